@@ -1,9 +1,6 @@
 """Dispatches a frame to its handler, and the handler's response to the connection.
 
-Handlers are the modules of `broker/handlers/` that name an `API_KEY`. Most decode with kio and are
-coroutines (`handle(services, context, request) -> response`). The hot ones (Produce, Fetch,
-OffsetCommit, Metadata ...) read the frame themselves: `handle_frame(services, exchange, frame)`
-answers through the exchange, at once or later, and must not keep the frame.
+The handlers and their two shapes: `broker/handlers/registry.py`.
 
 A request that cannot be read, or whose version was never advertised, costs the client its
 connection, as in Kafka; ApiVersions of an unknown version is answered in version 0 (KIP-511). An
@@ -17,22 +14,23 @@ UNKNOWN_SERVER_ERROR (`broker/network/error_responses.py`), and the connection g
 from __future__ import annotations
 
 import asyncio
-import types
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from broker.authorization.authorizer import CLUSTER_ACTION
+from broker.authorization.authorizer import CLUSTER_ACTION, Authorizer
 from broker.handlers.access.rules import answer_allowed
 from broker.handlers.access.table import RULES
 from broker.handlers.cluster.api_versions import unsupported_version_response
-from broker.handlers.registry import advertised_versions, load_handlers, request_label
+from broker.handlers.registry import EntityHandler, Handler, advertised_versions, request_label
+from broker.metrics import BrokerMetrics
 from broker.network.admin_audit import audit_request
 from broker.network.connections import Connection, Frame
 from broker.network.error_responses import error_response
 from broker.network.exchange import BusyTime, Exchange
-from broker.services import BrokerServices
+from broker.quotas.client_throttling import Quotas
+from runtime.clock import Clock
 from runtime.logs import get_logger
 from runtime.supervision import was_asked_to_end
 from wire.protocol.byte_reader import Malformed
@@ -55,16 +53,21 @@ log = get_logger(__name__)
 class Dispatcher:
     """Finds handlers and runs them; the `FrameHandler` of a broker's connections."""
 
-    def __init__(self, services: BrokerServices) -> None:
-        self._services = services
-        self.clock = services.clock
-        self.quotas = services.quotas
-        self._authorizer = services.authorizer
-        self._handlers = load_handlers()
-        self.supported = {
-            key: VersionRange(module.MIN_VERSION, module.MAX_VERSION) for key, module in self._handlers.items()
-        }
-        self.metrics = {key: services.metrics.api(request_label(key)) for key in self._handlers}
+    def __init__(
+        self,
+        handlers: Mapping[int, Handler],
+        *,
+        authorizer: Authorizer,
+        quotas: Quotas,
+        metrics: BrokerMetrics,
+        clock: Clock,
+    ) -> None:
+        self._handlers = handlers
+        self._authorizer = authorizer
+        self.quotas = quotas
+        self.clock = clock
+        self.supported: dict[int, VersionRange] = {key: handler.versions for key, handler in handlers.items()}
+        self.metrics = {key: metrics.api(request_label(key)) for key in handlers}
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
 
@@ -79,22 +82,21 @@ class Dispatcher:
         exchange = Exchange(self, connection, header, self.metrics[header.api_key], len(frame))
         if self.quotas.counts_time:
             exchange.busy = BusyTime()
-        module = self._handlers[header.api_key]
+        handler = self._handlers[header.api_key]
         if self._authorizer.is_enabled and self._is_private_denied(exchange):
             self._refuse_private(exchange, frame)
             return
-        hot = getattr(module, "handle_frame", None)
-        if hot is None:
+        if isinstance(handler, EntityHandler):
             request = decode_request_body(frame, header)
             if header.api_key == API_VERSIONS_KEY:
                 connection.client_software = getattr(request, "client_software_name", "")
             exchange.request = request
-            self.start(exchange, self._run(exchange, module, request))
+            self.start(exchange, self._run(exchange, handler, request))
             if exchange.busy is not None:
                 exchange.busy.end()
             return
         try:
-            hot(self._services, exchange, frame)
+            handler.handle_frame(frame, exchange, handler.doors)
             exchange.note_handled()
             if exchange.busy is not None:
                 exchange.busy.end()
@@ -114,7 +116,7 @@ class Dispatcher:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(lambda _: answering.close())  # cancelled before its first step: never begun
-        exchange.connection.on_close = lambda: _cancel(task)
+        exchange.on_cancelled(lambda: _cancel(task))
 
     async def _guarded(self, exchange: Exchange, answering: Coroutine[Any, Any, None]) -> None:
         try:
@@ -135,18 +137,19 @@ class Dispatcher:
         except (Exception, asyncio.CancelledError):
             self._fail(exchange)
 
-    async def _run(self, exchange: Exchange, module: types.ModuleType, request: Any) -> None:
+    async def _run(self, exchange: Exchange, handler: EntityHandler, request: Any) -> None:
+        context = exchange.context
+
+        def handled(allowed: Any) -> Coroutine[Any, Any, Any]:
+            return handler.handle(allowed, context, handler.doors)
+
         rules = RULES.get(exchange.header.api_key) if self._authorizer.is_enabled else None
-        if rules is None:
-            answer = await exchange.handled_by(module.handle(self._services, exchange.context, request))
-        else:
-            answering = answer_allowed(self._services, exchange.context, request, module.handle, rules)
-            answer = await exchange.handled_by(answering)
-        audit_request(exchange.context, request, answer)
-        if isinstance(answer, bytes):
-            exchange.answer_encoded(answer)
-        else:
-            exchange.answer_entity(answer)
+        handling = (
+            handled(request) if rules is None else answer_allowed(self._authorizer, context, request, handled, rules)
+        )
+        response = await exchange.handled_by(handling)
+        audit_request(context, request, response)
+        exchange.reply(response)
 
     def _fail(self, exchange: Exchange) -> None:
         header = exchange.header
@@ -158,9 +161,9 @@ class Dispatcher:
             entity = error_response(header.api_key, header.api_version, exchange.request)
         if entity is None:
             exchange.count_errors([ErrorCode.unknown_server_error])
-            exchange.abort("the request failed inside the broker")
+            exchange.fail("the request failed inside the broker")
         else:
-            exchange.answer_entity(entity)
+            exchange.reply(entity)
 
     def _is_private_denied(self, exchange: Exchange) -> bool:
         """Private APIs are for brokers, mirrors and our tools: they need ClusterAction."""
@@ -174,9 +177,9 @@ class Dispatcher:
         audit_request(exchange.context, request, entity)
         if entity is None:
             exchange.count_errors([error])
-            exchange.abort("a private API needs ClusterAction on the cluster")
+            exchange.fail("a private API needs ClusterAction on the cluster")
         else:
-            exchange.answer_entity(entity)
+            exchange.reply(entity)
 
     def _refuse(self, connection: Connection, header: RequestHeader, frame: Frame, error: UnsupportedVersion) -> None:
         version = header.api_version

@@ -161,7 +161,7 @@ class Broker:
                 logs=self.storage.logs,
                 scrubber=self._housekeeping.scrubber,
                 clock=clock,
-                fetch_sessions=lambda: serving.services.fetch_sessions,
+                fetch_sessions=lambda: serving.fetch_sessions,
                 state=lambda: self.state,
             ),
         )

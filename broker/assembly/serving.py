@@ -1,11 +1,12 @@
-"""The serving side of one broker: the services that handlers use, the dispatcher, and the listeners
-with their limits.
+"""The serving side of one broker: the handlers with the parts that they use, the dispatcher, and
+the listeners with their limits.
 """
 
 from __future__ import annotations
 
 from broker.assembly.coordination import Coordination
 from broker.assembly.doors import Doors, SiteMembership
+from broker.assembly.handler_parts import HandlerParts
 from broker.assembly.replication import Replication
 from broker.assembly.storage import Storage
 from broker.authentication.delegation_tokens import DelegationTokens, read_token_secret
@@ -13,6 +14,10 @@ from broker.authentication.entrances import Entrances
 from broker.authentication.inter_broker import InterBroker
 from broker.authorization.authorizer import Authorizer
 from broker.dispatch import Dispatcher
+from broker.handlers.configs.config_requests import BrokerConfigChanges
+from broker.handlers.configs.group_config_requests import GroupConfigRequests
+from broker.handlers.registry import bind_handlers
+from broker.handlers.tokens.token_requests import TokenRequests
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.metadata_encoding import MetadataCache
@@ -22,7 +27,6 @@ from broker.network.connection_server import ConnectionServer
 from broker.network.request_memory import RequestMemory
 from broker.quotas.client_throttling import Quotas
 from broker.replication.core.fetch_sessions import FetchSessions
-from broker.services import BrokerServices
 from broker.settings.config import BrokerSettings, listener_security
 from broker.settings.core.broker_configs import is_certificate_property
 from broker.settings.dynamic_configs import DynamicConfigs
@@ -33,6 +37,7 @@ from broker.site.suspected_brokers import SuspectedBrokers
 from broker.site.topic_change_reports import TopicChangeReports
 from broker.site.topic_creation import TopicCreator
 from runtime.addresses import HostPort
+from runtime.clock import Clock
 from runtime.process import OperationalFailure
 from wire.control.clients import ControllerClient
 
@@ -71,44 +76,54 @@ class Serving:
         self._topic_change_reports = TopicChangeReports(inter_broker.secured)
         self.controlled_shutdown = ControlledShutdown()
         self.topic_creator = TopicCreator(settings, controller)
-        self.services = BrokerServices(
-            configs=configs,
-            config_store=membership.configs,
+        self.fetch_sessions = _fetch_sessions(settings, doors, replication)
+        parts = HandlerParts(
+            active_site=self._active_site,
+            apply_peer_reports=control.apply_peer_reports,
+            authorizer=self.authorizer,
+            broker_configs=BrokerConfigChanges(configs, membership.configs),
             clock=doors.clock,
             cluster=cluster,
-            replicas=replication.replicas,
-            logs=storage.logs,
-            groups=coordination.groups,
+            configs=configs,
+            controlled_shutdown=self.controlled_shutdown,
+            controller=controller,
+            delegation_tokens=self._tokens,
+            fetch_sessions=self.fetch_sessions,
+            group_configs=GroupConfigRequests(cluster, coordination.groups, controller, self._active_site),
             group_reports=coordination.group_reports,
+            groups=coordination.groups,
+            logs=storage.logs,
+            merged_metadata=MetadataCache(is_merged=True),
+            metrics=metrics,
             producer_ids=coordination.producer_ids,
-            transactions=coordination.transactions,
-            transaction_routing=coordination.routing,
+            quotas=self.quotas,
+            replicas=replication.replicas,
+            site_metadata=MetadataCache(is_merged=False),
+            suspected_brokers=suspected_brokers,
+            token_requests=TokenRequests(self._tokens, controller),
+            topic_change_reports=self._topic_change_reports,
+            topic_creator=self.topic_creator,
             transaction_admission=coordination.admission,
             transaction_markers=coordination.markers,
-            controller=controller,
-            authorizer=self.authorizer,
-            delegation_tokens=self._tokens,
-            active_site=self._active_site,
-            topic_change_reports=self._topic_change_reports,
-            apply_peer_reports=control.apply_peer_reports,
-            metrics=metrics,
-            quotas=self.quotas,
-            fetch_sessions=_fetch_sessions(settings, doors, replication),
-            suspected_brokers=suspected_brokers,
-            controlled_shutdown=self.controlled_shutdown,
-            topic_creator=self.topic_creator,
-            merged_metadata=MetadataCache(is_merged=True),
-            site_metadata=MetadataCache(is_merged=False),
+            transaction_routing=coordination.routing,
+            transactions=coordination.transactions,
+        )
+        self.dispatcher = Dispatcher(
+            bind_handlers(parts), authorizer=self.authorizer, quotas=self.quotas, metrics=metrics, clock=doors.clock
         )
         self.entrances = Entrances(listener_security(settings), inter_broker.read_again, self._tokens)
         self._certificates = {key: value for key, value in settings.properties.items() if is_certificate_property(key)}
-        bound = settings.queued_request_bytes_max
         self._host_addresses = HostAddresses()
-        self.connections = ConnectionServer(
-            Dispatcher(self.services),
+        self.connections = self._make_connections(doors.clock)
+
+    def _make_connections(self, clock: Clock) -> ConnectionServer:
+        settings = self._settings
+        bound = settings.queued_request_bytes_max
+        return ConnectionServer(
+            self.dispatcher,
             self._host_addresses.limits(settings),
             RequestMemory(bound if bound > 0 else UNBOUNDED),
-            doors.clock,
+            clock,
             self.quotas.connections,
             exempt_listener=_listener_between_brokers(settings),
         )

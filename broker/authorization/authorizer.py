@@ -74,6 +74,11 @@ class Authorizer:
         self._verdicts: dict[tuple[Principal, str, Check], Verdict] = {}
         self._denials: Counter[tuple[str, str]] = Counter()
 
+    @property
+    def image(self) -> ClusterImage:
+        """The newest image."""
+        return self._image()
+
     def _made_rules(self, table: AclTable) -> AclRules:
         return AclRules(
             table,

@@ -1,15 +1,69 @@
-"""The handlers of a broker: one module for each API, found by its `API_KEY`."""
+"""The handlers of a broker: one module for each API, found by its `API_KEY`.
+
+A module names the parts of the broker that it uses in a frozen dataclass `Doors`; `bind_handlers`
+gives each handler those and no others, once, when the broker is composed. Most handlers decode with
+kio and are coroutines: `handle(request, context, doors) -> response`, a kio entity or its bytes.
+The hot ones (Produce, Fetch, OffsetCommit, Metadata ...) read the frame themselves:
+`handle_frame(frame, exchange, doors)` replies through the exchange, at once or later, and must not
+keep the frame.
+"""
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pkgutil
 import types
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, fields
+from typing import Any
 
 import broker.handlers
+from broker.metadata.request_context import RequestContext
+from broker.network.connections import Frame
+from broker.network.exchange import Exchange
 from wire.protocol.frames import VersionRange
 from wire.protocol.private import PRIVATE_NAMES
 from wire.protocol.schemas import api_name
+
+
+@dataclass(frozen=True, slots=True)
+class EntityHandler:
+    """The handler of an API that takes and returns kio entities, with the parts of the broker that
+    it uses.
+    """
+
+    versions: VersionRange
+    doors: Any
+    handle: Callable[[Any, RequestContext, Any], Coroutine[Any, Any, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class FrameHandler:
+    """The handler of an API that reads the frame itself, with the parts of the broker that it
+    uses.
+    """
+
+    versions: VersionRange
+    doors: Any
+    handle_frame: Callable[[Frame, Exchange, Any], None]
+
+
+Handler = EntityHandler | FrameHandler
+
+
+def bind_handlers(parts: object) -> dict[int, Handler]:
+    """Every handler by API key, each with the attributes of `parts` that its `Doors` names."""
+    return {key: _bound(module, parts) for key, module in load_handlers().items()}
+
+
+def _bound(module: types.ModuleType, parts: object) -> Handler:
+    versions = VersionRange(module.MIN_VERSION, module.MAX_VERSION)
+    kind = getattr(module, "Doors", None)
+    doors = None if kind is None else kind(**{field.name: getattr(parts, field.name) for field in fields(kind)})
+    if hasattr(module, "handle_frame"):
+        return FrameHandler(versions, doors, module.handle_frame)
+    return EntityHandler(versions, doors, module.handle)
 
 
 def request_label(api_key: int) -> str:
@@ -17,8 +71,9 @@ def request_label(api_key: int) -> str:
     return api_name(api_key).title().replace("_", "")
 
 
+@functools.cache
 def load_handlers() -> dict[int, types.ModuleType]:
-    """Every handler module by API key, in the order of the keys."""
+    """Every handler module by API key, in the order of the keys; the same dict for every caller."""
     prefix = f"{broker.handlers.__name__}."
     modules = [
         importlib.import_module(found.name)

@@ -149,8 +149,16 @@ class Exchange:
             self._throttle_time_ms = min(round(max(bandwidth_ms, time_ms)), THROTTLE_TIME_MS_MAX)
         return self._throttle_time_ms
 
-    def answer_entity(self, entity: Any) -> None:
-        """Answer with a kio entity of the request's version; what it says of throttling is kept."""
+    def reply(self, response: Any) -> None:
+        """Send a kio entity of the request's version, whose own throttle time is kept, or its
+        bytes, which begin with the throttle time.
+        """
+        if isinstance(response, bytes):
+            self._reply_encoded(response)
+        else:
+            self._reply_entity(response)
+
+    def _reply_entity(self, entity: Any) -> None:
         header = self.header
         self.count_errors(errors_in(entity))
         said = getattr(entity, "throttle_time", NO_THROTTLE)
@@ -159,25 +167,24 @@ class Exchange:
             entity = replace(entity, throttle_time=i32Timedelta.parse(self._throttle_time_ms * MILLISECOND))
         self._finish([encode_response(header.api_key, header.api_version, header.correlation_id, entity)])
 
-    def answer_body(self, parts: Sequence[Part], *, body_size: int) -> None:
-        """Answer with an encoded body of `body_size` bytes."""
+    def reply_body(self, parts: Sequence[Part], *, body_size: int) -> None:
+        """Send an encoded body of `body_size` bytes."""
         header = self.header
         prefix = response_prefix(header.api_key, header.api_version, header.correlation_id, body_size=body_size)
         self._finish([prefix, *parts])
 
-    def answer_encoded(self, body: bytes) -> None:
-        """Answer with an encoded body that begins with how long the client is throttled."""
+    def _reply_encoded(self, body: bytes) -> None:
         throttle_time_ms = self.throttle_time_ms()
         if throttle_time_ms:
             body = throttle_time_ms.to_bytes(4, "big") + body[4:]
-        self.answer_body([body], body_size=len(body))
+        self.reply_body([body], body_size=len(body))
 
-    def answer_nothing(self) -> None:
+    def reply_nothing(self) -> None:
         """The client does not expect a response (acks=0)."""
         self._finish(None)
 
-    def abort(self, reason: str) -> None:
-        """Close the connection instead of answering."""
+    def fail(self, reason: str) -> None:
+        """Close the connection instead of a reply."""
         self._metrics.count_unanswered()
         self.connection.close(reason)
 
@@ -190,9 +197,9 @@ class Exchange:
         """
         self._dispatcher.metrics[self.header.api_key].count_errors(codes)
 
-    def later(self, answering: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine that ends with an answer; a failure in it is treated as one of the
-        handler.
+    def defer(self, answering: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine that ends with a reply. A failure in it counts as one of the handler.
+        The coroutine is cancelled when the connection closes.
         """
         self._dispatcher.start(self, answering)
 
@@ -208,21 +215,23 @@ class Exchange:
         self._waited_ms = max(clock.monotonic_ms() - began_ms - (busy.so_far_ns() - before_ns) / 1e6, 0.0)
         return answer
 
-    def when(self, waited: asyncio.Future[Any], answering: Callable[[asyncio.Future[Any]], None]) -> None:
-        """Answer when the future is done, without a task for it; a failure in it is treated as one
-        of the handler.
+    def defer_until(self, waited: asyncio.Future[Any], answering: Callable[[asyncio.Future[Any]], None]) -> None:
+        """Reply when the future is done, without a task for it. A failure in `answering` counts as
+        one of the handler.
 
         Nothing of the frame may be needed then: requests of the same API that follow on the
         connection are handled meanwhile.
         """
         self._place = self.connection.reserve_slot(self.header.api_key, self.frame_bytes)
-        waited.add_done_callback(lambda done: self.answer_by(partial(answering, done)))
+        waited.add_done_callback(lambda done: self.resume(partial(answering, done)))
 
-    def answer_by(self, answering: Callable[[], None]) -> None:
-        """Answer after the wait with what the function makes of it; a failure in it is treated as
-        one of the handler.
-        """
+    def resume(self, answering: Callable[[], None]) -> None:
+        """Reply by the function, after a wait. A failure in it counts as one of the handler."""
         self._dispatcher.finish(self, answering)
+
+    def on_cancelled(self, callback: Callable[[], None]) -> None:
+        """Call the function if the connection closes before the reply."""
+        self.connection.on_close = callback
 
     def reserve_slot(self, on_close: Callable[[], None]) -> None:
         """Reserve the response's position: the request is done, and its response waits. Later

@@ -5,7 +5,7 @@ Dynamic configs are in ZooKeeper (`config_store.py`), for all brokers of the sit
 warning; it never stops a broker. Code that must act on a change registers with `on_change`; other
 code reads `current` and `properties` when needed.
 
-Callers: broker/main.py, the config handlers through `BrokerServices`.
+Callers: broker/main.py, the config handlers.
 """
 
 from __future__ import annotations

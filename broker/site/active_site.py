@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
@@ -39,17 +39,6 @@ log = get_logger(__name__)
 
 Answer = TypeVar("Answer")
 
-
-class HasImage(Protocol):
-    """The part of the services that `in_parts` needs."""
-
-    @property
-    def image(self) -> ClusterImage:
-        """The newest image."""
-
-
-Services = TypeVar("Services", bound=HasImage)
-Handler = Callable[[Services, RequestContext, Any], Awaitable[Any]]
 
 LINK_LISTENER: Final = "LINK"
 TIMEOUT_MS: Final = 8_000
@@ -172,10 +161,10 @@ def _log_failure(api_key: int, reason: str, **where: str) -> None:
 
 
 async def in_parts(
-    handle: Handler[Services],
-    services: Services,
+    image: ClusterImage,
     context: RequestContext,
     request: Any,
+    handle: Callable[[Any], Awaitable[Any]],
     *,
     entries: str,
     results: str,
@@ -184,17 +173,17 @@ async def in_parts(
     """The answer to a request about topics that several sites lead, put together from one for each
     site; None when one site leads all.
 
-    `entries` is the request's field with one entry for each of `names` (empty: no topic's name),
-    `results` that of the response.
+    `handle` answers a request about topics of one site. `entries` is the request's field with one
+    entry for each of `names` (empty: no topic's name), `results` that of the response.
     """
     if context.is_forwarded:
         return None
     by_site: dict[str | None, list[Any]] = {}
     for entry, name in zip(getattr(request, entries), names, strict=True):
-        by_site.setdefault(leading_site(services.image, [name]), []).append(entry)
+        by_site.setdefault(leading_site(image, [name]), []).append(entry)
     if len(by_site) < 2:
         return None
-    answers = [await handle(services, context, replace(request, **{entries: tuple(part)})) for part in by_site.values()]
+    answers = [await handle(replace(request, **{entries: tuple(part)})) for part in by_site.values()]
     fields = {results: tuple(result for answer in answers for result in getattr(answer, results))}
     if hasattr(answers[0], "throttle_time"):
         fields["throttle_time"] = max(answer.throttle_time for answer in answers)

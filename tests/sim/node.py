@@ -215,7 +215,7 @@ class Running:
         )
         self.serving = self._make_serving(doors, metrics)
         self.topic_creator, self.controlled_shutdown = self.serving.topic_creator, self.serving.controlled_shutdown
-        self.dispatcher = Dispatcher(self.serving.services)
+        self.dispatcher = self.serving.dispatcher
         self.is_open = False
         broker_pb2_grpc.add_BrokerControlServicer_to_server(self.control, self.rpc)  # type: ignore[no-untyped-call]
         self.rpc.add_plain(METADATA_PATH, self._metadata)

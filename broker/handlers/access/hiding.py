@@ -10,21 +10,20 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i16, i32
 
-from broker.authorization.authorizer import Check, topics
+from broker.authorization.authorizer import Authorizer, Check, topics
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import topic_id_bytes
-from broker.services import BrokerServices
 from wire.rules.acls import Operation, ResourceType
 
 
-def without_configs(services: BrokerServices, context: RequestContext, _: Any, answer: Any) -> Any:
+def without_configs(authorizer: Authorizer, context: RequestContext, _: Any, answer: Any) -> Any:
     """CreateTopics: what a topic got is for those who may describe its configs (KIP-525)."""
     checks = {
         one.name: Check(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, one.name)
         for one in answer.topics
         if hasattr(one, "topic_config_error_code") and one.error_code is ErrorCode.none
     }
-    denied = services.authorizer.denied(context, checks.values(), is_logged=False)
+    denied = authorizer.denied(context, checks.values(), is_logged=False)
     hidden = {
         "topic_config_error_code": i16(ErrorCode.topic_authorization_failed),
         "num_partitions": i32(-1),
@@ -37,7 +36,7 @@ def without_configs(services: BrokerServices, context: RequestContext, _: Any, a
     )
 
 
-def without_hidden_members(services: BrokerServices, context: RequestContext, _: Any, answer: Any) -> Any:
+def without_hidden_members(authorizer: Authorizer, context: RequestContext, _: Any, answer: Any) -> Any:
     """ConsumerGroupDescribe: a group that reads a topic which the client may not know is
     refused.
     """
@@ -51,7 +50,7 @@ def without_hidden_members(services: BrokerServices, context: RequestContext, _:
         } | {name for member in group.members for name in member.subscribed_topic_names}
 
     def shown(group: Any) -> Any:
-        if not services.authorizer.denied(context, topics(Operation.DESCRIBE, sorted(names(group)))):
+        if not authorizer.denied(context, topics(Operation.DESCRIBE, sorted(names(group)))):
             return group
         message = "The group has described topic(s) that the client is not authorized to describe."
         return replace(group, error_code=ErrorCode.topic_authorization_failed, error_message=message, members=())
@@ -59,39 +58,39 @@ def without_hidden_members(services: BrokerServices, context: RequestContext, _:
     return replace(answer, groups=tuple(map(shown, answer.groups)))
 
 
-def without_hidden_partitions(services: BrokerServices, context: RequestContext, _: Any, answer: Any) -> Any:
+def without_hidden_partitions(authorizer: Authorizer, context: RequestContext, _: Any, answer: Any) -> Any:
     """DescribeTransactions: partitions of topics that the client may not know are left out."""
 
     def shown(state: Any) -> Any:
         checks = topics(Operation.DESCRIBE, [topic.topic for topic in state.topics])
-        denied = {check.name for check in services.authorizer.denied(context, checks, is_logged=False)}
+        denied = {check.name for check in authorizer.denied(context, checks, is_logged=False)}
         return replace(state, topics=tuple(topic for topic in state.topics if topic.topic not in denied))
 
     return replace(answer, transaction_states=tuple(map(shown, answer.transaction_states)))
 
 
-def without_hidden_offsets(services: BrokerServices, context: RequestContext, request: Any, answer: Any) -> Any:
+def without_hidden_offsets(authorizer: Authorizer, context: RequestContext, request: Any, answer: Any) -> Any:
     """OffsetFetch: offsets of topics that the client may not know are refused where it names the
     topics, and left out where it asks for all.
     """
     if not hasattr(answer, "groups"):
-        return _shown_offsets(services, context, request.topics, answer)
+        return _shown_offsets(authorizer, context, request.topics, answer)
     asked = {group.group_id: group.topics for group in request.groups}
     return replace(
         answer,
-        groups=tuple(_shown_offsets(services, context, asked.get(group.group_id), group) for group in answer.groups),
+        groups=tuple(_shown_offsets(authorizer, context, asked.get(group.group_id), group) for group in answer.groups),
     )
 
 
-def _shown_offsets(services: BrokerServices, context: RequestContext, asked: Any, group: Any) -> Any:
-    image = services.image
+def _shown_offsets(authorizer: Authorizer, context: RequestContext, asked: Any, group: Any) -> Any:
+    image = authorizer.image
 
     def name(topic: Any) -> str:
         found: str = topic.name if hasattr(topic, "name") else image.topic_names.get(topic_id_bytes(topic.topic_id), "")
         return found
 
     checks = topics(Operation.DESCRIBE, {name(topic) for topic in group.topics} - {""})
-    denied = {check.name for check in services.authorizer.denied(context, checks, is_logged=asked is not None)}
+    denied = {check.name for check in authorizer.denied(context, checks, is_logged=asked is not None)}
     if not denied:
         return group
     if asked is None:

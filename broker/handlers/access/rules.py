@@ -20,7 +20,6 @@ from broker.metadata.core.authorized_operations import NOT_ASKED
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.request_context import RequestContext
 from broker.network.error_responses import error_response
-from broker.services import BrokerServices
 from wire.rules.acls import Operation, ResourceType
 
 ERRORS: Final = {
@@ -33,7 +32,7 @@ ERRORS: Final = {
 }
 """The error for a client whose principal may not do an operation on a resource of the type."""
 
-Handle = Callable[[BrokerServices, RequestContext, Any], Awaitable[Any]]
+Handle = Callable[[Any], Awaitable[Any]]
 EntryCheck = Callable[[Any, Any, ClusterImage], Check | None]
 """Maps an entry, its request and the image to the right that the entry needs; None if it needs
 none.
@@ -91,19 +90,18 @@ class Operations:
 class After:
     """A function that takes out of an answer what the client may not know."""
 
-    change: Callable[[BrokerServices, RequestContext, Any, Any], Any]
+    change: Callable[[Authorizer, RequestContext, Any, Any], Any]
 
 
 Rule = Whole | Each | Shown | Operations | After
 
 
 async def answer_allowed(
-    services: BrokerServices, context: RequestContext, request: Any, handle: Handle, rules: tuple[Rule, ...]
+    authorizer: Authorizer, context: RequestContext, request: Any, handle: Handle, rules: tuple[Rule, ...]
 ) -> Any:
     """The handler's answer to what the client may do, with refusals of the rest; None where no
     response can say that the whole is refused.
     """
-    authorizer = services.authorizer
     refused: dict[str, tuple[Any, ...]] = {}
     for rule in rules:
         if isinstance(rule, Whole):
@@ -112,19 +110,19 @@ async def answer_allowed(
                 return error_response(context.api_key, context.api_version, request, error=error, must_say=False)
         elif isinstance(rule, Each) and getattr(request, rule.entries, None):
             asked = request
-            request, results = _without_denied(services, context, request, rule)
+            request, results = _without_denied(authorizer, context, request, rule)
             if rule.is_all_when_empty and not getattr(request, rule.entries):
                 error = ERRORS[ResourceType.TOPIC]
                 return error_response(context.api_key, context.api_version, asked, error=error)
             refused[rule.results] = (*refused.get(rule.results, ()), *results)
-    answer = await handle(services, context, request)
+    answer = await handle(request)
     for rule in rules:
         if isinstance(rule, Shown):
             answer = _without_hidden(authorizer, context, answer, rule)
         elif isinstance(rule, Operations):
             answer = _with_operations(authorizer, context, answer, rule)
         elif isinstance(rule, After):
-            answer = rule.change(services, context, request, answer)
+            answer = rule.change(authorizer, context, request, answer)
     for field, results in refused.items():
         if results and getattr(answer, "error_code", ErrorCode.none) is ErrorCode.none:
             answer = replace(answer, **{field: (*getattr(answer, field), *results)})
@@ -142,13 +140,12 @@ def _refusal(authorizer: Authorizer, context: RequestContext, rule: Whole, check
 
 
 def _without_denied(
-    services: BrokerServices, context: RequestContext, request: Any, rule: Each
+    authorizer: Authorizer, context: RequestContext, request: Any, rule: Each
 ) -> tuple[Any, tuple[Any, ...]]:
-    authorizer = services.authorizer
     exempt = rule.exempt(request)
     if exempt is not None and authorizer.may(context, exempt, is_logged=False):
         return request, ()
-    checked = [(entry, rule.check(entry, request, services.image)) for entry in getattr(request, rule.entries)]
+    checked = [(entry, rule.check(entry, request, authorizer.image)) for entry in getattr(request, rule.entries)]
     denied = authorizer.denied(context, [check for _, check in checked if check is not None])
     if not denied:
         return request, ()

@@ -8,27 +8,35 @@ answered: that is how a reassignment chooses directories. Versions: 1 to 2. Not 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from broker.log.directories.log_store import LogStore
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
-from broker.services import BrokerServices
 
 API_KEY = 34
 MIN_VERSION = 1
 MAX_VERSION = 2
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    logs: LogStore
+
+
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer an AlterReplicaLogDirs request."""
     build = builder(API_KEY, context.api_version)
     results: dict[str, list[Any]] = {}
     for wanted in request.dirs:
         for topic in wanted.topics:
             for partition in topic.partitions:
-                error = _wish(services, wanted.path, topic.name, partition)
+                error = _wish(doors, wanted.path, topic.name, partition)
                 part = build.part("AlterReplicaLogDirPartitionResult", partition_index=partition, error_code=error)
                 results.setdefault(topic.name, []).append(part)
     return build.response(
@@ -39,8 +47,8 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
     )
 
 
-def _wish(services: BrokerServices, path: str, topic: str, partition: int) -> ErrorCode:
-    logs = services.logs
+def _wish(doors: Doors, path: str, topic: str, partition: int) -> ErrorCode:
+    logs = doors.logs
     directory = logs.directory_at(path)
     if directory is None:
         return ErrorCode.kafka_storage_error if path in logs.offline else ErrorCode.log_dir_not_found

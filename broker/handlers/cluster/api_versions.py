@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
+from broker.handlers.registry import advertised_versions
 from broker.metadata.core.features import FEATURES
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import ResponseBuilder, builder
-from broker.services import BrokerServices
 from wire.protocol.frames import VersionRange
 from wire.protocol.private import CLIENT_SOFTWARE_NAME
 
@@ -64,9 +64,7 @@ def unsupported_version_response(versions: Mapping[int, VersionRange]) -> Any:
     return _entity(0, ErrorCode.unsupported_version, versions)
 
 
-async def handle(_services: BrokerServices, context: RequestContext, request: Any) -> Any:
+async def handle(request: Any, context: RequestContext, _doors: None) -> Any:
     """Answer an ApiVersions request."""
-    from broker.handlers.registry import advertised_versions
-
     has_private = getattr(request, "client_software_name", "") == CLIENT_SOFTWARE_NAME
     return _entity(context.api_version, ErrorCode.none, advertised_versions(has_private=has_private))

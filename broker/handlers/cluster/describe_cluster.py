@@ -7,14 +7,15 @@ Authorized operations are all there are (`broker/metadata/core/authorized_operat
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from broker.metadata.cluster import Cluster
 from broker.metadata.core.authorized_operations import ALL_OF_THE_CLUSTER, answered
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
-from broker.services import BrokerServices
 
 API_KEY = 60
 MIN_VERSION = 0
@@ -23,10 +24,17 @@ MAX_VERSION = 2
 _BROKERS_ENDPOINT_TYPE = 1
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    cluster: Cluster
+
+
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer a DescribeCluster request."""
     build = builder(API_KEY, context.api_version)
-    image = services.image
+    image = doors.cluster.image
     if getattr(request, "endpoint_type", _BROKERS_ENDPOINT_TYPE) != _BROKERS_ENDPOINT_TYPE:
         return build.response(
             error_code=ErrorCode.mismatched_endpoint_type,

@@ -7,6 +7,7 @@ partitions. Versions: 1 to 5. Not done: cordoned directories (KIP-1066), so none
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -17,7 +18,6 @@ from broker.log.directories.log_store import LogStore
 from broker.log.errors import StorageError
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
-from broker.services import BrokerServices
 
 API_KEY = 35
 MIN_VERSION = 1
@@ -26,14 +26,21 @@ MAX_VERSION = 5
 UNKNOWN_BYTES = -1
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    logs: LogStore
+
+
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer a DescribeLogDirs request."""
     build = builder(API_KEY, context.api_version)
     wanted = None
     if request.topics is not None:
         wanted = {(topic.topic, partition) for topic in request.topics for partition in topic.partitions}
-    online = [_directory(build, services.logs, directory, wanted) for directory in services.logs.directories]
-    offline = [_result(build, path, ErrorCode.kafka_storage_error) for path in services.logs.offline]
+    online = [_directory(build, doors.logs, directory, wanted) for directory in doors.logs.directories]
+    offline = [_result(build, path, ErrorCode.kafka_storage_error) for path in doors.logs.offline]
     return build.response(error_code=ErrorCode.none, results=(*online, *offline))
 
 

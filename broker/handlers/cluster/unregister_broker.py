@@ -9,26 +9,33 @@ brokers. Versions: 0.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
-from broker.services import BrokerServices
 from wire.control import controller_pb2 as pb
-from wire.control.clients import ControllerUnavailable
+from wire.control.clients import ControllerClient, ControllerUnavailable
 
 API_KEY = 64
 MIN_VERSION = 0
 MAX_VERSION = 0
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    controller: ControllerClient
+
+
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer an UnregisterBroker request."""
     build = builder(API_KEY, context.api_version)
     try:
-        reply = await services.controller.unregister_broker(pb.UnregisterBrokerRequest(node_id=request.broker_id))
+        reply = await doors.controller.unregister_broker(pb.UnregisterBrokerRequest(node_id=request.broker_id))
     except ControllerUnavailable as error:
         return build.response(error_code=ErrorCode.not_controller, error_message=str(error))
     return build.response(error_code=ErrorCode(reply.error_code), error_message=reply.error_message or None)

@@ -16,14 +16,13 @@ from kio.schema.errors import ErrorCode
 from broker.metadata.core.features import UpgradeType, update_problem
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
-from broker.services import BrokerServices
 
 API_KEY = 57
 MIN_VERSION = 0
 MAX_VERSION = 2
 
 
-async def handle(_services: BrokerServices, context: RequestContext, request: Any) -> Any:
+async def handle(request: Any, context: RequestContext, _doors: None) -> Any:
     """Answer an UpdateFeatures request."""
     build = builder(API_KEY, context.api_version)
     updates = request.feature_updates

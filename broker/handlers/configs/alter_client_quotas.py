@@ -8,15 +8,15 @@ names as ip entities.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
-from broker.services import BrokerServices
 from wire.control import controller_pb2 as pb
-from wire.control.clients import ControllerUnavailable
+from wire.control.clients import ControllerClient, ControllerUnavailable
 from wire.rules.client_quotas import entity_message, quota_entity
 
 API_KEY = 49
@@ -24,14 +24,21 @@ MIN_VERSION = 0
 MAX_VERSION = 1
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    controller: ControllerClient
+
+
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer an AlterClientQuotas request."""
     build = builder(API_KEY, context.api_version)
     wanted = pb.AlterClientQuotasRequest(
         changes=[_change(entry) for entry in request.entries], is_validate_only=request.validate_only
     )
     try:
-        reply = await services.controller.alter_client_quotas(wanted)
+        reply = await doors.controller.alter_client_quotas(wanted)
         outcomes = [(ErrorCode(result.error_code), result.error_message or None) for result in reply.results]
     except ControllerUnavailable as error:
         outcomes = [(ErrorCode.not_controller, str(error))] * len(request.entries)

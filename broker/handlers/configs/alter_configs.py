@@ -7,39 +7,60 @@ to 2. Not done: what IncrementalAlterConfigs does not do.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from broker.handlers.configs.config_requests import BROKER_RESOURCE, replace_broker
+from broker.handlers.configs.config_requests import BROKER_RESOURCE, BrokerConfigChanges
 from broker.handlers.configs.describe_configs import topics_of
-from broker.handlers.configs.group_config_requests import GROUP_RESOURCE, answer_of_their_site, replace_group
+from broker.handlers.configs.group_config_requests import GROUP_RESOURCE, GroupConfigRequests
 from broker.handlers.configs.incremental_alter_configs import (
     RefusedChange,
     check_resource,
     forward,
     result_part,
 )
+from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
-from broker.services import BrokerServices
-from broker.site.active_site import in_parts
+from broker.site.active_site import ActiveSite, in_parts
 from wire.control import controller_pb2 as pb
+from wire.control.clients import ControllerClient
 
 API_KEY = 33
 MIN_VERSION = 0
 MAX_VERSION = 2
 
-_REPLACED_HERE = {BROKER_RESOURCE: replace_broker, GROUP_RESOURCE: replace_group}
+_REPLACED_HERE = (BROKER_RESOURCE, GROUP_RESOURCE)
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    active_site: ActiveSite
+    broker_configs: BrokerConfigChanges
+    cluster: Cluster
+    controller: ControllerClient
+    group_configs: GroupConfigRequests
+
+
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer an AlterConfigs request."""
     build = builder(API_KEY, context.api_version)
     names = topics_of(request)
-    answer = await in_parts(handle, services, context, request, entries="resources", results="responses", names=names)
-    answer = answer or await services.active_site.answer(services.image, context, request, names)
+    answer = await in_parts(
+        doors.cluster.image,
+        context,
+        request,
+        lambda part: handle(part, context, doors),
+        entries="resources",
+        results="responses",
+        names=names,
+    )
+    answer = answer or await doors.active_site.answer(doors.cluster.image, context, request, names)
     if answer is not None:
         return answer
-    answer = await answer_of_their_site(services, context, request)
+    answer = await doors.group_configs.answer_of_their_site(context, request)
     if answer is not None:
         return answer
     changes: dict[str, pb.TopicConfigChange | RefusedChange] = {}
@@ -47,7 +68,7 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
     others = [resource for resource in request.resources if resource.resource_type not in _REPLACED_HERE]
     for resource in others:
         try:
-            check_resource(services.image, resource)
+            check_resource(doors.cluster.image, resource)
         except RefusedChange as refused:
             changes[resource.resource_name] = refused
             continue
@@ -57,11 +78,11 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
         )
     results = []
     for resource in own:
-        outcome = await _REPLACED_HERE[resource.resource_type](
-            services, resource.resource_name, _values(resource), is_validate_only=request.validate_only
-        )
+        is_broker = resource.resource_type == BROKER_RESOURCE
+        replace = doors.broker_configs.replace_broker if is_broker else doors.group_configs.replace_group
+        outcome = await replace(resource.resource_name, _values(resource), is_validate_only=request.validate_only)
         results.append(result_part(build, resource, outcome))
-    forwarded = await forward(services, build, others, changes, is_validate_only=request.validate_only)
+    forwarded = await forward(doors.controller, build, others, changes, is_validate_only=request.validate_only)
     return build.response(responses=(*results, *forwarded))
 
 

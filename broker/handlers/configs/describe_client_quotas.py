@@ -6,21 +6,29 @@ this broker. Each site has quotas of its own. Versions: 0 and 1.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
 from broker.quotas.core.quota_filter import BadFilter, FilterPart, Match, UnknownEntityType, check_filter, is_chosen
-from broker.services import BrokerServices
 
 API_KEY = 48
 MIN_VERSION = 0
 MAX_VERSION = 1
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    cluster: Cluster
+
+
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer a DescribeClientQuotas request."""
     build = builder(API_KEY, context.api_version)
     try:
@@ -38,7 +46,7 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
             entity=tuple(build.part("EntityData", entity_type=kind, entity_name=name) for kind, name in entity),
             values=tuple(build.part("ValueData", key=key, value=value) for key, value in sorted(values.items())),
         )
-        for entity, values in services.image.quotas.items()
+        for entity, values in doors.cluster.image.quotas.items()
         if is_chosen(entity, parts, is_strict=request.strict)
     )
     return build.response(error_code=ErrorCode.none, error_message=None, entries=entries)

@@ -11,24 +11,25 @@ have the source that Kafka numbers 8. Versions: 1 to 4. Not done: client metrics
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
 from broker.handlers.configs.config_requests import BROKER_RESOURCE
-from broker.handlers.configs.group_config_requests import GROUP_RESOURCE, answer_of_their_site
+from broker.handlers.configs.group_config_requests import GROUP_RESOURCE, GroupConfigRequests
 from broker.handlers.configs.logger_levels import LOGGER_RESOURCE, refusal_of
+from broker.metadata.cluster import Cluster
 from broker.metadata.core.topic_names import is_valid_topic_name
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
-from broker.services import BrokerServices
 from broker.settings.config import BrokerSettings
 from broker.settings.config_documentation import documentation_of
 from broker.settings.core.broker_configs import TOPIC_PROPERTIES, is_dynamic, kind_of
 from broker.settings.core.group_configs import GROUP_CONFIGS
 from broker.settings.core.topic_configs import ConfigSource, ResolvedConfig, synonyms
 from broker.settings.dynamic_configs import DynamicConfigs
-from broker.site.active_site import in_parts
+from broker.site.active_site import ActiveSite, in_parts
 from runtime.logs import logger_levels
 from wire.rules.topic_configs import INT_MAX, TOPIC_CONFIGS, ConfigKind, TopicConfig
 
@@ -47,6 +48,16 @@ _TYPE_CODES = {
 }
 ACTIVE_SITE_TIMEOUT_MS = 2_000
 """Short, because there is a copy to answer from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    active_site: ActiveSite
+    cluster: Cluster
+    configs: DynamicConfigs
+    group_configs: GroupConfigRequests
 
 
 def topics_of(request: Any) -> list[str]:
@@ -76,33 +87,41 @@ same, worked out once.
 """
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer a DescribeConfigs request."""
     build = builder(API_KEY, context.api_version)
     if not context.is_own_tool:
         names = topics_of(request)
-        answer = await in_parts(handle, services, context, request, entries="resources", results="results", names=names)
-        answer = answer or await services.active_site.answer(
-            services.image, context, request, names, timeout_ms=ACTIVE_SITE_TIMEOUT_MS
+        answer = await in_parts(
+            doors.cluster.image,
+            context,
+            request,
+            lambda part: handle(part, context, doors),
+            entries="resources",
+            results="results",
+            names=names,
+        )
+        answer = answer or await doors.active_site.answer(
+            doors.cluster.image, context, request, names, timeout_ms=ACTIVE_SITE_TIMEOUT_MS
         )
         if answer is not None:
             return answer
-    handed_back = await answer_of_their_site(services, context, request)
+    handed_back = await doors.group_configs.answer_of_their_site(context, request)
     if handed_back is not None:
         return handed_back
     described: _Described = {}
-    results = tuple(_describe(services, build, request, resource, described) for resource in request.resources)
+    results = tuple(_describe(doors, build, request, resource, described) for resource in request.resources)
     return build.response(results=results)
 
 
-def _describe(services: BrokerServices, build: Any, request: Any, resource: Any, described: _Described) -> Any:
-    error, message = _refusal(services, resource)
+def _describe(doors: Doors, build: Any, request: Any, resource: Any, described: _Described) -> Any:
+    error, message = _refusal(doors, resource)
     if error is not ErrorCode.none:
         configs: tuple[Any, ...] = ()
     elif resource.resource_type == TOPIC_RESOURCE:
-        configs = _topic_configs(services, build, request, resource, described)
+        configs = _topic_configs(doors, build, request, resource, described)
     else:
-        configs = _parts(build, request, _entries(services, resource), resource.configuration_keys or ())
+        configs = _parts(build, request, _entries(doors, resource), resource.configuration_keys or ())
     return build.part(
         "DescribeConfigsResult",
         error_code=error,
@@ -113,36 +132,36 @@ def _describe(services: BrokerServices, build: Any, request: Any, resource: Any,
     )
 
 
-def _topic_configs(services: BrokerServices, build: Any, request: Any, resource: Any, described: _Described) -> Any:
-    overrides = services.image.topics[resource.resource_name].configs
+def _topic_configs(doors: Doors, build: Any, request: Any, resource: Any, described: _Described) -> Any:
+    overrides = doors.cluster.image.topics[resource.resource_name].configs
     asked = resource.configuration_keys or ()
     key = (frozenset(overrides.items()), frozenset(asked))
     if key not in described:
-        described[key] = _parts(build, request, _topic_entries(services, overrides), asked)
+        described[key] = _parts(build, request, _topic_entries(doors, overrides), asked)
     return described[key]
 
 
-def _entries(services: BrokerServices, resource: Any) -> Iterator[_Entry]:
+def _entries(doors: Doors, resource: Any) -> Iterator[_Entry]:
     """Return the entries of a broker or its loggers."""
     if resource.resource_type == LOGGER_RESOURCE:
         return _logger_entries()
     if resource.resource_type == GROUP_RESOURCE:
-        return _group_entries(services, resource.resource_name)
-    return _broker_entries(services.configs) if resource.resource_name else _default_entries(services.configs)
+        return _group_entries(doors, resource.resource_name)
+    return _broker_entries(doors.configs) if resource.resource_name else _default_entries(doors.configs)
 
 
 def _parts(build: Any, request: Any, entries: Iterable[_Entry], asked: Collection[str]) -> tuple[Any, ...]:
     return tuple(_part(build, request, entry) for entry in entries if not asked or entry.name in asked)
 
 
-def _refusal(services: BrokerServices, resource: Any) -> tuple[ErrorCode, str | None]:
-    name, own = resource.resource_name, str(services.config.node_id)
+def _refusal(doors: Doors, resource: Any) -> tuple[ErrorCode, str | None]:
+    name, own = resource.resource_name, str(doors.configs.current.node_id)
     if resource.resource_type == BROKER_RESOURCE:
         if name in ("", own):
             return ErrorCode.none, None
         return ErrorCode.invalid_request, f"Unexpected broker id, expected {own} or empty string, but received {name}"
     if resource.resource_type == LOGGER_RESOURCE:
-        return refusal_of(name, node_id=services.config.node_id)
+        return refusal_of(name, node_id=doors.configs.current.node_id)
     if resource.resource_type == GROUP_RESOURCE:
         return (ErrorCode.none, None) if name else (ErrorCode.invalid_request, "Group name must not be empty")
     if resource.resource_type != TOPIC_RESOURCE:
@@ -150,7 +169,7 @@ def _refusal(services: BrokerServices, resource: Any) -> tuple[ErrorCode, str | 
         return ErrorCode.invalid_request, message
     if not is_valid_topic_name(name):
         return ErrorCode.invalid_topic_exception, f"{name!r} is not a topic name"
-    is_known = name in services.image.topics
+    is_known = name in doors.cluster.image.topics
     return (ErrorCode.none if is_known else ErrorCode.unknown_topic_or_partition), None
 
 
@@ -173,9 +192,9 @@ def _part(build: Any, request: Any, entry: _Entry) -> Any:
     )
 
 
-def _topic_entries(services: BrokerServices, overrides: Mapping[str, str]) -> Iterator[_Entry]:
+def _topic_entries(doors: Doors, overrides: Mapping[str, str]) -> Iterator[_Entry]:
     for name, definition in TOPIC_CONFIGS.items():
-        found = synonyms(definition, services.configs.layers, overrides)
+        found = synonyms(definition, doors.configs.layers, overrides)
         yield _Entry(
             name,
             [(_synonym_name(resolved, name), resolved.text, resolved.source) for resolved in found],
@@ -199,13 +218,13 @@ def _logger_entries() -> Iterator[_Entry]:
         yield _Entry(name, [(name, level, ConfigSource.BROKER_LOGGER)], ConfigKind.STRING)
 
 
-def _group_entries(services: BrokerServices, group: str) -> Iterator[_Entry]:
+def _group_entries(doors: Doors, group: str) -> Iterator[_Entry]:
     """The configs of a group. The group need not exist: it may have configs before its first member
     joins.
     """
-    own = services.image.group_configs.get(group, {})
+    own = doors.cluster.image.group_configs.get(group, {})
     for name, definition in GROUP_CONFIGS.items():
-        found = synonyms(definition, services.configs.layers, own)
+        found = synonyms(definition, doors.configs.layers, own)
         texts = [
             (name, resolved.text, ConfigSource.GROUP)
             if resolved.source is ConfigSource.TOPIC

@@ -14,13 +14,15 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
+from broker.groups.coordinator import GroupCoordinator
+from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage, LinkRole
 from broker.metadata.request_context import RequestContext
-from broker.services import BrokerServices
 from broker.settings.core.broker_configs import Operation, PropertyChange
 from broker.settings.core.group_configs import RefusedGroupConfig, changed
+from broker.site.active_site import ActiveSite
 from wire.control import controller_pb2 as pb
-from wire.control.clients import ControllerUnavailable
+from wire.control.clients import ControllerClient, ControllerUnavailable
 from wire.rules.links import other_site
 
 Outcome = tuple[ErrorCode, str | None]
@@ -29,16 +31,68 @@ GROUP_RESOURCE: Final = 32
 KNOWN_WITHIN_MS: Final = 5_000
 
 
-async def answer_of_their_site(services: BrokerServices, context: RequestContext, request: Any) -> Any | None:
-    """The answer of the site that coordinates all groups of the request; None when they are this
-    site's business, or it does not answer.
-    """
-    if context.is_own_tool or any(resource.resource_type != GROUP_RESOURCE for resource in request.resources):
-        return None
-    image = services.image
-    sites = {_other_site(image, resource.resource_name) for resource in request.resources}
-    site = sites.pop() if len(sites) == 1 else None
-    return None if site is None else await services.active_site.ask_site(image, site, context, request)
+class GroupConfigRequests:
+    """See the module."""
+
+    def __init__(
+        self, cluster: Cluster, groups: GroupCoordinator, controller: ControllerClient, active_site: ActiveSite
+    ) -> None:
+        self._cluster = cluster
+        self._groups = groups
+        self._controller = controller
+        self._active_site = active_site
+
+    async def answer_of_their_site(self, context: RequestContext, request: Any) -> Any | None:
+        """The answer of the site that coordinates all groups of the request; None when they are
+        this site's business, or it does not answer.
+        """
+        if context.is_own_tool or any(resource.resource_type != GROUP_RESOURCE for resource in request.resources):
+            return None
+        image = self._cluster.image
+        sites = {_other_site(image, resource.resource_name) for resource in request.resources}
+        site = sites.pop() if len(sites) == 1 else None
+        return None if site is None else await self._active_site.ask_site(image, site, context, request)
+
+    async def alter_group(self, group: str, changes: Sequence[PropertyChange], *, is_validate_only: bool) -> Outcome:
+        """Make these changes to the configs of a group."""
+        known = self._cluster.image.group_configs.get(group, {})
+        wanted = pb.GroupConfigChange(
+            group=group,
+            set={name: value for name, operation, value in changes if operation is Operation.SET and value is not None},
+            remove=[name for name, operation, _ in changes if operation is Operation.DELETE],
+        )
+        return await self._alter(wanted, known, changes, is_validate_only)
+
+    async def replace_group(self, group: str, wanted_values: Mapping[str, str], *, is_validate_only: bool) -> Outcome:
+        """Make these the only configs of a group."""
+        changes = [PropertyChange(name, Operation.SET, value) for name, value in wanted_values.items()]
+        wanted = pb.GroupConfigChange(group=group, set=dict(wanted_values), replaces_all=True)
+        return await self._alter(wanted, {}, changes, is_validate_only)
+
+    async def _alter(
+        self,
+        wanted: pb.GroupConfigChange,
+        kept: Mapping[str, str],
+        changes: Sequence[PropertyChange],
+        is_validate_only: bool,
+    ) -> Outcome:
+        group = wanted.group
+        if not group:
+            return ErrorCode.invalid_request, "Default group resources are not allowed."
+        try:
+            configs = changed(kept, changes, self._groups.group_bounds)
+        except RefusedGroupConfig as refused:
+            return refused.error, str(refused)
+        if is_validate_only or configs == self._cluster.image.group_configs.get(group, {}):
+            return ErrorCode.none, None
+        try:
+            await self._controller.alter_group_configs(pb.AlterGroupConfigsRequest(changes=[wanted]))
+        except ControllerUnavailable as error:
+            return ErrorCode.not_controller, str(error)
+        # another broker may change another config of the group at the same time: this waits only
+        # for what was asked for
+        await self._cluster.wait_for(lambda image: _is_made(image, wanted), timeout_ms=KNOWN_WITHIN_MS)
+        return ErrorCode.none, None
 
 
 def _other_site(image: ClusterImage, group: str) -> str | None:
@@ -46,54 +100,6 @@ def _other_site(image: ClusterImage, group: str) -> str | None:
     if link is None or not link.is_routed or image.role_in(link) is not LinkRole.PASSIVE:
         return None
     return other_site(link, image.site)
-
-
-async def alter_group(
-    services: BrokerServices, group: str, changes: Sequence[PropertyChange], *, is_validate_only: bool
-) -> Outcome:
-    """Make these changes to the configs of a group."""
-    known = services.image.group_configs.get(group, {})
-    wanted = pb.GroupConfigChange(
-        group=group,
-        set={name: value for name, operation, value in changes if operation is Operation.SET and value is not None},
-        remove=[name for name, operation, _ in changes if operation is Operation.DELETE],
-    )
-    return await _alter(services, wanted, known, changes, is_validate_only)
-
-
-async def replace_group(
-    services: BrokerServices, group: str, wanted_values: Mapping[str, str], *, is_validate_only: bool
-) -> Outcome:
-    """Make these the only configs of a group."""
-    changes = [PropertyChange(name, Operation.SET, value) for name, value in wanted_values.items()]
-    wanted = pb.GroupConfigChange(group=group, set=dict(wanted_values), replaces_all=True)
-    return await _alter(services, wanted, {}, changes, is_validate_only)
-
-
-async def _alter(
-    services: BrokerServices,
-    wanted: pb.GroupConfigChange,
-    kept: Mapping[str, str],
-    changes: Sequence[PropertyChange],
-    is_validate_only: bool,
-) -> Outcome:
-    group = wanted.group
-    if not group:
-        return ErrorCode.invalid_request, "Default group resources are not allowed."
-    try:
-        configs = changed(kept, changes, services.groups.group_bounds)
-    except RefusedGroupConfig as refused:
-        return refused.error, str(refused)
-    if is_validate_only or configs == services.image.group_configs.get(group, {}):
-        return ErrorCode.none, None
-    try:
-        await services.controller.alter_group_configs(pb.AlterGroupConfigsRequest(changes=[wanted]))
-    except ControllerUnavailable as error:
-        return ErrorCode.not_controller, str(error)
-    # another broker may change another config of the group at the same time: only what was asked
-    # for is waited for
-    await services.cluster.wait_for(lambda image: _is_made(image, wanted), timeout_ms=KNOWN_WITHIN_MS)
-    return ErrorCode.none, None
 
 
 def _is_made(image: ClusterImage, wanted: pb.GroupConfigChange) -> bool:

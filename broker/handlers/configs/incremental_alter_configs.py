@@ -10,24 +10,26 @@ controller. Versions: 0 and 1. Not done: client metrics.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from broker.handlers.configs.config_requests import BROKER_RESOURCE, DONE, alter_broker
+from broker.handlers.configs.config_requests import BROKER_RESOURCE, DONE, BrokerConfigChanges
 from broker.handlers.configs.describe_configs import TOPIC_RESOURCE, topics_of
-from broker.handlers.configs.group_config_requests import GROUP_RESOURCE, alter_group, answer_of_their_site
+from broker.handlers.configs.group_config_requests import GROUP_RESOURCE, GroupConfigRequests
 from broker.handlers.configs.logger_levels import LOGGER_RESOURCE, alter_loggers, refusal_of
 from broker.handlers.topics.create_topics import policy_refusal
+from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
-from broker.services import BrokerServices
 from broker.settings.core.broker_configs import Operation, PropertyChange
 from broker.settings.core.topic_configs import resolve
-from broker.site.active_site import in_parts
+from broker.settings.dynamic_configs import DynamicConfigs
+from broker.site.active_site import ActiveSite, in_parts
 from wire.control import controller_pb2 as pb
-from wire.control.clients import ControllerUnavailable
+from wire.control.clients import ControllerClient, ControllerUnavailable
 from wire.rules.topic_configs import TOPIC_CONFIGS, ConfigKind
 
 API_KEY = 44
@@ -36,6 +38,18 @@ MAX_VERSION = 1
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 _OWN_RESOURCES: Final = (BROKER_RESOURCE, LOGGER_RESOURCE, GROUP_RESOURCE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    active_site: ActiveSite
+    broker_configs: BrokerConfigChanges
+    cluster: Cluster
+    configs: DynamicConfigs
+    controller: ControllerClient
+    group_configs: GroupConfigRequests
 
 
 class RefusedChange(Exception):
@@ -61,7 +75,7 @@ def check_resource(image: ClusterImage, resource: Any) -> None:
 
 
 async def forward(
-    services: BrokerServices,
+    controller: ControllerClient,
     build: Any,
     resources: Any,
     changes: dict[str, pb.TopicConfigChange | RefusedChange],
@@ -74,7 +88,7 @@ async def forward(
     if wanted:
         request = pb.AlterTopicConfigsRequest(changes=wanted, is_validate_only=is_validate_only)
         try:
-            reply = await services.controller.alter_topic_configs(request)
+            reply = await controller.alter_topic_configs(request)
             outcomes = {result.name: (ErrorCode(result.error_code), result.error_message) for result in reply.results}
         except ControllerUnavailable as error:
             outcomes = {change.name: (ErrorCode.not_controller, str(error)) for change in wanted}
@@ -100,15 +114,23 @@ def result_part(build: Any, resource: Any, outcome: tuple[ErrorCode, str | None]
     )
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer an IncrementalAlterConfigs request."""
-    build, image = builder(API_KEY, context.api_version), services.image
+    build, image = builder(API_KEY, context.api_version), doors.cluster.image
     names = topics_of(request)
-    answer = await in_parts(handle, services, context, request, entries="resources", results="responses", names=names)
-    answer = answer or await services.active_site.answer(image, context, request, names)
+    answer = await in_parts(
+        image,
+        context,
+        request,
+        lambda part: handle(part, context, doors),
+        entries="resources",
+        results="responses",
+        names=names,
+    )
+    answer = answer or await doors.active_site.answer(image, context, request, names)
     if answer is not None:
         return answer
-    answer = await answer_of_their_site(services, context, request)
+    answer = await doors.group_configs.answer_of_their_site(context, request)
     if answer is not None:
         return answer
     own = [resource for resource in request.resources if resource.resource_type in _OWN_RESOURCES]
@@ -117,15 +139,15 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
     for resource in others:
         try:
             check_resource(image, resource)
-            changes[resource.resource_name] = _change(services, image, resource)
+            changes[resource.resource_name] = _change(doors, image, resource)
         except RefusedChange as refused:
             changes[resource.resource_name] = refused
-    results = [result_part(build, resource, await _alter_own(services, request, resource)) for resource in own]
-    forwarded = await forward(services, build, others, changes, is_validate_only=request.validate_only)
+    results = [result_part(build, resource, await _alter_own(doors, request, resource)) for resource in own]
+    forwarded = await forward(doors.controller, build, others, changes, is_validate_only=request.validate_only)
     return build.response(responses=(*results, *forwarded))
 
 
-async def _alter_own(services: BrokerServices, request: Any, resource: Any) -> tuple[ErrorCode, str | None]:
+async def _alter_own(doors: Doors, request: Any, resource: Any) -> tuple[ErrorCode, str | None]:
     try:
         changes = [
             PropertyChange(config.name, Operation(config.config_operation), config.value) for config in resource.configs
@@ -133,14 +155,18 @@ async def _alter_own(services: BrokerServices, request: Any, resource: Any) -> t
     except ValueError as error:
         return ErrorCode.invalid_request, str(error)
     if resource.resource_type == LOGGER_RESOURCE:
-        refusal = refusal_of(resource.resource_name, node_id=services.config.node_id)
+        refusal = refusal_of(resource.resource_name, node_id=doors.configs.current.node_id)
         return alter_loggers(changes, is_validate_only=request.validate_only) if refusal is DONE else refusal
     if resource.resource_type == GROUP_RESOURCE:
-        return await alter_group(services, resource.resource_name, changes, is_validate_only=request.validate_only)
-    return await alter_broker(services, resource.resource_name, changes, is_validate_only=request.validate_only)
+        return await doors.group_configs.alter_group(
+            resource.resource_name, changes, is_validate_only=request.validate_only
+        )
+    return await doors.broker_configs.alter_broker(
+        resource.resource_name, changes, is_validate_only=request.validate_only
+    )
 
 
-def _change(services: BrokerServices, image: ClusterImage, resource: Any) -> pb.TopicConfigChange:
+def _change(doors: Doors, image: ClusterImage, resource: Any) -> pb.TopicConfigChange:
     change = pb.TopicConfigChange(name=resource.resource_name)
     overrides = image.topics[resource.resource_name].configs
     for config in resource.configs:
@@ -151,11 +177,11 @@ def _change(services: BrokerServices, image: ClusterImage, resource: Any) -> pb.
         elif config.config_operation == _SET:
             change.set[config.name] = config.value
         else:
-            change.set[config.name] = _changed_list(services, overrides, config)
+            change.set[config.name] = _changed_list(doors, overrides, config)
     return change
 
 
-def _changed_list(services: BrokerServices, overrides: Any, config: Any) -> str:
+def _changed_list(doors: Doors, overrides: Any, config: Any) -> str:
     definition = TOPIC_CONFIGS.get(config.name)
     if (
         definition is None
@@ -163,7 +189,7 @@ def _changed_list(services: BrokerServices, overrides: Any, config: Any) -> str:
         or config.config_operation not in (_APPEND, _SUBTRACT)
     ):
         raise RefusedChange(ErrorCode.invalid_config, f"{config.name} is not a list: append and subtract do not apply")
-    current = [item for item in resolve(definition, services.configs.layers, overrides).text.split(",") if item]
+    current = [item for item in resolve(definition, doors.configs.layers, overrides).text.split(",") if item]
     given = [item.strip() for item in config.value.split(",") if item.strip()]
     if config.config_operation == _APPEND:
         return ",".join([*current, *(item for item in given if item not in current)])

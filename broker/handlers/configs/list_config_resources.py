@@ -10,6 +10,7 @@ that a tool finds at any broker what it has set at another.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -18,9 +19,10 @@ from broker.handlers.configs.config_requests import BROKER_RESOURCE
 from broker.handlers.configs.describe_configs import ACTIVE_SITE_TIMEOUT_MS, TOPIC_RESOURCE
 from broker.handlers.configs.group_config_requests import GROUP_RESOURCE
 from broker.handlers.configs.logger_levels import LOGGER_RESOURCE
+from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
-from broker.services import BrokerServices
+from broker.site.active_site import ActiveSite
 
 API_KEY = 74
 MIN_VERSION = 0
@@ -33,9 +35,17 @@ OF_EACH_SITE = (CLIENT_METRICS_RESOURCE, GROUP_RESOURCE)
 """Types of resources that each site keeps for itself; its peers do not know them."""
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    active_site: ActiveSite
+    cluster: Cluster
+
+
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer a ListConfigResources request."""
-    build, image = builder(API_KEY, context.api_version), services.image
+    build, image = builder(API_KEY, context.api_version), doors.cluster.image
     if context.api_version == 0:
         return build.response(error_code=ErrorCode.none, config_resources=())
     wanted = set(request.resource_types) or _KNOWN
@@ -48,7 +58,7 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
         LOGGER_RESOURCE: brokers,
         GROUP_RESOURCE: sorted(image.group_configs),
     }
-    for kind, name in await _named_by_peers(services, context, request):
+    for kind, name in await _named_by_peers(doors, context, request):
         if kind in OF_EACH_SITE and name not in names.setdefault(kind, []):
             names[kind].append(name)
     return build.response(
@@ -61,13 +71,13 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
     )
 
 
-async def _named_by_peers(services: BrokerServices, context: RequestContext, request: Any) -> list[tuple[int, str]]:
+async def _named_by_peers(doors: Doors, context: RequestContext, request: Any) -> list[tuple[int, str]]:
     """Type and name of everything that the brokers of peers list."""
     if context.is_own_tool:
         return []
     asked = (
-        services.active_site.ask_site(services.image, site, context, request, timeout_ms=ACTIVE_SITE_TIMEOUT_MS)
-        for site in services.image.routed_sites()
+        doors.active_site.ask_site(doors.cluster.image, site, context, request, timeout_ms=ACTIVE_SITE_TIMEOUT_MS)
+        for site in doors.cluster.image.routed_sites()
     )
     answers = [answer for answer in await asyncio.gather(*asked) if answer is not None]
     return [(found.resource_type, found.resource_name) for answer in answers for found in answer.config_resources]

@@ -6,18 +6,19 @@ Versions: 0 and 1.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from broker.coordination.state_shard import CoordinatorRefusal
+from broker.groups.coordinator import GroupCoordinator
 from broker.groups.core.consumer_group_states import ConsumerGroup, partitions_of
 from broker.groups.core.consumer_groups import assignor_of
 from broker.groups.core.server_assignors import Owned
 from broker.metadata.core.authorized_operations import ALL_OF_A_GROUP, NOT_ASKED, answered
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder, topic_uuid
-from broker.services import BrokerServices
 from wire.batches.consumer_group_records import MemberMetadata
 
 API_KEY = 69
@@ -27,30 +28,37 @@ MAX_VERSION = 1
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    groups: GroupCoordinator
+
+
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer a ConsumerGroupDescribe request."""
     build = builder(API_KEY, context.api_version)
     operations = answered(ALL_OF_A_GROUP, is_asked=request.include_authorized_operations)
-    groups = tuple(_described(services, context, build, name, operations) for name in request.group_ids)
+    groups = tuple(_described(doors, context, build, name, operations) for name in request.group_ids)
     return build.response(groups=groups)
 
 
-def _described(services: BrokerServices, context: RequestContext, build: Any, group_id: str, operations: int) -> Any:
+def _described(doors: Doors, context: RequestContext, build: Any, group_id: str, operations: int) -> Any:
     try:
-        group = services.groups.describe_consumers(group_id, is_own_tool=context.is_own_tool)
+        group = doors.groups.describe_consumers(group_id, is_own_tool=context.is_own_tool)
     except CoordinatorRefusal as refusal:
         return _entity(build, group_id, error=refusal.code)
     if group is None:
         message = f"{group_id} does not use the consumer protocol"
         return _entity(build, group_id, error=ErrorCode.group_id_not_found, message=message)
-    names = {topic_id: name for name, (topic_id, _) in services.groups.topic_shapes().items()}
+    names = {topic_id: name for name, (topic_id, _) in doors.groups.topic_shapes().items()}
     return _entity(
         build,
         group_id,
         state=group.state,
         epoch=group.epoch,
         target_epoch=group.target_epoch,
-        assignor=assignor_of(group, services.groups.assignors),
+        assignor=assignor_of(group, doors.groups.assignors),
         members=tuple(_member(build, group, name, member, names) for name, member in group.members.items()),
         operations=operations,
     )

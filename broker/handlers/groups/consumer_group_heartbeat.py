@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -17,35 +18,44 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32Timedelta
 
 from broker.coordination.state_shard import CoordinatorRefusal
+from broker.groups.coordinator import GroupCoordinator
 from broker.groups.core.consumer_group_states import JOINING_EPOCH, LEAVING_STATIC_EPOCH, partitions_of
 from broker.groups.core.consumer_groups import NO_TIMEOUT, HeartbeatReply, MemberHeartbeat
 from broker.groups.core.server_assignors import Owned, TopicIdPartition
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder, topic_id_bytes, topic_uuid
-from broker.services import BrokerServices
+from broker.settings.dynamic_configs import DynamicConfigs
 
 API_KEY = 68
 MIN_VERSION = 0
 MAX_VERSION = 1
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    configs: DynamicConfigs
+    groups: GroupCoordinator
+
+
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer a ConsumerGroupHeartbeat request."""
     said = _said(context, request)
-    if "consumer" not in services.config.rebalance_protocols:
+    if "consumer" not in doors.configs.current.rebalance_protocols:
         message = "group.coordinator.rebalance.protocols does not include consumer"
         reply = HeartbeatReply(error=ErrorCode.unsupported_version, message=message)
-        return _response(services, context, request, reply)
+        return _response(doors, context, request, reply)
     try:
-        reply = _unusable(said) or await services.groups.consumer_heartbeat(request.group_id, said)
+        reply = _unusable(said) or await doors.groups.consumer_heartbeat(request.group_id, said)
     except CoordinatorRefusal as refusal:
         reply = HeartbeatReply(error=refusal.code)
-    return _response(services, context, request, reply)
+    return _response(doors, context, request, reply)
 
 
-def _response(services: BrokerServices, context: RequestContext, request: Any, reply: HeartbeatReply) -> Any:
+def _response(doors: Doors, context: RequestContext, request: Any, reply: HeartbeatReply) -> Any:
     build = builder(API_KEY, context.api_version)
-    interval_ms = services.groups.heartbeat_interval_ms(request.group_id)
+    interval_ms = doors.groups.heartbeat_interval_ms(request.group_id)
     return build.response(
         error_code=reply.error,
         error_message=reply.message,

@@ -7,16 +7,17 @@ are all there are (`broker/metadata/core/authorized_operations.py`). Versions: 0
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from broker.coordination.state_shard import CoordinatorRefusal
+from broker.groups.coordinator import GroupCoordinator
 from broker.groups.core.group_states import Group, GroupState, Member
 from broker.metadata.core.authorized_operations import ALL_OF_A_GROUP, NOT_ASKED, answered
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
-from broker.services import BrokerServices
 
 API_KEY = 15
 MIN_VERSION = 0
@@ -25,17 +26,24 @@ MAX_VERSION = 6
 _NOT_FOUND_FROM = 6
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    groups: GroupCoordinator
+
+
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer a DescribeGroups request."""
     operations = answered(ALL_OF_A_GROUP, is_asked=getattr(request, "include_authorized_operations", False))
-    groups = tuple(_described(services, context, group_id, operations) for group_id in request.groups)
+    groups = tuple(_described(doors, context, group_id, operations) for group_id in request.groups)
     return builder(API_KEY, context.api_version).response(groups=groups)
 
 
-def _described(services: BrokerServices, context: RequestContext, group_id: str, operations: int) -> Any:
+def _described(doors: Doors, context: RequestContext, group_id: str, operations: int) -> Any:
     try:
-        group = services.groups.describe(group_id, is_own_tool=context.is_own_tool)
-        if services.groups.describe_consumers(group_id, is_own_tool=context.is_own_tool) is not None:
+        group = doors.groups.describe(group_id, is_own_tool=context.is_own_tool)
+        if doors.groups.describe_consumers(group_id, is_own_tool=context.is_own_tool) is not None:
             group = None  # ConsumerGroupDescribe is for those of KIP-848
     except CoordinatorRefusal as refusal:
         return _entity(context, group_id, error=refusal.code)

@@ -14,15 +14,19 @@ once. Not done: coordinators of share groups (COORDINATOR_NOT_AVAILABLE, with a 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
+from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import NO_NODE, ClusterImage, LinkRole, group_partition
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
-from broker.services import BrokerServices
+from broker.settings.dynamic_configs import DynamicConfigs
+from broker.site.active_site import ActiveSite
+from broker.site.topic_creation import TopicCreator
+from broker.transactions.transaction_routing import TransactionRouting
 from wire.batches.group_records import OFFSETS_TOPIC
 from wire.batches.transaction_records import TRANSACTIONS_TOPIC
 from wire.rules.links import other_site
@@ -40,6 +44,17 @@ WAIT_MS: Final = 500
 """
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    active_site: ActiveSite
+    cluster: Cluster
+    configs: DynamicConfigs
+    topic_creator: TopicCreator
+    transaction_routing: TransactionRouting
+
+
 class Found(NamedTuple):
     """A coordinator, or why there is none."""
 
@@ -50,7 +65,7 @@ class Found(NamedTuple):
     message: str | None = None
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer a FindCoordinator request."""
     build = builder(API_KEY, context.api_version)
     key_type = getattr(request, "key_type", GROUP_KEY_TYPE)
@@ -58,52 +73,50 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
     keys = request.coordinator_keys if has_several else (request.key,)
     by_site: dict[str | None, list[str]] = {}
     for key in keys:
-        by_site.setdefault(_site_to_ask(services, context, key, key_type), []).append(key)
+        by_site.setdefault(_site_to_ask(doors, context, key, key_type), []).append(key)
     found: dict[str, Found] = {}
     for site, named in by_site.items():
         if site is None:
-            found.update(await _find_here(services, context, named, key_type))
+            found.update(await _find_here(doors, context, named, key_type))
         else:
             asked = replace(request, coordinator_keys=tuple(named)) if has_several else request
-            found.update(await _ask_site(services, context, site, asked, named))
+            found.update(await _ask_site(doors, context, site, asked, named))
     if not has_several:
         return build.response(**_fields(found[request.key]))
     return build.response(coordinators=tuple(build.part("Coordinator", key=key, **_fields(found[key])) for key in keys))
 
 
-def _site_to_ask(services: BrokerServices, context: RequestContext, key: str, key_type: int) -> str | None:
+def _site_to_ask(doors: Doors, context: RequestContext, key: str, key_type: int) -> str | None:
     """The site that knows better than this broker who coordinates the key, None when there is
     none.
     """
     if context.is_own_tool:
         return None
-    image = services.image
+    image = doors.cluster.image
     if key_type == TRANSACTION_KEY_TYPE:
-        link = services.transaction_routing.active_elsewhere()
+        link = doors.transaction_routing.active_elsewhere()
         return None if link is None else other_site(link, image.site)
     link = image.link_of_group(key) if key_type == GROUP_KEY_TYPE else None
     if link is None or not link.is_routed or image.role_in(link) is not LinkRole.PASSIVE:
         return None
     # views are a moment old: what the group needs may just have been made there, or have to be made
-    is_found = find(services, context, key, key_type).error is ErrorCode.none
+    is_found = find(doors, context, key, key_type).error is ErrorCode.none
     return None if is_found else other_site(link, image.site)
 
 
-async def _find_here(
-    services: BrokerServices, context: RequestContext, keys: Collection[str], key_type: int
-) -> dict[str, Found]:
+async def _find_here(doors: Doors, context: RequestContext, keys: Collection[str], key_type: int) -> dict[str, Found]:
     """The coordinators that this broker knows, or learns of within the wait."""
 
     def found() -> dict[str, Found]:
-        return {key: find(services, context, key, key_type) for key in keys}
+        return {key: find(doors, context, key, key_type) for key in keys}
 
     def is_known(_: ClusterImage) -> bool:
         return all(each.error is ErrorCode.none for each in found().values())
 
     topic = _TOPICS.get(key_type)
     if topic is not None:
-        services.topic_creator.request_missing(topic, services.image)
-        await services.cluster.wait_for(is_known, timeout_ms=WAIT_MS)
+        doors.topic_creator.request_missing(topic, doors.cluster.image)
+        await doors.cluster.wait_for(is_known, timeout_ms=WAIT_MS)
     return found()
 
 
@@ -117,13 +130,13 @@ def _fields(found: Found) -> dict[str, Any]:
     }
 
 
-def find(services: BrokerServices, context: RequestContext, key: str, key_type: int) -> Found:
+def find(doors: Doors, context: RequestContext, key: str, key_type: int) -> Found:
     """The coordinator of one key as the newest image has it."""
-    image = services.image
+    image = doors.cluster.image
     if key_type == GROUP_KEY_TYPE:
-        return _located(image, context, _coordinator(services, image, key, is_local=context.is_own_tool))
+        return _located(image, context, _coordinator(doors, image, key, is_local=context.is_own_tool))
     if key_type == TRANSACTION_KEY_TYPE:
-        return _located(image, context, services.transaction_routing.coordinator(key))
+        return _located(image, context, doors.transaction_routing.coordinator(key))
     return _unavailable(
         f"key type {key_type} is not supported; accepted: {GROUP_KEY_TYPE} (group), {TRANSACTION_KEY_TYPE} (transaction)"
     )
@@ -141,11 +154,11 @@ def _located(image: ClusterImage, context: RequestContext, node_id: int) -> Foun
 
 
 async def _ask_site(
-    services: BrokerServices, context: RequestContext, site: str, request: Any, keys: Collection[str]
+    doors: Doors, context: RequestContext, site: str, request: Any, keys: Collection[str]
 ) -> Mapping[str, Found]:
     """The site's answer, with the addresses under which this client reaches its brokers."""
-    answer = await services.active_site.ask_site(services.image, site, context, request)
-    image = services.image
+    answer = await doors.active_site.ask_site(doors.cluster.image, site, context, request)
+    image = doors.cluster.image
     if context.api_version < _SEVERAL_KEYS_FROM:
         return dict.fromkeys(keys, _relocated(image, context, answer))
     answered = {} if answer is None else {coordinator.key: coordinator for coordinator in answer.coordinators}
@@ -160,9 +173,9 @@ def _relocated(image: ClusterImage, context: RequestContext, answered: Any) -> F
     return _located(image, context, answered.node_id)
 
 
-def _coordinator(services: BrokerServices, image: ClusterImage, group: str, *, is_local: bool) -> int:
+def _coordinator(doors: Doors, image: ClusterImage, group: str, *, is_local: bool) -> int:
     if not is_local:
-        return image.coordinator_of(group, partition_count=services.config.offsets_partition_count)
+        return image.coordinator_of(group, partition_count=doors.configs.current.offsets_partition_count)
     topic = image.topics.get(OFFSETS_TOPIC)
     if topic is None:
         return NO_NODE

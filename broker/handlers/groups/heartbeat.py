@@ -5,20 +5,28 @@ Behaviour: as Kafka. Versions: 0 to 4. Not done: nothing.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from broker.coordination.state_shard import CoordinatorRefusal
+from broker.groups.coordinator import GroupCoordinator
 from broker.groups.core.group_messages import CodeReply, Heartbeat
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
-from broker.services import BrokerServices
 
 API_KEY = 12
 MIN_VERSION = 0
 MAX_VERSION = 4
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    groups: GroupCoordinator
+
+
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer a Heartbeat request."""
     command = Heartbeat(
         group_id=request.group_id,
@@ -27,7 +35,7 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
         generation=request.generation_id,
     )
     try:
-        reply = await services.groups.heartbeat(command)
+        reply = await doors.groups.heartbeat(command)
     except CoordinatorRefusal as refusal:
         reply = CodeReply(error=refusal.code)
     return builder(API_KEY, context.api_version).response(error_code=reply.error)

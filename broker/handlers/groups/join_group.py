@@ -9,16 +9,17 @@ answered at once, with the coordinator's own assignment to follow.
 from __future__ import annotations
 
 import uuid
+from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from broker.coordination.state_shard import CoordinatorRefusal
+from broker.groups.coordinator import GroupCoordinator
 from broker.groups.core.group_messages import JoinGroup, JoinReply
 from broker.groups.core.group_states import AssignmentProtocol
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
-from broker.services import BrokerServices
 
 API_KEY = 11
 MIN_VERSION = 0
@@ -29,10 +30,17 @@ _NULLABLE_PROTOCOL_FROM = 7
 _MAY_SKIP_ASSIGNMENT_FROM = 9
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    groups: GroupCoordinator
+
+
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer a JoinGroup request."""
     try:
-        reply = await services.groups.join(_command(context, request))
+        reply = await doors.groups.join(_command(context, request))
     except CoordinatorRefusal as refusal:
         reply = JoinReply(error=refusal.code, member_id=request.member_id)
     build = builder(API_KEY, context.api_version)

@@ -6,15 +6,16 @@ member's outcome is the answer. Versions: 0 to 5. Not done: nothing.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from broker.coordination.state_shard import CoordinatorRefusal
+from broker.groups.coordinator import GroupCoordinator
 from broker.groups.core.group_messages import LeaveGroup, LeavingMember
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
-from broker.services import BrokerServices
 
 API_KEY = 13
 MIN_VERSION = 0
@@ -23,7 +24,14 @@ MAX_VERSION = 5
 _BATCHED_FROM = 3
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    groups: GroupCoordinator
+
+
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer a LeaveGroup request."""
     build, is_batched = builder(API_KEY, context.api_version), context.api_version >= _BATCHED_FROM
     members = (
@@ -32,7 +40,7 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
         else (LeavingMember(request.member_id, None),)
     )
     try:
-        reply = await services.groups.leave(LeaveGroup(group_id=request.group_id, members=members))
+        reply = await doors.groups.leave(LeaveGroup(group_id=request.group_id, members=members))
     except CoordinatorRefusal as refusal:
         return build.response(error_code=refusal.code, members=())
     if not is_batched:

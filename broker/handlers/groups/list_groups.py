@@ -8,15 +8,16 @@ nothing.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from broker.coordination.state_shard import CoordinatorRefusal
+from broker.groups.coordinator import GroupCoordinator
 from broker.groups.core.group_states import CONSUMER_PROTOCOL_TYPE
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
-from broker.services import BrokerServices
 
 API_KEY = 16
 MIN_VERSION = 0
@@ -26,16 +27,23 @@ CLASSIC_TYPE = "classic"
 CONSUMER_TYPE = "consumer"
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    groups: GroupCoordinator
+
+
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer a ListGroups request."""
     build = builder(API_KEY, context.api_version)
     states = {state.lower() for state in getattr(request, "states_filter", ())}
     types = {kind.lower() for kind in getattr(request, "types_filter", ())}
-    is_loading = services.groups.is_loading
+    is_loading = doors.groups.is_loading
     try:
         groups = [
-            (group, services.groups.describe_consumers(group.group_id, is_own_tool=True))
-            for group in services.groups.list_groups(is_own_tool=context.is_own_tool)
+            (group, doors.groups.describe_consumers(group.group_id, is_own_tool=True))
+            for group in doors.groups.list_groups(is_own_tool=context.is_own_tool)
         ]
     except CoordinatorRefusal:  # the process was paused and does not know yet whether it still coordinates
         groups, is_loading = [], True

@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from broker.authorization.authorizer import Check
+from broker.authorization.authorizer import Authorizer, Check
 from broker.authorization.authorizer import topics as read_topics
 from broker.coordination.state_shard import CoordinatorRefusal
+from broker.groups.coordinator import GroupCoordinator
 from broker.groups.core.group_messages import CommitOffsets, CommittedOffset, PartitionsReply, Reply, TopicPartition
+from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder, topic_id_bytes
-from broker.services import BrokerServices
 from wire.protocol.offset_commit_codec import (
     BROKERS_RETENTION_MS,
     HIGHEST_VERSION,
@@ -47,13 +49,22 @@ _TOPIC_IDS_FROM: Final = 10
 Names = Mapping[bytes, str]
 
 
-def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    authorizer: Authorizer
+    cluster: Cluster
+    groups: GroupCoordinator
+
+
+def handle_frame(frame: Frame, exchange: Exchange, doors: Doors) -> None:
     """Answer an OffsetCommit request."""
-    image, version = services.image, exchange.header.api_version
+    image, version = doors.cluster.image, exchange.header.api_version
     names = image.topic_names if version >= _TOPIC_IDS_FROM else None
     request = parse_offset_commit_request(frame, exchange.header.body_position, version)
 
-    group_error, denied = _denied(services, exchange, request, names)
+    group_error, denied = _denied(doors, exchange, request, names)
     if group_error is not ErrorCode.none:
         _answer(exchange, request, PartitionsReply(error=group_error), names, denied)
         return
@@ -71,35 +82,35 @@ def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> 
         knows_member_epochs=version >= _MEMBER_EPOCHS_FROM,
     )
     try:
-        replied = services.groups.commit(command)
+        replied = doors.groups.commit(command)
     except CoordinatorRefusal as refusal:
         _answer(exchange, request, PartitionsReply(error=refusal.code), names, denied)
         return
 
     def finish(done: asyncio.Future[Reply]) -> None:
         reply = _reply_of(done)
-        if reply.error is ErrorCode.none and not services.groups.may_acknowledge(request.group_id):
+        if reply.error is ErrorCode.none and not doors.groups.may_acknowledge(request.group_id):
             # the lease has ended since the commit was written: the client commits again
             reply = PartitionsReply(error=ErrorCode.coordinator_load_in_progress)
         _answer(exchange, request, reply, names, denied)
 
-    exchange.when(replied, finish)
+    exchange.defer_until(replied, finish)
 
 
 def _denied(
-    services: BrokerServices, exchange: Exchange, request: OffsetCommitRequest, names: Names | None
+    doors: Doors, exchange: Exchange, request: OffsetCommitRequest, names: Names | None
 ) -> tuple[ErrorCode, Collection[str]]:
     """The error for the whole request, and the topics for whose partitions nothing may be
     committed.
     """
-    if not services.authorizer.is_enabled:
+    if not doors.authorizer.is_enabled:
         return ErrorCode.none, ()
     context = exchange.context
-    if not services.authorizer.may(context, Check(Operation.READ, ResourceType.GROUP, request.group_id)):
+    if not doors.authorizer.may(context, Check(Operation.READ, ResourceType.GROUP, request.group_id)):
         return ErrorCode.group_authorization_failed, ()
     named = [name for topic in request.topics if (name := _name_of(topic, names))]
     checks = read_topics(Operation.READ, named)
-    return ErrorCode.none, {check.name for check in services.authorizer.denied(context, checks)}
+    return ErrorCode.none, {check.name for check in doors.authorizer.denied(context, checks)}
 
 
 def _reply_of(done: asyncio.Future[Reply]) -> PartitionsReply:
@@ -138,7 +149,7 @@ def _answer(
     body = encode_offset_commit_response(
         outcomes, exchange.header.api_version, throttle_time_ms=exchange.throttle_time_ms()
     )
-    exchange.answer_body([body], body_size=len(body))
+    exchange.reply_body([body], body_size=len(body))
 
 
 def _outcome(partition: TopicPartition, error: ErrorCode, errors: Mapping[TopicPartition, ErrorCode]) -> ErrorCode:

@@ -7,24 +7,34 @@ topic is deleted). Versions: 0. Not done: nothing.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from broker.coordination.state_shard import CoordinatorRefusal
+from broker.groups.coordinator import GroupCoordinator
 from broker.groups.core.group_messages import DeleteOffsets, PartitionsReply, TopicPartition
+from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
-from broker.services import BrokerServices
 
 API_KEY = 47
 MIN_VERSION = 0
 MAX_VERSION = 0
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    cluster: Cluster
+    groups: GroupCoordinator
+
+
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer an OffsetDelete request."""
-    image = services.image
+    image = doors.cluster.image
     partitions = tuple(
         TopicPartition(topic.name, named.partition_index)
         for topic in request.topics
@@ -33,7 +43,7 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
         if named.partition_index in routed.topic.partitions
     )
     try:
-        reply = await services.groups.delete_offsets(DeleteOffsets(group_id=request.group_id, partitions=partitions))
+        reply = await doors.groups.delete_offsets(DeleteOffsets(group_id=request.group_id, partitions=partitions))
     except CoordinatorRefusal as refusal:
         reply = PartitionsReply(error=refusal.code)
     build = builder(API_KEY, context.api_version)

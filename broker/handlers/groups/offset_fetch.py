@@ -11,18 +11,20 @@ member of a KIP-848 group names itself with its epoch (version 9).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from broker.coordination.state_shard import CoordinatorRefusal
+from broker.groups.coordinator import GroupCoordinator
 from broker.groups.core.consumer_group_offsets import fetch_error
 from broker.groups.core.group_messages import TopicPartition
 from broker.groups.core.group_offsets import Offsets
+from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder, topic_id_bytes, topic_uuid
-from broker.services import BrokerServices
 from wire.batches.group_records import NO_EPOCH
 
 API_KEY = 9
@@ -35,64 +37,72 @@ _GROUP_ERROR_FROM = 2
 NO_OFFSET = -1
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    cluster: Cluster
+    groups: GroupCoordinator
+
+
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer an OffsetFetch request."""
     build = builder(API_KEY, context.api_version)
     if context.api_version >= _SEVERAL_GROUPS_FROM:
-        groups = tuple(_group(services, context, group, is_stable=request.require_stable) for group in request.groups)
+        groups = tuple(_group(doors, context, group, is_stable=request.require_stable) for group in request.groups)
         return build.response(groups=groups)
-    error, offsets = _offsets(services, context, request.group_id)
-    unstable = _unstable(services, request.group_id, is_stable=getattr(request, "require_stable", False))
+    error, offsets = _offsets(doors, context, request.group_id)
+    unstable = _unstable(doors, request.group_id, is_stable=getattr(request, "require_stable", False))
     names = "OffsetFetchResponseTopic", "OffsetFetchResponsePartition"
     if error is not ErrorCode.none and context.api_version >= _GROUP_ERROR_FROM:
         return build.response(topics=(), error_code=error)
     return build.response(topics=_topics(build, names, request.topics, offsets, error, unstable), error_code=error)
 
 
-def _unstable(services: BrokerServices, group_id: str, *, is_stable: bool) -> Callable[[TopicPartition], bool]:
+def _unstable(doors: Doors, group_id: str, *, is_stable: bool) -> Callable[[TopicPartition], bool]:
     """A function that is True if the client must wait for the end of a transaction."""
-    return lambda partition: is_stable and services.groups.has_pending_offset(group_id, partition)
+    return lambda partition: is_stable and doors.groups.has_pending_offset(group_id, partition)
 
 
-def _group(services: BrokerServices, context: RequestContext, group: Any, *, is_stable: bool) -> Any:
+def _group(doors: Doors, context: RequestContext, group: Any, *, is_stable: bool) -> Any:
     build = builder(API_KEY, context.api_version)
-    error, offsets = _offsets(services, context, group.group_id)
+    error, offsets = _offsets(doors, context, group.group_id)
     if error is ErrorCode.none:
-        error = _member_error(services, group)
+        error = _member_error(doors, group)
     names = "OffsetFetchResponseTopics", "OffsetFetchResponsePartitions"
-    unstable = _unstable(services, group.group_id, is_stable=is_stable)
+    unstable = _unstable(doors, group.group_id, is_stable=is_stable)
     topics: tuple[Any, ...] = ()
     if error is ErrorCode.none and context.api_version >= _TOPIC_IDS_FROM:
-        topics = _topics_by_id(services, build, names, group.topics, offsets, unstable)
+        topics = _topics_by_id(doors, build, names, group.topics, offsets, unstable)
     elif error is ErrorCode.none:
         topics = _topics(build, names, group.topics, offsets, error, unstable)
     return build.part("OffsetFetchResponseGroup", group_id=group.group_id, topics=topics, error_code=error)
 
 
-def _member_error(services: BrokerServices, group: Any) -> ErrorCode:
+def _member_error(doors: Doors, group: Any) -> ErrorCode:
     """A member of a KIP-848 group names itself and its epoch (version 9)."""
-    consumers = services.groups.describe_consumers(group.group_id, is_own_tool=True)
+    consumers = doors.groups.describe_consumers(group.group_id, is_own_tool=True)
     if consumers is None:
         return ErrorCode.none
     return fetch_error(consumers, getattr(group, "member_id", None), getattr(group, "member_epoch", NO_EPOCH))
 
 
-def _offsets(services: BrokerServices, context: RequestContext, group_id: str) -> tuple[ErrorCode, Offsets]:
+def _offsets(doors: Doors, context: RequestContext, group_id: str) -> tuple[ErrorCode, Offsets]:
     try:
-        return ErrorCode.none, services.groups.offsets_of(group_id, is_own_tool=context.is_own_tool)
+        return ErrorCode.none, doors.groups.offsets_of(group_id, is_own_tool=context.is_own_tool)
     except CoordinatorRefusal as refusal:
         return refusal.code, {}
 
 
 def _topics_by_id(
-    services: BrokerServices,
+    doors: Doors,
     build: Any,
     names: tuple[str, str],
     wanted: Any,
     offsets: Offsets,
     is_unstable: Callable[[TopicPartition], bool],
 ) -> tuple[Any, ...]:
-    image, (topic_name, partition_name) = services.image, names
+    image, (topic_name, partition_name) = doors.cluster.image, names
     if wanted is None:
         asked = [
             (topic_uuid(image.topics[name].topic_id), name, indexes)

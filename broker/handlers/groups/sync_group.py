@@ -5,20 +5,28 @@ Behaviour: answered when the leader's assignment is committed. Versions: 0 to 5.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from broker.coordination.state_shard import CoordinatorRefusal
+from broker.groups.coordinator import GroupCoordinator
 from broker.groups.core.group_messages import SyncGroup, SyncReply
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
-from broker.services import BrokerServices
 
 API_KEY = 14
 MIN_VERSION = 0
 MAX_VERSION = 5
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    groups: GroupCoordinator
+
+
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer a SyncGroup request."""
     command = SyncGroup(
         group_id=request.group_id,
@@ -30,7 +38,7 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
         assignments={given.member_id: bytes(given.assignment) for given in request.assignments},
     )
     try:
-        reply = await services.groups.sync(command)
+        reply = await doors.groups.sync(command)
     except CoordinatorRefusal as refusal:
         reply = SyncReply(error=refusal.code)
     return builder(API_KEY, context.api_version).response(

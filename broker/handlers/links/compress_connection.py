@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
-from broker.services import BrokerServices
 from wire.protocol.compressed_stream import LEVEL_MAX, LEVEL_MIN
 from wire.protocol.frames import decode_request_body
 from wire.protocol.private import CODEC_ZSTD, COMPRESS_CONNECTION, PRIVATE_VERSIONS, CompressConnectionResponse
@@ -25,13 +24,13 @@ API_KEY = COMPRESS_CONNECTION
 MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[COMPRESS_CONNECTION]
 
 
-def handle_frame(_services: BrokerServices, exchange: Exchange, frame: Frame) -> None:
+def handle_frame(frame: Frame, exchange: Exchange, _doors: None) -> None:
     """Answer, then compress: at once, so that nothing comes between the answer and the first
     chunk.
     """
     request = decode_request_body(frame, exchange.header)
     error = _refusal(request.codec, request.level)
-    exchange.answer_entity(CompressConnectionResponse(error_code=error))
+    exchange.reply(CompressConnectionResponse(error_code=error))
     if error is ErrorCode.none:
         exchange.connection.compress(request.level)
 

@@ -8,15 +8,17 @@ Versions: 0. Not done: nothing.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from broker.groups.core.group_messages import TopicPartition
+from broker.metadata.cluster import Cluster
 from broker.metadata.core.access import promotion_error
 from broker.metadata.request_context import RequestContext
-from broker.services import BrokerServices
-from broker.transactions.transaction_markers import TransactionEnd
+from broker.replication.replicas import Replicas
+from broker.transactions.transaction_markers import TransactionEnd, TransactionMarkers
 from wire.protocol.private import PRIVATE_VERSIONS
 from wire.protocol.transaction_end_messages import END_TRANSACTIONS, EndTransactionsResponse, TransactionEndOutcome
 
@@ -24,15 +26,24 @@ API_KEY = END_TRANSACTIONS
 MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[END_TRANSACTIONS]
 
 
-async def handle(services: BrokerServices, _context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    cluster: Cluster
+    replicas: Replicas
+    transaction_markers: TransactionMarkers
+
+
+async def handle(request: Any, _context: RequestContext, doors: Doors) -> Any:
     """Answer an EndTransactions request."""
-    outcomes = [outcome for one in request.transactions for outcome in await _end(services, request, one)]
+    outcomes = [outcome for one in request.transactions for outcome in await _end(doors, request, one)]
     return EndTransactionsResponse(outcomes=tuple(outcomes))
 
 
-async def _end(services: BrokerServices, request: Any, ended: Any) -> list[TransactionEndOutcome]:
+async def _end(doors: Doors, request: Any, ended: Any) -> list[TransactionEndOutcome]:
     partitions = [TopicPartition(topic.name, index) for topic in ended.topics for index in topic.partition_indexes]
-    errors = {at: error for at in partitions if (error := _refusal(services, request, at)) is not ErrorCode.none}
+    errors = {at: error for at in partitions if (error := _refusal(doors, request, at)) is not ErrorCode.none}
     end = TransactionEnd(
         producer_id=ended.producer_id,
         producer_epoch=ended.producer_epoch,
@@ -41,7 +52,7 @@ async def _end(services: BrokerServices, request: Any, ended: Any) -> list[Trans
         transaction_version=ended.transaction_version,
         members=ended.members,
     )
-    written = await services.transaction_markers.write(
+    written = await doors.transaction_markers.write(
         end, [at for at in partitions if at not in errors], is_promoting=bool(request.link)
     )
     found = {**written, **errors}
@@ -57,15 +68,15 @@ async def _end(services: BrokerServices, request: Any, ended: Any) -> list[Trans
     ]
 
 
-def _refusal(services: BrokerServices, request: Any, at: TopicPartition) -> ErrorCode:
+def _refusal(doors: Doors, request: Any, at: TopicPartition) -> ErrorCode:
     """Why a failover may not end the transaction in this partition; `none` without a link."""
     if not request.link:
         return ErrorCode.none
-    image = services.image
+    image = doors.cluster.image
     error = promotion_error(image, at.topic, link_name=request.link, link_epoch=request.link_epoch)
     if error is not ErrorCode.none:
         return error
-    hosted = services.replicas.find(at.topic, at.partition)
+    hosted = doors.replicas.find(at.topic, at.partition)
     floor = image.links[request.link].leader_epoch_floor
     is_led = hosted is not None and hosted.state.is_leader and hosted.state.leader_epoch >= floor
     return ErrorCode.none if is_led else ErrorCode.not_leader_or_follower

@@ -9,21 +9,31 @@ INVALID_REQUEST. Versions: 0.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
-from broker.services import BrokerServices
+from broker.replication.replicas import Replicas
 from wire.protocol.private import LINK_PROGRESS, PRIVATE_VERSIONS, LinkProgressResponse
 
 API_KEY = LINK_PROGRESS
 MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[LINK_PROGRESS]
 
 
-async def handle(services: BrokerServices, _context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    cluster: Cluster
+    replicas: Replicas
+
+
+async def handle(request: Any, _context: RequestContext, doors: Doors) -> Any:
     """Answer a LinkProgress request."""
-    image = services.image
+    image = doors.cluster.image
     link = image.links.get(request.link)
     if link is None or request.link_epoch > link.epoch:
         return LinkProgressResponse(error_code=ErrorCode.unknown_leader_epoch)
@@ -32,7 +42,7 @@ async def handle(services: BrokerServices, _context: RequestContext, request: An
     error = ErrorCode.none
     for topic in request.topics:
         for partition in topic.partitions:
-            outcome = services.replicas.standbys.record(
+            outcome = doors.replicas.standbys.record(
                 image, (topic.name, partition.index), partition.acknowledged_offset, link=link.name
             )
             if outcome not in (ErrorCode.none, ErrorCode.not_leader_or_follower):

@@ -14,18 +14,21 @@ import asyncio
 import contextlib
 import uuid
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
 
 from kio.schema.errors import ErrorCode
 
 from broker.log.errors import StorageError
+from broker.metadata.cluster import Cluster
 from broker.metadata.core.access import mirror_error
 from broker.metadata.core.cluster_image import UNKNOWN_EPOCH, ClusterImage
 from broker.network.entities import topic_id_bytes
 from broker.replication.core.wake_ups import DelayedOperation
 from broker.replication.hosted_partition import HostedPartition, PartitionFailure
 from broker.replication.mirror_append import Diverged, append_mirrored, restart_in_threads, restart_wanted
-from broker.services import BrokerServices
+from broker.replication.replicas import Replicas
+from runtime.clock import Clock
 from wire.protocol.mirror_append_codec import (
     MirrorAppend,
     PartitionAppended,
@@ -46,6 +49,24 @@ REPLICATION_TIMEOUT_MS: Final = 5_000.0
 for an answer.
 """
 MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[MIRROR_APPEND]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    clock: Clock
+    cluster: Cluster
+    replicas: Replicas
+
+
+class LedPartitions(Protocol):
+    """The parts of the broker that find a partition which it leads."""
+
+    @property
+    def cluster(self) -> Cluster: ...
+    @property
+    def replicas(self) -> Replicas: ...
 
 
 class _Outcome:
@@ -117,43 +138,43 @@ class _Outcome:
         )
 
 
-def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> None:
+def handle_frame(frame: Frame, exchange: Exchange, doors: Doors) -> None:
     """Answer a MirrorAppend request."""
     position = exchange.header.body_position
     request = parse_mirror_append(frame, position)
-    if _restarting(services, request):
+    if _restarting(doors, request):
         # the frame is gone when the disk has done its part
         kept = parse_mirror_append(memoryview(bytes(frame)), position)
-        exchange.later(_restart_and_append(services, exchange, kept))
+        exchange.defer(_restart_and_append(doors, exchange, kept))
     else:
-        _append_all(services, exchange, request)
+        _append_all(doors, exchange, request)
 
 
-def _restarting(services: BrokerServices, request: MirrorAppend) -> list[tuple[HostedPartition, PartitionToMirror]]:
+def _restarting(doors: Doors, request: MirrorAppend) -> list[tuple[HostedPartition, PartitionToMirror]]:
     """The partitions whose logs are to go on empty where their sources begin."""
     found = []
     for topic in request.topics:
         for sent in topic.partitions:
-            hosted = services.replicas.find(topic.name, sent.partition_index)
+            hosted = doors.replicas.find(topic.name, sent.partition_index)
             if hosted is not None and restart_wanted(hosted, sent) is not None:
                 with contextlib.suppress(PartitionFailure):
-                    found.append((_find(services, request, topic, sent), sent))
+                    found.append((_find(doors, request, topic, sent), sent))
     return found
 
 
-async def _restart_and_append(services: BrokerServices, exchange: Exchange, request: MirrorAppend) -> None:
-    for hosted, sent in _restarting(services, request):
+async def _restart_and_append(doors: Doors, exchange: Exchange, request: MirrorAppend) -> None:
+    for hosted, sent in _restarting(doors, request):
         try:
-            await restart_in_threads(services.replicas, hosted, sent)
+            await restart_in_threads(doors.replicas, hosted, sent)
         except StorageError as error:
-            services.replicas.storage_failed(error)
-    _append_all(services, exchange, request)
+            doors.replicas.storage_failed(error)
+    _append_all(doors, exchange, request)
 
 
-def _append_all(services: BrokerServices, exchange: Exchange, request: MirrorAppend) -> None:
-    image = services.image
+def _append_all(doors: Doors, exchange: Exchange, request: MirrorAppend) -> None:
+    image = doors.cluster.image
     outcomes = [
-        (topic.name, [_append(services, image, request, topic, partition) for partition in topic.partitions])
+        (topic.name, [_append(doors, image, request, topic, partition) for partition in topic.partitions])
         for topic in request.topics
     ]
     to_flush = [
@@ -163,13 +184,13 @@ def _append_all(services: BrokerServices, exchange: Exchange, request: MirrorApp
         if outcome.hosted is not None and outcome.error is ErrorCode.none and outcome.hosted.log.needs_flush
     ]
     if to_flush:
-        exchange.later(_answer_flushed(services, exchange, outcomes, to_flush))
+        exchange.defer(_answer_flushed(doors, exchange, outcomes, to_flush))
     else:
-        _answer_replicated(services, exchange, outcomes)
+        _answer_replicated(doors, exchange, outcomes)
 
 
 def _append(
-    services: BrokerServices,
+    doors: Doors,
     image: ClusterImage,
     request: MirrorAppend,
     topic: TopicToMirror,
@@ -178,19 +199,17 @@ def _append(
     link = image.links.get(request.link)
     outcome = _Outcome(partition.partition_index, -1 if link is None else link.epoch)
     try:
-        hosted = outcome.hosted = _find(services, request, topic, partition)
-        append_mirrored(services.replicas, hosted, partition, now_ms=services.clock.now_ms())
+        hosted = outcome.hosted = _find(doors, request, topic, partition)
+        append_mirrored(doors.replicas, hosted, partition, now_ms=doors.clock.now_ms())
         outcome.took(hosted)
     except PartitionFailure as failure:
         outcome.fail(failure)
     return outcome
 
 
-def _find(
-    services: BrokerServices, request: MirrorAppend, topic: TopicToMirror, sent: PartitionToMirror
-) -> HostedPartition:
+def _find(doors: Doors, request: MirrorAppend, topic: TopicToMirror, sent: PartitionToMirror) -> HostedPartition:
     return find_mirrored(
-        services,
+        doors,
         topic.name,
         topic.topic_id,
         sent.partition_index,
@@ -200,20 +219,20 @@ def _find(
 
 
 def find_mirrored(
-    services: BrokerServices, topic: str, topic_id: uuid.UUID | None, index: int, *, link: str, link_epoch: int
+    doors: LedPartitions, topic: str, topic_id: uuid.UUID | None, index: int, *, link: str, link_epoch: int
 ) -> HostedPartition:
     """The partition, when it is led here and the link's mirror may change it; PartitionFailure."""
-    error = mirror_error(services.image, topic, link_name=link, link_epoch=link_epoch)
+    error = mirror_error(doors.cluster.image, topic, link_name=link, link_epoch=link_epoch)
     if error is not ErrorCode.none:
         raise PartitionFailure(error, f"a mirror of link {link} at epoch {link_epoch} may not append here")
-    return find_led(services, topic, topic_id, index)
+    return find_led(doors, topic, topic_id, index)
 
 
-def find_led(services: BrokerServices, topic: str, topic_id: uuid.UUID | None, index: int) -> HostedPartition:
+def find_led(doors: LedPartitions, topic: str, topic_id: uuid.UUID | None, index: int) -> HostedPartition:
     """The partition of the topic with this id, when it is led here; PartitionFailure."""
-    image = services.image
+    image = doors.cluster.image
     # A passive site routes clients away, so existence is asked of the own topics.
-    hosted = services.replicas.find(topic, index)
+    hosted = doors.replicas.find(topic, index)
     if hosted is None:
         known = image.partition(topic, index)
         raise PartitionFailure(
@@ -227,7 +246,7 @@ def find_led(services: BrokerServices, topic: str, topic_id: uuid.UUID | None, i
 
 
 async def _answer_flushed(
-    services: BrokerServices, exchange: Exchange, outcomes: list[tuple[str, list[_Outcome]]], to_flush: list[_Outcome]
+    doors: Doors, exchange: Exchange, outcomes: list[tuple[str, list[_Outcome]]], to_flush: list[_Outcome]
 ) -> None:
     logs = [outcome.hosted.log for outcome in to_flush if outcome.hosted is not None]
     results = await asyncio.gather(*(log.flush() for log in logs), return_exceptions=True)
@@ -236,21 +255,19 @@ async def _answer_flushed(
             outcome.fail(PartitionFailure(ErrorCode.kafka_storage_error, str(result)))
         elif isinstance(result, BaseException):
             raise result
-    _answer_replicated(services, exchange, outcomes)
+    _answer_replicated(doors, exchange, outcomes)
 
 
-def _answer_replicated(
-    services: BrokerServices, exchange: Exchange, outcomes: list[tuple[str, list[_Outcome]]]
-) -> None:
+def _answer_replicated(doors: Doors, exchange: Exchange, outcomes: list[tuple[str, list[_Outcome]]]) -> None:
     missing = [outcome for _, partitions in outcomes for outcome in partitions if outcome.is_missing()]
     if not missing:
         _answer(exchange, outcomes)
         return
     waiting = _WaitingAppend(exchange, outcomes, missing)
-    purgatory = services.replicas.purgatory
+    purgatory = doors.replicas.purgatory
     keys = {outcome.hosted.key for outcome in missing if outcome.hosted is not None}
     entry = purgatory.wait(waiting, DelayedOperation.PRODUCE, keys=keys, timeout_ms=REPLICATION_TIMEOUT_MS)
-    exchange.connection.on_close = lambda: purgatory.forget(entry)
+    exchange.on_cancelled(lambda: purgatory.forget(entry))
 
 
 class _WaitingAppend:
@@ -268,7 +285,7 @@ class _WaitingAppend:
 
     def complete(self) -> None:
         """Answer; a mirror sends again what took too long, and it is found to be there."""
-        self._exchange.answer_by(self._answer)
+        self._exchange.resume(self._answer)
 
     def _answer(self) -> None:
         for outcome in self._missing:
@@ -282,4 +299,4 @@ def _answer(exchange: Exchange, outcomes: list[tuple[str, list[_Outcome]]]) -> N
     topics = [(name, [outcome.appended() for outcome in partitions]) for name, partitions in outcomes]
     exchange.count_errors(outcome.error for _, partitions in outcomes for outcome in partitions)
     body = encode_mirror_append_response(topics, throttle_time_ms=exchange.throttle_time_ms())
-    exchange.answer_body([body], body_size=len(body))
+    exchange.reply_body([body], body_size=len(body))

@@ -10,15 +10,18 @@ Versions: 8 and 9. Not done: nothing.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from broker.coordination.state_shard import CoordinatorRefusal
+from broker.groups.coordinator import GroupCoordinator
 from broker.groups.core.group_messages import MirrorOffsets
 from broker.handlers.groups.offset_commit import named_offsets, response
+from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
-from broker.services import BrokerServices
+from broker.site.group_reports import GroupReports
 from wire.protocol.private import MIRROR_OFFSET_COMMIT, PRIVATE_VERSIONS, parse_link_claim
 from wire.rules.sync_reports import decode_report
 
@@ -26,26 +29,35 @@ API_KEY = MIRROR_OFFSET_COMMIT
 MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[MIRROR_OFFSET_COMMIT]
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    cluster: Cluster
+    group_reports: GroupReports
+    groups: GroupCoordinator
+
+
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer a MirrorOffsetCommit request."""
     try:
         link, link_epoch = parse_link_claim(request.group_instance_id)
     except ValueError:
         return response(API_KEY, context, request, ErrorCode.invalid_request, {})
     if not request.group_id:
-        _note_report(services, request, link, link_epoch)
+        _note_report(doors, request, link, link_epoch)
         taken = dict.fromkeys(named_offsets(request, lambda _: True), ErrorCode.none)
         return response(API_KEY, context, request, ErrorCode.none, taken)
     command = MirrorOffsets(group_id=request.group_id, offsets=named_offsets(request, lambda _: True))
     try:
-        reply = await services.groups.commit_mirrored(command, link=link, link_epoch=link_epoch)
+        reply = await doors.groups.commit_mirrored(command, link=link, link_epoch=link_epoch)
     except CoordinatorRefusal as refusal:
         return response(API_KEY, context, request, refusal.code, {})
     return response(API_KEY, context, request, reply.error, reply.errors)
 
 
-def _note_report(services: BrokerServices, request: Any, link: str, link_epoch: int) -> None:
-    record, claim = services.image.links.get(link), request.member_id
+def _note_report(doors: Doors, request: Any, link: str, link_epoch: int) -> None:
+    record, claim = doors.cluster.image.links.get(link), request.member_id
     if record is None or record.epoch != link_epoch or not (claim.isascii() and claim.isdecimal()):
         return
     said = next((partition.committed_metadata for topic in request.topics for partition in topic.partitions), None)
@@ -53,4 +65,4 @@ def _note_report(services: BrokerServices, request: Any, link: str, link_epoch: 
         word = decode_report(said, synced_at_ms=int(claim))
     except ValueError:
         return
-    services.group_reports.note_report(link, word, link_epoch=link_epoch)
+    doors.group_reports.note_report(link, word, link_epoch=link_epoch)

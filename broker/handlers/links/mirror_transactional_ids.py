@@ -9,14 +9,15 @@ stays unchanged. Versions: 0. Not done: nothing.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from broker.coordination.state_shard import CoordinatorRefusal
 from broker.metadata.request_context import RequestContext
-from broker.services import BrokerServices
 from broker.transactions.core.transaction_messages import CarryProducer
+from broker.transactions.transaction_coordinator import TransactionCoordinator
 from wire.protocol.private import (
     MIRROR_TRANSACTIONAL_IDS,
     PRIVATE_VERSIONS,
@@ -28,13 +29,17 @@ API_KEY = MIRROR_TRANSACTIONAL_IDS
 MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[MIRROR_TRANSACTIONAL_IDS]
 
 
-async def handle(services: BrokerServices, _context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    transactions: TransactionCoordinator
+
+
+async def handle(request: Any, _context: RequestContext, doors: Doors) -> Any:
     """Answer a MirrorTransactionalIds request."""
     errors = await asyncio.gather(
-        *(
-            _carry(services, producer, link=request.link, link_epoch=request.link_epoch)
-            for producer in request.producers
-        )
+        *(_carry(doors, producer, link=request.link, link_epoch=request.link_epoch) for producer in request.producers)
     )
     return MirrorTransactionalIdsResponse(
         outcomes=tuple(
@@ -44,7 +49,7 @@ async def handle(services: BrokerServices, _context: RequestContext, request: An
     )
 
 
-async def _carry(services: BrokerServices, producer: Any, *, link: str, link_epoch: int) -> ErrorCode:
+async def _carry(doors: Doors, producer: Any, *, link: str, link_epoch: int) -> ErrorCode:
     command = CarryProducer(
         transactional_id=producer.transactional_id,
         producer_id=producer.producer_id,
@@ -52,6 +57,6 @@ async def _carry(services: BrokerServices, producer: Any, *, link: str, link_epo
         timeout_ms=producer.timeout_ms,
     )
     try:
-        return await services.transactions.carry(command, link=link, link_epoch=link_epoch)
+        return await doors.transactions.carry(command, link=link, link_epoch=link_epoch)
     except CoordinatorRefusal as refusal:
         return refusal.code

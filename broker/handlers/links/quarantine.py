@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from broker.log.directories.log_store import LogStore
+from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
-from broker.services import BrokerServices
+from broker.replication.replicas import Replicas
 from wire.protocol.private import PRIVATE_VERSIONS
 from wire.protocol.quarantine_messages import DELETE, LIST, QUARANTINE, READ, QuarantineEntry, QuarantineResponse
 
@@ -23,21 +25,30 @@ API_KEY = QUARANTINE
 MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[QUARANTINE]
 
 
-async def handle(services: BrokerServices, _context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    cluster: Cluster
+    logs: LogStore
+    replicas: Replicas
+
+
+async def handle(request: Any, _context: RequestContext, doors: Doors) -> Any:
     """Answer a Quarantine request."""
-    directories = [directory.path for directory in services.logs.directories]
+    directories = [directory.path for directory in doors.logs.directories]
     try:
-        return await asyncio.to_thread(_answer, services, directories, request)
+        return await asyncio.to_thread(_answer, doors, directories, request)
     except LookupError as error:
         return QuarantineResponse(error_code=ErrorCode.resource_not_found, error_message=str(error))
     except OSError as error:
         return QuarantineResponse(error_code=ErrorCode.kafka_storage_error, error_message=str(error))
 
 
-def _answer(services: BrokerServices, directories: Sequence[str], request: Any) -> QuarantineResponse:
-    quarantine = services.replicas.cuts.quarantine
+def _answer(doors: Doors, directories: Sequence[str], request: Any) -> QuarantineResponse:
+    quarantine = doors.replicas.cuts.quarantine
     if request.action == LIST:
-        found = quarantine.entries(directories, topics=services.image.topics)
+        found = quarantine.entries(directories, topics=doors.cluster.image.topics)
         entries = tuple(QuarantineEntry(**asdict(entry)) for entry in found)
         return QuarantineResponse(error_code=ErrorCode.none, entries=entries)
     if request.action == READ:

@@ -12,20 +12,23 @@ one.
 from __future__ import annotations
 
 import uuid
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i64
 
 from broker.handlers.links.mirror_append import find_led, find_mirrored
+from broker.log.directories.log_store import LogStore
 from broker.log.errors import StorageError
+from broker.metadata.cluster import Cluster
 from broker.metadata.core.access import truncation_error
 from broker.metadata.request_context import RequestContext
 from broker.replication.copy_truncation import truncate_copy
 from broker.replication.hosted_partition import HostedPartition, PartitionFailure
 from broker.replication.quarantine import Origin, QuarantineFull
-from broker.services import BrokerServices
+from broker.replication.replicas import Replicas
+from runtime.clock import Clock
 from runtime.logs import state_change_logger
 from wire.protocol.private import PRIVATE_VERSIONS
 from wire.protocol.quarantine_messages import QUARANTINE_RECORDS, QuarantineRecordsOutcome, QuarantineRecordsResponse
@@ -38,44 +41,54 @@ UNTRUNCATED: Final = -1
 _state_change = state_change_logger()
 
 
-async def handle(services: BrokerServices, _context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    clock: Clock
+    cluster: Cluster
+    logs: LogStore
+    replicas: Replicas
+
+
+async def handle(request: Any, _context: RequestContext, doors: Doors) -> Any:
     """Answer a QuarantineRecords request."""
     outcomes = [
-        await _keep(services, request, topic, partition) for topic in request.topics for partition in topic.partitions
+        await _keep(doors, request, topic, partition) for topic in request.topics for partition in topic.partitions
     ]
     if any(outcome.log_end_offset != UNTRUNCATED for outcome in outcomes):
         # A broker that restarts must not take a high watermark from before the truncation for one
         # of what was appended since.
-        await services.logs.checkpoint_high_watermarks()
+        await doors.logs.checkpoint_high_watermarks()
     return QuarantineRecordsResponse(outcomes=tuple(outcomes))
 
 
-async def _keep(services: BrokerServices, request: Any, topic: Any, partition: Any) -> QuarantineRecordsOutcome:
+async def _keep(doors: Doors, request: Any, topic: Any, partition: Any) -> QuarantineRecordsOutcome:
     def outcome(code: ErrorCode, message: str | None = None) -> QuarantineRecordsOutcome:
         return QuarantineRecordsOutcome(topic=topic.name, index=partition.index, error_code=code, error_message=message)
 
     try:
-        name, log_end_offset = await _kept(services, request, topic, partition)
+        name, log_end_offset = await _kept(doors, request, topic, partition)
     except PartitionFailure as failure:
         return outcome(failure.code, failure.reason)
     except QuarantineFull as full:
         return outcome(ErrorCode.policy_violation, str(full))
     except StorageError as error:
-        services.replicas.storage_failed(error)
+        doors.replicas.storage_failed(error)
         return outcome(ErrorCode.kafka_storage_error, str(error))
     except OSError as error:
         return outcome(ErrorCode.kafka_storage_error, f"the quarantine cannot be written: {error.strerror or error}")
     return replace(outcome(ErrorCode.none), name=name, log_end_offset=i64(log_end_offset))
 
 
-async def _kept(services: BrokerServices, request: Any, topic: Any, partition: Any) -> tuple[str, int]:
+async def _kept(doors: Doors, request: Any, topic: Any, partition: Any) -> tuple[str, int]:
     """The name of the entry, empty where nothing was to be kept, and where the truncated log ends.
     PartitionFailure, QuarantineFull, StorageError, OSError.
     """
 
     def permitted() -> HostedPartition:
-        place, link = (services, topic.name, topic.topic_id, partition.index), request.link
-        if _is_failover(services, request):
+        place, link = (doors, topic.name, topic.topic_id, partition.index), request.link
+        if _is_failover(doors, request):
             return _find_untouched(*place, link=link, link_epoch=request.link_epoch)
         return find_mirrored(*place, link=link, link_epoch=request.link_epoch)
 
@@ -87,16 +100,16 @@ async def _kept(services: BrokerServices, request: Any, topic: Any, partition: A
         raise PartitionFailure(
             ErrorCode.offset_out_of_range, f"the log starts at {log_start_offset} and cannot end at {first_offset}"
         )
-    removed = "undone" if _is_failover(services, request) else "reinstated"
+    removed = "undone" if _is_failover(doors, request) else "reinstated"
     origin = Origin(
         kind=removed if request.must_truncate else "reset",
         reason=request.reason,
-        origin_site=services.image.site,
+        origin_site=doors.cluster.image.site,
         link=request.link,
         link_epoch=request.link_epoch,
     )
-    entry = await services.replicas.cuts.quarantine.keep(
-        hosted.log, first_offset, origin, topic_id=hosted.topic_id, now_ms=services.clock.now_ms()
+    entry = await doors.replicas.cuts.quarantine.keep(
+        hosted.log, first_offset, origin, topic_id=hosted.topic_id, now_ms=doors.clock.now_ms()
     )
     _state_change.warning(
         "records copied to the quarantine",
@@ -110,7 +123,7 @@ async def _kept(services: BrokerServices, request: Any, topic: Any, partition: A
     if not request.must_truncate:
         return entry.name, UNTRUNCATED
     return entry.name, await truncate_copy(
-        services.replicas,
+        doors.replicas,
         hosted,
         first_offset,
         kept_end_offset=entry.end_offset,
@@ -119,23 +132,23 @@ async def _kept(services: BrokerServices, request: Any, topic: Any, partition: A
     )
 
 
-def _is_failover(services: BrokerServices, request: Any) -> bool:
+def _is_failover(doors: Doors, request: Any) -> bool:
     """True if a failover removes the ends of logs, before the promoted site accepts writes."""
-    link = services.image.links.get(request.link)
-    return bool(request.must_truncate) and link is not None and link.active_site == services.image.site
+    link = doors.cluster.image.links.get(request.link)
+    return bool(request.must_truncate) and link is not None and link.active_site == doors.cluster.image.site
 
 
 def _find_untouched(
-    services: BrokerServices, name: str, topic_id: uuid.UUID | None, index: int, *, link: str, link_epoch: int
+    doors: Doors, name: str, topic_id: uuid.UUID | None, index: int, *, link: str, link_epoch: int
 ) -> HostedPartition:
     """The partition, when it is led here and nothing was written to it since the promotion;
     PartitionFailure.
     """
-    error = truncation_error(services.image, name, link_name=link, link_epoch=link_epoch)
+    error = truncation_error(doors.cluster.image, name, link_name=link, link_epoch=link_epoch)
     if error is not ErrorCode.none:
         raise PartitionFailure(error, f"logs of link {link} are not truncated here in epoch {link_epoch}")
-    hosted = find_led(services, name, topic_id, index)
-    promoted_at = hosted.log.first_offset_since_epoch(services.image.links[link].leader_epoch_floor)
+    hosted = find_led(doors, name, topic_id, index)
+    promoted_at = hosted.log.first_offset_since_epoch(doors.cluster.image.links[link].leader_epoch_floor)
     if promoted_at is not None and promoted_at < hosted.log.log_end_offset:
         raise PartitionFailure(
             ErrorCode.policy_violation, f"the log has records since the promotion, from {promoted_at} on"

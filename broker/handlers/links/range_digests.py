@@ -11,6 +11,7 @@ Versions: 0. Not done: replicas other than the leader.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
@@ -20,9 +21,10 @@ from broker.log.core.leaf_digests import LEAF_OFFSETS, first_whole_leaf, node_co
 from broker.log.digesting import digests_between, headers_between, seal_some
 from broker.log.errors import OffsetOutOfRange, StorageError
 from broker.log.partition_log import PartitionLog
+from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from broker.replication.hosted_partition import PartitionFailure
-from broker.services import BrokerServices
+from broker.replication.replicas import Replicas
 from wire.client.fetch_requests import DEBUGGING_CONSUMER
 from wire.protocol.private import PRIVATE_VERSIONS
 from wire.protocol.range_digest_messages import (
@@ -43,9 +45,17 @@ CATCH_UP_S: Final = 1.0
 """Time (s) for which one request may have logs read before its response."""
 
 
-async def handle(services: BrokerServices, _context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    cluster: Cluster
+    replicas: Replicas
+
+
+async def handle(request: Any, _context: RequestContext, doors: Doors) -> Any:
     """Answer a RangeDigests request."""
-    answering = _Answering(services)
+    answering = _Answering(doors)
     if sum(len(topic.partitions) for topic in request.topics) > PARTITIONS_MAX:
         answering.digests_left = answering.header_ranges_left = -1
     topics = []
@@ -58,8 +68,8 @@ async def handle(services: BrokerServices, _context: RequestContext, request: An
 class _Answering:
     """One request's answers, and what is left of its bounds."""
 
-    def __init__(self, services: BrokerServices) -> None:
-        self._services = services
+    def __init__(self, doors: Doors) -> None:
+        self._doors = doors
         self._until_s = asyncio.get_running_loop().time() + CATCH_UP_S
         self.digests_left = DIGESTS_MAX
         self.header_ranges_left = HEADER_RANGES_MAX
@@ -78,13 +88,13 @@ class _Answering:
                 index=query.index, error_code=ErrorCode.offset_out_of_range, error_message=str(error)
             )
         except StorageError as error:
-            self._services.replicas.storage_failed(error)
+            self._doors.replicas.storage_failed(error)
             return RangeDigestsAnswer(
                 index=query.index, error_code=ErrorCode.kafka_storage_error, error_message=str(error)
             )
 
     def _log(self, topic: str, index: int) -> PartitionLog:
-        hosted = self._services.replicas.get(self._services.image, topic, index)
+        hosted = self._doors.replicas.get(self._doors.cluster.image, topic, index)
         hosted.check_readable(DEBUGGING_CONSUMER)
         if hosted.log.config.is_compacted:
             raise PartitionFailure(
@@ -134,7 +144,7 @@ class _Answering:
             raise PartitionFailure(
                 ErrorCode.invalid_record,
                 f"the batch at offsets {first.base_offset} to {first.last_offset} is damaged on the disk of broker "
-                f"{self._services.image.node_id}: {first.reason} ({len(damaged)} in all)",
+                f"{self._doors.cluster.image.node_id}: {first.reason} ({len(damaged)} in all)",
             )
         known_end = max(log.digests.end_leaf, first_whole_leaf(log_start_offset))
         pending_leaves = max(_leaves_needed(query) - known_end, 0)

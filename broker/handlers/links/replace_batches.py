@@ -9,17 +9,20 @@ than the leader.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from broker.log.errors import StorageError
+from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import topic_id_bytes
 from broker.replication.batch_replacement import replace_batch
 from broker.replication.hosted_partition import PartitionFailure
 from broker.replication.quarantine import Origin, QuarantineFull
-from broker.services import BrokerServices
+from broker.replication.replicas import Replicas
+from runtime.clock import Clock
 from wire.batches.record_batch import InvalidBatch, iterate_headers
 from wire.client.fetch_requests import DEBUGGING_CONSUMER
 from wire.protocol.batch_replacement_messages import REPLACE_BATCHES, ReplaceBatchesOutcome, ReplaceBatchesResponse
@@ -31,13 +34,22 @@ MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[REPLACE_BATCHES]
 NO_LINK_EPOCH = 0
 
 
-async def handle(services: BrokerServices, _context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    clock: Clock
+    cluster: Cluster
+    replicas: Replicas
+
+
+async def handle(request: Any, _context: RequestContext, doors: Doors) -> Any:
     """Answer a ReplaceBatches request."""
-    outcomes = [await _replace(services, request.reason, partition) for partition in request.partitions]
+    outcomes = [await _replace(doors, request.reason, partition) for partition in request.partitions]
     return ReplaceBatchesResponse(outcomes=tuple(outcomes))
 
 
-async def _replace(services: BrokerServices, reason: str, partition: Any) -> ReplaceBatchesOutcome:
+async def _replace(doors: Doors, reason: str, partition: Any) -> ReplaceBatchesOutcome:
     entries: list[str] = []
 
     def outcome(code: ErrorCode, message: str | None = None) -> ReplaceBatchesOutcome:
@@ -50,7 +62,7 @@ async def _replace(services: BrokerServices, reason: str, partition: Any) -> Rep
         )
 
     try:
-        await _replace_each(services, reason, partition, entries)
+        await _replace_each(doors, reason, partition, entries)
     except PartitionFailure as failure:
         return outcome(failure.code, failure.reason)
     except InvalidBatch as error:
@@ -58,28 +70,30 @@ async def _replace(services: BrokerServices, reason: str, partition: Any) -> Rep
     except QuarantineFull as full:
         return outcome(ErrorCode.policy_violation, str(full))
     except StorageError as error:
-        services.replicas.storage_failed(error)
+        doors.replicas.storage_failed(error)
         return outcome(ErrorCode.kafka_storage_error, str(error))
     except OSError as error:
         return outcome(ErrorCode.kafka_storage_error, f"the quarantine cannot be written: {error.strerror or error}")
     return outcome(ErrorCode.none)
 
 
-async def _replace_each(services: BrokerServices, reason: str, partition: Any, entries: list[str]) -> None:
+async def _replace_each(doors: Doors, reason: str, partition: Any, entries: list[str]) -> None:
     """Adds the entry's name of each batch, empty for one that was whole."""
-    hosted = services.replicas.get(services.image, partition.topic, partition.index)
+    hosted = doors.replicas.get(doors.cluster.image, partition.topic, partition.index)
     hosted.check_readable(DEBUGGING_CONSUMER)
     if topic_id_bytes(partition.topic_id) != hosted.topic_id:
         raise PartitionFailure(ErrorCode.inconsistent_topic_id, "the topic with this name has another topic id")
     content = bytes(partition.records or b"")
-    origin = Origin(kind="damaged", reason=reason, origin_site=services.image.site, link="", link_epoch=NO_LINK_EPOCH)
+    origin = Origin(
+        kind="damaged", reason=reason, origin_site=doors.cluster.image.site, link="", link_epoch=NO_LINK_EPOCH
+    )
     for position, header in iterate_headers(content):
         entry = await replace_batch(
             hosted,
             header,
             content[position : position + header.size_bytes],
-            quarantine=services.replicas.cuts.quarantine,
+            quarantine=doors.replicas.cuts.quarantine,
             origin=origin,
-            now_ms=services.clock.now_ms(),
+            now_ms=doors.clock.now_ms(),
         )
         entries.append(entry)

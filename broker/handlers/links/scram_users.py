@@ -8,15 +8,17 @@ link's epoch and only while the site is the link's standby. Versions: 0.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from broker.authorization.authorizer import Authorizer
+from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import LinkRole
 from broker.metadata.request_context import RequestContext
-from broker.services import BrokerServices
 from wire.control import controller_pb2 as pb
-from wire.control.clients import ControllerUnavailable
+from wire.control.clients import ControllerClient, ControllerUnavailable
 from wire.protocol.private import PRIVATE_VERSIONS
 from wire.protocol.scram_user_messages import SCRAM_USERS, ScramUsersResponse, ScramUserStored
 
@@ -24,22 +26,31 @@ API_KEY = SCRAM_USERS
 MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[SCRAM_USERS]
 
 
-async def handle(services: BrokerServices, _context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    authorizer: Authorizer
+    cluster: Cluster
+    controller: ControllerClient
+
+
+async def handle(request: Any, _context: RequestContext, doors: Doors) -> Any:
     """Answer a ScramUsers request."""
-    if not services.authorizer.is_enabled:
+    if not doors.authorizer.is_enabled:
         return _answer(ErrorCode.security_disabled, "SCRAM users are shown only where there is an authorizer")
     if request.users:
-        return await _write(services, request)
+        return await _write(doors, request)
     stored = tuple(
         ScramUserStored(name=name, mechanism=mechanism, credential=credential)
-        for name, credentials in sorted(services.image.scram_users.items())
+        for name, credentials in sorted(doors.cluster.image.scram_users.items())
         for mechanism, credential in sorted(credentials.items())
     )
     return _answer(users=stored)
 
 
-async def _write(services: BrokerServices, request: Any) -> ScramUsersResponse:
-    image = services.image
+async def _write(doors: Doors, request: Any) -> ScramUsersResponse:
+    image = doors.cluster.image
     link = image.links.get(request.link)
     if link is None or request.link_epoch > link.epoch:
         return _answer(ErrorCode.unknown_leader_epoch)
@@ -55,7 +66,7 @@ async def _write(services: BrokerServices, request: Any) -> ScramUsersResponse:
         else:
             change.set[user.mechanism] = user.credential
     try:
-        reply = await services.controller.alter_scram_users(pb.AlterScramUsersRequest(changes=changes.values()))
+        reply = await doors.controller.alter_scram_users(pb.AlterScramUsersRequest(changes=changes.values()))
     except ControllerUnavailable as error:
         return _answer(ErrorCode.not_controller, str(error))
     for change, result in zip(changes.values(), reply.results, strict=True):

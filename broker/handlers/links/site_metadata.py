@@ -7,10 +7,11 @@ mirrors and reconciliation. Not done: nothing.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker.handlers.topics import metadata
-from broker.services import BrokerServices
+from broker.metadata.metadata_encoding import MetadataCache
 from wire.protocol.frames import decode_request_body
 from wire.protocol.private import PRIVATE_VERSIONS, SITE_METADATA
 
@@ -22,7 +23,14 @@ API_KEY = SITE_METADATA
 MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[SITE_METADATA]
 
 
-def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors(metadata.Doors):
+    """The parts of the broker that the handler uses: those of Metadata, and another cache."""
+
+    site_metadata: MetadataCache
+
+
+def handle_frame(frame: Frame, exchange: Exchange, doors: Doors) -> None:
     """Answer a SiteMetadata request."""
     request = decode_request_body(frame, exchange.header)
-    metadata.answer(services, exchange, request, services.site_metadata, version=exchange.header.api_version)
+    metadata.answer(doors, exchange, request, doors.site_metadata, version=exchange.header.api_version)

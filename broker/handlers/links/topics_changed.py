@@ -8,26 +8,38 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import PartitionImage, TopicImage
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import topic_id_bytes
-from broker.services import BrokerServices
 from wire.protocol.private import PRIVATE_VERSIONS, TOPICS_CHANGED, TopicsChangedResponse
 
 API_KEY = TOPICS_CHANGED
 MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[TOPICS_CHANGED]
 
+ApplyPeerReports = Callable[[str, Sequence[tuple[TopicImage, bool]]], Awaitable[None]]
+"""Takes over topics that a broker of a peer site reports, each with whether it was deleted."""
 
-async def handle(services: BrokerServices, _context: RequestContext, request: Any) -> Any:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    apply_peer_reports: ApplyPeerReports
+    cluster: Cluster
+
+
+async def handle(request: Any, _context: RequestContext, doors: Doors) -> Any:
     """Answer a TopicsChanged request."""
-    if request.site not in services.image.routed_sites():
+    if request.site not in doors.cluster.image.routed_sites():
         return TopicsChangedResponse(error_code=ErrorCode.invalid_request)
-    await services.apply_peer_reports(request.site, list(_reports(request.topics)))
+    await doors.apply_peer_reports(request.site, list(_reports(request.topics)))
     return TopicsChangedResponse(error_code=ErrorCode.none)
 
 

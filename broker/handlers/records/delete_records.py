@@ -13,18 +13,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Hashable
+from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from broker.log.directories.log_store import LogStore
 from broker.log.errors import StorageError
+from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
 from broker.replication.core.wake_ups import DelayedOperation
 from broker.replication.hosted_partition import HostedPartition, PartitionFailure
 from broker.replication.partition_failures import failure_of
-from broker.services import BrokerServices
+from broker.replication.replicas import Replicas
 from wire.rules.topic_names import is_internal_topic
 
 API_KEY = 21
@@ -35,17 +38,26 @@ UP_TO_HIGH_WATERMARK = -1
 UNKNOWN_OFFSET = -1
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    cluster: Cluster
+    logs: LogStore
+    replicas: Replicas
+
+
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer a DeleteRecords request."""
-    build, image = builder(API_KEY, context.api_version), services.image
+    build, image = builder(API_KEY, context.api_version), doors.cluster.image
     outcomes = [
-        (topic.name, [(asked, _advance(services, image, topic.name, asked)) for asked in topic.partitions])
+        (topic.name, [(asked, _advance(doors, image, topic.name, asked)) for asked in topic.partitions])
         for topic in request.topics
     ]
-    failure = await _keep_log_starts(services)
+    failure = await _keep_log_starts(doors)
     advanced = [outcome for _, partitions in outcomes for _, outcome in partitions if isinstance(outcome, Advanced)]
     if failure is None and advanced:
-        await _Followers(services, advanced).wait(max(request.timeout.total_seconds(), 0) * 1000)
+        await _Followers(doors, advanced).wait(max(request.timeout.total_seconds(), 0) * 1000)
     return build.response(
         topics=tuple(
             build.part(
@@ -84,8 +96,8 @@ class Advanced:
 class _Followers:
     """Waits until the living followers of all partitions begin where their leader does."""
 
-    def __init__(self, services: BrokerServices, advanced: list[Advanced]) -> None:
-        self._services = services
+    def __init__(self, doors: Doors, advanced: list[Advanced]) -> None:
+        self._doors = doors
         self._waited = advanced
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -94,7 +106,7 @@ class _Followers:
         self._look()
         if not self._waited:
             return
-        purgatory = self._services.replicas.purgatory
+        purgatory = self._doors.replicas.purgatory
         keys = {found.hosted.key for found in self._waited}
         entry = purgatory.wait(self, DelayedOperation.DELETE_RECORDS, keys=keys, timeout_ms=timeout_ms)
         try:
@@ -110,7 +122,7 @@ class _Followers:
         return not self._waited
 
     def _look(self) -> None:
-        live = self._services.image.brokers.keys()
+        live = self._doors.cluster.image.brokers.keys()
         for found in self._waited:
             found.look(live)
         self._waited = [found for found in self._waited if found.error is ErrorCode.request_timed_out]
@@ -121,10 +133,10 @@ class _Followers:
             self._done.set_result(None)
 
 
-def _advance(services: BrokerServices, image: ClusterImage, topic: str, asked: Any) -> Advanced | PartitionFailure:
+def _advance(doors: Doors, image: ClusterImage, topic: str, asked: Any) -> Advanced | PartitionFailure:
     """The partition with its new log start, or why there is none."""
     try:
-        hosted = services.replicas.get(image, topic, asked.partition_index)
+        hosted = doors.replicas.get(image, topic, asked.partition_index)
         hosted.check_writable(acks=1)
     except PartitionFailure as failure:
         return failure
@@ -140,13 +152,13 @@ def _advance(services: BrokerServices, image: ClusterImage, topic: str, asked: A
     offset = high_watermark if asked.offset == UP_TO_HIGH_WATERMARK else asked.offset
     if not 0 <= offset <= high_watermark:
         return PartitionFailure(ErrorCode.offset_out_of_range)
-    services.replicas.advance_log_start(hosted, offset)
+    doors.replicas.advance_log_start(hosted, offset)
     return Advanced(hosted, offset)
 
 
-async def _keep_log_starts(services: BrokerServices) -> PartitionFailure | None:
+async def _keep_log_starts(doors: Doors) -> PartitionFailure | None:
     try:
-        await services.logs.checkpoint_log_start_offsets()
+        await doors.logs.checkpoint_log_start_offsets()
     except StorageError as error:
         return failure_of(error)
     return None

@@ -19,23 +19,28 @@ throttle is exceeded (KIP-73). Versions: 4 to 18.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from broker.authorization.authorizer import CLUSTER_ACTION, Check
+from broker.authorization.authorizer import CLUSTER_ACTION, Authorizer, Check
 from broker.handlers.records.produce import hinted_endpoints
 from broker.log.errors import StorageError
 from broker.log.log_slice import LogSlice
+from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.request_context import RequestContext
+from broker.metrics import BrokerMetrics
 from broker.network.entities import topic_id_bytes
+from broker.quotas.client_throttling import Quotas
 from broker.replication.core.fetch_sessions import (
     NO_FOLLOWER,
     NO_SESSION,
     FetchPartitionState,
     FetchPlan,
+    FetchSessions,
     PartitionKey,
     TopicKey,
 )
@@ -43,7 +48,9 @@ from broker.replication.core.wake_ups import DelayedOperation
 from broker.replication.hosted_partition import READ_COMMITTED, HostedPartition, PartitionFailure
 from broker.replication.partition_failures import failure_of
 from broker.replication.read_routing import active_leader_epoch, preferred_replica
-from broker.services import BrokerServices
+from broker.replication.replicas import Replicas
+from broker.settings.dynamic_configs import DynamicConfigs
+from runtime.clock import Clock
 from wire.client.fetch_requests import CONSUMER, DEBUGGING_CONSUMER, MIRROR, FetchRequest, parse_fetch_request
 from wire.protocol.fetch_codec import (
     HIGHEST_VERSION,
@@ -81,33 +88,47 @@ replicas. It would ask the leader again and again if it were sent to a standby.
 _HINTED_ERRORS: Final = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch)
 
 
-def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    authorizer: Authorizer
+    clock: Clock
+    cluster: Cluster
+    configs: DynamicConfigs
+    fetch_sessions: FetchSessions
+    metrics: BrokerMetrics
+    quotas: Quotas
+    replicas: Replicas
+
+
+def handle_frame(frame: Frame, exchange: Exchange, doors: Doors) -> None:
     """Answer a Fetch request."""
     header = exchange.header
     version = header.api_version
     request = parse_fetch_request(frame, header.body_position, version)
-    exchange.count_as(services.metrics.api(_reader_label(request.replica_id)))
-    plan = services.fetch_sessions.open(
+    exchange.count_as(doors.metrics.api(_reader_label(request.replica_id)))
+    plan = doors.fetch_sessions.open(
         session_id=request.session_id,
         session_epoch=request.session_epoch,
         has_topic_ids=version >= TOPIC_IDS_FROM,
         wanted=_wanted(request, version),
         follower=request.replica_id if request.replica_id >= 0 else NO_FOLLOWER,
         forgotten=_forgotten(request, version),
-        now_ms=services.clock.monotonic_ms(),
+        now_ms=doors.clock.monotonic_ms(),
     )
     if plan.error is not ErrorCode.none:
         exchange.count_errors([plan.error])
         parts, size = fetch_response_parts(FetchResponse((), error_code=plan.error), version)
-        exchange.answer_body(parts, body_size=size)  # type: ignore[arg-type]
+        exchange.reply_body(parts, body_size=size)  # type: ignore[arg-type]
         return
     if plan.session is not None and plan.session.is_followers:
         # a follower's session is over when it opens another one, or its connection ends
         session_id, end_former = plan.session_id, exchange.connection.on_end
         if end_former is not None and not plan.is_incremental:
             end_former()
-        exchange.connection.on_end = lambda: services.fetch_sessions.close(session_id)
-    fetch = Fetch(services, exchange, request, plan)
+        exchange.connection.on_end = lambda: doors.fetch_sessions.close(session_id)
+    fetch = Fetch(doors, exchange, request, plan)
     fetch.begin()
 
 
@@ -172,8 +193,8 @@ class _Reading:
 class Fetch:
     """One Fetch request until its answer; the `Waiter` while it waits for bytes."""
 
-    def __init__(self, services: BrokerServices, exchange: Exchange, request: FetchRequest, plan: FetchPlan) -> None:
-        self._services = services
+    def __init__(self, doors: Doors, exchange: Exchange, request: FetchRequest, plan: FetchPlan) -> None:
+        self._doors = doors
         self._exchange = exchange
         self._request = request
         self._plan = plan
@@ -181,14 +202,12 @@ class Fetch:
         self._is_follower = request.replica_id >= 0
         self._is_to_mirror = request.replica_id == MIRROR
         self._is_recorded = not self._is_follower
-        self._has_quota = services.quotas.fetch.is_in_use and not (self._is_follower or exchange.is_exempt)
-        self._bytes_max = services.config.fetch_bytes_max
+        self._has_quota = doors.quotas.fetch.is_in_use and not (self._is_follower or exchange.is_exempt)
+        self._bytes_max = doors.configs.current.fetch_bytes_max
         if self._has_quota:
-            self._bytes_max = min(
-                self._bytes_max, services.quotas.most_fetched(exchange.quota_client) or self._bytes_max
-            )
+            self._bytes_max = min(self._bytes_max, doors.quotas.most_fetched(exchange.quota_client) or self._bytes_max)
         self._bytes_min = min(request.min_bytes, self._bytes_max)
-        self._asking = exchange.context if services.authorizer.is_enabled else None
+        self._asking = exchange.context if doors.authorizer.is_enabled else None
 
     def begin(self) -> None:
         """Answer at once, or wait for more bytes."""
@@ -205,7 +224,7 @@ class Fetch:
             return
         self._missing_bytes = self._bytes_min - reading.size
         reading.release()
-        purgatory = self._services.replicas.purgatory
+        purgatory = self._doors.replicas.purgatory
         keys: set[Hashable] = {hosted.key for _, hosted, _ in reading.results if hosted is not None}
         operation = DelayedOperation.CONSUMER_FETCH
         if self._is_follower:
@@ -215,7 +234,7 @@ class Fetch:
         if self._plan.session is not None and self._plan.session.is_followers:
             keys = {self._plan.session}
         entry = purgatory.wait(self, operation, keys=keys, timeout_ms=request.max_wait_ms)
-        self._exchange.connection.on_close = lambda: purgatory.forget(entry)
+        self._exchange.on_cancelled(lambda: purgatory.forget(entry))
 
     def changed(self, key: Hashable, grown_bytes: int) -> bool:  # noqa: ARG002  the Waiter's signature
         """More can be read from a partition; a change without bytes (leadership, deletion) ends the
@@ -231,13 +250,13 @@ class Fetch:
 
     def complete(self) -> None:
         """Answer with what there is now."""
-        self._exchange.answer_by(lambda: self._answer(self._read()))
+        self._exchange.resume(lambda: self._answer(self._read()))
 
     # --- reading
 
     def _read(self) -> _Reading:
-        services = self._services
-        image = services.image
+        doors = self._doors
+        image = doors.cluster.image
         reading = _Reading(min(self._request.max_bytes, self._bytes_max))
         for state in self._plan.to_read():
             hosted: HostedPartition | None = None
@@ -245,7 +264,7 @@ class Fetch:
             try:
                 if self._asking is not None:
                     self._check_may_read(self._asking, _known(name))
-                hosted = services.replicas.get(image, _known(name), state.partition)
+                hosted = doors.replicas.get(image, _known(name), state.partition)
                 fetched = self._read_partition(hosted, state, reading)
                 self._watch(hosted, state)
             except PartitionFailure as failure:
@@ -261,7 +280,7 @@ class Fetch:
         """
         is_consumer = self._request.replica_id == CONSUMER
         check = Check(Operation.READ, ResourceType.TOPIC, topic) if is_consumer else CLUSTER_ACTION
-        if not self._services.authorizer.may(context, check):
+        if not self._doors.authorizer.may(context, check):
             raise PartitionFailure(ErrorCode.topic_authorization_failed)
 
     def _read_partition(
@@ -286,7 +305,7 @@ class Fetch:
             hosted.metrics.failed_fetch += 1
             raise _out_of_range(hosted, state, replica_id=request.replica_id)
         if not self._is_recorded:
-            self._services.replicas.record_fetch(
+            self._doors.replicas.record_fetch(
                 hosted,
                 request.replica_id,
                 offset,
@@ -298,7 +317,7 @@ class Fetch:
         state.is_throttled = self._is_throttled(hosted)
         if offset >= end_offset or state.is_throttled or (reading.bytes_left <= 0 and reading.size):
             return _fetched(hosted, request, b"")
-        piece = self._services.replicas.read(
+        piece = self._doors.replicas.read(
             hosted,
             offset,
             max_bytes=min(state.partition_max_bytes, max(reading.bytes_left, 0)),
@@ -329,7 +348,7 @@ class Fetch:
         )
         epoch = None
         if may_read_from_follower and request.rack_id and hosted.read_error is not ErrorCode.none:
-            epoch = active_leader_epoch(hosted, self._services.image, rack=request.rack_id)
+            epoch = active_leader_epoch(hosted, self._doors.cluster.image, rack=request.rack_id)
         if epoch is not None:
             hosted.check_copy_readable(state.current_leader_epoch, epoch)
         elif may_read_from_follower:
@@ -339,40 +358,40 @@ class Fetch:
         if epoch is None:
             hosted.check_leader_epoch(state.current_leader_epoch)
         if request.replica_id == CONSUMER and not hosted.state.is_leader:
-            self._services.replicas.record_client_read(hosted)
+            self._doors.replicas.record_client_read(hosted)
         return epoch is not None
 
     def _preferred_replica(self, hosted: HostedPartition, offset: int) -> int | None:
         request = self._request
         if not request.rack_id or request.replica_id != CONSUMER or not hosted.state.is_leader:
             return None
-        services = self._services
+        doors = self._doors
         return preferred_replica(
             hosted,
-            services.image,
-            None if self._exchange.connection.client_software == JAVA_CLIENT else services.replicas.standbys.ends,
-            selector=services.config.replica_selector,
+            doors.cluster.image,
+            None if self._exchange.connection.client_software == JAVA_CLIENT else doors.replicas.standbys.ends,
+            selector=doors.configs.current.replica_selector,
             rack=request.rack_id,
             listener=self._exchange.connection.listener,
             offset=offset,
-            now_ms=services.clock.monotonic_ms(),
+            now_ms=doors.clock.monotonic_ms(),
         )
 
     def _is_throttled(self, hosted: HostedPartition) -> bool:
-        replicas, replica_id = self._services.replicas, self._request.replica_id
+        replicas, replica_id = self._doors.replicas, self._request.replica_id
         if not self._is_follower or replica_id in hosted.state.isr or not hosted.is_throttled_leader:
             return False
-        return replicas.leader_throttle.is_exceeded(self._services.clock.monotonic_ms())
+        return replicas.leader_throttle.is_exceeded(self._doors.clock.monotonic_ms())
 
     def _watch(self, hosted: HostedPartition, state: FetchPartitionState) -> None:
         session = self._plan.session
         if session is not None and session.is_followers:
-            self._services.replicas.purgatory.followers.watch(session, state, hosted)
+            self._doors.replicas.purgatory.followers.watch(session, state, hosted)
 
     # --- answering
 
     def _answer(self, reading: _Reading) -> None:
-        services, exchange, plan = self._services, self._exchange, self._plan
+        doors, exchange, plan = self._doors, self._exchange, self._plan
         if exchange.connection.is_closed:
             reading.release()
             return
@@ -390,7 +409,7 @@ class Fetch:
             if size and hosted is not None:
                 hosted.metrics.count_sent(size, is_to_follower=self._is_follower, is_to_mirror=self._is_to_mirror)
                 if self._is_follower and hosted.is_throttled_leader:
-                    services.replicas.leader_throttle.record(services.clock.monotonic_ms(), size)
+                    doors.replicas.leader_throttle.record(doors.clock.monotonic_ms(), size)
                 served.append(state.key)
             has_news = state.record_answer(
                 high_watermark=fetched.high_watermark,
@@ -415,14 +434,14 @@ class Fetch:
             plan.session.serve_last(served)
             for key in settled:
                 plan.session.settle(key)
-        endpoints = hinted_endpoints(self._services.image, hints, exchange.connection.listener) if hints else ()
+        endpoints = hinted_endpoints(self._doors.cluster.image, hints, exchange.connection.listener) if hints else ()
         response = FetchResponse(
             [_topic_fetched(key, partitions) for key, partitions in topics.items()],
             session_id=plan.session_id,
             node_endpoints=endpoints,
         )
         parts, size = fetch_response_parts(response, version)
-        exchange.answer_body(parts, body_size=size)  # type: ignore[arg-type]
+        exchange.reply_body(parts, body_size=size)  # type: ignore[arg-type]
 
     def _is_settled(
         self, hosted: HostedPartition, state: FetchPartitionState, fetched: PartitionFetched, size: int
@@ -439,7 +458,7 @@ class Fetch:
             return 0
         if not self._has_quota:
             return self._exchange.throttle_time_ms()
-        quotas, client = self._services.quotas, self._exchange.quota_client
+        quotas, client = self._doors.quotas, self._exchange.quota_client
         throttle_time_ms = self._exchange.throttle_time_ms(quotas.used_bytes(quotas.fetch, client, reading.size))
         if throttle_time_ms:
             quotas.take_back_bytes(quotas.fetch, client, reading.size)
@@ -452,11 +471,11 @@ class Fetch:
         reading.release()
         plan, session_id = self._plan, self._plan.session_id
         if not plan.is_incremental:
-            self._services.fetch_sessions.close(session_id)
+            self._doors.fetch_sessions.close(session_id)
             session_id = NO_SESSION
         response = FetchResponse((), throttle_time_ms=throttle_time_ms, session_id=session_id)
         parts, size = fetch_response_parts(response, self._exchange.header.api_version)
-        self._exchange.answer_body(parts, body_size=size)  # type: ignore[arg-type]
+        self._exchange.reply_body(parts, body_size=size)  # type: ignore[arg-type]
 
 
 def _out_of_range(hosted: HostedPartition, state: FetchPartitionState, *, replica_id: int) -> PartitionFailure:

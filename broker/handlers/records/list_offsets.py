@@ -9,17 +9,19 @@ offsets (there are no tiers): answered -1 without error.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
 from broker.log.errors import StorageError
+from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
 from broker.replication.hosted_partition import HostedPartition, PartitionFailure
 from broker.replication.partition_failures import failure_of
-from broker.services import BrokerServices
+from broker.replication.replicas import Replicas
 from wire.client.fetch_requests import CONSUMER
 
 API_KEY = 2
@@ -35,34 +37,38 @@ LATEST_TIERED: Final = -5
 EARLIEST_PENDING_UPLOAD: Final = -6
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    cluster: Cluster
+    replicas: Replicas
+
+
 class _Found(NamedTuple):
     offset: int = -1
     timestamp_ms: int = -1
     leader_epoch: int = -1
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer a ListOffsets request."""
-    build, image = builder(API_KEY, context.api_version), services.image
+    build, image = builder(API_KEY, context.api_version), doors.cluster.image
     topics = tuple(
         build.part(
             "ListOffsetsTopicResponse",
             name=topic.name,
-            partitions=tuple(
-                _partition(services, image, build, request, topic.name, part) for part in topic.partitions
-            ),
+            partitions=tuple(_partition(doors, image, build, request, topic.name, part) for part in topic.partitions),
         )
         for topic in request.topics
     )
     return build.response(topics=topics)
 
 
-def _partition(
-    services: BrokerServices, image: ClusterImage, build: Any, request: Any, topic: str, partition: Any
-) -> Any:
+def _partition(doors: Doors, image: ClusterImage, build: Any, request: Any, topic: str, partition: Any) -> Any:
     error, found = ErrorCode.none, _Found()
     try:
-        hosted = services.replicas.get(image, topic, partition.partition_index)
+        hosted = doors.replicas.get(image, topic, partition.partition_index)
         hosted.check_readable(request.replica_id)
         hosted.check_leader_epoch(getattr(partition, "current_leader_epoch", -1))
         end_offset = hosted.readable_end(

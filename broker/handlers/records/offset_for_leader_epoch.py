@@ -6,15 +6,17 @@ Behaviour: as Kafka; replica id -2 may ask any role. Versions: 2 to 4. Not done:
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
 from broker.replication.hosted_partition import PartitionFailure
-from broker.services import BrokerServices
+from broker.replication.replicas import Replicas
 from wire.client.fetch_requests import CONSUMER
 
 API_KEY = 23
@@ -22,28 +24,32 @@ MIN_VERSION = 2
 MAX_VERSION = 4
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    cluster: Cluster
+    replicas: Replicas
+
+
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer an OffsetForLeaderEpoch request."""
-    build, image = builder(API_KEY, context.api_version), services.image
+    build, image = builder(API_KEY, context.api_version), doors.cluster.image
     topics = tuple(
         build.part(
             "OffsetForLeaderTopicResult",
             topic=topic.topic,
-            partitions=tuple(
-                _partition(services, image, build, request, topic.topic, part) for part in topic.partitions
-            ),
+            partitions=tuple(_partition(doors, image, build, request, topic.topic, part) for part in topic.partitions),
         )
         for topic in request.topics
     )
     return build.response(topics=topics)
 
 
-def _partition(
-    services: BrokerServices, image: ClusterImage, build: Any, request: Any, topic: str, partition: Any
-) -> Any:
+def _partition(doors: Doors, image: ClusterImage, build: Any, request: Any, topic: str, partition: Any) -> Any:
     error, epoch, end_offset = ErrorCode.none, -1, -1
     try:
-        hosted = services.replicas.get(image, topic, partition.partition)
+        hosted = doors.replicas.get(image, topic, partition.partition)
         hosted.check_readable(getattr(request, "replica_id", CONSUMER))
         hosted.check_leader_epoch(getattr(partition, "current_leader_epoch", -1))
         epoch, end_offset = hosted.log.epoch_end_offset(partition.leader_epoch)

@@ -16,19 +16,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kio.schema.errors import ErrorCode
 
-from broker.authorization.authorizer import Check
+from broker.authorization.authorizer import Authorizer, Check
 from broker.authorization.authorizer import topics as written_topics
 from broker.handlers.records.transactional_produce import TransactionalProduce
 from broker.log.errors import StorageError
+from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.network.entities import topic_id_bytes
+from broker.quotas.client_throttling import Quotas
 from broker.replication.core.wake_ups import DelayedOperation
 from broker.replication.hosted_partition import HostedPartition, PartitionFailure
-from broker.services import BrokerServices
+from broker.replication.replicas import Replicas
+from broker.settings.dynamic_configs import DynamicConfigs
+from broker.site.controlled_shutdown import ControlledShutdown
+from broker.transactions.transaction_admission import TransactionAdmission
+from runtime.clock import Clock
 from wire.protocol.byte_reader import Buffer
 from wire.protocol.leader_hints import NO_HINT, LeaderHint, NodeEndpoint
 from wire.protocol.produce_codec import (
@@ -62,6 +69,20 @@ _TOPIC_IDS_FROM = 13
 _HINTED_ERRORS = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    authorizer: Authorizer
+    clock: Clock
+    cluster: Cluster
+    configs: DynamicConfigs
+    controlled_shutdown: ControlledShutdown
+    quotas: Quotas
+    replicas: Replicas
+    transaction_admission: TransactionAdmission
+
+
 class _Append:
     """The appends of one request so far."""
 
@@ -84,40 +105,40 @@ class _Append:
         return found
 
 
-def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> None:
+def handle_frame(frame: Frame, exchange: Exchange, doors: Doors) -> None:
     """Answer a Produce request."""
     header = exchange.header
     request = parse_produce_request(frame, header.body_position, header.api_version)
     refused: tuple[TopicProduced, ...] = ()
-    if services.authorizer.is_enabled:
-        request, refused = _without_denied(services, exchange, request)
+    if doors.authorizer.is_enabled:
+        request, refused = _without_denied(doors, exchange, request)
     admission: TransactionalProduce | None = None
     if request.transactional_id is not None:
-        admission = TransactionalProduce(services, request, header.api_version)
-        if admission.is_needed and (services.controlled_shutdown.is_under_way or not admission.ask_now()):
-            exchange.later(_append_admitted(services, exchange, _copied(request), admission, refused))
+        admission = TransactionalProduce(doors, request, header.api_version)
+        if admission.is_needed and (doors.controlled_shutdown.is_under_way or not admission.ask_now()):
+            exchange.defer(_append_admitted(doors, exchange, _copied(request), admission, refused))
             return
-    if services.controlled_shutdown.is_under_way:
-        exchange.later(_append_when_moved(services, exchange, _copied(request), refused))
+    if doors.controlled_shutdown.is_under_way:
+        exchange.defer(_append_when_moved(doors, exchange, _copied(request), refused))
         return
     try:
-        done = _append_all(services, services.image, request, header.api_version, admission, refused=refused)
+        done = _append_all(doors, doors.cluster.image, request, header.api_version, admission, refused=refused)
     finally:
         if admission is not None:
             admission.end()
     if to_flush := done.to_flush():
-        exchange.later(_finish_flushed(services, exchange, request, done, to_flush))
+        exchange.defer(_finish_flushed(doors, exchange, request, done, to_flush))
     else:
-        _finish(services, exchange, request, done)
+        _finish(doors, exchange, request, done)
 
 
 def _without_denied(
-    services: BrokerServices, exchange: Exchange, request: ProduceRequest
+    doors: Doors, exchange: Exchange, request: ProduceRequest
 ) -> tuple[ProduceRequest, tuple[TopicProduced, ...]]:
     """The request without the topics that the client may not write to, and their results. All are
     refused where it may not use the transactional id.
     """
-    authorizer, context, image = services.authorizer, exchange.context, services.image
+    authorizer, context, image = doors.authorizer, exchange.context, doors.cluster.image
     names = [topic.name or image.topic_names.get(topic_id_bytes(topic.topic_id), "") for topic in request.topics]
     error, denied = ErrorCode.topic_authorization_failed, set(names)
     transactional_id = request.transactional_id
@@ -157,7 +178,7 @@ def _copied(request: ProduceRequest) -> ProduceRequest:
 
 
 async def _append_admitted(
-    services: BrokerServices,
+    doors: Doors,
     exchange: Exchange,
     request: ProduceRequest,
     admission: TransactionalProduce,
@@ -166,29 +187,29 @@ async def _append_admitted(
     """Ask the transaction's coordinator first."""
     try:
         await admission.ask()
-        done = _append_all(services, services.image, request, exchange.header.api_version, admission, refused=refused)
+        done = _append_all(doors, doors.cluster.image, request, exchange.header.api_version, admission, refused=refused)
     finally:
         admission.end()
     if to_flush := done.to_flush():
-        await _finish_flushed(services, exchange, request, done, to_flush)
+        await _finish_flushed(doors, exchange, request, done, to_flush)
     else:
-        _finish(services, exchange, request, done)
+        _finish(doors, exchange, request, done)
 
 
 async def _append_when_moved(
-    services: BrokerServices, exchange: Exchange, request: ProduceRequest, refused: tuple[TopicProduced, ...]
+    doors: Doors, exchange: Exchange, request: ProduceRequest, refused: tuple[TopicProduced, ...]
 ) -> None:
     """Leaderships move: wait for that, so that a refusal can name the new leader."""
-    await services.controlled_shutdown.moved()
-    done = _append_all(services, services.image, request, exchange.header.api_version, refused=refused)
+    await doors.controlled_shutdown.moved()
+    done = _append_all(doors, doors.cluster.image, request, exchange.header.api_version, refused=refused)
     if to_flush := done.to_flush():
-        await _finish_flushed(services, exchange, request, done, to_flush)
+        await _finish_flushed(doors, exchange, request, done, to_flush)
     else:
-        _finish(services, exchange, request, done)
+        _finish(doors, exchange, request, done)
 
 
 def _append_all(
-    services: BrokerServices,
+    doors: Doors,
     image: ClusterImage,
     request: ProduceRequest,
     version: int,
@@ -213,13 +234,13 @@ def _append_all(
                 done.error_count += 1
                 results.append(PartitionProduced(partition.partition_index, unknown))
             else:
-                results.append(_append(services, image, name, partition, request.acks, done, admission))
+                results.append(_append(doors, image, name, partition, request.acks, done, admission))
         done.topics.append(TopicProduced(topic.name, topic.topic_id, results))
     return done
 
 
 def _append(
-    services: BrokerServices,
+    doors: Doors,
     image: ClusterImage,
     topic: str,
     partition: PartitionRecords,
@@ -230,9 +251,9 @@ def _append(
     hosted: HostedPartition | None = None
     try:
         records = _checked_records(topic, partition, acks)
-        hosted = services.replicas.get(image, topic, partition.partition_index)
+        hosted = doors.replicas.get(image, topic, partition.partition_index)
         may_begin = admission is not None and admission.may_begin(hosted)
-        info = services.replicas.append(hosted, records, acks=acks, may_begin_transaction=may_begin)
+        info = doors.replicas.append(hosted, records, acks=acks, may_begin_transaction=may_begin)
     except PartitionFailure as failure:
         done.error_count += 1
         hint = _hint(image, topic, partition.partition_index) if failure.code in _HINTED_ERRORS else NO_HINT
@@ -281,7 +302,7 @@ def hinted_endpoints(image: ClusterImage, hints: set[int], listener: str) -> lis
 
 
 async def _finish_flushed(
-    services: BrokerServices,
+    doors: Doors,
     exchange: Exchange,
     request: ProduceRequest,
     done: _Append,
@@ -293,12 +314,12 @@ async def _finish_flushed(
         is_done = True
     finally:
         for hosted in to_flush:
-            services.replicas.note_flushed(hosted, is_done=is_done)
+            doors.replicas.note_flushed(hosted, is_done=is_done)
     failed: dict[tuple[str, int], ErrorCode] = {}
     for hosted, result in zip(to_flush, results, strict=True):
         if isinstance(result, StorageError):
             failed[hosted.key] = ErrorCode.kafka_storage_error
-            services.replicas.storage_failed(result)
+            doors.replicas.storage_failed(result)
         elif isinstance(result, BaseException):
             raise result
     for hosted, _ in done.appended if request.acks == ACKS_ALL else ():
@@ -307,7 +328,7 @@ async def _finish_flushed(
             failed.setdefault(hosted.key, ErrorCode.not_leader_or_follower)
     if failed:
         _replace_failed(done, failed)
-    _finish(services, exchange, request, done)
+    _finish(doors, exchange, request, done)
 
 
 def _replace_failed(done: _Append, failed: Mapping[tuple[str, int], ErrorCode]) -> None:
@@ -328,31 +349,31 @@ def _replace_failed(done: _Append, failed: Mapping[tuple[str, int], ErrorCode]) 
     ]
 
 
-def _finish(services: BrokerServices, exchange: Exchange, request: ProduceRequest, done: _Append) -> None:
+def _finish(doors: Doors, exchange: Exchange, request: ProduceRequest, done: _Append) -> None:
     if request.acks == ACKS_NONE:
         if done.error_count:
             exchange.count_errors(_errors_in(done.topics))
-            exchange.abort("a produce request with acks=0 failed")
+            exchange.fail("a produce request with acks=0 failed")
         else:
-            _throttle_time_ms(services, exchange)
-            exchange.answer_nothing()
+            _throttle_time_ms(doors, exchange)
+            exchange.reply_nothing()
         return
     if request.acks == ACKS_ALL:
         missing = {
             hosted.key: (hosted, offset) for hosted, offset in done.appended if hosted.state.high_watermark < offset
         }
         if missing:
-            waiting = WaitingProduce(services, exchange, done.topics, missing)
+            waiting = WaitingProduce(doors, exchange, done.topics, missing)
             waiting.begin(request.timeout_ms)
             return
-    answer(services, exchange, done.topics)
+    answer(doors, exchange, done.topics)
 
 
-def answer(services: BrokerServices, exchange: Exchange, topics: list[TopicProduced]) -> None:
+def answer(doors: Doors, exchange: Exchange, topics: list[TopicProduced]) -> None:
     """Send the response."""
     version = exchange.header.api_version
-    if services.cluster.permits.is_in_use:
-        topics = _permitted(services, topics)
+    if doors.cluster.permits.is_in_use:
+        topics = _permitted(doors, topics)
     exchange.count_errors(_errors_in(topics))
     hints = {
         partition.current_leader.leader_id
@@ -360,17 +381,17 @@ def answer(services: BrokerServices, exchange: Exchange, topics: list[TopicProdu
         for partition in topic.partitions
         if partition.current_leader is not NO_HINT
     }
-    endpoints = hinted_endpoints(services.image, hints, exchange.connection.listener) if hints else ()
-    response = ProduceResponse(topics, _throttle_time_ms(services, exchange), node_endpoints=endpoints)
+    endpoints = hinted_endpoints(doors.cluster.image, hints, exchange.connection.listener) if hints else ()
+    response = ProduceResponse(topics, _throttle_time_ms(doors, exchange), node_endpoints=endpoints)
     body = encode_produce_response(response, version)
-    exchange.answer_body([body], body_size=len(body))
+    exchange.reply_body([body], body_size=len(body))
 
 
-def _permitted(services: BrokerServices, topics: list[TopicProduced]) -> list[TopicProduced]:
+def _permitted(doors: Doors, topics: list[TopicProduced]) -> list[TopicProduced]:
     """The results with an error for whatever must not be acknowledged any more: the lease of its
     link has ended since the append. The client sends it again, to the site that is active then.
     """
-    image, permits, now_ms = services.image, services.cluster.permits, services.clock.monotonic_ms()
+    image, permits, now_ms = doors.cluster.image, doors.cluster.permits, doors.clock.monotonic_ms()
     found = []
     for topic in topics:
         name = topic.name or image.topic_names.get(topic_id_bytes(topic.topic_id), "")
@@ -391,9 +412,9 @@ def _errors_in(topics: list[TopicProduced]) -> Iterator[int]:
     return (partition.error_code for topic in topics for partition in topic.partitions)
 
 
-def _throttle_time_ms(services: BrokerServices, exchange: Exchange) -> int:
+def _throttle_time_ms(doors: Doors, exchange: Exchange) -> int:
     bandwidth_ms = 0.0
-    quotas = services.quotas
+    quotas = doors.quotas
     if quotas.produce.is_in_use and not exchange.is_exempt:
         bandwidth_ms = quotas.used_bytes(quotas.produce, exchange.quota_client, exchange.frame_bytes)
     return exchange.throttle_time_ms(bandwidth_ms)
@@ -404,12 +425,12 @@ class WaitingProduce:
 
     def __init__(
         self,
-        services: BrokerServices,
+        doors: Doors,
         exchange: Exchange,
         topics: list[TopicProduced],
         missing: dict[tuple[str, int], tuple[HostedPartition, int]],
     ) -> None:
-        self._services = services
+        self._doors = doors
         self._exchange = exchange
         self._topics = topics
         self._missing = missing
@@ -418,7 +439,7 @@ class WaitingProduce:
 
     def begin(self, timeout_ms: float) -> None:
         """Wait for the high watermarks."""
-        purgatory = self._services.replicas.purgatory
+        purgatory = self._doors.replicas.purgatory
         entry = purgatory.wait(self, DelayedOperation.PRODUCE, keys=list(self._missing), timeout_ms=timeout_ms)
         self._exchange.reserve_slot(lambda: purgatory.forget(entry))
 
@@ -441,11 +462,11 @@ class WaitingProduce:
 
     def complete(self) -> None:
         """Answer; what is still missing timed out."""
-        self._exchange.answer_by(self._answer)
+        self._exchange.resume(self._answer)
 
     def _answer(self) -> None:
         self._failed.update(dict.fromkeys(self._missing, ErrorCode.request_timed_out))
-        image = self._services.image
+        image = self._doors.cluster.image
         topics = []
         for topic in self._topics:
             name = topic.name or image.topic_names.get(topic_id_bytes(topic.topic_id), "")
@@ -456,4 +477,4 @@ class WaitingProduce:
                 for partition in topic.partitions
             ]
             topics.append(topic._replace(partitions=partitions))
-        answer(self._services, self._exchange, topics)
+        answer(self._doors, self._exchange, topics)

@@ -10,19 +10,19 @@ takes their word for it. Called by the Produce handler only.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from kio.schema.errors import ErrorCode
 
 from broker.groups.core.group_messages import TopicPartition
+from broker.metadata.cluster import Cluster
 from broker.network.entities import topic_id_bytes
 from broker.replication.hosted_partition import HostedPartition, PartitionFailure
-from broker.transactions.transaction_admission import QUESTIONS_MAX, Writer
+from broker.replication.replicas import Replicas
+from broker.settings.dynamic_configs import DynamicConfigs
+from broker.transactions.transaction_admission import QUESTIONS_MAX, TransactionAdmission, Writer
 from wire.batches.record_batch import InvalidBatch, read_header
 from wire.protocol.produce_codec import PartitionRecords, ProduceRequest
-
-if TYPE_CHECKING:
-    from broker.services import BrokerServices
 
 _ADDS_PARTITIONS_FROM: Final = 12
 _KNOWS_ABORTABLE_FROM: Final = 11
@@ -35,22 +35,35 @@ _RETRIED_AS_REPLICAS: Final = (
 )
 
 
+class AdmissionDoors(Protocol):
+    """The parts of the broker that the admission of a Produce request uses."""
+
+    @property
+    def cluster(self) -> Cluster: ...
+    @property
+    def configs(self) -> DynamicConfigs: ...
+    @property
+    def replicas(self) -> Replicas: ...
+    @property
+    def transaction_admission(self) -> TransactionAdmission: ...
+
+
 class TransactionalProduce:
     """See the module. `end` must follow, whatever happens."""
 
-    def __init__(self, services: BrokerServices, request: ProduceRequest, version: int) -> None:
-        self._services = services
+    def __init__(self, doors: AdmissionDoors, request: ProduceRequest, version: int) -> None:
+        self._doors = doors
         self._version = version
         self._unasked: dict[HostedPartition, tuple[Writer, int]] = {}
         self._errors: dict[HostedPartition, ErrorCode] = {}
-        self._is_verified = version >= _ADDS_PARTITIONS_FROM or services.config.is_transaction_partition_verified
+        self._is_verified = version >= _ADDS_PARTITIONS_FROM or doors.configs.current.is_transaction_partition_verified
         if not self._is_verified:
             return
-        image = services.image
+        image = doors.cluster.image
         for topic in request.topics:
             name = topic.name or image.topic_names.get(topic_id_bytes(topic.topic_id), "")
             for partition in topic.partitions:
-                hosted = services.replicas.find(name, partition.partition_index)
+                hosted = doors.replicas.find(name, partition.partition_index)
                 writer = None if hosted is None else _new_writer(hosted, request.transactional_id or "", partition)
                 if hosted is not None and writer is not None:
                     self._unasked[hosted] = writer, hosted.guards.begin(writer.producer_id)
@@ -66,7 +79,7 @@ class TransactionalProduce:
             return False
         for hosted, (writer, _) in self._unasked.items():
             partition = TopicPartition(*hosted.key)
-            outcomes = self._services.transaction_admission.admit_now(writer, [partition])
+            outcomes = self._doors.transaction_admission.admit_now(writer, [partition])
             if outcomes is None:
                 return False
             self._errors[hosted] = outcomes.get(partition, ErrorCode.invalid_txn_state)
@@ -100,7 +113,7 @@ class TransactionalProduce:
         for hosted in asked:
             by_writer.setdefault(self._unasked[hosted][0], []).append(hosted)
         for writer, partitions in by_writer.items():
-            outcomes = await self._services.transaction_admission.admit(
+            outcomes = await self._doors.transaction_admission.admit(
                 writer,
                 [TopicPartition(*hosted.key) for hosted in partitions],
                 is_added=self._version >= _ADDS_PARTITIONS_FROM,

@@ -8,15 +8,15 @@ know. The client sends a salted password, never the password. A site has users o
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
-from broker.services import BrokerServices
 from wire.control import controller_pb2 as pb
-from wire.control.clients import ControllerUnavailable
+from wire.control.clients import ControllerClient, ControllerUnavailable
 from wire.rules.scram import ITERATIONS_MAX, ITERATIONS_MIN, MECHANISM_NUMBERS, credential_of, encode_credential
 
 API_KEY = 51
@@ -28,7 +28,14 @@ _Outcome = tuple[ErrorCode, str | None]
 _UNACCEPTABLE: Final = ErrorCode.unacceptable_credential
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    controller: ControllerClient
+
+
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer an AlterUserScramCredentials request."""
     build = builder(API_KEY, context.api_version)
     named = [(entry.name, int(entry.mechanism)) for entry in (*request.deletions, *request.upsertions)]
@@ -44,7 +51,7 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
             continue
         _add(changes.setdefault(entry.name, pb.ScramUserChange(name=entry.name)), entry)
     wanted = [change for name, change in changes.items() if name not in outcomes]
-    outcomes |= await _alter(services, wanted)
+    outcomes |= await _alter(doors, wanted)
     results = (
         build.part("AlterUserScramCredentialsResult", user=name, error_code=error, error_message=message)
         for name, (error, message) in ((name, outcomes[name]) for name in dict.fromkeys(name for name, _ in named))
@@ -52,11 +59,11 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
     return build.response(results=tuple(results))
 
 
-async def _alter(services: BrokerServices, wanted: list[pb.ScramUserChange]) -> dict[str, _Outcome]:
+async def _alter(doors: Doors, wanted: list[pb.ScramUserChange]) -> dict[str, _Outcome]:
     if not wanted:
         return {}
     try:
-        reply = await services.controller.alter_scram_users(pb.AlterScramUsersRequest(changes=wanted))
+        reply = await doors.controller.alter_scram_users(pb.AlterScramUsersRequest(changes=wanted))
     except ControllerUnavailable as error:
         return {change.name: (ErrorCode.not_controller, str(error)) for change in wanted}
     return {

@@ -6,16 +6,17 @@ living brokers know. Without an authorizer SECURITY_DISABLED for each. Versions:
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from broker.authorization.authorizer import Authorizer
 from broker.handlers.security.describe_acls import NO_AUTHORIZER
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
-from broker.services import BrokerServices
 from wire.control import controller_pb2 as pb
-from wire.control.clients import ControllerUnavailable
+from wire.control.clients import ControllerClient, ControllerUnavailable
 from wire.rules.acls import (
     AccessEntry,
     Acl,
@@ -35,24 +36,32 @@ MAX_VERSION = 3
 Outcome = tuple[ErrorCode, str | None]
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    authorizer: Authorizer
+    controller: ControllerClient
+
+
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer a CreateAcls request."""
     build = builder(API_KEY, context.api_version)
     outcomes: list[Outcome] = [(ErrorCode.security_disabled, NO_AUTHORIZER)] * len(request.creations)
-    if services.authorizer.is_enabled:
-        outcomes = await _create(services, request.creations)
+    if doors.authorizer.is_enabled:
+        outcomes = await _create(doors, request.creations)
     results = [build.part("AclCreationResult", error_code=code, error_message=message) for code, message in outcomes]
     return build.response(results=tuple(results))
 
 
-async def _create(services: BrokerServices, creations: Any) -> list[Outcome]:
+async def _create(doors: Doors, creations: Any) -> list[Outcome]:
     acls = [_acl(creation) for creation in creations]
     wanted = [acl for acl in acls if isinstance(acl, Acl)]
     created: list[Outcome] = []
     if wanted:
         forwarded = pb.AlterAclsRequest(creations=[acls_message(acl.pattern, (acl.entry,)) for acl in wanted])
         try:
-            reply = await services.controller.alter_acls(forwarded)
+            reply = await doors.controller.alter_acls(forwarded)
             created = [(ErrorCode(result.error_code), result.error_message or None) for result in reply.results]
         except ControllerUnavailable as error:
             created = [(ErrorCode.not_controller, str(error))] * len(wanted)

@@ -6,16 +6,17 @@ know. Without an authorizer SECURITY_DISABLED for each. Versions: 1 to 3.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from broker.authorization.authorizer import Authorizer
 from broker.handlers.security.describe_acls import NO_AUTHORIZER, filter_of
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
-from broker.services import BrokerServices
 from wire.control import controller_pb2 as pb
-from wire.control.clients import ControllerUnavailable
+from wire.control.clients import ControllerClient, ControllerUnavailable
 from wire.rules.acls import AclFilter
 from wire.znodes.acl_znodes import acls_from_message, filter_message
 
@@ -24,10 +25,18 @@ MIN_VERSION = 1
 MAX_VERSION = 3
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    authorizer: Authorizer
+    controller: ControllerClient
+
+
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer a DeleteAcls request."""
     build = builder(API_KEY, context.api_version)
-    if not services.authorizer.is_enabled:
+    if not doors.authorizer.is_enabled:
         refused = _result(build, ErrorCode.security_disabled, NO_AUTHORIZER)
         return build.response(filter_results=(refused,) * len(request.filters))
     filters = [_filter(entity) for entity in request.filters]
@@ -36,7 +45,7 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
     if wanted:
         forwarded = pb.AlterAclsRequest(removals=[filter_message(one) for one in wanted])
         try:
-            reply = await services.controller.alter_acls(forwarded)
+            reply = await doors.controller.alter_acls(forwarded)
             removed = [_removed(build, result) for result in reply.results]
         except ControllerUnavailable as error:
             removed = [_result(build, ErrorCode.not_controller, str(error))] * len(wanted)

@@ -6,13 +6,15 @@ this broker. Without an authorizer SECURITY_DISABLED. Versions: 1 to 3.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from broker.authorization.authorizer import Authorizer
+from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
-from broker.services import BrokerServices
 from wire.rules.acls import AccessEntry, AclFilter, Operation, PatternType, Permission, ResourcePattern, ResourceType
 
 API_KEY = 29
@@ -20,6 +22,14 @@ MIN_VERSION = 1
 MAX_VERSION = 3
 
 NO_AUTHORIZER = "No Authorizer is configured."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    authorizer: Authorizer
+    cluster: Cluster
 
 
 def filter_of(entity: Any) -> AclFilter:
@@ -37,10 +47,10 @@ def filter_of(entity: Any) -> AclFilter:
     )
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer a DescribeAcls request."""
     build = builder(API_KEY, context.api_version)
-    if not services.authorizer.is_enabled:
+    if not doors.authorizer.is_enabled:
         return build.response(error_code=ErrorCode.security_disabled, error_message=NO_AUTHORIZER, resources=())
     try:
         wanted = filter_of(request)
@@ -48,7 +58,7 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
         return build.response(error_code=ErrorCode.invalid_request, error_message=str(error), resources=())
     found = (
         (pattern, [entry for entry in sorted(entries) if wanted.matches_entry(entry)])
-        for pattern, entries in sorted(services.image.acls.items())
+        for pattern, entries in sorted(doors.cluster.image.acls.items())
         if wanted.matches_pattern(pattern)
     )
     resources = tuple(_resource(build, pattern, entries) for pattern, entries in found if entries)

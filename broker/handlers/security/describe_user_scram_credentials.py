@@ -7,13 +7,14 @@ tool asks this whenever it shows a user's quotas. Versions: 0.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
-from broker.services import BrokerServices
 from wire.rules.scram import MECHANISM_NUMBERS, decode_credential
 
 API_KEY = 50
@@ -21,9 +22,16 @@ MIN_VERSION = 0
 MAX_VERSION = 0
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    cluster: Cluster
+
+
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer a DescribeUserScramCredentials request."""
-    build, stored = builder(API_KEY, context.api_version), services.image.scram_users
+    build, stored = builder(API_KEY, context.api_version), doors.cluster.image.scram_users
     named = [user.name for user in request.users or ()] or sorted(stored)
     results = []
     for name in dict.fromkeys(named):

@@ -19,7 +19,6 @@ from broker.authentication.core.sasl_login import Answer
 from broker.network.connections import Frame
 from broker.network.entities import builder
 from broker.network.exchange import Exchange
-from broker.services import BrokerServices
 from wire.protocol.frames import decode_request_body
 
 API_KEY = 36
@@ -31,18 +30,18 @@ _NO_SASL = Answer(
 )
 
 
-def handle_frame(_services: BrokerServices, exchange: Exchange, frame: Frame) -> None:
+def handle_frame(frame: Frame, exchange: Exchange, _doors: None) -> None:
     """Answer a SaslAuthenticate request."""
     session = exchange.connection.sasl
     if session is None:
-        exchange.answer_entity(_response(exchange, _NO_SASL))
+        exchange.reply(_response(exchange, _NO_SASL))
         return
     answer = session.authenticate(bytes(decode_request_body(frame, exchange.header).auth_bytes))
     entity = _response(exchange, answer)
     if answer.is_refused:
-        session.refuse(answer, partial(exchange.answer_entity, entity))
+        session.refuse(answer, partial(exchange.reply, entity))
     else:
-        exchange.answer_entity(entity)
+        exchange.reply(entity)
 
 
 def _response(exchange: Exchange, answer: Answer) -> Any:

@@ -15,7 +15,6 @@ from kio.schema.errors import ErrorCode
 from broker.network.connections import Frame
 from broker.network.entities import builder
 from broker.network.exchange import Exchange
-from broker.services import BrokerServices
 from wire.protocol.frames import decode_request_body
 
 API_KEY = 17
@@ -23,16 +22,16 @@ MIN_VERSION = 0
 MAX_VERSION = 1
 
 
-def handle_frame(_services: BrokerServices, exchange: Exchange, frame: Frame) -> None:
+def handle_frame(frame: Frame, exchange: Exchange, _doors: None) -> None:
     """Answer a SaslHandshake request."""
     build, session = builder(API_KEY, exchange.header.api_version), exchange.connection.sasl
     if session is None:
-        exchange.answer_entity(build.response(error_code=ErrorCode.illegal_sasl_state, mechanisms=()))
+        exchange.reply(build.response(error_code=ErrorCode.illegal_sasl_state, mechanisms=()))
         return
     request = decode_request_body(frame, exchange.header)
     answer = session.handshake(request.mechanism, exchange.header.api_version)
     entity = build.response(error_code=answer.error, mechanisms=session.mechanisms)
     if answer.is_refused:
-        session.refuse(answer, partial(exchange.answer_entity, entity))
+        session.refuse(answer, partial(exchange.reply, entity))
     else:
-        exchange.answer_entity(entity)
+        exchange.reply(entity)

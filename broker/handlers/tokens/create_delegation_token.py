@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import base64
 import uuid
+from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from broker.authentication.core.token_rules import TokenLifetimes, new_token
-from broker.authorization.authorizer import Check
-from broker.handlers.tokens.token_requests import NO_TIME, change, period_ms, refusal, timestamp
+from broker.authentication.delegation_tokens import DelegationTokens
+from broker.authorization.authorizer import Authorizer, Check
+from broker.handlers.tokens.token_requests import NO_TIME, TokenRequests, period_ms, timestamp
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
-from broker.services import BrokerServices
+from broker.settings.dynamic_configs import DynamicConfigs
+from runtime.clock import Clock
 from wire.rules.acls import Operation, ResourceType
 from wire.rules.principals import USER, Principal
 
@@ -27,22 +30,33 @@ MIN_VERSION = 1
 MAX_VERSION = 3
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    authorizer: Authorizer
+    clock: Clock
+    configs: DynamicConfigs
+    delegation_tokens: DelegationTokens
+    token_requests: TokenRequests
+
+
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer a CreateDelegationToken request."""
     requester = context.principal
     named = getattr(request, "owner_principal_type", None), getattr(request, "owner_principal_name", None)
     owner = Principal(named[0], named[1]) if named[0] and named[1] else requester
-    error = _refusal(services, context, owner, request)
+    error = _refusal(doors, context, owner, request)
     token = new_token(
         base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="),
         (owner, requester),
         tuple(Principal(one.principal_type, one.principal_name) for one in request.renewers),
-        TokenLifetimes(services.config.token_lifetime_ms_max, services.config.token_expiry_ms),
+        TokenLifetimes(doors.configs.current.token_lifetime_ms_max, doors.configs.current.token_expiry_ms),
         wanted_ms=period_ms(request.max_lifetime),
-        now_ms=services.clock.now_ms(),
+        now_ms=doors.clock.now_ms(),
     )
     if error is ErrorCode.none:
-        error = await change(services, token.token_id, token, is_new=True)
+        error = await doors.token_requests.change(token.token_id, token, is_new=True)
     is_made = error is ErrorCode.none
     return builder(API_KEY, context.api_version).response(
         error_code=error,
@@ -54,18 +68,16 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
         expiry_timestamp=timestamp(token.expires_at_ms if is_made else NO_TIME),
         max_timestamp=timestamp(token.ends_at_ms if is_made else NO_TIME),
         token_id=token.token_id if is_made else "",
-        hmac=services.delegation_tokens.hmac_of(token.token_id) if is_made else b"",
+        hmac=doors.delegation_tokens.hmac_of(token.token_id) if is_made else b"",
     )
 
 
-def _refusal(services: BrokerServices, context: RequestContext, owner: Principal, request: Any) -> ErrorCode:
-    error = refusal(services, context)
+def _refusal(doors: Doors, context: RequestContext, owner: Principal, request: Any) -> ErrorCode:
+    error = doors.token_requests.refusal(context)
     if error is not ErrorCode.none:
         return error
     is_own = owner == context.principal
-    if not is_own and not services.authorizer.may(
-        context, Check(Operation.CREATE_TOKENS, ResourceType.USER, str(owner))
-    ):
+    if not is_own and not doors.authorizer.may(context, Check(Operation.CREATE_TOKENS, ResourceType.USER, str(owner))):
         return ErrorCode.delegation_token_authorization_failed
     # a login by a token makes users alone
     if owner.type != USER or any(one.principal_type != USER for one in request.renewers):

@@ -7,16 +7,17 @@ Versions: 1 to 3.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from broker.authentication.core.token_rules import is_shown
-from broker.authorization.authorizer import Check
-from broker.handlers.tokens.token_requests import refusal
+from broker.authentication.delegation_tokens import DelegationTokens
+from broker.authorization.authorizer import Authorizer, Check
+from broker.handlers.tokens.token_requests import TokenRequests
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
-from broker.services import BrokerServices
 from wire.rules.acls import Operation, ResourceType
 from wire.rules.delegation_tokens import DelegationToken
 from wire.rules.principals import Principal
@@ -26,9 +27,18 @@ MIN_VERSION = 1
 MAX_VERSION = 3
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    authorizer: Authorizer
+    delegation_tokens: DelegationTokens
+    token_requests: TokenRequests
+
+
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer a DescribeDelegationToken request."""
-    build, error = builder(API_KEY, context.api_version), refusal(services, context)
+    build, error = builder(API_KEY, context.api_version), doors.token_requests.refusal(context)
     if error is not ErrorCode.none:
         return build.response(error_code=error, tokens=())
     named = request.owners
@@ -39,19 +49,19 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
             Check(Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id),
             Check(Operation.DESCRIBE_TOKENS, ResourceType.USER, str(token.owner)),
         )
-        return services.authorizer.is_enabled and any(
-            services.authorizer.may(context, check, is_logged=False) for check in checks
+        return doors.authorizer.is_enabled and any(
+            doors.authorizer.may(context, check, is_logged=False) for check in checks
         )
 
     shown = (
         token
-        for _, token in sorted(services.delegation_tokens.tokens.items())
+        for _, token in sorted(doors.delegation_tokens.tokens.items())
         if is_shown(token, context.principal, owners, may_describe)
     )
-    return build.response(error_code=error, tokens=tuple(_part(services, build, token) for token in shown))
+    return build.response(error_code=error, tokens=tuple(_part(doors, build, token) for token in shown))
 
 
-def _part(services: BrokerServices, build: Any, token: DelegationToken) -> Any:
+def _part(doors: Doors, build: Any, token: DelegationToken) -> Any:
     return build.part(
         "DescribedDelegationToken",
         principal_type=token.owner.type,
@@ -62,7 +72,7 @@ def _part(services: BrokerServices, build: Any, token: DelegationToken) -> Any:
         expiry_timestamp=token.expires_at_ms,
         max_timestamp=token.ends_at_ms,
         token_id=token.token_id,
-        hmac=services.delegation_tokens.hmac_of(token.token_id),
+        hmac=doors.delegation_tokens.hmac_of(token.token_id),
         renewers=tuple(
             build.part("DescribedDelegationTokenRenewer", principal_type=one.type, principal_name=one.name)
             for one in token.renewers

@@ -8,32 +8,43 @@ Versions: 1 and 2.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from broker.authentication.core.token_rules import expired
-from broker.handlers.tokens.token_requests import NO_TIME, change, period_ms, refusal, timestamp
+from broker.authentication.delegation_tokens import DelegationTokens
+from broker.handlers.tokens.token_requests import NO_TIME, TokenRequests, period_ms, timestamp
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
-from broker.services import BrokerServices
+from runtime.clock import Clock
 
 API_KEY = 40
 MIN_VERSION = 1
 MAX_VERSION = 2
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    clock: Clock
+    delegation_tokens: DelegationTokens
+    token_requests: TokenRequests
+
+
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer an ExpireDelegationToken request."""
-    expires_at_ms, error = NO_TIME, refusal(services, context)
+    expires_at_ms, error = NO_TIME, doors.token_requests.refusal(context)
     if error is ErrorCode.none:
-        now_ms = services.clock.now_ms()
-        token = services.delegation_tokens.by_hmac(bytes(request.hmac))
+        now_ms = doors.clock.now_ms()
+        token = doors.delegation_tokens.by_hmac(bytes(request.hmac))
         wanted = expired(token, context.principal, wanted_ms=period_ms(request.expiry_time_period), now_ms=now_ms)
         if isinstance(wanted, ErrorCode) or token is None:
             error = wanted if isinstance(wanted, ErrorCode) else ErrorCode.delegation_token_not_found
         else:
-            error = await change(services, token.token_id, wanted)
+            error = await doors.token_requests.change(token.token_id, wanted)
             expires_at_ms = now_ms if wanted is None else wanted.expires_at_ms
     response = builder(API_KEY, context.api_version).response
     return response(error_code=error, expiry_timestamp=timestamp(expires_at_ms if error is ErrorCode.none else NO_TIME))

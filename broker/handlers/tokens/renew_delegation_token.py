@@ -6,36 +6,49 @@ expired token stays expired. Versions: 1 and 2.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from broker.authentication.core.token_rules import TokenLifetimes, renewed
-from broker.handlers.tokens.token_requests import NO_TIME, change, period_ms, refusal, timestamp
+from broker.authentication.delegation_tokens import DelegationTokens
+from broker.handlers.tokens.token_requests import NO_TIME, TokenRequests, period_ms, timestamp
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
-from broker.services import BrokerServices
+from broker.settings.dynamic_configs import DynamicConfigs
+from runtime.clock import Clock
 
 API_KEY = 39
 MIN_VERSION = 1
 MAX_VERSION = 2
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    clock: Clock
+    configs: DynamicConfigs
+    delegation_tokens: DelegationTokens
+    token_requests: TokenRequests
+
+
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer a RenewDelegationToken request."""
-    expires_at_ms, error = NO_TIME, refusal(services, context)
+    expires_at_ms, error = NO_TIME, doors.token_requests.refusal(context)
     if error is ErrorCode.none:
         wanted = renewed(
-            services.delegation_tokens.by_hmac(bytes(request.hmac)),
+            doors.delegation_tokens.by_hmac(bytes(request.hmac)),
             context.principal,
-            TokenLifetimes(services.config.token_lifetime_ms_max, services.config.token_expiry_ms),
+            TokenLifetimes(doors.configs.current.token_lifetime_ms_max, doors.configs.current.token_expiry_ms),
             wanted_ms=period_ms(request.renew_period),
-            now_ms=services.clock.now_ms(),
+            now_ms=doors.clock.now_ms(),
         )
         if isinstance(wanted, ErrorCode):
             error = wanted
         else:
-            error = await change(services, wanted.token_id, wanted)
+            error = await doors.token_requests.change(wanted.token_id, wanted)
             expires_at_ms = wanted.expires_at_ms if error is ErrorCode.none else NO_TIME
     response = builder(API_KEY, context.api_version).response
     return response(error_code=error, expiry_timestamp=timestamp(expires_at_ms))

@@ -11,10 +11,10 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import TZAware
 
 from broker.authentication.core.token_rules import may_ask
+from broker.authentication.delegation_tokens import DelegationTokens
 from broker.metadata.request_context import RequestContext
-from broker.services import BrokerServices
 from wire.control import controller_pb2 as pb
-from wire.control.clients import ControllerUnavailable
+from wire.control.clients import ControllerClient, ControllerUnavailable
 from wire.rules.delegation_tokens import DelegationToken
 from wire.znodes.token_znodes import token_message
 
@@ -22,23 +22,27 @@ NO_TIME: Final = 0
 """The timestamps of a refusal. Apache Kafka has -1, which kio does not read."""
 
 
-def refusal(services: BrokerServices, context: RequestContext) -> ErrorCode:
-    """The error for a client that may not ask about tokens here at all."""
-    if not may_ask(context.principal, is_by_token=context.is_by_token):
-        return ErrorCode.delegation_token_request_not_allowed
-    return ErrorCode.none if services.delegation_tokens.is_enabled else ErrorCode.delegation_token_auth_disabled
+class TokenRequests:
+    """What requests about tokens may do here, and their changes."""
 
+    def __init__(self, tokens: DelegationTokens, controller: ControllerClient) -> None:
+        self._tokens = tokens
+        self._controller = controller
 
-async def change(
-    services: BrokerServices, token_id: str, token: DelegationToken | None, *, is_new: bool = False
-) -> ErrorCode:
-    """Have a token stored, or removed (None); the answer comes when the living brokers know."""
-    wanted = pb.DelegationTokenChange(token=token_message(token_id, token), is_new=is_new)
-    try:
-        reply = await services.controller.alter_delegation_tokens(pb.AlterDelegationTokensRequest(tokens=[wanted]))
-    except ControllerUnavailable:
-        return ErrorCode.not_controller
-    return ErrorCode(reply.results[0].error_code)
+    def refusal(self, context: RequestContext) -> ErrorCode:
+        """The error for a client that may not ask about tokens here at all."""
+        if not may_ask(context.principal, is_by_token=context.is_by_token):
+            return ErrorCode.delegation_token_request_not_allowed
+        return ErrorCode.none if self._tokens.is_enabled else ErrorCode.delegation_token_auth_disabled
+
+    async def change(self, token_id: str, token: DelegationToken | None, *, is_new: bool = False) -> ErrorCode:
+        """Have a token stored, or removed (None); the answer comes when the living brokers know."""
+        wanted = pb.DelegationTokenChange(token=token_message(token_id, token), is_new=is_new)
+        try:
+            reply = await self._controller.alter_delegation_tokens(pb.AlterDelegationTokensRequest(tokens=[wanted]))
+        except ControllerUnavailable:
+            return ErrorCode.not_controller
+        return ErrorCode(reply.results[0].error_code)
 
 
 def period_ms(period: timedelta) -> int:

@@ -9,30 +9,50 @@ that does not answer, and for programs of our own always, those of the copies he
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from broker.handlers.topics.reassignments import by_topic
+from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import allowed_ms, builder
-from broker.services import BrokerServices
-from broker.site.active_site import in_parts
+from broker.site.active_site import ActiveSite, in_parts
+from broker.site.topic_change_reports import TopicChangeReports
 from wire.control import controller_pb2 as pb
-from wire.control.clients import ControllerUnavailable
+from wire.control.clients import ControllerClient, ControllerUnavailable
 
 API_KEY = 45
 MIN_VERSION = 0
 MAX_VERSION = 1
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    active_site: ActiveSite
+    cluster: Cluster
+    controller: ControllerClient
+    topic_change_reports: TopicChangeReports
+
+
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer an AlterPartitionReassignments request."""
     build = builder(API_KEY, context.api_version)
     if not context.is_own_tool:
         names = [topic.name for topic in request.topics]
-        answer = await in_parts(handle, services, context, request, entries="topics", results="responses", names=names)
-        answer = answer or await services.active_site.answer(services.image, context, request, names)
+        answer = await in_parts(
+            doors.cluster.image,
+            context,
+            request,
+            lambda part: handle(part, context, doors),
+            entries="topics",
+            results="responses",
+            names=names,
+        )
+        answer = answer or await doors.active_site.answer(doors.cluster.image, context, request, names)
         if answer is not None:
             return answer
     may_change_factor = getattr(request, "allow_replication_factor_change", True)
@@ -52,12 +72,12 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
     )
     common = {"allow_replication_factor_change": may_change_factor, "error_message": None}
     try:
-        reply = await services.controller.alter_reassignments(wanted)
+        reply = await doors.controller.alter_reassignments(wanted)
     except ControllerUnavailable as error:
         failed = {**common, "error_code": ErrorCode.not_controller, "error_message": str(error)}
         return build.response(**failed, responses=())
     accepted = {result.topic for result in reply.results if not result.error_code}
-    await services.topic_change_reports.report(lambda: services.image, accepted)
+    await doors.topic_change_reports.report(lambda: doors.cluster.image, accepted)
     responses = tuple(
         build.part(
             "ReassignableTopicResponse",

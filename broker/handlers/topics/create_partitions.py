@@ -8,23 +8,36 @@ count against the client's quota of mutations. Versions: 0 to 3.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from broker.handlers.topics.create_topics import PROPAGATION_TIMEOUT_MS, policy_refusal
+from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import allowed_ms, builder, throttle_time
-from broker.quotas.client_throttling import QUOTA_EXCEEDED_MESSAGE
-from broker.services import BrokerServices
-from broker.site.active_site import in_parts
+from broker.quotas.client_throttling import QUOTA_EXCEEDED_MESSAGE, Quotas
+from broker.site.active_site import ActiveSite, in_parts
+from broker.site.topic_change_reports import TopicChangeReports
 from wire.control import controller_pb2 as pb
-from wire.control.clients import ControllerUnavailable
+from wire.control.clients import ControllerClient, ControllerUnavailable
 
 API_KEY = 37
 MIN_VERSION = 0
 MAX_VERSION = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    active_site: ActiveSite
+    cluster: Cluster
+    controller: ControllerClient
+    quotas: Quotas
+    topic_change_reports: TopicChangeReports
 
 
 def _new_partitions(image: ClusterImage, topic: Any) -> pb.NewPartitions:
@@ -40,17 +53,25 @@ def _new_partitions(image: ClusterImage, topic: Any) -> pb.NewPartitions:
     )
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer a CreatePartitions request."""
-    build, image = builder(API_KEY, context.api_version), services.image
+    build, image = builder(API_KEY, context.api_version), doors.cluster.image
     names = [topic.name for topic in request.topics]
-    answer = await in_parts(handle, services, context, request, entries="topics", results="results", names=names)
-    answer = answer or await services.active_site.answer(image, context, request, names)
+    answer = await in_parts(
+        image,
+        context,
+        request,
+        lambda part: handle(part, context, doors),
+        entries="topics",
+        results="results",
+        names=names,
+    )
+    answer = answer or await doors.active_site.answer(image, context, request, names)
     if answer is not None:
         return answer
     results: dict[str, Any] = {}
     wanted: list[pb.NewPartitions] = []
-    permits = services.quotas.mutation_permits(context, is_free=request.validate_only)
+    permits = doors.quotas.mutation_permits(context, is_free=request.validate_only)
     for topic in request.topics:
         refusal = policy_refusal(image, topic.name)
         if refusal is not None:
@@ -62,7 +83,7 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
         else:
             wanted.append(_new_partitions(image, topic))
     if wanted:
-        results.update(await _create(services, build, wanted, request))
+        results.update(await _create(doors, build, wanted, request))
     answered = tuple(results[topic.name] for topic in request.topics if topic.name in results)
     return build.response(results=answered, throttle_time=throttle_time(permits.throttle_time_ms))
 
@@ -72,24 +93,24 @@ def _added_count(image: ClusterImage, topic: Any) -> int:
     return 0 if known is None else max(topic.count - len(known.partitions), 0)
 
 
-async def _create(services: BrokerServices, build: Any, wanted: list[pb.NewPartitions], request: Any) -> dict[str, Any]:
+async def _create(doors: Doors, build: Any, wanted: list[pb.NewPartitions], request: Any) -> dict[str, Any]:
     forwarded = pb.CreatePartitionsRequest(
         topics=wanted, is_validate_only=request.validate_only, timeout_ms=allowed_ms(request.timeout)
     )
     try:
-        reply = await services.controller.create_partitions(forwarded)
+        reply = await doors.controller.create_partitions(forwarded)
     except ControllerUnavailable as error:
         return {topic.name: _result(build, topic.name, ErrorCode.not_controller, str(error)) for topic in wanted}
     counts = {topic.name: topic.total_count for topic in wanted}
     grown = [result.name for result in reply.results if not result.error_code]
     if grown and not forwarded.is_validate_only:
-        await services.cluster.wait_for(
+        await doors.cluster.wait_for(
             lambda image: all(
                 name in image.topics and len(image.topics[name].partitions) >= counts[name] for name in grown
             ),
             timeout_ms=min(forwarded.timeout_ms, PROPAGATION_TIMEOUT_MS),
         )
-        await services.topic_change_reports.report(lambda: services.image, grown)
+        await doors.topic_change_reports.report(lambda: doors.cluster.image, grown)
     return {
         result.name: _result(build, result.name, ErrorCode(result.error_code), result.error_message)
         for result in reply.results

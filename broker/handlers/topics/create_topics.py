@@ -11,20 +11,23 @@ controller's). Versions: 2 to 7.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from broker.metadata.cluster import Cluster
 from broker.metadata.core.access import passive_link_for_new_topic
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import allowed_ms, builder, throttle_time, topic_uuid
-from broker.quotas.client_throttling import QUOTA_EXCEEDED_MESSAGE
-from broker.services import BrokerServices
+from broker.quotas.client_throttling import QUOTA_EXCEEDED_MESSAGE, Quotas
 from broker.settings.core.topic_configs import resolve
-from broker.site.active_site import in_parts
+from broker.settings.dynamic_configs import DynamicConfigs
+from broker.site.active_site import ActiveSite, in_parts
+from broker.site.topic_change_reports import TopicChangeReports
 from wire.control import controller_pb2 as pb
-from wire.control.clients import ControllerUnavailable
+from wire.control.clients import ControllerClient, ControllerUnavailable
 from wire.rules.links import is_stand_in
 from wire.rules.topic_configs import TOPIC_CONFIGS
 
@@ -33,6 +36,18 @@ MIN_VERSION = 2
 MAX_VERSION = 7
 
 PROPAGATION_TIMEOUT_MS = 2_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    active_site: ActiveSite
+    cluster: Cluster
+    configs: DynamicConfigs
+    controller: ControllerClient
+    quotas: Quotas
+    topic_change_reports: TopicChangeReports
 
 
 def policy_refusal(image: ClusterImage, topic: str) -> str | None:
@@ -61,17 +76,25 @@ def _new_topic(topic: Any) -> pb.NewTopic:
     )
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer a CreateTopics request."""
-    build, image = builder(API_KEY, context.api_version), services.image
+    build, image = builder(API_KEY, context.api_version), doors.cluster.image
     names = [topic.name for topic in request.topics]
-    answer = await in_parts(handle, services, context, request, entries="topics", results="topics", names=names)
-    answer = answer or await services.active_site.answer(image, context, request, names)
+    answer = await in_parts(
+        image,
+        context,
+        request,
+        lambda part: handle(part, context, doors),
+        entries="topics",
+        results="topics",
+        names=names,
+    )
+    answer = answer or await doors.active_site.answer(image, context, request, names)
     if answer is not None:
         return answer
     results: dict[str, Any] = {}
     wanted: list[pb.NewTopic] = []
-    permits = services.quotas.mutation_permits(context, is_free=getattr(request, "validate_only", False))
+    permits = doors.quotas.mutation_permits(context, is_free=getattr(request, "validate_only", False))
     for topic in request.topics:
         refusal = policy_refusal(image, topic.name)
         if names.count(topic.name) > 1:
@@ -80,40 +103,40 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
             )
         elif refusal is not None:
             results[topic.name] = _failure(build, topic.name, ErrorCode.policy_violation, refusal)
-        elif topic.name not in image.topics and not permits.take(_partition_count(services, topic)):
+        elif topic.name not in image.topics and not permits.take(_partition_count(doors, topic)):
             results[topic.name] = _failure(
                 build, topic.name, ErrorCode.throttling_quota_exceeded, QUOTA_EXCEEDED_MESSAGE
             )
         else:
             wanted.append(_new_topic(topic))
     if wanted:
-        results.update(await _create(services, build, wanted, request))
+        results.update(await _create(doors, build, wanted, request))
     topics = tuple(results[name] for name in dict.fromkeys(names))
     return build.response(topics=topics, throttle_time=throttle_time(permits.throttle_time_ms))
 
 
-def _partition_count(services: BrokerServices, topic: Any) -> int:
+def _partition_count(doors: Doors, topic: Any) -> int:
     asked: int = len(topic.assignments) or topic.num_partitions
-    return asked if asked > 0 else services.config.default_partition_count
+    return asked if asked > 0 else doors.configs.current.default_partition_count
 
 
-async def _create(services: BrokerServices, build: Any, wanted: list[pb.NewTopic], request: Any) -> dict[str, Any]:
+async def _create(doors: Doors, build: Any, wanted: list[pb.NewTopic], request: Any) -> dict[str, Any]:
     timeout_ms = allowed_ms(request.timeout)
     forwarded = pb.CreateTopicsRequest(
         topics=wanted, is_validate_only=getattr(request, "validate_only", False), timeout_ms=timeout_ms
     )
     try:
-        reply = await services.controller.create_topics(forwarded)
+        reply = await doors.controller.create_topics(forwarded)
     except ControllerUnavailable as error:
         return {topic.name: _failure(build, topic.name, ErrorCode.not_controller, str(error)) for topic in wanted}
     created = [result.name for result in reply.results if not result.error_code]
     if created and not forwarded.is_validate_only:
-        await services.cluster.wait_for(
+        await doors.cluster.wait_for(
             lambda image: all(name in image.topics for name in created),
             timeout_ms=min(timeout_ms, PROPAGATION_TIMEOUT_MS),
         )
-        await services.topic_change_reports.report(lambda: services.image, created)
-    return {result.name: _result(services, build, result) for result in reply.results}
+        await doors.topic_change_reports.report(lambda: doors.cluster.image, created)
+    return {result.name: _result(doors, build, result) for result in reply.results}
 
 
 def _failure(build: Any, name: str, error: ErrorCode, message: str) -> Any:
@@ -122,7 +145,7 @@ def _failure(build: Any, name: str, error: ErrorCode, message: str) -> Any:
     )
 
 
-def _result(services: BrokerServices, build: Any, result: pb.TopicResult) -> Any:
+def _result(doors: Doors, build: Any, result: pb.TopicResult) -> Any:
     if result.error_code:
         return _failure(build, result.name, ErrorCode(result.error_code), result.error_message)
     return build.part(
@@ -133,13 +156,13 @@ def _result(services: BrokerServices, build: Any, result: pb.TopicResult) -> Any
         error_message=None,
         num_partitions=result.partition_count,
         replication_factor=result.replication_factor,
-        configs=tuple(_configs(services, build, result.configs)) if build.has("CreatableTopicConfigs") else (),
+        configs=tuple(_configs(doors, build, result.configs)) if build.has("CreatableTopicConfigs") else (),
     )
 
 
-def _configs(services: BrokerServices, build: Any, overrides: Any) -> Iterable[Any]:
+def _configs(doors: Doors, build: Any, overrides: Any) -> Iterable[Any]:
     for name, definition in TOPIC_CONFIGS.items():
-        resolved = resolve(definition, services.configs.layers, overrides)
+        resolved = resolve(definition, doors.configs.layers, overrides)
         yield build.part(
             "CreatableTopicConfigs",
             name=name,

@@ -17,21 +17,22 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
 from broker.handlers.topics.create_topics import PROPAGATION_TIMEOUT_MS, policy_refusal
+from broker.metadata.cluster import Cluster
 from broker.metadata.core.access import passive_link_for_new_topic
 from broker.metadata.core.cluster_image import ClusterImage, TopicImage
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import allowed_ms, builder, throttle_time, topic_id_bytes, topic_uuid
-from broker.quotas.client_throttling import QUOTA_EXCEEDED_MESSAGE
-from broker.services import BrokerServices
-from broker.site.active_site import in_parts
+from broker.quotas.client_throttling import QUOTA_EXCEEDED_MESSAGE, Quotas
+from broker.site.active_site import ActiveSite, in_parts
+from broker.site.topic_change_reports import TopicChangeReports
 from wire.control import controller_pb2 as pb
-from wire.control.clients import ControllerUnavailable
+from wire.control.clients import ControllerClient, ControllerUnavailable
 from wire.control.cluster_pb2 import LinkRecord
 from wire.protocol import schemas
 from wire.protocol.entity_building import build_entity
@@ -48,16 +49,35 @@ TopicState = tuple[str | None, bytes]
 NOT_THERE = (ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id)
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    active_site: ActiveSite
+    cluster: Cluster
+    controller: ControllerClient
+    quotas: Quotas
+    topic_change_reports: TopicChangeReports
+
+
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer a DeleteTopics request."""
-    build, image = builder(API_KEY, context.api_version), services.image
+    build, image = builder(API_KEY, context.api_version), doors.cluster.image
     if hasattr(request, "topics"):
         given = [(state.name, topic_id_bytes(state.topic_id)) for state in request.topics]
     else:
         given = [(name, NO_TOPIC_ID) for name in request.topic_names]
     entries = "topics" if hasattr(request, "topics") else "topic_names"
     all_named = [name or _name_of(image, topic_id) for name, topic_id in given]
-    answer = await in_parts(handle, services, context, request, entries=entries, results="responses", names=all_named)
+    answer = await in_parts(
+        image,
+        context,
+        request,
+        lambda part: handle(part, context, doors),
+        entries=entries,
+        results="responses",
+        names=all_named,
+    )
     if answer is not None:
         return answer
     unclear = _unclear(image, given)
@@ -69,14 +89,14 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
     meant = [_meant(image, *state) for state in states]
     values = {"topics": meant, "timeout": request.timeout}
     handed_on = build_entity(schemas.request_type(API_KEY, MAX_VERSION), values)
-    answer = await services.active_site.answer(image, replace(context, api_version=MAX_VERSION), handed_on, named)
+    answer = await doors.active_site.answer(image, replace(context, api_version=MAX_VERSION), handed_on, named)
     if answer is not None:
         names = {part["topic_id"]: name for part, (name, _) in zip(meant, states, strict=True) if part["topic_id"]}
-        copies = await _with_copies(services, build, names, answer.responses, allowed_ms(request.timeout))
+        copies = await _with_copies(doors, build, names, answer.responses, allowed_ms(request.timeout))
         return build.response(responses=(*refused, *copies))
     results: list[Any] = refused
     wanted: dict[str, bytes] = {}
-    permits = services.quotas.mutation_permits(context)
+    permits = doors.quotas.mutation_permits(context)
     for given_name, topic_id in states:
         name = given_name if given_name is not None else image.topic_names.get(topic_id)
         topic = image.topics.get(name) if name is not None else None
@@ -91,7 +111,7 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
         else:
             wanted[name] = topic.topic_id
     if wanted:
-        results.extend(await _delete(services, build, wanted, allowed_ms(request.timeout)))
+        results.extend(await _delete(doors, build, wanted, allowed_ms(request.timeout)))
     return build.response(responses=tuple(results), throttle_time=throttle_time(permits.throttle_time_ms))
 
 
@@ -147,7 +167,7 @@ def _meant(image: ClusterImage, name: str | None, topic_id: bytes) -> dict[str, 
 
 
 async def _with_copies(
-    services: BrokerServices,
+    doors: Doors,
     build: Any,
     names: Mapping[uuid.UUID, str | None],
     answered: Sequence[Any],
@@ -158,7 +178,7 @@ async def _with_copies(
 
     `names` has the ids that were handed on, with the names that the client gave for them.
     """
-    image = services.image
+    image = doors.cluster.image
     results: list[Any] = []
     orphans: dict[str, dict[str, bytes]] = {}
     for result in answered:
@@ -179,7 +199,7 @@ async def _with_copies(
             error, message = ErrorCode.unknown_topic_or_partition, None
         results.append(_result(build, given_name or result.name, topic_id_bytes(result.topic_id), error, message))
     for link_name, topics in orphans.items():
-        results.extend(await _delete(services, build, topics, timeout_ms, image.links[link_name]))
+        results.extend(await _delete(doors, build, topics, timeout_ms, image.links[link_name]))
     return results
 
 
@@ -199,24 +219,24 @@ def _ambiguity(link: LinkRecord, copy: TopicImage, present: TopicImage) -> str:
 
 
 async def _delete(
-    services: BrokerServices, build: Any, wanted: dict[str, bytes], timeout_ms: int, link: LinkRecord | None = None
+    doors: Doors, build: Any, wanted: dict[str, bytes], timeout_ms: int, link: LinkRecord | None = None
 ) -> list[Any]:
     request = pb.DeleteTopicsRequest(topic_ids=list(wanted.values()), timeout_ms=timeout_ms)
     if link is not None:
         request.link, request.link_epoch = link.name, link.epoch
     try:
-        reply = await services.controller.delete_topics(request)
+        reply = await doors.controller.delete_topics(request)
     except ControllerUnavailable as error:
         return [
             _result(build, name, topic_id, ErrorCode.not_controller, str(error)) for name, topic_id in wanted.items()
         ]
     outcomes = {result.name: result for result in reply.results if result.name}
     deleted = {name for name, result in outcomes.items() if not result.error_code}
-    await services.cluster.wait_for(
+    await doors.cluster.wait_for(
         lambda image: not any(name in image.topics and image.topics[name].topic_id == wanted[name] for name in deleted),
         timeout_ms=min(timeout_ms, PROPAGATION_TIMEOUT_MS),
     )
-    await services.topic_change_reports.report(lambda: services.image, (), {name: wanted[name] for name in deleted})
+    await doors.topic_change_reports.report(lambda: doors.cluster.image, (), {name: wanted[name] for name in deleted})
     results: list[Any] = []
     for name, topic_id in wanted.items():
         outcome = outcomes.get(name)

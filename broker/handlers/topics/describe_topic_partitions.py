@@ -12,16 +12,18 @@ request has no field that asks for them. Versions: 0.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
+from broker.metadata.cluster import Cluster
 from broker.metadata.core.authorized_operations import ALL_OF_A_TOPIC
 from broker.metadata.core.cluster_image import ClusterImage, PartitionImage, TopicImage
 from broker.metadata.core.topic_names import is_valid_topic_name
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder, topic_uuid
-from broker.services import BrokerServices
+from broker.site.active_site import ActiveSite
 from broker.site.unknown_topics import ask_peers, unknown_topics
 from wire.rules.topic_names import is_internal_topic
 
@@ -32,13 +34,21 @@ MAX_VERSION = 0
 PARTITIONS_MAX: Final = 2000
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    active_site: ActiveSite
+    cluster: Cluster
+
+
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer a DescribeTopicPartitions request."""
     build = builder(API_KEY, context.api_version)
     named = [topic.name for topic in request.topics]
-    unheard = {} if context.is_forwarded else unknown_topics(services.image, named)
-    reported = await ask_peers(services.active_site, services.image, unheard, may_create=False)
-    image = services.image
+    unheard = {} if context.is_forwarded else unknown_topics(doors.cluster.image, named)
+    reported = await ask_peers(doors.active_site, doors.cluster.image, unheard, may_create=False)
+    image = doors.cluster.image
     names = sorted({*named} or image.routed_topic_names())
     cursor, first = request.cursor, 0
     if cursor is not None:

@@ -9,17 +9,19 @@ those of the copies here. The answer waits a moment for the brokers of peers to 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
 from broker.handlers.topics.reassignments import by_topic
+from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import allowed_ms, builder
-from broker.services import BrokerServices
-from broker.site.active_site import in_parts
+from broker.site.active_site import ActiveSite, in_parts
+from broker.site.topic_change_reports import TopicChangeReports
 from wire.control import controller_pb2 as pb
-from wire.control.clients import ControllerUnavailable
+from wire.control.clients import ControllerClient, ControllerUnavailable
 
 API_KEY = 43
 MIN_VERSION = 0
@@ -29,7 +31,17 @@ PREFERRED: Final = 0
 UNCLEAN: Final = 1
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    active_site: ActiveSite
+    cluster: Cluster
+    controller: ControllerClient
+    topic_change_reports: TopicChangeReports
+
+
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer an ElectLeaders request."""
     build = builder(API_KEY, context.api_version)
     kind = getattr(request, "election_type", PREFERRED)
@@ -38,8 +50,10 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
     if request.topic_partitions is not None and not context.is_own_tool:
         names = [topic.topic for topic in request.topic_partitions]
         fields = {"entries": "topic_partitions", "results": "replica_election_results"}
-        answer = await in_parts(handle, services, context, request, **fields, names=names)
-        answer = answer or await services.active_site.answer(services.image, context, request, names)
+        answer = await in_parts(
+            doors.cluster.image, context, request, lambda part: handle(part, context, doors), **fields, names=names
+        )
+        answer = answer or await doors.active_site.answer(doors.cluster.image, context, request, names)
         if answer is not None:
             return answer
     asked = pb.ElectLeadersRequest(
@@ -53,11 +67,11 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
         ],
     )
     try:
-        reply = await services.controller.elect_leaders(asked)
+        reply = await doors.controller.elect_leaders(asked)
     except ControllerUnavailable:
         return build.response(error_code=ErrorCode.not_controller, replica_election_results=())
     elected = {result.topic for result in reply.results if not result.error_code}
-    await services.topic_change_reports.report(lambda: services.image, elected)
+    await doors.topic_change_reports.report(lambda: doors.cluster.image, elected)
     results = tuple(
         build.part(
             "ReplicaElectionResult",

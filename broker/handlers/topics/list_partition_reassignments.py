@@ -9,49 +9,65 @@ and for programs of our own always, those of the copies here. Versions: 0. Not d
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from broker.handlers.configs.describe_configs import ACTIVE_SITE_TIMEOUT_MS
 from broker.handlers.topics.reassignments import by_topic
+from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
-from broker.services import BrokerServices
-from broker.site.active_site import in_parts, leading_site
+from broker.site.active_site import ActiveSite, in_parts, leading_site
 from wire.control import controller_pb2 as pb
-from wire.control.clients import ControllerUnavailable
+from wire.control.clients import ControllerClient, ControllerUnavailable
 
 API_KEY = 46
 MIN_VERSION = 0
 MAX_VERSION = 0
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    active_site: ActiveSite
+    cluster: Cluster
+    controller: ControllerClient
+
+
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer a ListPartitionReassignments request."""
     if context.is_own_tool:
-        return await _of_this_site(services, context, request)
+        return await _of_this_site(doors, context, request)
     if request.topics is None:
-        return await _of_all_sites(services, context, request)
+        return await _of_all_sites(doors, context, request)
     names = [topic.name for topic in request.topics]
-    answer = await in_parts(handle, services, context, request, entries="topics", results="topics", names=names)
-    answer = answer or await services.active_site.answer(
-        services.image, context, request, names, timeout_ms=ACTIVE_SITE_TIMEOUT_MS
+    answer = await in_parts(
+        doors.cluster.image,
+        context,
+        request,
+        lambda part: handle(part, context, doors),
+        entries="topics",
+        results="topics",
+        names=names,
     )
-    return answer or await _of_this_site(services, context, request)
+    answer = answer or await doors.active_site.answer(
+        doors.cluster.image, context, request, names, timeout_ms=ACTIVE_SITE_TIMEOUT_MS
+    )
+    return answer or await _of_this_site(doors, context, request)
 
 
-async def _of_all_sites(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+async def _of_all_sites(doors: Doors, context: RequestContext, request: Any) -> Any:
     """The response with each topic as its leading site reports it; as this site knows it if that
     site does not answer.
     """
-    own = await _of_this_site(services, context, request)
-    image = services.image
+    own = await _of_this_site(doors, context, request)
+    image = doors.cluster.image
     sites = image.routed_sites()
     asked = (
-        services.active_site.ask_site(image, site, context, request, timeout_ms=ACTIVE_SITE_TIMEOUT_MS)
-        for site in sites
+        doors.active_site.ask_site(image, site, context, request, timeout_ms=ACTIVE_SITE_TIMEOUT_MS) for site in sites
     )
     answers = {
         site: answer.topics
@@ -63,7 +79,7 @@ async def _of_all_sites(services: BrokerServices, context: RequestContext, reque
     return replace(own, topics=(*here, *there))
 
 
-async def _of_this_site(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+async def _of_this_site(doors: Doors, context: RequestContext, request: Any) -> Any:
     build = builder(API_KEY, context.api_version)
     asked = pb.ListReassignmentsRequest(
         is_all=request.topics is None,
@@ -74,7 +90,7 @@ async def _of_this_site(services: BrokerServices, context: RequestContext, reque
         ],
     )
     try:
-        reply = await services.controller.list_reassignments(asked)
+        reply = await doors.controller.list_reassignments(asked)
     except ControllerUnavailable as error:
         return build.response(error_code=ErrorCode.not_controller, error_message=str(error), topics=())
     topics = tuple(

@@ -17,20 +17,26 @@ left out of a list of all, TOPIC_AUTHORIZATION_FAILED by name and UNKNOWN_TOPIC_
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
+from broker.authorization.authorizer import Authorizer
 from broker.handlers.access.client_view import ClientView
+from broker.metadata.cluster import Cluster
 from broker.metadata.core.access import passive_link_for_new_topic
 from broker.metadata.core.authorized_operations import ALL_OF_A_TOPIC, ALL_OF_THE_CLUSTER, answered
 from broker.metadata.core.cluster_image import ClusterImage, TopicImage
 from broker.metadata.core.topic_names import is_valid_topic_name
 from broker.metadata.metadata_encoding import MetadataCache, MetadataWriter
 from broker.metadata.request_context import RequestContext
-from broker.services import BrokerServices
-from broker.site.topic_creation import COORDINATORS_TOPICS
+from broker.quotas.client_throttling import Quotas
+from broker.settings.dynamic_configs import DynamicConfigs
+from broker.site.active_site import ActiveSite
+from broker.site.suspected_brokers import SuspectedBrokers
+from broker.site.topic_creation import COORDINATORS_TOPICS, TopicCreator
 from broker.site.unknown_topics import NOTHING_KNOWN, Asked, KnownTopics, ask_peers, unknown_topics
 from wire.protocol.frames import decode_request_body
 from wire.rules.topic_names import CLUSTER_METADATA_TOPIC
@@ -48,45 +54,59 @@ TOPIC_IDS_FROM: Final = 12
 NO_TOPIC_ID: Final = bytes(16)
 
 
-def handle_frame(services: BrokerServices, exchange: Exchange, frame: Frame) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    active_site: ActiveSite
+    authorizer: Authorizer
+    cluster: Cluster
+    configs: DynamicConfigs
+    merged_metadata: MetadataCache
+    quotas: Quotas
+    suspected_brokers: SuspectedBrokers
+    topic_creator: TopicCreator
+
+
+def handle_frame(frame: Frame, exchange: Exchange, doors: Doors) -> None:
     """Answer a Metadata request."""
     request = decode_request_body(frame, exchange.header)
     context = exchange.context
-    is_doubtful = services.suspected_brokers.may_concern(exchange.connection) and not context.is_own_tool
-    if is_doubtful or _unknown(services, context, request):
-        exchange.later(_answer_later(services, exchange, context, request, is_doubtful=is_doubtful))
+    is_doubtful = doors.suspected_brokers.may_concern(exchange.connection) and not context.is_own_tool
+    if is_doubtful or _unknown(doors, context, request):
+        exchange.defer(_answer_later(doors, exchange, context, request, is_doubtful=is_doubtful))
     else:
-        answer(services, exchange, request, services.merged_metadata, version=exchange.header.api_version)
+        answer(doors, exchange, request, doors.merged_metadata, version=exchange.header.api_version)
 
 
-def _unknown(services: BrokerServices, context: RequestContext, request: Any) -> dict[str, list[Asked]]:
+def _unknown(doors: Doors, context: RequestContext, request: Any) -> dict[str, list[Asked]]:
     """The topics to ask the peers about. None for a peer's own request, so that two sites do not
     ask each other in turn.
     """
     if context.is_forwarded or (_ids(request) and context.api_version < TOPIC_IDS_FROM):
         return {}
-    return unknown_topics(services.image, [topic for topic in _asked(request) if topic is not None])
+    return unknown_topics(doors.cluster.image, [topic for topic in _asked(request) if topic is not None])
 
 
 async def _answer_later(
-    services: BrokerServices, exchange: Exchange, context: RequestContext, request: Any, *, is_doubtful: bool
+    doors: Doors, exchange: Exchange, context: RequestContext, request: Any, *, is_doubtful: bool
 ) -> None:
     """A client that is at work may just have lost a leader: the answer waits for the controller's
     decision, if there is one to come.
     """
     if is_doubtful:
-        await services.suspected_brokers.settled()
+        await doors.suspected_brokers.settled()
     reported = await ask_peers(
-        services.active_site,
-        services.image,
-        _unknown(services, context, request),
+        doors.active_site,
+        doors.cluster.image,
+        _unknown(doors, context, request),
         may_create=getattr(request, "allow_auto_topic_creation", True),
     )
-    answer(services, exchange, request, services.merged_metadata, version=context.api_version, reported=reported)
+    answer(doors, exchange, request, doors.merged_metadata, version=context.api_version, reported=reported)
 
 
 def answer(
-    services: BrokerServices,
+    doors: Doors,
     exchange: Exchange,
     request: Any,
     cache: MetadataCache,
@@ -97,8 +117,8 @@ def answer(
     """Answer from the cache, merged or not, and with the peers' answers about topics that it does
     not have.
     """
-    image, listener, mutation_ms = services.image, exchange.connection.listener, 0.0
-    view = _view(services, exchange, cache)
+    image, listener, mutation_ms = doors.cluster.image, exchange.connection.listener, 0.0
+    view = _view(doors, exchange, cache)
     writer = _writer(request, version, view)
     if request.topics is None or (version == 0 and not request.topics):
         body = (
@@ -111,7 +131,7 @@ def answer(
     else:
         may_create = (
             cache.is_merged
-            and services.config.may_auto_create_topics
+            and doors.configs.current.may_auto_create_topics
             and getattr(request, "allow_auto_topic_creation", True)
         )
         topics, missing, errors = _topics(
@@ -119,19 +139,19 @@ def answer(
         )
         exchange.count_errors(errors)
         if missing:
-            mutation_ms = _create(services, exchange, missing)
+            mutation_ms = _create(doors, exchange, missing)
         body = cache.answer(writer, image, listener, topics)
     throttle_time_ms = exchange.throttle_time_ms(mutation_ms)
     if throttle_time_ms and version >= THROTTLE_TIME_FROM:
         body = throttle_time_ms.to_bytes(4, "big") + body[4:]  # answers are kept encoded, and this is their first field
-    exchange.answer_body([body], body_size=len(body))
+    exchange.reply_body([body], body_size=len(body))
 
 
-def _view(services: BrokerServices, exchange: Exchange, cache: MetadataCache) -> ClientView | None:
+def _view(doors: Doors, exchange: Exchange, cache: MetadataCache) -> ClientView | None:
     """The client's view of the topics; None if the client may see all of them."""
-    if not services.authorizer.is_enabled or not cache.is_merged:
+    if not doors.authorizer.is_enabled or not cache.is_merged:
         return None
-    return ClientView(services.authorizer, exchange.context)
+    return ClientView(doors.authorizer, exchange.context)
 
 
 def _all_shown(
@@ -143,13 +163,13 @@ def _all_shown(
     return cache.answer(writer, image, listener, topics)
 
 
-def _create(services: BrokerServices, exchange: Exchange, names: list[str]) -> float:
+def _create(doors: Doors, exchange: Exchange, names: list[str]) -> float:
     """Begin to create the topics; how long the client rests for that, in ms. What coordinators need
     is no client's doing.
     """
-    begun = services.topic_creator.request(names, services.image)
-    permits = services.quotas.mutation_permits(exchange.context)
-    permits.take(services.config.default_partition_count * len(set(begun) - COORDINATORS_TOPICS))
+    begun = doors.topic_creator.request(names, doors.cluster.image)
+    permits = doors.quotas.mutation_permits(exchange.context)
+    permits.take(doors.configs.current.default_partition_count * len(set(begun) - COORDINATORS_TOPICS))
     return permits.throttle_time_ms
 
 

@@ -9,17 +9,22 @@ itself.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from broker.coordination.state_shard import CoordinatorRefusal
+from broker.groups.coordinator import GroupCoordinator
 from broker.groups.core.group_messages import TopicPartition
+from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import NO_NODE
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
-from broker.services import BrokerServices
+from broker.settings.dynamic_configs import DynamicConfigs
+from broker.site.topic_creation import TopicCreator
 from broker.transactions.core.transaction_messages import AddPartitions
+from broker.transactions.transaction_coordinator import TransactionCoordinator
 from wire.batches.group_records import OFFSETS_TOPIC
 
 API_KEY = 25
@@ -29,25 +34,36 @@ MAX_VERSION = 4
 _KNOWS_PRODUCER_FENCED_FROM = 2
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    cluster: Cluster
+    configs: DynamicConfigs
+    groups: GroupCoordinator
+    topic_creator: TopicCreator
+    transactions: TransactionCoordinator
+
+
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer an AddOffsetsToTxn request."""
-    error = await _add(services, request)
+    error = await _add(doors, request)
     if error is ErrorCode.producer_fenced and context.api_version < _KNOWS_PRODUCER_FENCED_FROM:
         error = ErrorCode.invalid_producer_epoch
     return builder(API_KEY, context.api_version).response(error_code=error)
 
 
-async def _add(services: BrokerServices, request: Any) -> ErrorCode:
+async def _add(doors: Doors, request: Any) -> ErrorCode:
     if not request.group_id:
         return ErrorCode.invalid_group_id
     # a producer may commit for a group before any FindCoordinator request names it
-    services.topic_creator.request_missing(OFFSETS_TOPIC, services.image)
-    offsets_partitions = services.config.offsets_partition_count
-    if services.image.coordinator_of(request.group_id, partition_count=offsets_partitions) == NO_NODE:
+    doors.topic_creator.request_missing(OFFSETS_TOPIC, doors.cluster.image)
+    offsets_partitions = doors.configs.current.offsets_partition_count
+    if doors.cluster.image.coordinator_of(request.group_id, partition_count=offsets_partitions) == NO_NODE:
         return ErrorCode.coordinator_load_in_progress
     try:
-        partition = TopicPartition(OFFSETS_TOPIC, services.groups.partition_of(request.group_id))
-        reply = await services.transactions.add_partitions(
+        partition = TopicPartition(OFFSETS_TOPIC, doors.groups.partition_of(request.group_id))
+        reply = await doors.transactions.add_partitions(
             AddPartitions(
                 transactional_id=request.transactional_id,
                 producer_id=request.producer_id,

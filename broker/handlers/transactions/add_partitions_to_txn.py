@@ -9,19 +9,22 @@ transaction is added (the others get OPERATION_NOT_ATTEMPTED), as in Kafka.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from broker.authorization.authorizer import CLUSTER_ACTION, Check
+from broker.authorization.authorizer import CLUSTER_ACTION, Authorizer, Check
 from broker.authorization.authorizer import topics as written_topics
 from broker.coordination.state_shard import CoordinatorRefusal
 from broker.groups.core.group_messages import TopicPartition
 from broker.handlers.registry import request_label
+from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
-from broker.services import BrokerServices
+from broker.metrics import BrokerMetrics
 from broker.transactions.core.transaction_messages import AddPartitions, AddReply, VerifyPartitions
 from broker.transactions.core.transaction_states import BUMPING_CLIENT_VERSION
+from broker.transactions.transaction_coordinator import TransactionCoordinator
 from wire.protocol.add_partitions_codec import TopicResults, encode_add_partitions_response
 from wire.rules.acls import Operation, ResourceType
 
@@ -36,29 +39,39 @@ _NEWER_PROTOCOL_FROM = 5
 Errors = Mapping[TopicPartition, ErrorCode]
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> bytes:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    authorizer: Authorizer
+    cluster: Cluster
+    metrics: BrokerMetrics
+    transactions: TransactionCoordinator
+
+
+async def handle(request: Any, context: RequestContext, doors: Doors) -> bytes:
     """Answer an AddPartitionsToTxn request; the answer is encoded already."""
     version = context.api_version
     if version >= _SEVERAL_TRANSACTIONS_FROM:
-        if not services.authorizer.may(context, CLUSTER_ACTION):
-            return _refused(services, context, request, ErrorCode.cluster_authorization_failed)
+        if not doors.authorizer.may(context, CLUSTER_ACTION):
+            return _refused(doors, context, request, ErrorCode.cluster_authorization_failed)
         results = [
-            (one.transactional_id, _by_topic(one.topics, await _add(services, context, one, one.topics)))
+            (one.transactional_id, _by_topic(one.topics, await _add(doors, context, one, one.topics)))
             for one in request.transactions
         ]
-        _count_errors(services, results)
+        _count_errors(doors, results)
         return encode_add_partitions_response(version, results)
     one, topics = _Older(request), request.v3_and_below_topics
     writes = Check(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, one.transactional_id)
-    if not services.authorizer.may(context, writes):
-        return _refused(services, context, request, ErrorCode.transactional_id_authorization_failed)
-    errors = await _add(services, context, one, topics)
+    if not doors.authorizer.may(context, writes):
+        return _refused(doors, context, request, ErrorCode.transactional_id_authorization_failed)
+    errors = await _add(doors, context, one, topics)
     results = [(one.transactional_id, _by_topic(topics, errors))]
-    _count_errors(services, results)
+    _count_errors(doors, results)
     return encode_add_partitions_response(version, results)
 
 
-def _refused(services: BrokerServices, context: RequestContext, request: Any, error: ErrorCode) -> bytes:
+def _refused(doors: Doors, context: RequestContext, request: Any, error: ErrorCode) -> bytes:
     """The same error for every partition of every transaction."""
     transactions = (
         [(one.transactional_id, one.topics) for one in request.transactions]
@@ -75,12 +88,12 @@ def _refused(services: BrokerServices, context: RequestContext, request: Any, er
         )
         for name, topics in transactions
     ]
-    _count_errors(services, results)
+    _count_errors(doors, results)
     return encode_add_partitions_response(context.api_version, results)
 
 
-def _count_errors(services: BrokerServices, results: list[tuple[str, TopicResults]]) -> None:
-    metrics = services.metrics.api(request_label(API_KEY))
+def _count_errors(doors: Doors, results: list[tuple[str, TopicResults]]) -> None:
+    metrics = doors.metrics.api(request_label(API_KEY))
     for _, topics in results:
         for partitions in topics.values():
             metrics.count_errors(code for _, code in partitions)
@@ -96,17 +109,17 @@ class _Older:
         self.verify_only = False
 
 
-async def _add(services: BrokerServices, context: RequestContext, transaction: Any, topics: Any) -> Errors:
+async def _add(doors: Doors, context: RequestContext, transaction: Any, topics: Any) -> Errors:
     partitions = [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
-    failed = dict.fromkeys(_unknown(services, partitions), ErrorCode.unknown_topic_or_partition)
+    failed = dict.fromkeys(_unknown(doors, partitions), ErrorCode.unknown_topic_or_partition)
     if context.api_version < _SEVERAL_TRANSACTIONS_FROM:
         checks = written_topics(Operation.WRITE, {partition.topic for partition in partitions})
-        denied = {check.name for check in services.authorizer.denied(context, checks)}
+        denied = {check.name for check in doors.authorizer.denied(context, checks)}
         failed |= {one: ErrorCode.topic_authorization_failed for one in partitions if one.topic in denied}
     if failed and not transaction.verify_only:
         return {partition: failed.get(partition, ErrorCode.operation_not_attempted) for partition in partitions}
     try:
-        reply = await _ask(services, context, transaction, frozenset(partitions))
+        reply = await _ask(doors, context, transaction, frozenset(partitions))
     except CoordinatorRefusal as refusal:
         reply = AddReply(error=refusal.code)
     translated = _translation(context)
@@ -116,7 +129,7 @@ async def _add(services: BrokerServices, context: RequestContext, transaction: A
 
 
 async def _ask(
-    services: BrokerServices, context: RequestContext, transaction: Any, partitions: frozenset[TopicPartition]
+    doors: Doors, context: RequestContext, transaction: Any, partitions: frozenset[TopicPartition]
 ) -> AddReply:
     producer = {
         "transactional_id": transaction.transactional_id,
@@ -124,16 +137,16 @@ async def _ask(
         "producer_epoch": transaction.producer_epoch,
     }
     if transaction.verify_only:
-        return await services.transactions.verify_partitions(VerifyPartitions(**producer, partitions=partitions))
+        return await doors.transactions.verify_partitions(VerifyPartitions(**producer, partitions=partitions))
     is_newer = context.api_version >= _NEWER_PROTOCOL_FROM
     version = BUMPING_CLIENT_VERSION if is_newer else 0
-    return await services.transactions.add_partitions(
+    return await doors.transactions.add_partitions(
         AddPartitions(**producer, partitions=partitions, client_version=version)
     )
 
 
-def _unknown(services: BrokerServices, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
-    image = services.image
+def _unknown(doors: Doors, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
+    image = doors.cluster.image
     routed = {topic: image.routed_topic(topic) for topic in {partition.topic for partition in partitions}}
     return {
         partition

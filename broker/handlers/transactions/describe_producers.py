@@ -6,14 +6,16 @@ Versions: 0.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
 from broker.replication.hosted_partition import PartitionFailure
-from broker.services import BrokerServices
+from broker.replication.replicas import Replicas
 from wire.client.fetch_requests import CONSUMER
 
 API_KEY = 61
@@ -21,7 +23,15 @@ MIN_VERSION = 0
 MAX_VERSION = 0
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    cluster: Cluster
+    replicas: Replicas
+
+
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer a DescribeProducers request."""
     build = builder(API_KEY, context.api_version)
     return build.response(
@@ -29,16 +39,16 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
             build.part(
                 "TopicResponse",
                 name=topic.name,
-                partitions=tuple(_partition(services, build, topic.name, index) for index in topic.partition_indexes),
+                partitions=tuple(_partition(doors, build, topic.name, index) for index in topic.partition_indexes),
             )
             for topic in request.topics
         )
     )
 
 
-def _partition(services: BrokerServices, build: Any, topic: str, index: int) -> Any:
+def _partition(doors: Doors, build: Any, topic: str, index: int) -> Any:
     try:
-        hosted = services.replicas.get(services.image, topic, index)
+        hosted = doors.replicas.get(doors.cluster.image, topic, index)
         hosted.check_readable(CONSUMER)
     except PartitionFailure as failure:
         return build.part(

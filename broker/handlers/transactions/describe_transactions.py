@@ -7,6 +7,7 @@ Behaviour: TRANSACTIONAL_ID_NOT_FOUND for one that is not known here. Versions: 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any
@@ -18,8 +19,8 @@ from broker.coordination.state_shard import CoordinatorRefusal
 from broker.groups.core.group_messages import TopicPartition
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
-from broker.services import BrokerServices
 from broker.transactions.core.transaction_states import NO_TIMESTAMP, Transaction
+from broker.transactions.transaction_coordinator import TransactionCoordinator
 
 API_KEY = 65
 MIN_VERSION = 0
@@ -28,16 +29,23 @@ MAX_VERSION = 0
 NO_ID = -1
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    transactions: TransactionCoordinator
+
+
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer a DescribeTransactions request."""
     build = builder(API_KEY, context.api_version)
-    states = tuple(_described(services, build, name) for name in request.transactional_ids)
+    states = tuple(_described(doors, build, name) for name in request.transactional_ids)
     return build.response(transaction_states=states)
 
 
-def _described(services: BrokerServices, build: Any, transactional_id: str) -> Any:
+def _described(doors: Doors, build: Any, transactional_id: str) -> Any:
     try:
-        known = services.transactions.describe(transactional_id)
+        known = doors.transactions.describe(transactional_id)
     except CoordinatorRefusal as refusal:
         return _state(build, transactional_id, refusal.code)
     if known is None:

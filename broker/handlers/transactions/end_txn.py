@@ -7,15 +7,18 @@ on. Versions: 0 to 5.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from broker.coordination.state_shard import CoordinatorRefusal
+from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
-from broker.services import BrokerServices
 from broker.transactions.core.transaction_messages import EndTransaction, ProducerReply
+from broker.transactions.transaction_coordinator import TransactionCoordinator
+from runtime.clock import Clock
 
 API_KEY = 26
 MIN_VERSION = 0
@@ -25,16 +28,25 @@ _BUMPS_EPOCH_FROM = 5
 _KNOWS_PRODUCER_FENCED_FROM = 2
 
 
-def _check_permits(services: BrokerServices) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    clock: Clock
+    cluster: Cluster
+    transactions: TransactionCoordinator
+
+
+def _check_permits(doors: Doors) -> None:
     """CoordinatorRefusal while the lease of a link has ended here: another site may be active. The
     client asks again, and a decision that was written already is answered as it is.
     """
-    permits = services.cluster.permits
-    if permits.is_in_use and not permits.may_end_transactions(services.image, now_ms=services.clock.monotonic_ms()):
+    permits = doors.cluster.permits
+    if permits.is_in_use and not permits.may_end_transactions(doors.cluster.image, now_ms=doors.clock.monotonic_ms()):
         raise CoordinatorRefusal(ErrorCode.coordinator_load_in_progress)
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer an EndTxn request."""
     command = EndTransaction(
         transactional_id=request.transactional_id,
@@ -44,9 +56,9 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
         is_bumped=context.api_version >= _BUMPS_EPOCH_FROM,
     )
     try:
-        _check_permits(services)
-        reply = await services.transactions.end(command)
-        _check_permits(services)
+        _check_permits(doors)
+        reply = await doors.transactions.end(command)
+        _check_permits(doors)
     except CoordinatorRefusal as refusal:
         reply = ProducerReply(error=refusal.code)
     error = reply.error

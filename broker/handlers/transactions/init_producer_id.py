@@ -10,16 +10,19 @@ commit (KIP-939, version 6, which Apache Kafka 4.3 does not offer by default).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from broker.authorization.authorizer import Authorizer
 from broker.coordination.state_shard import CoordinatorRefusal
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
-from broker.services import BrokerServices
 from broker.transactions.core.producer_ids import bumped_epoch
 from broker.transactions.core.transaction_messages import InitProducer
+from broker.transactions.producer_id_source import ProducerIdSource
+from broker.transactions.transaction_coordinator import TransactionCoordinator
 from wire.control.clients import ControllerUnavailable
 from wire.rules.acls import Operation, ResourceType
 
@@ -31,33 +34,42 @@ NO_ID = -1
 _KNOWS_PRODUCER_FENCED_FROM = 4
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    authorizer: Authorizer
+    producer_ids: ProducerIdSource
+    transactions: TransactionCoordinator
+
+
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer an InitProducerId request."""
     producer_id, named_epoch = getattr(request, "producer_id", NO_ID), getattr(request, "producer_epoch", NO_ID)
     if (producer_id == NO_ID) is not (named_epoch == NO_ID):
         return _answer(context, error=ErrorCode.invalid_request)
     if request.transactional_id is not None:
-        return await _transactional(services, context, request)
-    if not _may_write_idempotently(services, context):
+        return await _transactional(doors, context, request)
+    if not _may_write_idempotently(doors, context):
         return _answer(context, error=ErrorCode.cluster_authorization_failed)
     epoch = bumped_epoch(producer_id, named_epoch)
     if epoch is not None:
         return _answer(context, producer_id=producer_id, epoch=epoch)
     try:
-        return _answer(context, producer_id=await services.producer_ids.next_id(), epoch=0)
+        return _answer(context, producer_id=await doors.producer_ids.next_id(), epoch=0)
     except ControllerUnavailable:
         return _answer(context, error=ErrorCode.coordinator_load_in_progress)
 
 
-def _may_write_idempotently(services: BrokerServices, context: RequestContext) -> bool:
+def _may_write_idempotently(doors: Doors, context: RequestContext) -> bool:
     """A producer that may write to any topic needs no right of the cluster (KIP-679)."""
-    authorizer = services.authorizer
+    authorizer = doors.authorizer
     if not authorizer.is_enabled or authorizer.may_cluster(context, Operation.IDEMPOTENT_WRITE, is_logged=False):
         return True
     return authorizer.may_any(context, Operation.WRITE, ResourceType.TOPIC)
 
 
-async def _transactional(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+async def _transactional(doors: Doors, context: RequestContext, request: Any) -> Any:
     command = InitProducer(
         transactional_id=request.transactional_id,
         timeout_ms=round(request.transaction_timeout.total_seconds() * 1000),
@@ -65,7 +77,7 @@ async def _transactional(services: BrokerServices, context: RequestContext, requ
         producer_epoch=getattr(request, "producer_epoch", NO_ID),
     )
     try:
-        reply = await services.transactions.init_producer(command)
+        reply = await doors.transactions.init_producer(command)
     except CoordinatorRefusal as refusal:
         return _answer(context, error=refusal.code)
     error = reply.error

@@ -8,14 +8,16 @@ be read gets INVALID_REGULAR_EXPRESSION.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
-from broker.services import BrokerServices
 from broker.transactions.core.transaction_states import Transaction, TransactionState
+from broker.transactions.transaction_coordinator import TransactionCoordinator
+from runtime.clock import Clock
 
 API_KEY = 66
 MIN_VERSION = 0
@@ -25,7 +27,15 @@ PATTERN_LENGTH_MAX = 1000
 ANY_DURATION = -1
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    clock: Clock
+    transactions: TransactionCoordinator
+
+
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer a ListTransactions request."""
     build = builder(API_KEY, context.api_version)
     try:
@@ -35,7 +45,7 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
         return build.response(error_code=error, unknown_state_filters=(), transaction_states=())
     labels = {state.label: state for state in TransactionState}
     wanted = {labels[name] for name in request.state_filters if name in labels}
-    now_ms = services.clock.now_ms()
+    now_ms = doors.clock.now_ms()
 
     def is_wanted(found: Transaction) -> bool:
         return (
@@ -45,7 +55,7 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
             and (pattern is None or pattern.fullmatch(found.transactional_id) is not None)
         )
 
-    error = ErrorCode.coordinator_load_in_progress if services.transactions.is_loading else ErrorCode.none
+    error = ErrorCode.coordinator_load_in_progress if doors.transactions.is_loading else ErrorCode.none
     return build.response(
         error_code=error,
         unknown_state_filters=tuple(name for name in request.state_filters if name not in labels),
@@ -56,7 +66,7 @@ async def handle(services: BrokerServices, context: RequestContext, request: Any
                 producer_id=found.producer_id,
                 transaction_state=found.state.label,
             )
-            for found in services.transactions.list_transactions()
+            for found in doors.transactions.list_transactions()
             if is_wanted(found)
         ),
     )

@@ -8,17 +8,20 @@ partition takes part, unless `transaction.partition.verification.enable` is fals
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from broker.coordination.state_shard import CoordinatorRefusal
+from broker.groups.coordinator import GroupCoordinator
 from broker.groups.core.group_messages import CommitTransactionOffsets, PartitionsReply, TopicPartition
 from broker.groups.core.group_states import NO_GENERATION
 from broker.handlers.groups.offset_commit import named_offsets, response
+from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
-from broker.services import BrokerServices
-from broker.transactions.transaction_admission import QUESTIONS_MAX, Writer
+from broker.settings.dynamic_configs import DynamicConfigs
+from broker.transactions.transaction_admission import QUESTIONS_MAX, TransactionAdmission, Writer
 from wire.batches.group_records import OFFSETS_TOPIC
 
 API_KEY = 28
@@ -30,46 +33,56 @@ _KNOWS_ABORTABLE_FROM = 4
 NO_GUARD = 0
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    cluster: Cluster
+    configs: DynamicConfigs
+    groups: GroupCoordinator
+    transaction_admission: TransactionAdmission
+
+
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer a TxnOffsetCommit request."""
     try:
-        reply = await _commit(services, context, request)
+        reply = await _commit(doors, context, request)
     except CoordinatorRefusal as refusal:
         reply = PartitionsReply(error=refusal.code)
     return response(API_KEY, context, request, _translated(context, reply.error), reply.errors)
 
 
-async def _commit(services: BrokerServices, context: RequestContext, request: Any) -> PartitionsReply:
+async def _commit(doors: Doors, context: RequestContext, request: Any) -> PartitionsReply:
     if not request.group_id:
         return PartitionsReply(error=ErrorCode.invalid_group_id)
-    shard = services.groups.admission(request.group_id)
+    shard = doors.groups.admission(request.group_id)
     producer_id, epoch = request.producer_id, request.producer_epoch
     if shard.has_transaction(producer_id, epoch):
-        return await services.groups.commit_in_transaction(shard, _command(services, request, NO_GUARD))
-    partition = TopicPartition(OFFSETS_TOPIC, services.groups.partition_of(request.group_id))
+        return await doors.groups.commit_in_transaction(shard, _command(doors, request, NO_GUARD))
+    partition = TopicPartition(OFFSETS_TOPIC, doors.groups.partition_of(request.group_id))
     writer = Writer(request.transactional_id, producer_id, epoch)
     is_added = context.api_version >= _ADDS_PARTITION_FROM
-    is_asked = is_added or services.config.is_transaction_partition_verified
+    is_asked = is_added or doors.configs.current.is_transaction_partition_verified
     for _ in range(QUESTIONS_MAX):
         guard = shard.guards.begin(producer_id)
         try:
             error = ErrorCode.none
             if is_asked:
-                outcomes = await services.transaction_admission.admit(writer, [partition], is_added=is_added)
+                outcomes = await doors.transaction_admission.admit(writer, [partition], is_added=is_added)
                 error = outcomes[partition]
             if error is not ErrorCode.none:
                 return PartitionsReply(error=error)
             # the marker of the transaction before may have passed meanwhile; then the question is
             # put anew
             if shard.guards.is_valid(producer_id, guard):
-                return await services.groups.commit_in_transaction(shard, _command(services, request, guard))
+                return await doors.groups.commit_in_transaction(shard, _command(doors, request, guard))
         finally:
             shard.guards.end(producer_id, guard)
     return PartitionsReply(error=ErrorCode.concurrent_transactions)
 
 
-def _command(services: BrokerServices, request: Any, guard: int) -> CommitTransactionOffsets:
-    image = services.image
+def _command(doors: Doors, request: Any, guard: int) -> CommitTransactionOffsets:
+    image = doors.cluster.image
 
     def is_known(partition: TopicPartition) -> bool:
         routed = image.routed_topic(partition.topic)

@@ -7,27 +7,34 @@ Versions: 1 and 2, which says whether each transaction has an epoch of its own (
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from broker.groups.core.group_messages import TopicPartition
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
-from broker.services import BrokerServices
-from broker.transactions.transaction_markers import TransactionEnd
+from broker.transactions.transaction_markers import TransactionEnd, TransactionMarkers
 
 API_KEY = 27
 MIN_VERSION = 1
 MAX_VERSION = 2
 
 
-async def handle(services: BrokerServices, context: RequestContext, request: Any) -> Any:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    transaction_markers: TransactionMarkers
+
+
+async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer a WriteTxnMarkers request."""
     build = builder(API_KEY, context.api_version)
-    results = [await _write(services, build, marker) for marker in request.markers]
+    results = [await _write(doors, build, marker) for marker in request.markers]
     return build.response(markers=tuple(results))
 
 
-async def _write(services: BrokerServices, build: Any, marker: Any) -> Any:
+async def _write(doors: Doors, build: Any, marker: Any) -> Any:
     end = TransactionEnd(
         producer_id=marker.producer_id,
         producer_epoch=marker.producer_epoch,
@@ -36,7 +43,7 @@ async def _write(services: BrokerServices, build: Any, marker: Any) -> Any:
         transaction_version=getattr(marker, "transaction_version", 0),
     )
     partitions = [TopicPartition(topic.name, index) for topic in marker.topics for index in topic.partition_indexes]
-    errors = await services.transaction_markers.write(end, partitions)
+    errors = await doors.transaction_markers.write(end, partitions)
     topics = tuple(
         build.part(
             "WritableTxnMarkerTopicResult",

@@ -11,7 +11,6 @@ import struct
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from kio.schema.errors import ErrorCode
 from structlog.testing import capture_logs
 
 from broker.dispatch import Dispatcher
+from broker.handlers.registry import EntityHandler
 from broker.metrics import BrokerMetrics
 from broker.network.connections import Connection, Frame
 from broker.network.response_slots import SLOTS_MAX, Place
@@ -31,6 +31,7 @@ from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
 from tests.support.lone_brokers.connection_servers import Held, Starter, connection_servers, framed
 from tests.support.memory.no_authorizer import NO_AUTHORIZER
+from wire.protocol.frames import VersionRange
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
 
@@ -394,7 +395,7 @@ async def test_a_handler_that_never_answers_holds_a_stop_up_for_the_grace_alone(
 
 
 async def test_a_failing_handler_is_answered_with_its_error_and_the_connection_lives(
-    start: Starter, monkeypatch: pytest.MonkeyPatch
+    start: Starter,
 ) -> None:
     async def broken(*_: Any) -> Any:
         raise RuntimeError("a bug")
@@ -403,19 +404,18 @@ async def test_a_failing_handler_is_answered_with_its_error_and_the_connection_l
     clock = SystemClock()
     settings = {"node.id": "1", "listeners": "CLIENT://:0", "log.dirs": "none", "zookeeper.connect": "none:1"}
     quotas = Quotas(load_broker_settings(settings), clock)
-    dispatcher = Dispatcher(SimpleNamespace(clock=clock, metrics=metrics, quotas=quotas, authorizer=NO_AUTHORIZER))  # type: ignore[arg-type]
-    monkeypatch.setattr("broker.handlers.groups.list_groups.handle", broken)
+    handlers = {LIST_GROUPS: EntityHandler(VersionRange(4, 4), None, broken)}
+    dispatcher = Dispatcher(handlers, authorizer=NO_AUTHORIZER, quotas=quotas, metrics=metrics, clock=clock)
     _, port = start(dispatcher)
 
     def talk() -> tuple[Any, Any]:
         with RawClient(port) as client:
             failed = client.call(LIST_GROUPS, 4, {"states_filter": []})
-            monkeypatch.undo()
             return failed, client.call(LIST_GROUPS, 4, {"states_filter": []})
 
     failed, again = await asyncio.to_thread(talk)
     assert failed.error_code is ErrorCode.unknown_server_error
-    assert again.error_code is ErrorCode.unknown_server_error  # no groups in this test: the handler fails by itself
+    assert again.error_code is ErrorCode.unknown_server_error
     assert metrics.api("ListGroups").errors == {ErrorCode.unknown_server_error: 2}
 
 

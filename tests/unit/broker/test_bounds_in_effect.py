@@ -98,7 +98,7 @@ async def test_as_many_fetch_sessions_are_kept_as_the_file_has_slots(tmp_path: P
         2: {"max_incremental_fetch_session_cache_slots": "2"},
     }
     broker = await broker_with(tmp_path, **chosen[slots])
-    sessions: FetchSessions = broker.serving.services.fetch_sessions
+    sessions: FetchSessions = broker.serving.fetch_sessions
     wanted = [FetchPartitionState(topic="t", partition=0, fetch_offset=0, partition_max_bytes=100)]
     plans = [
         sessions.open(session_id=0, session_epoch=0, has_topic_ids=False, wanted=wanted, forgotten=(), now_ms=0)

@@ -21,12 +21,23 @@ OVERRIDES = {
 }
 
 
+async def no_other_site(*_: object) -> None:
+    """No other site coordinates a group."""
+
+
 @pytest.mark.parametrize("keys", [None, ["retention.ms"]], ids=["all", "named"])
 async def test_each_topic_of_a_request_is_described_with_its_own_configs(keys: list[str] | None) -> None:
-    services: Any = SimpleNamespace(
-        config=SimpleNamespace(node_id=1),
-        image=SimpleNamespace(topics={name: SimpleNamespace(configs=configs) for name, configs in OVERRIDES.items()}),
-        configs=SimpleNamespace(layers=[ConfigLayer(ConfigSource.STATIC, {"log.retention.ms": "5000"})]),
+    doors: Any = SimpleNamespace(
+        cluster=SimpleNamespace(
+            image=SimpleNamespace(
+                topics={name: SimpleNamespace(configs=configs) for name, configs in OVERRIDES.items()}
+            )
+        ),
+        configs=SimpleNamespace(
+            current=SimpleNamespace(node_id=1),
+            layers=[ConfigLayer(ConfigSource.STATIC, {"log.retention.ms": "5000"})],
+        ),
+        group_configs=SimpleNamespace(answer_of_their_site=no_other_site),
     )
     context: Any = SimpleNamespace(api_version=describe_configs.MAX_VERSION, is_own_tool=True)
     resources = [
@@ -34,7 +45,7 @@ async def test_each_topic_of_a_request_is_described_with_its_own_configs(keys: l
         for name in OVERRIDES
     ]
     request = SimpleNamespace(resources=resources, include_synonyms=True, include_documentation=False)
-    answer = await describe_configs.handle(services, context, request)
+    answer = await describe_configs.handle(request, context, doors)
     for result in answer.results:
         found = {config.name: config for config in result.configs}
         assert keys is None or set(found) == set(keys)

@@ -74,20 +74,14 @@ class SilentSite:
         return None
 
 
-class Services(SimpleNamespace):
-    """What the group handlers use of a broker's services."""
+class Doors(SimpleNamespace):
+    """What the group handlers use of a broker."""
 
     authorizer = NO_AUTHORIZER
 
-    @property
-    def image(self) -> ClusterImage:
-        """The newest image."""
-        image: ClusterImage = self.cluster.image
-        return image
-
 
 @pytest.fixture
-async def services(clock: ManualClock) -> AsyncIterator[Services]:
+async def doors(clock: ManualClock) -> AsyncIterator[Doors]:
     log = MemoryLog()
     log.epochs = {0: 1, 1: 1}
     partitions = [PartitionState(partition=index, leader=1) for index in range(2)]
@@ -111,14 +105,16 @@ async def services(clock: ManualClock) -> AsyncIterator[Services]:
     transactions = TransactionCoordinator(
         TransactionLimits(), MemoryLog(), routing, clock, producer_ids=ProducerIds(), markers=NoMarkers()
     )
-    yield Services(
+    yield Doors(
         groups=coordinator,
         transactions=transactions,
         transaction_routing=routing,
         active_site=SilentSite(),
         cluster=Cluster(image),
         group_reports=GroupReports(lambda: image, coordinator, transactions, clock),
-        config=SimpleNamespace(offsets_partition_count=2, rebalance_protocols=("classic", "consumer")),
+        configs=SimpleNamespace(
+            current=SimpleNamespace(offsets_partition_count=2, rebalance_protocols=("classic", "consumer"))
+        ),
         producer_ids=ProducerIds(),
         topic_creator=SimpleNamespace(request_missing=lambda topic, image: None),
     )
@@ -159,19 +155,19 @@ class AwaitedExchange:
     def throttle_time_ms(self) -> int:
         return 0
 
-    def when(self, waited: asyncio.Future[Any], answering: Callable[[asyncio.Future[Any]], None]) -> None:
+    def defer_until(self, waited: asyncio.Future[Any], answering: Callable[[asyncio.Future[Any]], None]) -> None:
         waited.add_done_callback(answering)
 
     def count_errors(self, codes: Iterable[int]) -> None:
         self.errors = [code for code in codes if code]
 
-    def answer_body(self, parts: Sequence[bytes], *, body_size: int) -> None:
+    def reply_body(self, parts: Sequence[bytes], *, body_size: int) -> None:
         body = b"".join(parts)
         assert len(body) == body_size
         self.body.set_result(body)
 
 
-async def ask(services: Services, name: str, version: int, *, software: str = "", **values: Any) -> Any:
+async def ask(doors: Doors, name: str, version: int, *, software: str = "", **values: Any) -> Any:
     """The handler's response after a trip through its bytes."""
     module = HANDLERS[name]
     context = RequestContext(
@@ -187,9 +183,9 @@ async def ask(services: Services, name: str, version: int, *, software: str = ""
     assert schemas.decode(type(request), schemas.encode(request)) == request
     if hasattr(module, "handle_frame"):
         exchange = AwaitedExchange(version)
-        module.handle_frame(services, exchange, schemas.encode(request))
+        module.handle_frame(schemas.encode(request), exchange, doors)
         return schemas.decode(schemas.response_type(module.API_KEY, version), await exchange.body)
-    response = await module.handle(services, context, request)
+    response = await module.handle(request, context, doors)
     decoded = schemas.decode(schemas.response_type(module.API_KEY, version), schemas.encode(response))
     assert decoded == response
     return decoded
@@ -212,11 +208,11 @@ def join_values(group: str, member_id: str = "") -> dict[str, Any]:
     }
 
 
-async def joined(services: Services, group: str, version: int = 9) -> str:
+async def joined(doors: Doors, group: str, version: int = 9) -> str:
     """A member alone in its group, assigned."""
-    reply = await ask(services, "join_group", version, **join_values(group))
+    reply = await ask(doors, "join_group", version, **join_values(group))
     if reply.error_code is ErrorCode.member_id_required:
-        reply = await ask(services, "join_group", version, **join_values(group, reply.member_id))
+        reply = await ask(doors, "join_group", version, **join_values(group, reply.member_id))
     assert (reply.error_code, reply.generation_id, reply.leader) == (ErrorCode.none, 1, reply.member_id)
     assert [member.member_id for member in reply.members] == [reply.member_id]
     member: str = reply.member_id
@@ -266,35 +262,35 @@ def outcomes(response: Any) -> list[ErrorCode]:
 
 
 @pytest.mark.parametrize("version", versions("join_group"))
-async def test_a_member_joins_and_leaves_in_every_version(services: Services, version: int) -> None:
-    member = await joined(services, "g", version)
-    refused = await ask(services, "join_group", version, **join_values("", ""))
+async def test_a_member_joins_and_leaves_in_every_version(doors: Doors, version: int) -> None:
+    member = await joined(doors, "g", version)
+    refused = await ask(doors, "join_group", version, **join_values("", ""))
     assert refused.error_code is ErrorCode.invalid_group_id
-    synced = await ask(services, "sync_group", min(version, 5), **sync_values("g", member))
+    synced = await ask(doors, "sync_group", min(version, 5), **sync_values("g", member))
     assert (synced.error_code, synced.assignment) == (ErrorCode.none, b"mine")
     heartbeat = {"group_id": "g", "generation_id": 1, "member_id": member, "group_instance_id": None}
-    assert (await ask(services, "heartbeat", min(version, 4), **heartbeat)).error_code is ErrorCode.none
+    assert (await ask(doors, "heartbeat", min(version, 4), **heartbeat)).error_code is ErrorCode.none
     leaving = {"kinds": ["MemberIdentity"], "member_id": member, "group_instance_id": None, "reason": None}
-    left = await ask(services, "leave_group", min(version, 5), group_id="g", member_id=member, members=[leaving])
+    left = await ask(doors, "leave_group", min(version, 5), group_id="g", member_id=member, members=[leaving])
     assert left.error_code is ErrorCode.none
-    again = await ask(services, "leave_group", min(version, 5), group_id="g", member_id=member, members=[leaving])
+    again = await ask(doors, "leave_group", min(version, 5), group_id="g", member_id=member, members=[leaving])
     assert (again.members[0].error_code if version >= 3 else again.error_code) is ErrorCode.unknown_member_id
 
 
 @pytest.mark.parametrize("version", versions("offset_commit"))
-async def test_offsets_are_committed_in_every_version(services: Services, version: int) -> None:
-    assert outcomes(await ask(services, "offset_commit", version, **commit_values("g"))) == [ErrorCode.none]
-    unknown = await ask(services, "offset_commit", version, **commit_values("g", topic="nobody-has-this"))
+async def test_offsets_are_committed_in_every_version(doors: Doors, version: int) -> None:
+    assert outcomes(await ask(doors, "offset_commit", version, **commit_values("g"))) == [ErrorCode.none]
+    unknown = await ask(doors, "offset_commit", version, **commit_values("g", topic="nobody-has-this"))
     by_name, by_id = ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id
     assert outcomes(unknown) == [by_id if version >= 10 else by_name]
-    elsewhere = await ask(services, "offset_commit", version, **commit_values("linked"))
+    elsewhere = await ask(doors, "offset_commit", version, **commit_values("linked"))
     assert outcomes(elsewhere) == [ErrorCode.not_coordinator]
 
 
 @pytest.mark.parametrize("version", versions("offset_fetch"))
 @pytest.mark.parametrize("is_everything", [False, True])
-async def test_offsets_are_fetched_in_every_version(services: Services, version: int, is_everything: bool) -> None:
-    await ask(services, "offset_commit", 9, **commit_values("g"))
+async def test_offsets_are_fetched_in_every_version(doors: Doors, version: int, is_everything: bool) -> None:
+    await ask(doors, "offset_commit", 9, **commit_values("g"))
     if is_everything and version < 2:
         pytest.skip("version 1 cannot ask for everything")
     kinds = ["OffsetFetchRequestTopics", "OffsetFetchRequestTopic"]
@@ -311,7 +307,7 @@ async def test_offsets_are_fetched_in_every_version(services: Services, version:
         for group in ("g", "linked")
     ]
     response = await ask(
-        services, "offset_fetch", version, group_id="g", topics=topics, groups=groups, require_stable=True
+        doors, "offset_fetch", version, group_id="g", topics=topics, groups=groups, require_stable=True
     )
     found = response.groups[0] if version >= 8 else response
     offsets = [partition.committed_offset for partition in found.topics[0].partitions]
@@ -322,19 +318,19 @@ async def test_offsets_are_fetched_in_every_version(services: Services, version:
         assert found.topics[0].topic_id == uuid.UUID(bytes=b"t" * 16)
 
 
-async def test_offsets_of_an_unknown_topic_id_are_told_so(services: Services) -> None:
+async def test_offsets_of_an_unknown_topic_id_are_told_so(doors: Doors) -> None:
     topic = {"kinds": ["OffsetFetchRequestTopics"], "topic_id": uuid.UUID(int=7), "partition_indexes": [0]}
     kinds = ["OffsetFetchRequestGroup"]
     group = {"kinds": kinds, "group_id": "g", "topics": [topic], "member_id": None, "member_epoch": -1}
-    response = await ask(services, "offset_fetch", 10, groups=[group], require_stable=False)
+    response = await ask(doors, "offset_fetch", 10, groups=[group], require_stable=False)
     assert outcomes(response.groups[0]) == [ErrorCode.unknown_topic_id]
 
 
 @pytest.mark.parametrize("version", versions("find_coordinator"))
-async def test_the_coordinator_is_found_at_the_site_that_has_the_group(services: Services, version: int) -> None:
+async def test_the_coordinator_is_found_at_the_site_that_has_the_group(doors: Doors, version: int) -> None:
     async def node(group: str, *, software: str = "", key_type: int = 0) -> tuple[ErrorCode, int]:
         response = await ask(
-            services,
+            doors,
             "find_coordinator",
             version,
             software=software,
@@ -369,48 +365,46 @@ class TellingSite:
 
 
 @pytest.mark.parametrize("version", [2, 4])
-async def test_the_site_of_a_group_is_asked_while_its_view_names_no_coordinator(
-    services: Services, version: int
-) -> None:
+async def test_the_site_of_a_group_is_asked_while_its_view_names_no_coordinator(doors: Doors, version: int) -> None:
     """Views are a moment old, and librdkafka's transactional producers never ask a fourth time."""
     view = SiteView(site="b", version=2, brokers=[broker_info(2001)], group_coordinators=[])
-    services.cluster.replace(with_peer_view(services.image, view))
-    services.active_site = TellingSite()
+    doors.cluster.replace(with_peer_view(doors.cluster.image, view))
+    doors.active_site = TellingSite()
     given = {"key": "linked", "key_type": 0, "coordinator_keys": ["linked", "g"]}
-    response = await ask(services, "find_coordinator", version, **given)
+    response = await ask(doors, "find_coordinator", version, **given)
     found = response.coordinators if version >= 4 else (response,)
     # under the address that the client's listener has for it
     assert (found[0].node_id, found[0].host, found[0].port) == (2001, "host", 2001)
-    assert services.active_site.asked == [("linked",)]
+    assert doors.active_site.asked == [("linked",)]
     assert [each.node_id for each in found] == [2001, 1][: len(found)]
 
 
-async def test_an_answer_waits_a_little_for_the_coordinator(services: Services) -> None:
-    whole = services.image
+async def test_an_answer_waits_a_little_for_the_coordinator(doors: Doors) -> None:
+    whole = doors.cluster.image
     topics = {name: topic for name, topic in whole.topics.items() if name != OFFSETS_TOPIC}
-    services.cluster.replace(dataclasses.replace(whole, topics=topics))
+    doors.cluster.replace(dataclasses.replace(whole, topics=topics))
     given = {"key": "g", "key_type": 0, "coordinator_keys": ["g"]}
-    asking = asyncio.ensure_future(ask(services, "find_coordinator", 2, **given))
+    asking = asyncio.ensure_future(ask(doors, "find_coordinator", 2, **given))
     await asyncio.sleep(0)
     assert not asking.done()
-    services.cluster.replace(whole)
+    doors.cluster.replace(whole)
     response = await asking
     assert (response.error_code, response.node_id) == (ErrorCode.none, 1)
 
 
-async def test_an_answer_does_not_wait_without_end_for_the_coordinator(services: Services) -> None:
-    services.cluster.replace(dataclasses.replace(services.image, topics={}))
+async def test_an_answer_does_not_wait_without_end_for_the_coordinator(doors: Doors) -> None:
+    doors.cluster.replace(dataclasses.replace(doors.cluster.image, topics={}))
     given = {"key": "g", "key_type": 0, "coordinator_keys": ["g"]}
-    response = await ask(services, "find_coordinator", 2, **given)
+    response = await ask(doors, "find_coordinator", 2, **given)
     assert response.error_code is ErrorCode.coordinator_not_available
 
 
 @pytest.mark.parametrize("version", versions("describe_groups"))
-async def test_groups_are_described_in_every_version(services: Services, version: int) -> None:
-    member = await joined(services, "g")
-    await ask(services, "sync_group", 5, **sync_values("g", member))
+async def test_groups_are_described_in_every_version(doors: Doors, version: int) -> None:
+    member = await joined(doors, "g")
+    await ask(doors, "sync_group", 5, **sync_values("g", member))
     groups = ["g", "none", "linked"]
-    response = await ask(services, "describe_groups", version, groups=groups, include_authorized_operations=False)
+    response = await ask(doors, "describe_groups", version, groups=groups, include_authorized_operations=False)
     stable, dead, elsewhere = response.groups
     assert (stable.group_state, stable.protocol_data, stable.members[0].member_assignment) == (
         "Stable",
@@ -423,11 +417,11 @@ async def test_groups_are_described_in_every_version(services: Services, version
 
 
 @pytest.mark.parametrize("version", versions("list_groups"))
-async def test_groups_are_listed_and_filtered_in_every_version(services: Services, version: int) -> None:
-    await ask(services, "offset_commit", 9, **commit_values("g"))
+async def test_groups_are_listed_and_filtered_in_every_version(doors: Doors, version: int) -> None:
+    await ask(doors, "offset_commit", 9, **commit_values("g"))
 
     async def listed(states: list[str], types: list[str]) -> list[str]:
-        response = await ask(services, "list_groups", version, states_filter=states, types_filter=types)
+        response = await ask(doors, "list_groups", version, states_filter=states, types_filter=types)
         assert response.error_code is ErrorCode.none
         return [group.group_id for group in response.groups]
 
@@ -439,21 +433,21 @@ async def test_groups_are_listed_and_filtered_in_every_version(services: Service
         assert await listed([], ["consumer"]) == []
 
 
-async def test_a_paused_broker_reports_no_groups(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
-    await ask(services, "offset_commit", 9, **commit_values("g"))
-    assert (await services.group_reports.describe(LINK.name)).partitions
-    monkeypatch.setattr(services.groups._led, "_may_answer", lambda: False)
-    response = await ask(services, "list_groups", 5, states_filter=[], types_filter=[])
+async def test_a_paused_broker_reports_no_groups(doors: Doors, monkeypatch: pytest.MonkeyPatch) -> None:
+    await ask(doors, "offset_commit", 9, **commit_values("g"))
+    assert (await doors.group_reports.describe(LINK.name)).partitions
+    monkeypatch.setattr(doors.groups._led, "_may_answer", lambda: False)
+    response = await ask(doors, "list_groups", 5, states_filter=[], types_filter=[])
     assert (response.error_code, response.groups) == (ErrorCode.coordinator_load_in_progress, ())
-    reported = await services.group_reports.describe(LINK.name)
+    reported = await doors.group_reports.describe(LINK.name)
     assert (list(reported.partitions), list(reported.groups)) == ([], [])
 
 
 @pytest.mark.parametrize("version", versions("delete_groups"))
-async def test_groups_are_deleted_in_every_version(services: Services, version: int) -> None:
-    await ask(services, "offset_commit", 9, **commit_values("g"))
-    await joined(services, "busy")
-    response = await ask(services, "delete_groups", version, groups_names=["g", "busy", "none", "linked"])
+async def test_groups_are_deleted_in_every_version(doors: Doors, version: int) -> None:
+    await ask(doors, "offset_commit", 9, **commit_values("g"))
+    await joined(doors, "busy")
+    response = await ask(doors, "delete_groups", version, groups_names=["g", "busy", "none", "linked"])
     assert [result.error_code for result in response.results] == [
         ErrorCode.none,
         ErrorCode.non_empty_group,
@@ -462,25 +456,25 @@ async def test_groups_are_deleted_in_every_version(services: Services, version: 
     ]
 
 
-async def test_offsets_are_deleted_unless_somebody_subscribes(services: Services) -> None:
+async def test_offsets_are_deleted_unless_somebody_subscribes(doors: Doors) -> None:
     async def delete(group: str, topic: str = "t") -> Any:
         partition = {"kinds": ["OffsetDeleteRequestPartition"], "partition_index": 0}
         topics = [{"kinds": ["OffsetDeleteRequestTopic"], "name": topic, "partitions": [partition]}]
-        return await ask(services, "offset_delete", 0, group_id=group, topics=topics)
+        return await ask(doors, "offset_delete", 0, group_id=group, topics=topics)
 
-    await ask(services, "offset_commit", 9, **commit_values("g"))
+    await ask(doors, "offset_commit", 9, **commit_values("g"))
     assert outcomes(await delete("g", "nobody-has-this")) == [ErrorCode.unknown_topic_or_partition]
     assert outcomes(await delete("g")) == [ErrorCode.none]
     assert (await delete("g")).error_code is ErrorCode.group_id_not_found
-    await joined(services, "busy")
+    await joined(doors, "busy")
     assert outcomes(await delete("busy")) == [ErrorCode.group_subscribed_to_topic]
 
 
 @pytest.mark.parametrize("version", versions("init_producer_id"))
-async def test_producers_get_an_id_or_their_next_epoch(services: Services, version: int) -> None:
+async def test_producers_get_an_id_or_their_next_epoch(doors: Doors, version: int) -> None:
     async def given(transactional_id: str | None, producer_id: int, epoch: int) -> tuple[ErrorCode, int, int]:
         response = await ask(
-            services,
+            doors,
             "init_producer_id",
             version,
             transactional_id=transactional_id,
@@ -497,10 +491,10 @@ async def test_producers_get_an_id_or_their_next_epoch(services: Services, versi
 
 
 @pytest.mark.parametrize("version", versions("mirror_offset_commit"))
-async def test_a_mirror_commits_at_the_links_epoch_only(services: Services, version: int) -> None:
+async def test_a_mirror_commits_at_the_links_epoch_only(doors: Doors, version: int) -> None:
     async def mirrored(group: str, claim: str | None) -> list[ErrorCode]:
         values = commit_values(group, topic="not-here-yet", group_instance_id=claim)
-        return outcomes(await ask(services, "mirror_offset_commit", version, **values))
+        return outcomes(await ask(doors, "mirror_offset_commit", version, **values))
 
     assert await mirrored("linked", link_claim("l", 4)) == [ErrorCode.none]
     assert await mirrored("linked", link_claim("l", 3)) == [ErrorCode.fenced_leader_epoch]
@@ -509,34 +503,32 @@ async def test_a_mirror_commits_at_the_links_epoch_only(services: Services, vers
 
 
 @pytest.mark.parametrize("version", versions("mirror_offset_commit"))
-async def test_a_mirror_says_as_of_when_it_has_carried_all(
-    services: Services, clock: ManualClock, version: int
-) -> None:
+async def test_a_mirror_says_as_of_when_it_has_carried_all(doors: Doors, clock: ManualClock, version: int) -> None:
     before_ms = clock.now_ms()
     clock.advance(70)
     for link_epoch, said in ((4, str(before_ms)), (3, str(before_ms + 30)), (4, "soon")):
         values = commit_values("", group_instance_id=link_claim("l", link_epoch)) | {"topics": [], "member_id": said}
-        assert outcomes(await ask(services, "mirror_offset_commit", version, **values)) == []
-    reported = await services.group_reports.describe("l", is_brief=True)
+        assert outcomes(await ask(doors, "mirror_offset_commit", version, **values)) == []
+    reported = await doors.group_reports.describe("l", is_brief=True)
     assert (set(reported.synced_ms_ago), reported.synced_at_ms) == ({70}, before_ms)
 
 
 @pytest.mark.parametrize("version", versions("mirror_offset_commit"))
 async def test_a_broker_keeps_the_word_of_each_daemon_of_a_mirror(
-    services: Services, clock: ManualClock, version: int
+    doors: Doors, clock: ManualClock, version: int
 ) -> None:
     async def say(word: SyncReport, *, link_epoch: int = 4) -> None:
         claim = {"group_instance_id": link_claim("l", link_epoch), "member_id": str(word.synced_at_ms)}
         values = commit_values("", **claim)
         values["topics"][0]["partitions"][0]["committed_metadata"] = encode_report(word)
-        assert outcomes(await ask(services, "mirror_offset_commit", version, **values)) == [ErrorCode.none]
+        assert outcomes(await ask(doors, "mirror_offset_commit", version, **values)) == [ErrorCode.none]
 
     half, rest = frozenset(range(120)), frozenset(range(120, 240))
     await say(SyncReport(daemon="m1", slots=half, problems={"billing": "refused"}))
     clock.advance(60_000)
     await say(SyncReport(daemon="m2", slots=rest, synced_at_ms=1700, synced_ms_ago=40))
     await say(SyncReport(daemon="m2", slots=half, synced_at_ms=1800, synced_ms_ago=10), link_epoch=3)
-    reported = await services.group_reports.describe("l", is_brief=True)
+    reported = await doors.group_reports.describe("l", is_brief=True)
     assert list(reported.synced_ms_ago) == [-1] * 120 + [40] * 120
     assert {word.daemon: dict(word.problems) for word in reported.words} == {"m1": {"billing": "refused"}, "m2": {}}
     assert {word.daemon: word.received_ms_ago for word in reported.words} == {"m1": 60_000, "m2": 0}
@@ -544,10 +536,10 @@ async def test_a_broker_keeps_the_word_of_each_daemon_of_a_mirror(
 
 @pytest.mark.parametrize("at", ["mirror", "broker"])
 async def test_how_long_ago_groups_were_carried_is_known_whichever_clock_is_put_back(
-    services: Services, clock: ManualClock, at: str
+    doors: Doors, clock: ManualClock, at: str
 ) -> None:
     """Else a mirror that is gone seems to be there until the clock has come so far again."""
-    reports, hour_ms = services.group_reports, 3_600_000
+    reports, hour_ms = doors.group_reports, 3_600_000
     reports.note_report("l", SyncReport(synced_at_ms=clock.now_ms() - 40, synced_ms_ago=40), link_epoch=4)
     if at == "broker":
         clock.set_now_ms(clock.now_ms() - hour_ms)
@@ -563,11 +555,11 @@ async def test_how_long_ago_groups_were_carried_is_known_whichever_clock_is_put_
 
 
 @pytest.mark.parametrize("version", versions("consumer_group_heartbeat"))
-async def test_a_consumer_joins_is_described_and_leaves(services: Services, version: int) -> None:
+async def test_a_consumer_joins_is_described_and_leaves(doors: Doors, version: int) -> None:
     async def beat(member: str, epoch: int, **values: Any) -> Any:
         given = {"rebalance_timeout": i32Timedelta.parse(SECOND), "topic_partitions": (), **values}
         return await ask(
-            services, "consumer_group_heartbeat", version, group_id="k", member_id=member, member_epoch=epoch, **given
+            doors, "consumer_group_heartbeat", version, group_id="k", member_id=member, member_epoch=epoch, **given
         )
 
     assert (await beat("a", 0)).error_code is ErrorCode.invalid_request
@@ -580,7 +572,7 @@ async def test_a_consumer_joins_is_described_and_leaves(services: Services, vers
     assert (await beat("a", 1, topic_partitions=None)).assignment is None
     for described_version in versions("consumer_group_describe"):
         described = await ask(
-            services,
+            doors,
             "consumer_group_describe",
             described_version,
             group_ids=("k", "none"),
@@ -590,7 +582,7 @@ async def test_a_consumer_joins_is_described_and_leaves(services: Services, vers
         (member,) = described.groups[0].members
         assert (member.member_id, member.instance_id, member.member_epoch) == ("a", "one", 1)
         assert described.groups[1].error_code is ErrorCode.group_id_not_found
-    listed = await ask(services, "list_groups", 5, states_filter=(), types_filter=("consumer",))
+    listed = await ask(doors, "list_groups", 5, states_filter=(), types_filter=("consumer",))
     assert [(group.group_id, group.group_type) for group in listed.groups] == [("k", "consumer")]
     assert (await beat("a", 5)).error_code is ErrorCode.fenced_member_epoch
     assert (await beat("a", -1)).member_epoch == -1

@@ -12,6 +12,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from broker.handlers.topics import alter_partition_reassignments, list_partition_reassignments
+from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage, apply_batch, with_peer_view
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
@@ -112,19 +113,22 @@ class Controller:
         )
 
 
-def services(site_a: SiteA, controller: Controller) -> Any:
+def doors(site_a: SiteA, controller: Controller) -> Any:
     async def tell(*_: Any) -> None:
         """No peer hears of it."""
 
     return SimpleNamespace(
-        image=image_of_b(), active_site=site_a, controller=controller, topic_change_reports=SimpleNamespace(report=tell)
+        cluster=Cluster(image_of_b()),
+        active_site=site_a,
+        controller=controller,
+        topic_change_reports=SimpleNamespace(report=tell),
     )
 
 
 async def listed(site_a: SiteA, controller: Controller, *names: str, **fields: Any) -> list[str]:
     topics = [{"name": name, "partition_indexes": (0,)} for name in names] or None
     request = build_entity(schemas.request_type(LIST, 0), {"timeout": timedelta(seconds=1), "topics": topics})
-    answer = await list_partition_reassignments.handle(services(site_a, controller), context(LIST, **fields), request)
+    answer = await list_partition_reassignments.handle(request, context(LIST, **fields), doors(site_a, controller))
     return [one.name for one in answer.topics]
 
 
@@ -148,7 +152,7 @@ async def test_replicas_are_moved_at_the_site_that_leads_the_topic() -> None:
     site_a, here = SiteA(), Controller()
     values = [{"name": name, "partitions": [{"partition_index": 0, "replicas": (1,)}]} for name in ("own", "carried")]
     request = build_entity(schemas.request_type(ALTER, 0), {"timeout": timedelta(seconds=1), "topics": values})
-    answer = await alter_partition_reassignments.handle(services(site_a, here), context(ALTER), request)
+    answer = await alter_partition_reassignments.handle(request, context(ALTER), doors(site_a, here))
     assert [one.name for one in answer.responses] == ["own", "carried"]
     assert (here.altered, [one.topics[0].name for one in site_a.asked]) == (["own"], ["carried"])
 

@@ -178,7 +178,7 @@ class Asked:
     def count_errors(self, codes: object) -> None:
         """For the metrics."""
 
-    def answer_body(self, parts: list[bytes], *, body_size: int) -> None:
+    def reply_body(self, parts: list[bytes], *, body_size: int) -> None:
         del body_size
         for found in parse_produce_response(b"".join(parts), 0, VERSION).topics:
             self.codes[found.name] = found.partitions[0].error_code
@@ -186,15 +186,14 @@ class Asked:
 
 def answered(home: Home) -> dict[str, int]:
     """What a request is answered whose records were appended when the permit was valid."""
-    services: Any = SimpleNamespace(
+    doors: Any = SimpleNamespace(
         cluster=home.cluster,
-        image=home.cluster.image,
         clock=home.clock,
         quotas=SimpleNamespace(produce=SimpleNamespace(is_in_use=False)),
     )
     asked: Any = Asked()
     answer(
-        services,
+        doors,
         asked,
         [TopicProduced(name, None, [PartitionProduced(0, base_offset=4)]) for name in ("orders", "home")],
     )

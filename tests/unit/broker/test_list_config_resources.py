@@ -10,6 +10,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from broker.handlers.configs import list_config_resources as handler
+from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage, apply_batch, with_peer_view
 from broker.network.entities import builder
 from wire.control.broker_pb2 import ControlBatch
@@ -51,10 +52,10 @@ async def listed(peer: Peer, *, is_own_tool: bool = False) -> set[tuple[int, str
     )
     image = apply_batch(ClusterImage(site="b", node_id=1001), batch)
     view = SiteView(site="a", version=1, brokers=[BrokerInfo(node_id=1)], topics=[_topic("new")])
-    services: Any = SimpleNamespace(image=with_peer_view(image, view), active_site=peer)
+    doors: Any = SimpleNamespace(cluster=Cluster(with_peer_view(image, view)), active_site=peer)
     context: Any = SimpleNamespace(api_version=1, is_own_tool=is_own_tool)
     request = build_entity(schemas.request_type(handler.API_KEY, 1), {"resource_types": (TOPIC, BROKER, GROUP)})
-    answer = await handler.handle(services, context, request)
+    answer = await handler.handle(request, context, doors)
     return {(found.resource_type, found.resource_name) for found in answer.config_resources}
 
 

@@ -43,10 +43,10 @@ def answer(timestamp_ms: int, *, followers_have: int, version: int = 5, replica_
         readable_end=lambda **_: state.high_watermark,
     )
     build = list_offsets.builder(list_offsets.API_KEY, version)
-    services: Any = SimpleNamespace(replicas=SimpleNamespace(get=lambda *_: hosted))
+    doors: Any = SimpleNamespace(replicas=SimpleNamespace(get=lambda *_: hosted))
     asked = SimpleNamespace(partition_index=0, timestamp=timestamp_ms, current_leader_epoch=-1)
     request = SimpleNamespace(replica_id=replica_id, isolation_level=0)
-    return list_offsets._partition(services, None, build, request, "t", asked)  # type: ignore[arg-type]
+    return list_offsets._partition(doors, None, build, request, "t", asked)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("timestamp_ms", [LATEST, 1_700_000_000_000])

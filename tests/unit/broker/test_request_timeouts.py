@@ -16,6 +16,7 @@ from broker.handlers.topics import (
     delete_topics,
     elect_leaders,
 )
+from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage, TopicImage
 from broker.metadata.request_context import RequestContext
 from wire.control import controller_pb2 as pb
@@ -77,12 +78,12 @@ CASES: list[tuple[ModuleType, dict[str, Any]]] = [
 @pytest.mark.parametrize(("given_ms", "asked_ms"), [(41_000, 41_000), (7, 7), (0, 1), (-1, 1)])
 async def test_a_timeout_is_forwarded(handler: Any, more: dict[str, Any], given_ms: int, asked_ms: int) -> None:
     controller = Controller()
-    services: Any = SimpleNamespace(
-        image=ClusterImage(site="a", node_id=1, topics={"t": TOPIC}, topic_names={TOPIC.topic_id: "t"}),
+    doors: Any = SimpleNamespace(
+        cluster=Cluster(ClusterImage(site="a", node_id=1, topics={"t": TOPIC}, topic_names={TOPIC.topic_id: "t"})),
         controller=controller,
         active_site=SimpleNamespace(answer=nothing),
         quotas=SimpleNamespace(mutation_permits=lambda *_, **__: Permits()),
-        config=SimpleNamespace(default_partition_count=1),
+        configs=SimpleNamespace(current=SimpleNamespace(default_partition_count=1)),
     )
     context = RequestContext(
         api_key=handler.API_KEY,
@@ -94,7 +95,7 @@ async def test_a_timeout_is_forwarded(handler: Any, more: dict[str, Any], given_
         client_software="",
     )
     request = build_entity(schemas.request_type(handler.API_KEY, handler.MAX_VERSION), {**values(given_ms), **more})
-    answer = await handler.handle(services, context, request)
+    answer = await handler.handle(request, context, doors)
     assert [asked.timeout_ms for asked in controller.asked] == [asked_ms]
     assert ErrorCode.not_controller.name in repr(answer)
 

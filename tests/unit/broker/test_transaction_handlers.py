@@ -65,7 +65,7 @@ class SwiftMarkers:
 
 
 @pytest.fixture
-async def services(clock: ManualClock) -> AsyncIterator[SimpleNamespace]:
+async def doors(clock: ManualClock) -> AsyncIterator[SimpleNamespace]:
     log = MemoryLog()
     log.epochs = {0: 1}
     partitions = [PartitionState(partition=0, leader=1)]
@@ -86,10 +86,9 @@ async def services(clock: ManualClock) -> AsyncIterator[SimpleNamespace]:
     asked_for: list[str] = []
     yield SimpleNamespace(
         authorizer=NO_AUTHORIZER,
-        image=image,
         cluster=Cluster(image),
         clock=clock,
-        config=SimpleNamespace(offsets_partition_count=50),
+        configs=SimpleNamespace(current=SimpleNamespace(offsets_partition_count=50)),
         metrics=BrokerMetrics(),
         transactions=coordinator,
         transaction_routing=routing,
@@ -101,7 +100,7 @@ async def services(clock: ManualClock) -> AsyncIterator[SimpleNamespace]:
     await coordinator.stop()
 
 
-async def ask(services: Any, name: str, version: int, **values: Any) -> Any:
+async def ask(doors: Any, name: str, version: int, **values: Any) -> Any:
     """The handler's response after a trip through its bytes."""
     module = HANDLERS[name]
     context = RequestContext(
@@ -113,21 +112,19 @@ async def ask(services: Any, name: str, version: int, **values: Any) -> Any:
         client_address="127.0.0.1",
     )
     request = build_entity(schemas.request_type(module.API_KEY, version), values)
-    response = await module.handle(services, context, request)
+    response = await module.handle(request, context, doors)
     encoded = response if isinstance(response, bytes) else schemas.encode(response)
     if name == "describe_transactions":
         return response  # kio does not read the start time of what is not open
     return schemas.decode(schemas.response_type(module.API_KEY, version), encoded)
 
 
-async def init(services: Any, version: int = 5, **values: Any) -> Any:
+async def init(doors: Any, version: int = 5, **values: Any) -> Any:
     timeout = i32Timedelta.parse(timedelta(seconds=10))
-    return await ask(
-        services, "init_producer_id", version, transactional_id="tx", transaction_timeout=timeout, **values
-    )
+    return await ask(doors, "init_producer_id", version, transactional_id="tx", transaction_timeout=timeout, **values)
 
 
-async def add(services: Any, version: int, *, epoch: int = 0, topic: str = "t", **values: Any) -> ErrorCode:
+async def add(doors: Any, version: int, *, epoch: int = 0, topic: str = "t", **values: Any) -> ErrorCode:
     topics = [{"name": topic, "partitions": (0,)}]
     given: dict[str, Any] = {
         "v3_and_below_transactional_id": "tx",
@@ -138,7 +135,7 @@ async def add(services: Any, version: int, *, epoch: int = 0, topic: str = "t", 
     if version >= 4:
         transaction = {"transactional_id": "tx", "producer_id": 7, "producer_epoch": epoch, "topics": topics, **values}
         given = {"transactions": [transaction]}
-    response = await ask(services, "add_partitions_to_txn", version, **given)
+    response = await ask(doors, "add_partitions_to_txn", version, **given)
     results = (
         response.results_by_transaction[0].topic_results if version >= 4 else response.results_by_topic_v3_and_below
     )
@@ -147,12 +144,12 @@ async def add(services: Any, version: int, *, epoch: int = 0, topic: str = "t", 
 
 
 @pytest.mark.parametrize("version", versions("init_producer_id"))
-async def test_a_transactional_producer_gets_an_id_and_its_next_epoch(services: Any, version: int) -> None:
-    first = await init(services, version)
+async def test_a_transactional_producer_gets_an_id_and_its_next_epoch(doors: Any, version: int) -> None:
+    first = await init(doors, version)
     assert (first.error_code, first.producer_id, first.producer_epoch) == (ErrorCode.none, 7, 0)
-    assert (await init(services, version)).producer_epoch == 1
+    assert (await init(doors, version)).producer_epoch == 1
     if version >= 3:
-        stale = await init(services, version, producer_id=7, producer_epoch=0)
+        stale = await init(doors, version, producer_id=7, producer_epoch=0)
         wanted = ErrorCode.producer_fenced if version >= 4 else ErrorCode.invalid_producer_epoch
         assert stale.error_code is wanted
 
@@ -160,77 +157,77 @@ async def test_a_transactional_producer_gets_an_id_and_its_next_epoch(services: 
 @pytest.mark.parametrize("named", [{"producer_id": 7}, {"producer_epoch": 0}])
 @pytest.mark.parametrize("transactional_id", ["tx", None])
 async def test_an_id_without_an_epoch_is_refused(
-    services: Any, transactional_id: str | None, named: dict[str, int]
+    doors: Any, transactional_id: str | None, named: dict[str, int]
 ) -> None:
     timeout = i32Timedelta.parse(timedelta(seconds=10))
     given = {"producer_id": -1, "producer_epoch": -1, **named}
     refused = await ask(
-        services, "init_producer_id", 5, transactional_id=transactional_id, transaction_timeout=timeout, **given
+        doors, "init_producer_id", 5, transactional_id=transactional_id, transaction_timeout=timeout, **given
     )
     assert refused.error_code is ErrorCode.invalid_request
 
 
 @pytest.mark.parametrize("version", versions("add_partitions_to_txn"))
-async def test_partitions_are_added_and_zombies_refused(services: Any, version: int) -> None:
-    await init(services)
+async def test_partitions_are_added_and_zombies_refused(doors: Any, version: int) -> None:
+    await init(doors)
     if version >= 4:
-        assert await add(services, version, verify_only=True) is ErrorCode.transaction_abortable
-    assert await add(services, version) is ErrorCode.none
-    assert await add(services, version, topic="nowhere") is ErrorCode.unknown_topic_or_partition
+        assert await add(doors, version, verify_only=True) is ErrorCode.transaction_abortable
+    assert await add(doors, version) is ErrorCode.none
+    assert await add(doors, version, topic="nowhere") is ErrorCode.unknown_topic_or_partition
     fenced = ErrorCode.producer_fenced if version >= 2 else ErrorCode.invalid_producer_epoch
-    assert await add(services, version, epoch=5) is fenced
+    assert await add(doors, version, epoch=5) is fenced
 
 
 @pytest.mark.parametrize("version", versions("add_offsets_to_txn"))
-async def test_a_groups_partition_takes_part(services: Any, version: int) -> None:
-    await init(services)
+async def test_a_groups_partition_takes_part(doors: Any, version: int) -> None:
+    await init(doors)
     given = {"transactional_id": "tx", "producer_id": 7, "producer_epoch": 0}
-    assert (await ask(services, "add_offsets_to_txn", version, group_id="g", **given)).error_code is ErrorCode.none
-    assert services.transactions.describe("tx").partitions == {TopicPartition("__consumer_offsets", 3)}
-    refused = await ask(services, "add_offsets_to_txn", version, group_id="", **given)
+    assert (await ask(doors, "add_offsets_to_txn", version, group_id="g", **given)).error_code is ErrorCode.none
+    assert doors.transactions.describe("tx").partitions == {TopicPartition("__consumer_offsets", 3)}
+    refused = await ask(doors, "add_offsets_to_txn", version, group_id="", **given)
     assert refused.error_code is ErrorCode.invalid_group_id
     # the group may be one that nobody has looked for yet
-    assert services.asked_for == ["__consumer_offsets"]
+    assert doors.asked_for == ["__consumer_offsets"]
 
 
-async def test_no_group_takes_part_whose_coordinator_cannot_be_found_yet(services: Any) -> None:
+async def test_no_group_takes_part_whose_coordinator_cannot_be_found_yet(doors: Any) -> None:
     """A producer of librdkafka may wait for ever for what it looks for next, but repeats this
     request until its timeout.
     """
-    await init(services)
+    await init(doors)
     away = [PartitionState(partition=0, leader=-1)]
     changed = ControlBatch(topics=[TopicInfo(name=OFFSETS_TOPIC, topic_id=b"o" * 16, partitions=away)])
-    services.image = apply_batch(services.image, changed)
+    doors.cluster.image = apply_batch(doors.cluster.image, changed)
     given = {"transactional_id": "tx", "producer_id": 7, "producer_epoch": 0, "group_id": "g"}
-    refused = await ask(services, "add_offsets_to_txn", 3, **given)
+    refused = await ask(doors, "add_offsets_to_txn", 3, **given)
     assert refused.error_code is ErrorCode.coordinator_load_in_progress
-    assert not services.transactions.describe("tx").partitions
+    assert not doors.transactions.describe("tx").partitions
 
 
 @pytest.mark.parametrize("version", versions("end_txn"))
-async def test_from_version_5_on_an_end_brings_the_next_epoch(services: Any, version: int) -> None:
-    await init(services)
-    await add(services, 3)
+async def test_from_version_5_on_an_end_brings_the_next_epoch(doors: Any, version: int) -> None:
+    await init(doors)
+    await add(doors, 3)
     given = {"transactional_id": "tx", "producer_id": 7, "producer_epoch": 0, "committed": True}
-    ended = await ask(services, "end_txn", version, **given)
+    ended = await ask(doors, "end_txn", version, **given)
     assert ended.error_code is ErrorCode.none
     if version >= 5:
         assert (ended.producer_id, ended.producer_epoch) == (7, 1)
-    await eventually(lambda: services.transactions.describe("tx").state is TransactionState.COMPLETE_COMMIT)
-    other = await ask(services, "end_txn", version, **{**given, "producer_epoch": 9})
+    await eventually(lambda: doors.transactions.describe("tx").state is TransactionState.COMPLETE_COMMIT)
+    other = await ask(doors, "end_txn", version, **{**given, "producer_epoch": 9})
     fenced = ErrorCode.producer_fenced if version >= 2 else ErrorCode.invalid_producer_epoch
     assert other.error_code is fenced
 
 
 @pytest.mark.parametrize("version", versions("list_transactions"))
-async def test_transactions_are_listed_with_filters(services: Any, version: int, clock: ManualClock) -> None:
-    await init(services)
-    await add(services, 3)
+async def test_transactions_are_listed_with_filters(doors: Any, version: int, clock: ManualClock) -> None:
+    await init(doors)
+    await add(doors, 3)
     clock.advance(5_000)
 
     async def listed(**values: Any) -> list[str]:
         given = {"state_filters": (), "producer_id_filters": (), **values}
-        response = await ask(services, "list_transactions", version, **given)
+        response = await ask(doors, "list_transactions", version, **given)
         return [state.transactional_id for state in response.transaction_states]
 
     assert await listed() == ["tx"]
@@ -244,7 +241,7 @@ async def test_transactions_are_listed_with_filters(services: Any, version: int,
         assert await listed(transactional_id_pattern="t.") == ["tx"]
         assert await listed(transactional_id_pattern="t") == []
         broken = await ask(
-            services,
+            doors,
             "list_transactions",
             version,
             state_filters=(),
@@ -254,17 +251,17 @@ async def test_transactions_are_listed_with_filters(services: Any, version: int,
         assert broken.error_code is ErrorCode.invalid_regular_expression
 
 
-async def test_a_transactional_id_is_described(services: Any) -> None:
-    await init(services)
-    await add(services, 3)
-    response = await ask(services, "describe_transactions", 0, transactional_ids=("tx", "other"))
+async def test_a_transactional_id_is_described(doors: Any) -> None:
+    await init(doors)
+    await add(doors, 3)
+    response = await ask(doors, "describe_transactions", 0, transactional_ids=("tx", "other"))
     known, unknown = response.transaction_states
     assert (known.transaction_state, known.producer_id, known.topics[0].topic) == ("Ongoing", 7, "t")
     assert unknown.error_code is ErrorCode.transactional_id_not_found
 
 
 @pytest.mark.parametrize("version", versions("write_txn_markers"))
-async def test_markers_are_written_for_other_coordinators(services: Any, version: int) -> None:
+async def test_markers_are_written_for_other_coordinators(doors: Any, version: int) -> None:
     marker = {
         "producer_id": 7,
         "producer_epoch": 2,
@@ -273,13 +270,13 @@ async def test_markers_are_written_for_other_coordinators(services: Any, version
         "transaction_version": 2,
         "topics": [{"name": "t", "partition_indexes": (0,)}],
     }
-    response = await ask(services, "write_txn_markers", version, markers=[marker])
+    response = await ask(doors, "write_txn_markers", version, markers=[marker])
     assert response.markers[0].topics[0].partitions[0].error_code is ErrorCode.none
-    assert services.transaction_markers.ends == [TransactionEnd(7, 2, True, 4, 2 if version >= 2 else 0)]
+    assert doors.transaction_markers.ends == [TransactionEnd(7, 2, True, 4, 2 if version >= 2 else 0)]
 
 
 @pytest.mark.parametrize("version", versions("find_coordinator")[1:])
-async def test_the_coordinator_of_a_transactional_id_is_found(services: Any, version: int) -> None:
-    response = await ask(services, "find_coordinator", version, key="tx", key_type=1, coordinator_keys=("tx",))
+async def test_the_coordinator_of_a_transactional_id_is_found(doors: Any, version: int) -> None:
+    response = await ask(doors, "find_coordinator", version, key="tx", key_type=1, coordinator_keys=("tx",))
     found = response.coordinators[0] if version >= 4 else response
     assert (found.error_code, found.node_id, found.host) == (ErrorCode.none, 1, "host")

@@ -13,8 +13,8 @@ from typing import Any, cast
 from kio.schema.errors import ErrorCode
 
 from broker.handlers.records.produce import WaitingProduce
+from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage
-from broker.metadata.core.link_permits import LinkPermits
 from broker.replication.core.wake_ups import Change, DelayedOperation
 from broker.replication.hosted_partition import HostedPartition
 from broker.replication.purgatory import Purgatory
@@ -50,13 +50,13 @@ class Asked:
     def throttle_time_ms(self, _bandwidth_ms: float) -> int:
         return 0
 
-    def answer_by(self, answering: Callable[[], None]) -> None:
+    def resume(self, answering: Callable[[], None]) -> None:
         answering()
 
     def count_errors(self, codes: Iterable[int]) -> None:
         self.errors = [code for code in codes if code]
 
-    def answer_body(self, parts: list[bytes], *, body_size: int) -> None:
+    def reply_body(self, parts: list[bytes], *, body_size: int) -> None:
         response = parse_produce_response(b"".join(parts), 0, VERSION)
         (topic,) = response.topics
         self.answered.set_result([(found.error_code, found.base_offset) for found in topic.partitions])
@@ -65,10 +65,9 @@ class Asked:
 async def waiting(fates: list[Fate], *, timeout_ms: float) -> tuple[Purgatory, Asked]:
     """A request that has appended to a partition for each fate."""
     purgatory, asked = Purgatory(SystemClock()), Asked()
-    services = SimpleNamespace(
+    doors = SimpleNamespace(
         replicas=SimpleNamespace(purgatory=purgatory),
-        cluster=SimpleNamespace(permits=LinkPermits()),
-        image=ClusterImage(node_id=1, site="a"),
+        cluster=Cluster(ClusterImage(node_id=1, site="a")),
         quotas=SimpleNamespace(produce=SimpleNamespace(is_in_use=False)),
     )
     missing = {
@@ -76,7 +75,7 @@ async def waiting(fates: list[Fate], *, timeout_ms: float) -> tuple[Purgatory, A
     }
     placed = [PartitionProduced(index, base_offset=OFFSET - 1) for index in range(len(fates))]
     request: Any = WaitingProduce(
-        cast("Any", services), cast("Any", asked), [TopicProduced("t", None, placed)], dict(missing)
+        cast("Any", doors), cast("Any", asked), [TopicProduced("t", None, placed)], dict(missing)
     )
     request.begin(timeout_ms)
     return purgatory, asked

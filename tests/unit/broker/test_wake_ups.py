@@ -187,15 +187,15 @@ async def test_a_deletion_no_longer_waits_for_a_replica_that_is_moved_away(leade
     hosted = await leader.hear(replicas=(OWN, OTHER, THIRD), isr=(OWN, OTHER))
     leader.replicas.append(hosted, batch([b"1", b"2"]), acks=1)
     leader.follower_fetches_to(hosted, OTHER, 2, log_start_offset=0)
-    services: Any = SimpleNamespace(
+    doors: Any = SimpleNamespace(
         replicas=leader.replicas,
         logs=leader.logs,
-        image=leader.cluster.image,
+        cluster=leader.cluster,
     )
     context = RequestContext(
         api_key=21, api_version=2, correlation_id=0, client_id=None, listener="CLIENT", client_address=""
     )
-    deleting = asyncio.ensure_future(delete_records.handle(services, context, deletion(2, 3_600)))
+    deleting = asyncio.ensure_future(delete_records.handle(deletion(2, 3_600), context, doors))
     await turn()
     leader.follower_fetches_to(hosted, OTHER, 2, log_start_offset=2)
     await turn()
@@ -241,24 +241,26 @@ class Asked:
     """A mirror's request, and what it is answered."""
 
     def __init__(self) -> None:
-        self.connection = SimpleNamespace(on_close=None)
         self.header = SimpleNamespace(body_position=0)
         self.answers: list[bytes] = []
         self.tasks: list[asyncio.Task[None]] = []
 
-    def later(self, answering: Coroutine[Any, Any, None]) -> None:
+    def on_cancelled(self, callback: object) -> None:
+        """The connection stays."""
+
+    def defer(self, answering: Coroutine[Any, Any, None]) -> None:
         self.tasks.append(asyncio.create_task(answering))
 
     def throttle_time_ms(self) -> int:
         return 0
 
-    def answer_by(self, answering: Any) -> None:
+    def resume(self, answering: Any) -> None:
         answering()
 
     def count_errors(self, codes: Iterable[int]) -> None:
         self.errors = [code for code in codes if code]
 
-    def answer_body(self, parts: list[bytes], *, body_size: int) -> None:
+    def reply_body(self, parts: list[bytes], *, body_size: int) -> None:
         self.answers.append(b"".join(parts))
 
 
@@ -276,9 +278,9 @@ async def test_a_mirror_is_told_at_once_that_the_leadership_was_lost_while_its_b
     if is_led_again:
         await leader.hear(leader_epoch=3, partition_epoch=3)
     await turn()
-    services: Any = SimpleNamespace(replicas=leader.replicas)
+    doors: Any = SimpleNamespace(replicas=leader.replicas)
     asked: Any = Asked()
-    _answer_replicated(services, asked, [("t", [outcome])])
+    _answer_replicated(doors, asked, [("t", [outcome])])
     assert asked.answers
     assert outcome.error is ErrorCode.not_leader_or_follower
 
@@ -291,15 +293,13 @@ async def test_a_mirrored_log_restarts_higher_without_holding_the_loop(tmp_path:
     append_mirrored(leader.replicas, hosted, first, now_ms=leader.clock.now_ms())
     hosted.log.flush_now()
     (known,) = leader.cluster.image.links.values()
-    services: Any = SimpleNamespace(
-        replicas=leader.replicas, clock=leader.clock, image=leader.cluster.image, cluster=leader.cluster
-    )
+    doors: Any = SimpleNamespace(replicas=leader.replicas, clock=leader.clock, cluster=leader.cluster)
     sent = PartitionToMirror(0, 100, 101, 100, 1, batch(base_offset=100))
     request = MirrorAppend(known.name, known.epoch, [TopicToMirror("t", UUID(bytes=TOPIC_ID), [sent])])
     frame = bytearray(b"".join(mirror_append_parts(request)[0]))
     asked: Any = Asked()
     disk.on_loop.clear()
-    handle_frame(services, asked, memoryview(frame))
+    handle_frame(memoryview(frame), asked, doors)
     frame[:] = bytes(len(frame))
     await asyncio.gather(*asked.tasks)
     assert (asked.errors, len(asked.answers)) == ([], 1)

@@ -17,7 +17,7 @@ from broker.log.log_slice import LogSlice
 from broker.log.partition_log import CorruptBatch
 from broker.replication.core.batch_replacement import Replacement, judge_replacement
 from tests.support.disks.log_batches import batch
-from tests.unit.broker.replication.test_quarantine_handlers import TOPIC_ID, services_at
+from tests.unit.broker.replication.test_quarantine_handlers import TOPIC_ID, doors_at
 
 LENGTH_AT, EPOCH_AT, CRC_AT, ATTRIBUTES_AT, BODY_AT = 11, 15, 17, 22, 63
 
@@ -63,14 +63,14 @@ def test_what_is_offered_must_be_one_sound_batch_of_the_same_size() -> None:
         assert said in judged.reason
 
 
-def damaged_services(directory: Path, *positions: int, **bounds: int) -> tuple[Any, bytes, bytes]:
+def damaged_doors(directory: Path, *positions: int, **bounds: int) -> tuple[Any, bytes, bytes]:
     """A broker whose second batch of three is damaged, the whole log's sound bytes, and those of
     the batch.
     """
-    services = services_at(directory, b"a", b"b", b"c", **bounds)
-    services.replicas.get = lambda _image, topic, index: services.replicas.find(topic, index)
+    doors = doors_at(directory, b"a", b"b", b"c", **bounds)
+    doors.replicas.get = lambda _image, topic, index: doors.replicas.find(topic, index)
     (segment,) = directory.glob("t-0/*.log")
-    log = services.replicas.get(None, "t", 0).log
+    log = doors.replicas.get(None, "t", 0).log
     sound = segment.read_bytes()[: log.size_bytes]
     size = len(sound) // 3
     with segment.open("r+b") as file:
@@ -78,13 +78,13 @@ def damaged_services(directory: Path, *positions: int, **bounds: int) -> tuple[A
             file.seek(size + position)
             file.write(bytes([sound[size + position] ^ 1]))
     log.corrupt_batches = (CorruptBatch(1, 1, "its checksum does not fit its bytes"),)
-    return services, sound, sound[size : 2 * size]
+    return doors, sound, sound[size : 2 * size]
 
 
-async def replace(services: Any, records: bytes, topic_id: uuid.UUID = TOPIC_ID) -> Any:
+async def replace(doors: Any, records: bytes, topic_id: uuid.UUID = TOPIC_ID) -> Any:
     partition = SimpleNamespace(topic="t", topic_id=topic_id, index=0, records=records)
     request = SimpleNamespace(reason="a bit changed", partitions=(partition,))
-    (outcome,) = (await replace_batches.handle(services, None, request)).outcomes  # type: ignore[arg-type]
+    (outcome,) = (await replace_batches.handle(request, None, doors)).outcomes  # type: ignore[arg-type]
     return outcome
 
 
@@ -97,16 +97,16 @@ def content(directory: Path) -> bytes:
 async def test_the_log_has_its_bytes_again_and_the_damaged_ones_are_in_quarantine(
     tmp_path: Path, position: int
 ) -> None:
-    services, sound, offered = damaged_services(tmp_path, position)
-    done = await replace(services, offered)
+    doors, sound, offered = damaged_doors(tmp_path, position)
+    done = await replace(doors, offered)
     assert (done.error_code, len(done.entries)) == (ErrorCode.none, 1)
     assert content(tmp_path).startswith(sound)
-    assert services.replicas.get(None, "t", 0).log.corrupt_batches == ()
-    quarantine = services.replicas.cuts.quarantine
+    assert doors.replicas.get(None, "t", 0).log.corrupt_batches == ()
+    quarantine = doors.replicas.cuts.quarantine
     (entry,) = quarantine.entries([str(tmp_path)])
     assert (entry.kind, entry.first_offset, entry.end_offset, entry.reason) == ("damaged", 1, 2, "a bit changed")
     assert quarantine.read([str(tmp_path)], entry.name, 0) == flipped(offered, position)
-    again = await replace(services, offered)
+    again = await replace(doors, offered)
     assert (again.error_code, again.entries) == (ErrorCode.none, ())
 
 
@@ -114,7 +114,7 @@ async def test_the_log_has_its_bytes_again_and_the_damaged_ones_are_in_quarantin
 async def test_a_replacement_that_was_interrupted_is_made_whole_by_the_next(
     tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    services, sound, offered = damaged_services(tmp_path, BODY_AT)
+    doors, sound, offered = damaged_doors(tmp_path, BODY_AT)
 
     class Interrupted(BaseException):
         pass
@@ -125,21 +125,21 @@ async def test_a_replacement_that_was_interrupted_is_made_whole_by_the_next(
     with monkeypatch.context() as patched:
         patched.setattr(LogSlice, step, interrupt)
         with pytest.raises(Interrupted):
-            await replace(services, offered)
-    assert (await replace(services, offered)).error_code is ErrorCode.none
+            await replace(doors, offered)
+    assert (await replace(doors, offered)).error_code is ErrorCode.none
     assert content(tmp_path).startswith(sound)
-    assert len(services.replicas.cuts.quarantine.entries([str(tmp_path)])) == 1
+    assert len(doors.replicas.cuts.quarantine.entries([str(tmp_path)])) == 1
 
 
 async def test_what_is_not_proven_is_refused_and_changes_nothing(tmp_path: Path) -> None:
-    services, sound, offered = damaged_services(tmp_path, BODY_AT, CRC_AT)
+    doors, sound, offered = damaged_doors(tmp_path, BODY_AT, CRC_AT)
     before = content(tmp_path)
-    other_topic = await replace(services, offered, topic_id=uuid.UUID(int=8))
-    beyond = await replace(services, batch([b"x"], base_offset=9))
+    other_topic = await replace(doors, offered, topic_id=uuid.UUID(int=8))
+    beyond = await replace(doors, batch([b"x"], base_offset=9))
     for outcome, code, said in (
-        (await replace(services, offered), ErrorCode.invalid_record, "neither the checksum nor the content"),
-        (await replace(services, sound[: len(offered)]), ErrorCode.none, None),
-        (await replace(services, b"\1" * 70), ErrorCode.invalid_record, "is no batch"),
+        (await replace(doors, offered), ErrorCode.invalid_record, "neither the checksum nor the content"),
+        (await replace(doors, sound[: len(offered)]), ErrorCode.none, None),
+        (await replace(doors, b"\1" * 70), ErrorCode.invalid_record, "is no batch"),
         (beyond, ErrorCode.invalid_record, "has no batch at offset 9"),
         (other_topic, ErrorCode.inconsistent_topic_id, "another topic id"),
     ):
@@ -149,7 +149,7 @@ async def test_what_is_not_proven_is_refused_and_changes_nothing(tmp_path: Path)
 
 
 async def test_damaged_bytes_that_do_not_fit_the_quarantine_stay_where_they_are(tmp_path: Path) -> None:
-    services, _, offered = damaged_services(tmp_path, BODY_AT, bytes_max=10)
+    doors, _, offered = damaged_doors(tmp_path, BODY_AT, bytes_max=10)
     before = content(tmp_path)
-    assert (await replace(services, offered)).error_code is ErrorCode.policy_violation
+    assert (await replace(doors, offered)).error_code is ErrorCode.policy_violation
     assert content(tmp_path) == before

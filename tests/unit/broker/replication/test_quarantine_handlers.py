@@ -13,6 +13,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from broker.handlers.links import quarantine, quarantine_records
+from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage, PartitionImage, apply_batch
 from broker.metrics import TopicMetrics
 from broker.replication.core.partition import Partition
@@ -41,7 +42,7 @@ LINK = LinkRecord(
 )
 
 
-def services_at(directory: Path, *values: bytes, bytes_max: int = 1 << 20) -> Any:
+def doors_at(directory: Path, *values: bytes, bytes_max: int = 1 << 20) -> Any:
     """What the handlers use of a broker of site b that leads t-0."""
     log = open_log(directory / "t-0")
     for value in values:
@@ -70,11 +71,11 @@ def services_at(directory: Path, *values: bytes, bytes_max: int = 1 << 20) -> An
         checkpoint_high_watermarks=checkpoint_high_watermarks,
         checkpoints=checkpoints,
     )
-    return SimpleNamespace(image=image, replicas=replicas, clock=ManualClock(), logs=logs)
+    return SimpleNamespace(cluster=Cluster(image), replicas=replicas, clock=ManualClock(), logs=logs)
 
 
 async def keep(
-    services: Any,
+    doors: Any,
     *,
     first_offset: int = 1,
     link_epoch: int = 3,
@@ -86,37 +87,37 @@ async def keep(
     request = SimpleNamespace(
         link="a-b", link_epoch=link_epoch, reason="histories differ", topics=(topic,), must_truncate=must_truncate
     )
-    (outcome,) = (await quarantine_records.handle(services, None, request)).outcomes  # type: ignore[arg-type]
+    (outcome,) = (await quarantine_records.handle(request, None, doors)).outcomes  # type: ignore[arg-type]
     return outcome
 
 
-async def asked(services: Any, action: int, name: str = "", position: int = 0) -> Any:
+async def asked(doors: Any, action: int, name: str = "", position: int = 0) -> Any:
     request = SimpleNamespace(action=action, name=name, position=position)
-    return await quarantine.handle(services, None, request)  # type: ignore[arg-type]
+    return await quarantine.handle(request, None, doors)  # type: ignore[arg-type]
 
 
 async def test_the_end_of_a_log_is_kept_listed_read_and_deleted(tmp_path: Path) -> None:
-    services = services_at(tmp_path, b"a", b"b", b"c")
-    kept = await keep(services)
+    doors = doors_at(tmp_path, b"a", b"b", b"c")
+    kept = await keep(doors)
     assert (kept.error_code, kept.topic, kept.index) == (ErrorCode.none, "t", 0)
-    (entry,) = (await asked(services, LIST)).entries
+    (entry,) = (await asked(doors, LIST)).entries
     assert (entry.name, entry.first_offset, entry.end_offset) == (kept.name, 1, 3)
     assert (entry.origin_site, entry.link, entry.link_epoch, entry.reason) == ("b", "a-b", 3, "histories differ")
-    read = await asked(services, READ, kept.name)
+    read = await asked(doors, READ, kept.name)
     assert [record.value for record in decode_records(read.records)] == [b"b", b"c"]
-    assert (await asked(services, READ, kept.name, len(read.records))).records == b""
-    assert (await asked(services, DELETE, kept.name)).error_code is ErrorCode.none
-    assert (await asked(services, LIST)).entries == ()
-    gone = await asked(services, READ, kept.name)
+    assert (await asked(doors, READ, kept.name, len(read.records))).records == b""
+    assert (await asked(doors, DELETE, kept.name)).error_code is ErrorCode.none
+    assert (await asked(doors, LIST)).entries == ()
+    gone = await asked(doors, READ, kept.name)
     assert gone.error_code is ErrorCode.resource_not_found
     assert kept.name in gone.error_message
 
 
 async def test_nothing_is_kept_of_what_is_not_there(tmp_path: Path) -> None:
-    services = services_at(tmp_path, b"a")
-    kept = await keep(services, first_offset=1)
+    doors = doors_at(tmp_path, b"a")
+    kept = await keep(doors, first_offset=1)
     assert (kept.error_code, kept.name) == (ErrorCode.none, "")
-    assert (await asked(services, LIST)).entries == ()
+    assert (await asked(doors, LIST)).entries == ()
 
 
 @pytest.mark.parametrize(
@@ -130,75 +131,75 @@ async def test_nothing_is_kept_of_what_is_not_there(tmp_path: Path) -> None:
 async def test_a_mirror_that_may_not_change_the_copy_has_nothing_kept(
     tmp_path: Path, options: dict[str, Any], expected: ErrorCode
 ) -> None:
-    services = services_at(tmp_path, b"a", b"b")
-    assert (await keep(services, **options)).error_code is expected
-    assert (await asked(services, LIST)).entries == ()
+    doors = doors_at(tmp_path, b"a", b"b")
+    assert (await keep(doors, **options)).error_code is expected
+    assert (await asked(doors, LIST)).entries == ()
 
 
 async def test_what_does_not_fit_is_refused_with_the_key(tmp_path: Path) -> None:
-    refused = await keep(services_at(tmp_path, b"a", b"b", bytes_max=10))
+    refused = await keep(doors_at(tmp_path, b"a", b"b", bytes_max=10))
     assert refused.error_code is ErrorCode.policy_violation
     assert "antipode.truncated.records.max.bytes is 10" in refused.error_message
 
 
 async def test_an_action_that_is_not_known_is_refused(tmp_path: Path) -> None:
-    refused = await asked(services_at(tmp_path, b"a"), 9)
+    refused = await asked(doors_at(tmp_path, b"a"), 9)
     assert refused.error_code is ErrorCode.invalid_request
     assert "accepted: 0 (list), 1 (read) and 2 (delete)" in refused.error_message
 
 
 async def test_a_copy_is_truncated_after_its_end_is_kept(tmp_path: Path) -> None:
-    services = services_at(tmp_path, b"a", b"b", b"c")
-    hosted = services.replicas.find("t", 0)
+    doors = doors_at(tmp_path, b"a", b"b", b"c")
+    hosted = doors.replicas.find("t", 0)
     hosted.state.record_append(3)
     hosted.log.advance_high_watermark(hosted.state.high_watermark)
-    outcome = await keep(services, must_truncate=True)
+    outcome = await keep(doors, must_truncate=True)
     assert (outcome.error_code, outcome.log_end_offset) == (ErrorCode.none, 1)
-    (entry,) = (await asked(services, LIST)).entries
+    (entry,) = (await asked(doors, LIST)).entries
     assert (entry.name, entry.kind, entry.first_offset, entry.end_offset) == (outcome.name, "reinstated", 1, 3)
-    assert [record.value for record in decode_records((await asked(services, READ, entry.name)).records)] == [
+    assert [record.value for record in decode_records((await asked(doors, READ, entry.name)).records)] == [
         b"b",
         b"c",
     ]
     assert (hosted.log.log_end_offset, hosted.log.high_watermark) == (1, 1)
     assert (hosted.state.log_end_offset, hosted.state.high_watermark) == (1, 1)
     assert hosted.log.epoch_end_offset(1).end_offset == 1
-    assert services.replicas.notified == [hosted], "followers compare their epochs at once"
-    assert services.logs.checkpoints == [1], "a restart does not take the old high watermark for the new one"
-    repeated = await keep(services, must_truncate=True)
+    assert doors.replicas.notified == [hosted], "followers compare their epochs at once"
+    assert doors.logs.checkpoints == [1], "a restart does not take the old high watermark for the new one"
+    repeated = await keep(doors, must_truncate=True)
     assert (repeated.error_code, repeated.name, repeated.log_end_offset) == (ErrorCode.none, "", 1)
-    assert len((await asked(services, LIST)).entries) == 1
+    assert len((await asked(doors, LIST)).entries) == 1
 
 
 async def test_a_truncation_that_was_lost_in_a_crash_is_repeated_and_keeps_nothing_twice(tmp_path: Path) -> None:
-    services = services_at(tmp_path, b"a", b"b", b"c")
-    kept = await keep(services)
+    doors = doors_at(tmp_path, b"a", b"b", b"c")
+    kept = await keep(doors)
     assert kept.log_end_offset == -1
-    again = await keep(services, must_truncate=True)
+    again = await keep(doors, must_truncate=True)
     assert (again.name, again.log_end_offset) == (kept.name, 1)
-    assert len((await asked(services, LIST)).entries) == 1
+    assert len((await asked(doors, LIST)).entries) == 1
 
 
 async def test_another_end_at_the_same_offsets_is_kept_too(tmp_path: Path) -> None:
-    services = services_at(tmp_path, b"a", b"b", b"c")
-    log = services.replicas.find("t", 0).log
-    await keep(services, must_truncate=True)
+    doors = doors_at(tmp_path, b"a", b"b", b"c")
+    log = doors.replicas.find("t", 0).log
+    await keep(doors, must_truncate=True)
     for value in (b"d", b"e"):
         log.append_as_leader(batch([value], timestamp_ms=NOW_MS), leader_epoch=9, now_ms=NOW_MS)
-    second = await keep(services, must_truncate=True)
+    second = await keep(doors, must_truncate=True)
     assert second.log_end_offset == 1
-    names = {entry.name for entry in (await asked(services, LIST)).entries}
+    names = {entry.name for entry in (await asked(doors, LIST)).entries}
     assert len(names) == 2
-    read = await asked(services, READ, second.name)
+    read = await asked(doors, READ, second.name)
     assert [record.value for record in decode_records(read.records)] == [b"d", b"e"]
 
 
 async def test_a_copy_is_not_truncated_below_its_start(tmp_path: Path) -> None:
-    services = services_at(tmp_path, b"a", b"b", b"c")
-    log = services.replicas.find("t", 0).log
+    doors = doors_at(tmp_path, b"a", b"b", b"c")
+    log = doors.replicas.find("t", 0).log
     log.advance_high_watermark(3)
     log.advance_log_start_offset(2)
-    refused = await keep(services, must_truncate=True)
+    refused = await keep(doors, must_truncate=True)
     assert refused.error_code is ErrorCode.offset_out_of_range
     assert refused.error_message == "the log starts at 2 and cannot end at 1"
     assert log.log_end_offset == 3
@@ -207,8 +208,8 @@ async def test_a_copy_is_not_truncated_below_its_start(tmp_path: Path) -> None:
 async def test_a_copy_that_grows_while_its_end_is_kept_is_not_truncated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    services = services_at(tmp_path, b"a", b"b")
-    log, quarantined = services.replicas.find("t", 0).log, services.replicas.cuts.quarantine
+    doors = doors_at(tmp_path, b"a", b"b")
+    log, quarantined = doors.replicas.find("t", 0).log, doors.replicas.cuts.quarantine
     keep_records = quarantined.keep
 
     async def kept_and_grown(*arguments: Any, **options: Any) -> Any:
@@ -217,7 +218,7 @@ async def test_a_copy_that_grows_while_its_end_is_kept_is_not_truncated(
         return entry
 
     monkeypatch.setattr(quarantined, "keep", kept_and_grown)
-    refused = await keep(services, must_truncate=True)
+    refused = await keep(doors, must_truncate=True)
     assert refused.error_code is ErrorCode.offset_out_of_range
     assert log.log_end_offset == 3
 
@@ -225,8 +226,8 @@ async def test_a_copy_that_grows_while_its_end_is_kept_is_not_truncated(
 async def test_a_copy_whose_site_became_active_meanwhile_is_not_truncated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    services = services_at(tmp_path, b"a", b"b")
-    log, quarantined = services.replicas.find("t", 0).log, services.replicas.cuts.quarantine
+    doors = doors_at(tmp_path, b"a", b"b")
+    log, quarantined = doors.replicas.find("t", 0).log, doors.replicas.cuts.quarantine
     keep_records = quarantined.keep
 
     async def kept_and_promoted(*arguments: Any, **options: Any) -> Any:
@@ -234,10 +235,10 @@ async def test_a_copy_whose_site_became_active_meanwhile_is_not_truncated(
         promoted = LinkRecord()
         promoted.CopyFrom(LINK)
         promoted.epoch, promoted.active_site = 4, "b"
-        services.image = apply_batch(services.image, ControlBatch(is_full=True, links=[promoted]))
+        doors.cluster.image = apply_batch(doors.cluster.image, ControlBatch(is_full=True, links=[promoted]))
         return entry
 
     monkeypatch.setattr(quarantined, "keep", kept_and_promoted)
-    refused = await keep(services, must_truncate=True)
+    refused = await keep(doors, must_truncate=True)
     assert refused.error_code is ErrorCode.fenced_leader_epoch
     assert log.log_end_offset == 2

@@ -49,8 +49,8 @@ async def test_a_write_whose_question_a_marker_overtook_is_asked_about_again(ove
     producers = SimpleNamespace(is_in_transaction=lambda producer_id, epoch: False)
     hosted: Any = _Hosted(guards=guards, log=SimpleNamespace(producers=producers), key=("t", 0))
     admission = OvertakenAdmission(guards, overtaken)
-    services: Any = SimpleNamespace(
-        image=SimpleNamespace(topic_names={}),
+    doors: Any = SimpleNamespace(
+        cluster=SimpleNamespace(image=SimpleNamespace(topic_names={})),
         replicas=SimpleNamespace(find=lambda topic, partition: hosted),
         transaction_admission=admission,
     )
@@ -61,7 +61,7 @@ async def test_a_write_whose_question_a_marker_overtook_is_asked_about_again(ove
         timeout_ms=1000,
         topics=[TopicRecords("t", None, [PartitionRecords(0, memoryview(batch))])],
     )
-    produce = TransactionalProduce(services, request, ADDING_PRODUCE_VERSION)
+    produce = TransactionalProduce(doors, request, ADDING_PRODUCE_VERSION)
     assert produce.is_needed
     await produce.ask()
     if overtaken < QUESTIONS_MAX:
@@ -86,8 +86,8 @@ async def test_offsets_whose_question_a_marker_overtook_are_asked_about_again(ov
         committed.append(command.guard)
         return PartitionsReply()
 
-    services: Any = SimpleNamespace(
-        image=SimpleNamespace(routed_topic=lambda name: None),
+    doors: Any = SimpleNamespace(
+        cluster=SimpleNamespace(image=SimpleNamespace(routed_topic=lambda name: None)),
         groups=SimpleNamespace(
             admission=lambda group: shard, partition_of=lambda group: 3, commit_in_transaction=commit
         ),
@@ -107,7 +107,7 @@ async def test_offsets_whose_question_a_marker_overtook_are_asked_about_again(ov
         },
     )
     context: Any = SimpleNamespace(api_version=ADDING_COMMIT_VERSION)
-    await txn_offset_commit.handle(services, context, request)
+    await txn_offset_commit.handle(request, context, doors)
     assert len(committed) == (overtaken < QUESTIONS_MAX)
     assert not len(guards)
 

@@ -182,7 +182,7 @@ def new_directory(parent: Path) -> Path:
 def reconcile_command(environment_file: Path) -> list[str]:
     """`antipode reconcile` with the placeholders that a drill fills in."""
     command = [sys.executable, "-m", "cli.main", "reconcile", "--environment", str(environment_file.resolve())]
-    return [*command, "--link", "{link}", "--out", "{report_dir}", "--output", "json"]
+    return [*command, "--link", "{link}", "--out", "{report_dir}", "--records-only", "--output", "json"]
 
 
 async def run_with_view(

@@ -5,33 +5,34 @@ machine.
 from __future__ import annotations
 
 import asyncio
-import os
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cli.drill import new_directory
 from cli.links import split_list
-from cli.shared.command_config import command_config_environment
+from cli.proof.digests import compare_digests
+from cli.proof.records import compare_records, explain, print_records, write_history_of
+from cli.proof.surroundings import compare_surroundings, print_surroundings, surroundings_document
 from cli.shared.failures import failures_as_messages, usage_error
-from cli.shared.output import Output, OutputFormat, console, print_json, print_table, report_progress
+from cli.shared.output import Output, OutputFormat, print_json
 from cli.shared.sites import EnvironmentFile, needed_environment, open_environment, site_clients
 from cli.shared.times import parse_time
-from runtime.addresses import parse_host_ports
+from runtime.addresses import parse_host_port, parse_host_ports
 from runtime.process import OperationalFailure
 from wire.rules.links import DEFAULT_TOPIC_BLACKLIST, blacklist_of
 
 if TYPE_CHECKING:
     from dr.drill.environment import Environment
-    from spark_jobs.core.verdict import ReconciliationReport
-    from spark_jobs.reconcile import Request
+    from dr.proof.comparison import ComparisonRequest
+    from spark_jobs.reconcile_request import Request
     from wire.control.cluster_pb2 import LinkRecord
 
 REPORTS = Path("out/reconciliations")
-FINDINGS_SHOWN_MAX = 20
 NOT_COMPARED = 2
 ANSWERED_WITHIN_MS = 5_000
 
@@ -67,6 +68,37 @@ def reconcile(
             "--until", help="Compare only records before this time (Unix ms or ISO 8601), as `links complete`."
         ),
     ] = "",
+    is_beside_compared: Annotated[
+        bool | None,
+        typer.Option(
+            "--beside-records/--records-only",
+            help="Compare topics, configs, groups' offsets and ACLs too [default: unless --quick].",
+            show_default=False,
+        ),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option(help="List so many findings in all, then end; --limit 1 asks whether they are equal.", min=0)
+    ] = 0,
+    limit_per_topic: Annotated[int, typer.Option(help="List so many findings of each topic.", min=0)] = 0,
+    is_resumed: Annotated[
+        bool, typer.Option("--resume", help="Go on with the interrupted run whose report lies at --out.")
+    ] = False,
+    is_explained: Annotated[
+        bool, typer.Option("--explain", help="Print what a run would read, how, and what it leaves out; then end.")
+    ] = False,
+    is_watched: Annotated[
+        bool, typer.Option("--watch", help="Compare the digests again and again until Ctrl-C; starts no Spark.")
+    ] = False,
+    interval_ms: Annotated[int, typer.Option(help="Time between two comparisons of --watch.", min=100)] = 5_000,
+    metrics_listener: Annotated[
+        str, typer.Option(help="Serve the metrics of --watch here, host:port; port 0 picks one.")
+    ] = "",
+    pause_lag_records: Annotated[
+        int, typer.Option(help="Pause while the target lacks more records than this; 0: never.", min=0)
+    ] = 0,
+    pause_latency_ms: Annotated[
+        int, typer.Option(help="Pause while a site takes longer than this to answer; 0: never.", min=0)
+    ] = 0,
     cores: Annotated[int, typer.Option(help="Cores for Spark; 0 takes all.", min=0)] = 0,
     out: Annotated[
         Path | None, typer.Option("--out", help=f"Where the report goes (default: a new directory in {REPORTS}).")
@@ -84,59 +116,113 @@ def reconcile(
     """
     try:
         with failures_as_messages():
-            if is_quick:
-                _refuse_with_quick(
-                    {"--deep": is_deep, "--until": until, "--range-offsets": range_offsets, "--cores": cores}
-                )
+            _refuse_together(
+                is_quick=is_quick or is_watched,
+                given={
+                    "--deep": is_deep,
+                    "--until": until,
+                    "--range-offsets": range_offsets,
+                    "--cores": cores,
+                    "--resume": is_resumed,
+                    "--limit": limit,
+                    "--limit-per-topic": limit_per_topic,
+                },
+            )
+            if is_resumed and out is None:
+                raise usage_error("--resume goes on with a run whose report lies at --out: give --out")
             sides = _sides_of_link(environment, link) if not source and not target else _sides(source, target)
             sides = replace(
                 sides,
                 topic_whitelist=split_list(whitelist) or sides.topic_whitelist,
                 topic_blacklist=split_list(blacklist) or sides.topic_blacklist,
             )
-            if is_quick:
-                exit_code = _by_digests(sides, settle_timeout_ms, out, output)
+            ways = Ways(
+                range_offsets=range_offsets,
+                is_deep=is_deep,
+                until=until,
+                settle_timeout_ms=settle_timeout_ms,
+                limits=(limit_per_topic, limit),
+                pause=(pause_lag_records, pause_latency_ms),
+            )
+            request = _request(sides, ways)
+            run = Run(
+                environment=environment,
+                out=out,
+                cores=cores,
+                is_quick=is_quick or is_watched,
+                is_resumed=is_resumed,
+                is_beside_compared=is_beside_compared if is_beside_compared is not None else not is_quick,
+                output=output,
+            )
+            if is_explained:
+                exit_code = explain(request, out if is_resumed else None, output, is_quick=run.is_quick)
+            elif is_watched:
+                exit_code = _watch(request, interval_ms, metrics_listener)
             else:
-                depth = Depth(range_offsets, is_deep, until)
-                request = _request(sides, depth, settle_timeout_ms=settle_timeout_ms)
-                exit_code = _by_headers(sides, request, out or new_directory(REPORTS), cores, output)
+                exit_code = _compare(sides, request, run)
     except typer.Exit as ended:
         raise typer.Exit(NOT_COMPARED) from ended
     raise typer.Exit(exit_code)
 
 
-def _refuse_with_quick(options: Mapping[str, object]) -> None:
-    given = [name for name, value in options.items() if value]
-    if given:
-        raise usage_error(f"--quick compares digests of whole logs; it does not take {', '.join(given)}")
+def _refuse_together(*, is_quick: bool, given: Mapping[str, object]) -> None:
+    options = [name for name, value in given.items() if value]
+    if is_quick and options:
+        raise usage_error(f"--quick and --watch compare digests of whole logs; they do not take {', '.join(options)}")
 
 
-def _by_digests(sides: Sides, settle_timeout_ms: int, directory: Path | None, output: OutputFormat) -> int:
-    from cli.proof.digests import compare_digests
+def _digest_request(request: Request, *, is_lag_a_difference: bool = True) -> ComparisonRequest:
     from dr.proof.comparison import ComparisonRequest
 
-    request = ComparisonRequest(
-        source_site=sides.source_site,
-        target_site=sides.target_site,
-        source_bootstrap=sides.source,
-        target_bootstrap=sides.target,
-        topic_whitelist=sides.topic_whitelist,
-        topic_blacklist=sides.topic_blacklist,
-        settle_timeout_ms=settle_timeout_ms,
+    return ComparisonRequest(
+        source_site=request.source_site,
+        target_site=request.target_site,
+        source_bootstrap=request.source_bootstrap,
+        target_bootstrap=request.target_bootstrap,
+        topic_whitelist=request.topic_whitelist,
+        topic_blacklist=request.topic_blacklist,
+        settle_timeout_ms=request.settle_timeout_ms if is_lag_a_difference else 0,
+        is_lag_a_difference=is_lag_a_difference,
     )
-    return compare_digests(request, directory, output)
 
 
-class Depth(NamedTuple):
-    """The way in which the options ask to read the logs."""
+def _watch(request: Request, interval_ms: int, listener: str) -> int:
+    from cli.proof.watching import watch_digests
+    from spark_jobs.reconcile_request import load_of
+
+    try:
+        address = parse_host_port(listener) if listener else None
+    except ValueError as error:
+        raise usage_error(f"--metrics-listener {listener!r} is not usable: {error}") from error
+
+    def paused() -> str:
+        return request.pause.reason(load_of(request)) if request.pause.is_set else ""
+
+    return watch_digests(
+        _digest_request(request, is_lag_a_difference=False),
+        interval_ms=interval_ms,
+        listener=address,
+        is_paused=paused,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ways:
+    """The way in which the options ask to compare. `limits` are of findings by topic and in all,
+    `pause` has the bounds of lag (records) and latency (ms).
+    """
 
     range_offsets: int
     is_deep: bool
     until: str
+    settle_timeout_ms: int
+    limits: tuple[int, int]
+    pause: tuple[int, int]
 
 
-def _request(sides: Sides, depth: Depth, *, settle_timeout_ms: int) -> Request:
-    from spark_jobs.reconcile import NO_BOUND, Request
+def _request(sides: Sides, ways: Ways) -> Request:
+    from spark_jobs.core.waves import FindingLimits, PauseBounds
+    from spark_jobs.reconcile_request import NO_BOUND, Request
 
     return Request(
         source_site=sides.source_site,
@@ -145,37 +231,50 @@ def _request(sides: Sides, depth: Depth, *, settle_timeout_ms: int) -> Request:
         target_bootstrap=sides.target,
         topic_whitelist=sides.topic_whitelist,
         topic_blacklist=sides.topic_blacklist,
-        range_offsets=depth.range_offsets,
-        is_deep=depth.is_deep,
-        settle_timeout_ms=settle_timeout_ms,
-        until_ms=parse_time("--until", depth.until) if depth.until else NO_BOUND,
+        range_offsets=ways.range_offsets,
+        is_deep=ways.is_deep,
+        settle_timeout_ms=ways.settle_timeout_ms,
+        until_ms=parse_time("--until", ways.until) if ways.until else NO_BOUND,
+        limits=FindingLimits(per_topic=ways.limits[0], in_all=ways.limits[1]),
+        pause=PauseBounds(lag_records=ways.pause[0], latency_ms=ways.pause[1]),
     )
 
 
-def _by_headers(sides: Sides, request: Request, directory: Path, cores: int, output: OutputFormat) -> int:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """How one comparison runs and where its report goes."""
+
+    environment: Path | None
+    out: Path | None
+    cores: int
+    is_quick: bool
+    is_resumed: bool
+    is_beside_compared: bool
+    output: OutputFormat
+
+
+def _compare(sides: Sides, request: Request, run: Run) -> int:
     asyncio.run(_check_sites_answer(sides))
-    found = _compared(request, directory, cores)
-    _print(found, directory, output)
+    beside = None
+    if run.is_beside_compared:
+        beside = compare_surroundings(sides, run.environment, settle_timeout_ms=request.settle_timeout_ms)
+    if run.is_quick:
+        return compare_digests(_digest_request(request), run.out, run.output, beside)
+    directory = run.out or new_directory(REPORTS)
+    found = compare_records(request, directory, run.cores, is_resumed=run.is_resumed)
+    document = found.as_document() | {"report_html": str(directory / "report.html")}
+    if beside is not None:
+        document["beside_records"] = surroundings_document(beside)
+        (directory / "beside-records.json").write_text(json.dumps(document["beside_records"], indent=2) + "\n")
+    if run.out is None:
+        write_history_of(REPORTS)
+    if run.output is OutputFormat.JSON:
+        print_json(document)
+    else:
+        print_records(found, directory)
+        if beside is not None:
+            print_surroundings(beside, (request.source_site, request.target_site))
     return found.verdict.exit_code
-
-
-def _compared(request: Request, directory: Path, cores: int) -> ReconciliationReport:
-    """Start Spark on this machine, compare, and leave the report in the directory."""
-    from deploy.parts import spark_environment
-    from spark_jobs.reconcile import reconcile as compare
-    from spark_jobs.reconcile import write_report
-    from spark_jobs.session import noise_into, session
-
-    os.environ.update(spark_environment() | command_config_environment())
-    report_progress("starting Spark")
-    with noise_into(directory / "spark.log"):
-        spark = session("antipode reconcile", is_local=True, cores=cores or None)
-    try:
-        found = compare(spark, request, report_progress)
-    finally:
-        spark.stop()
-    write_report(found, directory)
-    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +285,8 @@ class Sides:
     target_site: str
     source: str
     target: str
+    link: str = ""
+    """Empty for sites that were named by their brokers."""
     topic_whitelist: tuple[str, ...] = (".*",)
     topic_blacklist: tuple[str, ...] = DEFAULT_TOPIC_BLACKLIST
 
@@ -215,6 +316,7 @@ def _sides_of_link(environment: Path | None, link: str) -> Sides:
         target_site=entry.target,
         source=known.sites[entry.source].bootstrap_servers,
         target=known.sites[entry.target].bootstrap_servers,
+        link=name,
         topic_whitelist=tuple(record.topic_whitelist),
         topic_blacklist=blacklist_of(record),
     )
@@ -257,41 +359,3 @@ async def _link_record(environment: Environment, name: str) -> LinkRecord:
         if entry.description is not None:
             return entry.description.record
     raise OperationalFailure("; ".join(entry.problem for entry in entries))
-
-
-def _print(found: ReconciliationReport, directory: Path, output: OutputFormat) -> None:
-    if output is OutputFormat.JSON:
-        print_json({**found.as_document(), "report_html": str(directory / "report.html")})
-        return
-    rows = [
-        (
-            one.topic,
-            one.partition,
-            one.source.end_offset,
-            one.target.end_offset,
-            one.source.records,
-            one.target.records,
-            "equal" if one.is_equal else "DIFFERENT",
-        )
-        for one in found.partitions
-    ]
-    ends = (f"{found.source_site} end", f"{found.target_site} end")
-    records = (f"{found.source_site} records", f"{found.target_site} records")
-    print_table("", ("topic", "partition", *ends, *records, ""), rows)
-    for finding in found.findings[:FINDINGS_SHOWN_MAX]:
-        place = f"{finding.topic}-{finding.partition} offsets {finding.first_offset} to {finding.last_offset}"
-        reported = " ".join(filter(None, (f"at {finding.site}" if finding.site else "", finding.detail)))
-        console.print(f"  [red]{finding.kind}[/] {place} {reported}", highlight=False)
-    if len(found.findings) > FINDINGS_SHOWN_MAX:
-        console.print(f"  and {len(found.findings) - FINDINGS_SHOWN_MAX} more: see the report")
-    for reason in found.explanations[:FINDINGS_SHOWN_MAX]:
-        place = f"{reason.topic}-{reason.partition} offsets {reason.first_offset} to {reason.last_offset}"
-        console.print(f"  [dim]{reason.kind} {place}: {reason.detail}[/]", highlight=False)
-    for problem in found.problems:
-        console.print(f"  [red]could not compare:[/] {problem}", highlight=False)
-    colour = "green" if found.verdict == "equal" else "red"
-    console.print(
-        f"[bold {colour}]{found.verdict}[/]: {len(found.partitions)} partitions, {found.elapsed_ms / 1000:.1f} s, "
-        f"report {directory / 'report.html'}",
-        highlight=False,
-    )

@@ -41,6 +41,15 @@ class Strip:
     cells: tuple[Cell, ...]
 
 
+def write_report(report: ReconciliationReport, directory: Path) -> None:
+    """`report.json`, `report.html` and the Parquet tables `run.parquet`, `ranges.parquet` and
+    `findings.parquet`.
+    """
+    write_json(report, directory / "report.json")
+    write_html(report, directory / "report.html")
+    write_parquet(report, directory)
+
+
 def write_json(report: ReconciliationReport, file: Path) -> None:
     """The whole report."""
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -49,6 +58,7 @@ def write_json(report: ReconciliationReport, file: Path) -> None:
 
 RANGE_COLUMNS = pa.schema(
     [
+        ("run_id", pa.string()),
         ("topic", pa.string()),
         ("partition", pa.int32()),
         ("start_offset", pa.int64()),
@@ -61,6 +71,7 @@ RANGE_COLUMNS = pa.schema(
 )
 FINDING_COLUMNS = pa.schema(
     [
+        ("run_id", pa.string()),
         ("topic", pa.string()),
         ("partition", pa.int32()),
         ("kind", pa.string()),
@@ -70,18 +81,47 @@ FINDING_COLUMNS = pa.schema(
         ("detail", pa.string()),
     ]
 )
+RUN_COLUMNS = pa.schema(
+    [
+        ("run_id", pa.string()),
+        ("started_at_ms", pa.int64()),
+        ("elapsed_ms", pa.int64()),
+        ("source_site", pa.string()),
+        ("target_site", pa.string()),
+        ("verdict", pa.string()),
+        ("partitions_compared", pa.int64()),
+        ("partitions_different", pa.int64()),
+        ("records_source", pa.int64()),
+        ("records_target", pa.int64()),
+        ("bytes_source", pa.int64()),
+        ("bytes_target", pa.int64()),
+        ("findings", pa.int64()),
+    ]
+)
 
 
 def write_parquet(report: ReconciliationReport, directory: Path) -> None:
-    """`ranges.parquet`, a row a compared range, and `findings.parquet`, a row a finding."""
+    """`run.parquet`, one row; `ranges.parquet`, a row a compared range; `findings.parquet`, a row a
+    finding.
+    """
     directory.mkdir(parents=True, exist_ok=True)
+    document = report.as_document()
+    run = {name: document[name] for name in RUN_COLUMNS.names if name != "findings"}
+    run["findings"] = len(report.findings) + report.findings_not_listed
+    _write_table([run], RUN_COLUMNS, directory / "run.parquet")
     ranges = [
-        {"topic": found.topic, "partition": found.partition, **asdict(one), "is_equal": one.is_equal}
+        {
+            "run_id": report.run_id,
+            "topic": found.topic,
+            "partition": found.partition,
+            **asdict(one),
+            "is_equal": one.is_equal,
+        }
         for found in report.partitions
         for one in found.ranges
     ]
     _write_table(ranges, RANGE_COLUMNS, directory / "ranges.parquet")
-    findings = [{**asdict(one), "kind": str(one.kind)} for one in report.findings]
+    findings = [{"run_id": report.run_id, **asdict(one), "kind": str(one.kind)} for one in report.findings]
     _write_table(findings, FINDING_COLUMNS, directory / "findings.parquet")
 
 

@@ -6,24 +6,20 @@ link.
 
 Options, columns and defaults are the connector's (`connector/core/options.py`); with `mode` a row
 is a record, a batch header, a digest, or a record with all that the log stores of it. Spark finds
-the source by itself when this project is on its Python path (`pyspark_antipode.py`). A job that has
-decided itself what to read gives `splits` and `bootstraps` as `encode_splits` makes them.
+the source by itself when this project is on its Python path (`pyspark_antipode.py`). Jobs of our
+own that have planned what to read use `split_frames.py`.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Mapping
 
-import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
-    InputPartition,
 )
 from pyspark.sql.types import StructType
 
@@ -32,10 +28,7 @@ from spark_jobs.connector.core.options import InvalidOption, Mode, ReadOptions, 
 from spark_jobs.connector.record_rows import schema_of
 from spark_jobs.connector.sink import BatchSink, StreamSink
 from spark_jobs.connector.stream_reader import StreamReader
-from spark_jobs.core.extents import Split
 from spark_jobs.core.schemas import BATCH_SCHEMA, DIGEST_SCHEMA, RECORD_SCHEMA
-from spark_jobs.log_reader import read_split
-from spark_jobs.stored_rows import batch_rows, stored_record_rows
 from wire.client.security import SECURITY_KEYS
 
 NAME = "antipode"
@@ -52,16 +45,12 @@ class AntipodeSource(DataSource):
 
     def schema(self) -> str:
         """The schema of a row, by `mode` and `includeHeaders`."""
-        if "splits" in self.options:
-            return _SCHEMAS[Mode(self.options["mode"])]
         # Streams have the schema of a batch with the same options, and accept one of records alone.
         options = _read_options(self.options)
         return _SCHEMAS.get(options.mode) or schema_of(options)
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002  Spark's signature
         """The reader of batch reads."""
-        if "splits" in self.options:
-            return SplitReader({key.lower(): value for key, value in self.options.items()})
         return new_reader(parse_read(dict(self.options), Use.READ, SECURITY_KEYS))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802  Spark's signature
@@ -75,47 +64,6 @@ class AntipodeSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, N802
         """The writer of streaming writes."""
         return StreamSink(parse_write(dict(self.options), Use.WRITE_STREAM, SECURITY_KEYS), schema)
-
-
-class SplitPartition(InputPartition):
-    """A split and where its site is."""
-
-    def __init__(self, split: Split, bootstrap: str) -> None:
-        super().__init__(asdict(split))
-        self.split = split
-        self.bootstrap = bootstrap
-
-
-class SplitReader(DataSourceReader):
-    """Reads the splits that a job of our own has planned, of one site or of both."""
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._options = options
-        self._mode = Mode(options["mode"])
-
-    def partitions(self) -> Sequence[SplitPartition]:
-        """One for each split."""
-        bootstraps = json.loads(self._options["bootstraps"])
-        return [
-            SplitPartition(Split(**fields), bootstraps[fields["site"]])
-            for fields in json.loads(self._options["splits"])
-        ]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Arrow batches of one split."""
-        if not isinstance(partition, SplitPartition):  # what Spark makes of a plan without splits
-            return iter(())
-        rows = stored_record_rows if self._mode is Mode.STORED else batch_rows
-        return rows(partition.split, read_split(partition.bootstrap, partition.split))
-
-
-def encode_splits(pieces: Sequence[Split], bootstraps: Mapping[str, str], mode: Mode) -> dict[str, str]:
-    """The options that make the source read exactly these splits, in mode HEADERS or STORED."""
-    return {
-        "mode": mode.value,
-        "splits": json.dumps([asdict(split) for split in pieces]),
-        "bootstraps": json.dumps(dict(bootstraps)),
-    }
 
 
 def _read_options(options: Mapping[str, str]) -> ReadOptions:

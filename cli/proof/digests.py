@@ -10,28 +10,39 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cli.proof.surroundings import print_surroundings, surroundings_document
 from cli.shared.output import OutputFormat, console, print_json, print_table, report_progress
 from runtime.clock import SystemClock
 
 if TYPE_CHECKING:
     from dr.proof.comparison import ComparisonRequest
     from dr.proof.core.equality import EqualityReport
+    from dr.proof.surroundings import SurroundingsReport
 
 DIFFERENCES_SHOWN_MAX = 20
 
 
-def compare_digests(request: ComparisonRequest, directory: Path | None, output: OutputFormat) -> int:
-    """Compare and print; the exit code. OperationalFailure when a site does not answer."""
+def compare_digests(
+    request: ComparisonRequest, directory: Path | None, output: OutputFormat, beside: SurroundingsReport | None
+) -> int:
+    """Compare and print, with what was found beside the records if that was compared; the exit
+    code. OperationalFailure when a site does not answer.
+    """
     from dr.proof.comparison import compare_sites
 
     found = asyncio.run(compare_sites(request, SystemClock(), report_progress))
+    document = _document(found)
+    if beside is not None:
+        document["beside_records"] = surroundings_document(beside)
     if directory is not None:
         directory.mkdir(parents=True, exist_ok=True)
-        (directory / "report.json").write_text(json.dumps(_document(found), indent=2) + "\n")
+        (directory / "report.json").write_text(json.dumps(document, indent=2) + "\n")
     if output is OutputFormat.JSON:
-        print_json(_document(found))
+        print_json(document)
     else:
         _print(found)
+        if beside is not None:
+            print_surroundings(beside, (request.source_site, request.target_site))
     return found.verdict.exit_code
 
 

@@ -7,9 +7,12 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Final, NamedTuple
 
-from spark_jobs.core.findings import Explanation, Finding
+from spark_jobs.core.findings import Explanation, Finding, FindingKind
+
+ERRORS: Final = frozenset({FindingKind.CORRUPT, FindingKind.DUPLICATE})
+"""Findings that lie in one log, whatever the other one holds."""
 
 
 class Verdict(enum.StrEnum):
@@ -67,6 +70,32 @@ class PartitionReport:
     target: Side
     is_equal: bool
     ranges: tuple[RangeReport, ...] = ()
+    elapsed_ms: int = 0
+    """Its share of the time of the run, by offsets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicLine:
+    """One topic of a reconciliation in a line. `errors` are damage that one log has in itself,
+    `differences` are those between the sites; `skipped` says what is not compared and why.
+    """
+
+    topic: str
+    errors: int
+    differences: int
+    ranges: int
+    records_source: int
+    records_target: int
+    skipped: tuple[str, ...]
+    seconds: float
+
+
+class SkippedPartition(NamedTuple):
+    """A partition that was not compared, and why."""
+
+    topic: str
+    partition: int
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +116,12 @@ class ReconciliationReport:
     """The comparison covers records before the first one with this timestamp (Unix ms) or a later
     one; -1 for everything.
     """
+    run_id: str = ""
+    resumed_partitions: int = 0
+    """Partitions that an interrupted run with this id had judged before."""
+    skipped: tuple[SkippedPartition, ...] = ()
+    findings_not_listed: int = 0
+    """Findings beyond the limits."""
 
     @property
     def verdict(self) -> Verdict:
@@ -95,9 +130,32 @@ class ReconciliationReport:
         """
         if self.findings:
             return Verdict.DIFFERENT
-        if self.problems or not self.partitions:
+        if self.problems or self.skipped or not self.partitions:
             return Verdict.NOT_COMPARED
         return Verdict.EQUAL
+
+    @property
+    def topics(self) -> list[TopicLine]:
+        """A line for each topic, sorted."""
+        names = {one.topic for one in self.partitions} | {one.topic for one in self.skipped}
+        return [self._line(name) for name in sorted(names)]
+
+    def _line(self, topic: str) -> TopicLine:
+        partitions = [one for one in self.partitions if one.topic == topic]
+        findings = [one for one in self.findings if one.topic == topic]
+        errors = sum(one.kind in ERRORS for one in findings)
+        reasons = [f"{one.kind} offsets" for one in self.explanations if one.topic == topic]
+        reasons += [f"partition {one.partition}: {one.reason}" for one in self.skipped if one.topic == topic]
+        return TopicLine(
+            topic=topic,
+            errors=errors,
+            differences=len(findings) - errors,
+            ranges=sum(len(one.ranges) for one in partitions),
+            records_source=sum(one.source.records for one in partitions),
+            records_target=sum(one.target.records for one in partitions),
+            skipped=tuple(dict.fromkeys(reasons)),
+            seconds=round(sum(one.elapsed_ms for one in partitions) / 1000, 3),
+        )
 
     def as_document(self) -> dict[str, Any]:
         """Plain dictionaries and lists, with the verdict and totals in front."""
@@ -115,7 +173,9 @@ class ReconciliationReport:
             "bytes_source": sum(partition.source.bytes for partition in self.partitions),
             "bytes_target": sum(partition.target.bytes for partition in self.partitions),
             "offsets_by_kind": offsets_by_kind(self.findings),
+            "topics": [asdict(one) for one in self.topics],
             **document,
+            "skipped": [one._asdict() for one in self.skipped],
         }
 
 

@@ -8,6 +8,7 @@ import json
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,14 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from runtime.process import OperationalFailure
 from spark_jobs.core.verdict import ReconciliationReport, Verdict
-from spark_jobs.reconcile import Request, main, reconcile, write_report
+from spark_jobs.core.waves import FindingLimits
+from spark_jobs.reconcile import main
+from spark_jobs.reconcile_request import Request
+from spark_jobs.reconciliation import reconcile
+from spark_jobs.report import write_report
+from spark_jobs.run_journal import FILE
 from tests.spark.conftest import TwoLogs, fresh_logs
 from tests.support.disks.log_batches import Record
 from tests.support.disks.log_batches import batch as batch_of
@@ -47,7 +54,7 @@ def compare(spark: SparkSession, logs: Iterable[TwoLogs], **fields: Any) -> Reco
         topic_whitelist=tuple(one.topic for one in topics),
         settle_timeout_ms=0,
     )
-    return reconcile(spark, Request(**{**{name: getattr(request, name) for name in request.__slots__}, **fields}))
+    return reconcile(spark, replace(request, **fields))
 
 
 def found(report: ReconciliationReport, logs: TwoLogs) -> list[tuple[str, int, int]]:
@@ -83,6 +90,8 @@ def test_equal_logs_are_equal_in_every_range_and_the_program_reports_it_in_every
     ranges = pq.read_table(tmp_path / "ranges.parquet").to_pylist()
     assert [one["is_equal"] for one in ranges] == [True] * 3
     assert pq.read_table(tmp_path / "findings.parquet").num_rows == 0
+    (run,) = pq.read_table(tmp_path / "run.parquet").to_pylist()
+    assert (run["run_id"], run["verdict"], run["findings"]) == (document["run_id"], "equal", 0)
 
 
 def test_until_a_time_only_what_lies_before_it_is_compared_at_a_moving_end(
@@ -168,3 +177,38 @@ def test_a_filter_that_matches_no_topic_compares_nothing_and_says_what_there_is(
     (problem,) = report.problems
     assert "whitelist 'ordres,nothing.*', blacklist 'x'" in problem
     assert "a has " in problem
+
+
+def test_an_interrupted_run_goes_on_with_the_partitions_that_are_not_judged(
+    spark: SparkSession, brokers: Brokers, tmp_path: Path
+) -> None:
+    """Interrupted after each wave."""
+    topics = sorted((fresh_logs(brokers, "resumed") for _ in range(3)), key=lambda one: one.topic)
+    for logs in topics:
+        logs.append_both(ten(0))
+    topics[0].append(topics[0].a, ten(1))
+    request = Request(
+        source_site="a",
+        target_site="b",
+        source_bootstrap=topics[0].a.bootstrap,
+        target_bootstrap=topics[0].b.bootstrap,
+        topic_whitelist=tuple(one.topic for one in topics),
+        settle_timeout_ms=0,
+        wave_offsets=1,
+    )
+    whole = reconcile(spark, request, out=tmp_path)
+    assert (whole.verdict, len(whole.partitions), whole.resumed_partitions) == (Verdict.DIFFERENT, 3, 0)
+    lines = (tmp_path / FILE).read_bytes().splitlines(keepends=True)
+    for waves_judged in range(len(lines)):
+        (tmp_path / FILE).write_bytes(b"".join(lines[: 1 + waves_judged]) + b'{"torn')
+        resumed = reconcile(spark, request, out=tmp_path, is_resumed=True)
+        assert resumed.resumed_partitions == waves_judged
+        assert (resumed.run_id, resumed.findings) == (whole.run_id, whole.findings)
+        assert [(one.topic, one.source) for one in resumed.partitions] == [
+            (one.topic, one.source) for one in whole.partitions
+        ]
+    with pytest.raises(OperationalFailure, match="another is_deep: False, now True"):
+        reconcile(spark, replace(request, is_deep=True), out=tmp_path, is_resumed=True)
+    limited = reconcile(spark, replace(request, limits=FindingLimits(in_all=1)), out=tmp_path)
+    assert (limited.verdict, len(limited.findings), len(limited.skipped)) == (Verdict.DIFFERENT, 1, 2)
+    assert {one.reason for one in limited.skipped} == {"the limit of findings is reached"}

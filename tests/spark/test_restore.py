@@ -14,7 +14,8 @@ from cli.restore import restored
 from runtime.process import OperationalFailure
 from spark_jobs.archive import ArchiveRequest, ArchiveRun
 from spark_jobs.core.verdict import Verdict
-from spark_jobs.reconcile import Request, reconcile
+from spark_jobs.reconcile_request import Request
+from spark_jobs.reconciliation import reconcile
 from spark_jobs.restore import planned
 from spark_jobs.survey import site_topics, topic_filter
 from tests.spark.test_archive import batch

@@ -70,6 +70,10 @@ class VerificationWatch:
         self._snapshots: deque[tuple[int, Mapping[TopicPartition, int]]] = deque(maxlen=SNAPSHOTS_MAX)
         self.proven_ends: dict[TopicPartition, int] = {}
         """By partition, the offset below which both sites were equal at the last comparison."""
+        self.proven_until_ms: dict[TopicPartition, int] = {}
+        """By partition, the moment (Unix ms) until which it is proven equal; 0 before its first
+        proof.
+        """
 
     def observe(self, report: EqualityReport, *, epoch: int) -> LinkVerification:
         """The state after a comparison in this epoch of the link. An epoch begins a proof of its
@@ -78,11 +82,13 @@ class VerificationWatch:
         if self._known is None or self._known.epoch != epoch:
             self._known = LinkVerification(epoch=epoch)
             self._snapshots.clear()
+            self.proven_until_ms = {}
         compared = [one for one in report.partitions if not one.not_compared]
         different = [one for one in compared if not one.is_equal]
         self.proven_ends = {(one.topic, one.partition): one.end_offset for one in compared if one.is_equal}
         ends = {(one.topic, one.partition): one.source_end_offset for one in compared}
         self._snapshots.append((report.compared_at_ms, ends))
+        self.proven_until_ms = {key: self._partition_until(key) for key in ends}
         verified_until_ms = self._known.verified_until_ms
         if not different and not report.problems:
             verified_until_ms = self._proven_until(verified_until_ms, frozenset(ends))
@@ -94,6 +100,14 @@ class VerificationWatch:
             reason=_reason(different, report),
         )
         return self._known
+
+    def _partition_until(self, key: TopicPartition) -> int:
+        """The last moment whose end of this partition is proven; a partition that differs keeps the
+        former one.
+        """
+        before_ms, proven_end = self.proven_until_ms.get(key, 0), self.proven_ends.get(key, -1)
+        moments = (at_ms for at_ms, ends in reversed(self._snapshots) if ends.get(key, proven_end + 1) <= proven_end)
+        return max(before_ms, next(moments, 0))
 
     def _proven_until(self, before_ms: int, there: frozenset[TopicPartition]) -> int:
         """The last moment whose ends are proven; topics that were deleted since do not count."""

@@ -11,8 +11,10 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
+import signal
 import subprocess
 import sys
+import urllib.request
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +22,7 @@ from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
+from prometheus_client.parser import text_string_to_metric_families
 
 from runtime.addresses import parse_host_port
 from runtime.clock import SystemClock
@@ -479,6 +482,16 @@ def test_reconcile_ends_with_1_for_different_and_2_for_what_was_not_compared(pai
     assert [(one["kind"], one["first_offset"], one["last_offset"]) for one in partition["differences"]] == [
         ("missing", 0, 1)
     ]
+    beside = pair.json("reconcile", "--quick", "--beside-records", *sides, code=1)["beside_records"]
+    assert [(one["kind"], one["name"], one["target"]) for one in beside["differences"]] == [
+        ("orphan topic", "home-lights", None)
+    ]
+    (topic,) = pair.json("reconcile", "--explain", *sides)["topics"]
+    assert (topic["topic"], topic["mode"], topic["offsets"]) == ("home-lights", "headers", 2)
+    assert topic["source_bytes"] > 61
+    assert topic["target_bytes"] == 0
+    assert "--watch compare digests" in pair.run("reconcile", *sides, "--watch", "--deep", code=2).stderr
+    assert "--resume goes on with a run" in pair.run("reconcile", *sides, "--resume", code=2).stderr
     assert "link 'x-y' is not in the environment; there: a-b" in pair.run("reconcile", "--link", "x-y", code=2).stderr
     complaint = pair.run("reconcile", "--source", "x", "--target", b, code=2).stderr
     assert "--source 'x' is not usable" in complaint
@@ -486,6 +499,40 @@ def test_reconcile_ends_with_1_for_different_and_2_for_what_was_not_compared(pai
     away = pair.run("reconcile", "--source", nobody, "--target", b, code=2).stderr
     assert f"site source: no broker at {nobody} answers" in away
     assert "starting Spark" not in away, "an unreachable site is reported before"
+
+
+def test_a_link_is_watched_by_partition_and_compared_beside_its_records(pair: Pair, orders: str) -> None:
+    """The mirror carries configs and groups, so that nothing differs."""
+    pair.run(*pair.at("a", "configs", "alter", "--topic", orders, "--set", "retention.ms=86400000"))
+    pair.run(*pair.at("a", "consume", orders, "--group", orders, "--from-beginning", "--max-messages", "5"))
+
+    def is_equal() -> bool:
+        found = pair.json("reconcile", "--link", "a-b", "--quick", "--beside-records", "--whitelist", orders)
+        assert found["beside_records"] == {"differences": [], "notes": []}
+        return True
+
+    eventually_sync(is_equal)
+    port = free_port()
+    listener = f"{LOOPBACK}:{port}"
+    watched = ("reconcile", "--link", "a-b", "--watch", "--whitelist", orders, "--metrics-listener", listener)
+    with pair.sites.running_command(*watched) as watch:
+
+        def proven() -> dict[str, float]:
+            try:
+                with urllib.request.urlopen(f"http://{listener}/metrics", timeout=5) as page:
+                    families = list(text_string_to_metric_families(page.read().decode()))
+            except OSError as error:
+                raise AssertionError("nothing is served yet") from error
+            samples = [one for family in families for one in family.samples]
+            found = {one.name: one.value for one in samples if one.labels == {"topic": orders, "partition": "0"}}
+            assert found.get("antipode_verified_until_offset") == 100
+            return found
+
+        assert eventually_sync(proven)["antipode_verified_until_timestamp_seconds"] > 1_700_000_000
+        watch.send_signal(signal.SIGINT)
+        printed, _ = watch.communicate(timeout=30)
+        assert watch.returncode == 0
+        assert "equal until" in printed
 
 
 def test_wrong_usage_ends_with_2_and_help_with_0(pair: Pair) -> None:

@@ -232,6 +232,22 @@ class EmbeddedSites:
         server.update_api_consumer(host, port)
         return server
 
+    @contextmanager
+    def running_command(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+        """An `antipode` command that runs until it is ended, at the latest with the block."""
+        process = subprocess.Popen(
+            [*FRONT_DOOR, *arguments],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=self._outputs,
+            env={**self._environment, "ANTIPODE_ENVIRONMENT": str(self.directory / "environment.json")},
+        )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Another `antipode` command, to its end, with these sites as its environment."""
         return subprocess.run(

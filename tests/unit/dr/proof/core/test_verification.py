@@ -51,6 +51,7 @@ def test_a_standby_that_lags_is_proven_until_the_moment_whose_ends_it_has() -> N
     state = watch.observe(compared(30, {"t": (9, 9), "u": (9, 8)}), epoch=1)
     assert (state.verified_until_ms, state.compared_at_ms, state.reason) == (20, 30, "")
     assert watch.proven_ends == {("t", 0): 9, ("u", 0): 8}
+    assert watch.proven_until_ms == {("t", 0): 30, ("u", 0): 20}
 
 
 def test_a_difference_stops_the_proof_where_it_was_and_is_named() -> None:
@@ -59,6 +60,7 @@ def test_a_difference_stops_the_proof_where_it_was_and_is_named() -> None:
     state = watch.observe(compared(20, {"t": (6, 6)}, different="t"), epoch=1)
     assert (state.verified_until_ms, state.differences) == (10, 1)
     assert state.reason == "diverged at site b: t-0 offsets 3 to 4 differ in crc"
+    assert watch.proven_until_ms == {("t", 0): 10}
     healed = watch.observe(compared(30, {"t": (6, 6)}), epoch=1)
     assert (healed.verified_until_ms, healed.differences, healed.reason) == (30, 0, "")
 

@@ -1,0 +1,139 @@
+"""Compares what two sites hold beside their records: topics, partition counts, topic configs,
+committed offsets of groups, ACLs. Pure. Caller: dr/proof/surroundings.py.
+
+None of this decides whether the records are equal. After a failover it decides whether clients can
+go on with them.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from wire.rules.acls import Acl
+from wire.rules.topic_configs import COPY_BEGINS
+
+OWN_CONFIGS: Final = frozenset(
+    {
+        COPY_BEGINS,
+        *("leader.replication.throttled.replicas", "follower.replication.throttled.replicas"),
+    }
+)
+"""Configs of topics that each site has for itself, so that mirrors do not copy them."""
+
+TopicPartition = tuple[str, int]
+
+
+class SurroundingKind(enum.StrEnum):
+    """The kind of thing that differs."""
+
+    ORPHAN = "orphan topic"
+    PARTITIONS = "partition count"
+    CONFIG = "topic config"
+    GROUP = "group offset"
+    ACL = "ACL"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SurroundingDifference:
+    """One thing that the sites do not have alike; None: the site does not have it."""
+
+    kind: SurroundingKind
+    name: str
+    source: str | None
+    target: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSpan:
+    """The offsets that a log holds: start included, end not."""
+
+    start_offset: int
+    end_offset: int
+
+    def clamped(self, offset: int) -> int:
+        """The offset, or the end of the span that is nearest to it."""
+        return max(self.start_offset, min(offset, self.end_offset))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteSurroundings:
+    """What one site holds. `offsets` are committed ones by group and partition; `acls` is None
+    where the site has no authorizer or does not list them, and `notes` say why.
+    """
+
+    partition_counts: Mapping[str, int] = field(default_factory=dict)
+    configs: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
+    offsets: Mapping[tuple[str, TopicPartition], int] = field(default_factory=dict)
+    groups_with_members: frozenset[str] = frozenset()
+    acls: frozenset[Acl] | None = None
+    notes: tuple[str, ...] = ()
+
+
+def compare_surroundings(
+    source: SiteSurroundings, target: SiteSurroundings, target_spans: Mapping[TopicPartition, LogSpan]
+) -> list[SurroundingDifference]:
+    """The differences, by kind and name. Groups' offsets are compared as mirrors write them:
+    clamped to what the target's log holds, and not for groups with members at the target.
+    """
+    found = [*_topics(source.partition_counts, target.partition_counts), *_configs(source, target)]
+    found += _groups(source, target, target_spans)
+    if source.acls is not None and target.acls is not None:
+        found += _acls(source.acls, target.acls)
+    return found
+
+
+def _topics(source: Mapping[str, int], target: Mapping[str, int]) -> Iterable[SurroundingDifference]:
+    for name in sorted({*source, *target}):
+        here, there = source.get(name), target.get(name)
+        if here != there:
+            is_orphan = here is None or there is None
+            yield SurroundingDifference(
+                kind=SurroundingKind.ORPHAN if is_orphan else SurroundingKind.PARTITIONS,
+                name=name,
+                source=_partitions(here),
+                target=_partitions(there),
+            )
+
+
+def _partitions(count: int | None) -> str | None:
+    return None if count is None else f"{count} partitions"
+
+
+def _configs(source: SiteSurroundings, target: SiteSurroundings) -> Iterable[SurroundingDifference]:
+    for topic in sorted(source.configs.keys() & target.configs.keys()):
+        here, there = source.configs[topic], target.configs[topic]
+        for name in sorted({*here, *there} - OWN_CONFIGS):
+            if here.get(name) != there.get(name):
+                yield SurroundingDifference(
+                    kind=SurroundingKind.CONFIG,
+                    name=f"{topic} {name}",
+                    source=here.get(name),
+                    target=there.get(name),
+                )
+
+
+def _groups(
+    source: SiteSurroundings, target: SiteSurroundings, spans: Mapping[TopicPartition, LogSpan]
+) -> Iterable[SurroundingDifference]:
+    for (group, place), offset in sorted(source.offsets.items()):
+        there, span = target.offsets.get((group, place)), spans.get(place)
+        if group in target.groups_with_members or span is None:
+            continue
+        if there is None or span.clamped(there) != span.clamped(offset):
+            yield SurroundingDifference(
+                kind=SurroundingKind.GROUP,
+                name=f"{group} {place[0]}-{place[1]}",
+                source=str(offset),
+                target=None if there is None else str(there),
+            )
+
+
+def _acls(source: Collection[Acl], target: Collection[Acl]) -> Iterable[SurroundingDifference]:
+    only_source, only_target = sorted(set(source) - set(target)), sorted(set(target) - set(source))
+    for acl in only_source:
+        yield SurroundingDifference(kind=SurroundingKind.ACL, name=str(acl), source="there", target=None)
+    for acl in only_target:
+        yield SurroundingDifference(kind=SurroundingKind.ACL, name=str(acl), source=None, target="there")

@@ -1,0 +1,169 @@
+"""Asks both sites for what they hold beside their records, and compares it; `core/surroundings.py`
+decides. Caller: `antipode reconcile`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kio.schema.errors import ErrorCode
+
+from dr.proof.core.surroundings import (
+    LogSpan,
+    SiteSurroundings,
+    SurroundingDifference,
+    SurroundingKind,
+    TopicPartition,
+    compare_surroundings,
+)
+from dr.proof.site_digests import new_client
+from dr.sites.core.evidence import SiteEvidence, SiteGroups
+from dr.sites.observation import LinkObserver
+from runtime.clock import Clock
+from runtime.process import OperationalFailure
+from wire.client.acl_requests import describe_acls
+from wire.client.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from wire.client.client_errors import BrokerError, KafkaClientError
+from wire.client.fetch_requests import DEBUGGING_CONSUMER
+from wire.client.raw_client import KafkaClient
+from wire.rules.acls import Acl, AclFilter
+from wire.rules.topic_names import is_internal_topic
+
+SETTLE_POLL_S: Final = 0.5
+WITHOUT_MEMBERS: Final = frozenset({"", "Empty", "Dead"})
+
+TopicFilter = Callable[[str], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SurroundingsReport:
+    """The result. `notes` say what could not be compared."""
+
+    differences: tuple[SurroundingDifference, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedSites:
+    """The two sites by their names in notes and their bootstrap addresses."""
+
+    source_site: str
+    target_site: str
+    source_bootstrap: str
+    target_bootstrap: str
+
+
+async def compare_beside_records(
+    sites: ComparedSites,
+    is_wanted: TopicFilter,
+    clock: Clock,
+    *,
+    settle_timeout_ms: int,
+    observer: LinkObserver | None = None,
+) -> SurroundingsReport:
+    """Compare. With an `observer` of the link the sites' agents report the groups' offsets: the
+    brokers of a routed link send requests about groups to the active site. Mirrors carry groups'
+    offsets some time after the records, so that a difference in them counts when it lasts for
+    `settle_timeout_ms`. OperationalFailure when a site does not answer.
+    """
+    deadline_ms = clock.monotonic_ms() + settle_timeout_ms
+    async with new_client(sites.source_bootstrap) as source, new_client(sites.target_bootstrap) as target:
+        while True:
+            try:
+                has_groups = observer is None
+                here, there = await asyncio.gather(
+                    _ask(source, sites.source_site, is_wanted, has_groups=has_groups),
+                    _ask(target, sites.target_site, is_wanted, has_groups=has_groups),
+                )
+                spans = await _spans(target, there)
+                if observer is not None:
+                    here, there = await _with_observed_groups(observer, here, there)
+            except KafkaClientError as error:
+                raise OperationalFailure(f"the sites cannot be asked beside their records: {error}") from error
+            found = compare_surroundings(here, there, spans)
+            lasts = any(one.kind is SurroundingKind.GROUP for one in found)
+            if not lasts or clock.monotonic_ms() >= deadline_ms:
+                return SurroundingsReport(differences=tuple(found), notes=(*here.notes, *there.notes))
+            await asyncio.sleep(SETTLE_POLL_S)
+
+
+async def _with_observed_groups(
+    observer: LinkObserver, here: SiteSurroundings, there: SiteSurroundings
+) -> tuple[SiteSurroundings, SiteSurroundings]:
+    """The same with the groups as the agents report them. OperationalFailure when a site's do not
+    answer.
+    """
+    evidence = await observer.evidence(with_groups=True)
+    if evidence.source is None or evidence.target is None:
+        raise OperationalFailure(evidence.source_problem or evidence.target_problem)
+    return _with_groups(here, evidence.source), _with_groups(there, evidence.target)
+
+
+def _with_groups(found: SiteSurroundings, site: SiteEvidence) -> SiteSurroundings:
+    groups = site.groups or SiteGroups()
+    return replace(
+        found,
+        offsets={
+            (place.group, (place.topic, place.partition)): offset
+            for place, offset in groups.offsets.items()
+            if place.topic in found.partition_counts
+        },
+        groups_with_members=groups.with_members,
+        notes=(*found.notes, *groups.problems),
+    )
+
+
+async def _ask(client: KafkaClient, site: str, is_wanted: TopicFilter, *, has_groups: bool) -> SiteSurroundings:
+    topics = {
+        name: len(topic.partitions)
+        for name, topic in (await client.metadata()).topics.items()
+        if is_wanted(name) and not is_internal_topic(name)
+    }
+    groups = await client.list_groups() if has_groups else []
+    names = sorted({one.group_id for one in groups})
+    notes: list[str] = []
+    offsets = await _offsets(client, site, names, topics.keys(), notes)
+    acls = await _acls(client, site, notes)
+    return SiteSurroundings(
+        partition_counts=topics,
+        configs=await client.topic_configs(sorted(topics)) if topics else {},
+        offsets=offsets,
+        groups_with_members=frozenset(one.group_id for one in groups if one.state not in WITHOUT_MEMBERS),
+        acls=acls,
+        notes=tuple(notes),
+    )
+
+
+async def _offsets(
+    client: KafkaClient, site: str, names: Sequence[str], topics: Collection[str], notes: list[str]
+) -> dict[tuple[str, TopicPartition], int]:
+    found: dict[tuple[str, TopicPartition], int] = {}
+    for group, committed in (await client.committed_by_groups(names)).items() if names else ():
+        if isinstance(committed, KafkaClientError):
+            notes.append(f"the offsets of group {group} at {site} are not known: {committed}")
+            continue
+        for (topic, partition), fetched in committed.items():
+            if topic in topics and fetched.offset >= 0:
+                found[group, (topic, partition)] = fetched.offset
+    return found
+
+
+async def _acls(client: KafkaClient, site: str, notes: list[str]) -> frozenset[Acl] | None:
+    try:
+        return frozenset(await describe_acls(client, AclFilter()))
+    except BrokerError as error:
+        if error.code is not ErrorCode.security_disabled:
+            notes.append(f"ACLs are not compared: {site} does not list them: {error}")
+        return None
+
+
+async def _spans(client: KafkaClient, site: SiteSurroundings) -> Mapping[TopicPartition, LogSpan]:
+    keys = [(name, number) for name, count in site.partition_counts.items() for number in range(count)]
+    if not keys:
+        return {}
+    first = await client.offsets_at(keys, EARLIEST_TIMESTAMP, replica_id=DEBUGGING_CONSUMER)
+    last = await client.offsets_at(keys, LATEST_TIMESTAMP, replica_id=DEBUGGING_CONSUMER)
+    return {key: LogSpan(start_offset=first[key], end_offset=last[key]) for key in keys}

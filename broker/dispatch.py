@@ -26,7 +26,8 @@ from broker.handlers.cluster.api_versions import unsupported_version_response
 from broker.handlers.registry import EntityHandler, Handler, advertised_versions, request_label
 from broker.metrics import BrokerMetrics
 from broker.network.admin_audit import audit_request
-from broker.network.connections import Connection, Frame
+from broker.network.connection_owner import Frame
+from broker.network.connections import Connection
 from broker.network.error_responses import error_response
 from broker.network.exchange import BusyTime, Exchange
 from broker.quotas.client_throttling import Quotas

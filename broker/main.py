@@ -18,15 +18,16 @@ from broker.assembly.replication import Replication
 from broker.assembly.serving import Serving
 from broker.assembly.storage import OnLocked, Storage
 from broker.authentication.inter_broker import InterBroker
-from broker.log.directories.log_store import DirectoryFailure
+from broker.log.directories.log_placement import DirectoryFailure
 from broker.log.errors import StorageError
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metrics import BrokerMetrics
 from broker.replication.core.wake_ups import DelayedOperation
 from broker.replication.housekeeping import Housekeeping
-from broker.settings.config import BrokerSettings, listener_security
+from broker.settings.config import BrokerSettings
 from broker.settings.dynamic_configs import DynamicConfigs
+from broker.settings.loading import listener_security
 from broker.site.control_service import BrokerControlService, ImageListener
 from broker.site.suspected_brokers import SuspectedBrokers
 from broker.telemetry.gauges import BrokerState, GaugeSources, add_gauges

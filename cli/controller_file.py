@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker.settings.config import read_keys
 from broker.settings.foreign_configs import foreign_keys, reason_without_effect
+from broker.settings.loading import read_keys
 from controller.config import ControllerSettings
 from runtime.configuration import load_settings, similar_key, unknown_keys
 from runtime.logs import get_logger

@@ -90,7 +90,7 @@ def broker(
 
     Example: antipode broker --config server.properties --override log.dirs=data
     """
-    from broker.settings.config import load_broker_settings
+    from broker.settings.loading import load_broker_settings
     from cli.embedding.hosting import run_broker
     from controller.config import ControllerSettings
     from runtime.configuration import load_settings

@@ -27,9 +27,10 @@ from broker.network.connection_server import ConnectionServer
 from broker.network.request_memory import RequestMemory
 from broker.quotas.client_throttling import Quotas
 from broker.replication.core.fetch_sessions import FetchSessions
-from broker.settings.config import BrokerSettings, listener_security
+from broker.settings.config import BrokerSettings
 from broker.settings.core.broker_configs import is_certificate_property
 from broker.settings.dynamic_configs import DynamicConfigs
+from broker.settings.loading import listener_security
 from broker.site.active_site import ActiveSite
 from broker.site.control_service import BrokerControlService
 from broker.site.controlled_shutdown import ControlledShutdown

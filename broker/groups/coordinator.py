@@ -49,7 +49,8 @@ from broker.groups.core.group_states import Group, GroupState
 from broker.groups.core.group_turn import GroupLimits
 from broker.groups.group_routing import GroupRouting
 from broker.groups.group_shard import GroupShard
-from broker.metadata.core.cluster_image import ClusterImage, difference, group_partition
+from broker.metadata.core.cluster_image import ClusterImage, group_partition
+from broker.metadata.core.image_difference import difference
 from broker.settings.config import BrokerSettings
 from broker.settings.core.group_configs import HEARTBEAT_INTERVAL, GroupBounds, in_force
 from runtime.clock import Clock

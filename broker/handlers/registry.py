@@ -20,7 +20,7 @@ from typing import Any
 
 import broker.handlers
 from broker.metadata.request_context import RequestContext
-from broker.network.connections import Frame
+from broker.network.connection_owner import Frame
 from broker.network.exchange import Exchange
 from wire.protocol.frames import VersionRange
 from wire.protocol.private import PRIVATE_NAMES

@@ -26,8 +26,8 @@ from broker.log.core.batch_checks import (
 )
 from broker.log.core.producer_state import CompletedTransaction, DuplicateSequence, ProducerChange, ProducerStates
 from broker.log.core.retention import RELATIVE_OFFSET_MAX
+from broker.log.indexed_batches import PlacedBatch, place
 from broker.log.markers import read_marker
-from broker.log.segment import PlacedBatch, place
 from runtime.disk import Buffer
 from wire.batches.record_batch import (
     COMPRESSION_MASK,

@@ -25,16 +25,16 @@ from broker.log.core.retention import RELATIVE_OFFSET_MAX
 from broker.log.descriptors import DescriptorCache
 from broker.log.directories.checkpoints import LEADER_EPOCHS, CorruptCheckpoint, read_epochs
 from broker.log.errors import CorruptLog, storage_errors
+from broker.log.indexed_batches import SMALL_SEGMENT_BYTES
 from broker.log.producer_replay import ProducerReplay, drop_snapshots_above, restore_producers
 from broker.log.recovery import DroppedTail, RecoveryReport, SegmentCheck
-from broker.log.segment import (
+from broker.log.segment import Segment
+from broker.log.segment_names import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
-    SMALL_SEGMENT_BYTES,
     TIME_INDEX_SUFFIX,
-    Segment,
     file_name,
     numbered_offset,
 )

@@ -18,7 +18,8 @@ from broker.log.core.producer_state import REMEMBERED_BATCHES, DuplicateSequence
 from broker.log.errors import storage_errors
 from broker.log.markers import read_marker
 from broker.log.producer_snapshots import read_snapshot
-from broker.log.segment import SNAPSHOT_SUFFIX, Segment, file_name, numbered_offset
+from broker.log.segment import Segment
+from broker.log.segment_names import SNAPSHOT_SUFFIX, file_name, numbered_offset
 from broker.log.transaction_index import AbortedTransaction
 from runtime.disk import Buffer, Disk
 from wire.batches.record_batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader

@@ -17,7 +17,8 @@ from kio.schema.errors import ErrorCode
 
 from broker.log.errors import StorageError
 from broker.metadata.cluster import Cluster
-from broker.metadata.core.cluster_image import ClusterImage, partition_image
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.core.image_updates import partition_image
 from broker.replication.hosted_partition import HostedPartition
 from broker.replication.hosted_partitions import PartitionKey
 from broker.replication.replicas import Replicas

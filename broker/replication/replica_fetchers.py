@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 
 from broker.authentication.inter_broker import Secured, plaintext
 from broker.metadata.cluster import Cluster
-from broker.metadata.core.cluster_image import ClusterImage, difference
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.core.image_difference import difference
 from broker.replication.core.follower import fetcher_number
 from broker.replication.hosted_partition import HostedPartition
 from broker.replication.hosted_partitions import PartitionKey

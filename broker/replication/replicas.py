@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from kio.schema.errors import ErrorCode
 
 from broker.log.core.batch_checks import BatchRejected
-from broker.log.directories.log_store import DirectoryFailure, LogStore
+from broker.log.directories.log_placement import DirectoryFailure
+from broker.log.directories.log_store import LogStore
 from broker.log.errors import OffsetOutOfRange, StorageError
 from broker.log.intake import AppendInfo
 from broker.log.log_slice import LogSlice

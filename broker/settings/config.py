@@ -3,154 +3,57 @@ never changed.
 
 Durations and sizes carry their unit in the field's name. Topic-level defaults (`log.*`) keep
 Kafka's spelling and are handed to `core/topic_configs.py`, which knows how a topic overrides them.
-Called by `cli` (from a properties file) and by tests.
+`loading.py` makes them from properties.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from broker.authentication.inter_broker import check_inter_broker, inter_broker_listener
 from broker.authentication.listener_security import (
     PROTOCOLS,
-    SECURITY_KEYS,
-    ListenerSecurity,
-    is_security_key,
-    protocols_of,
-    read_listener_security,
 )
 from broker.groups.core.server_assignors import ASSIGNORS
 from broker.metadata.core.read_replicas import LEADER_SELECTOR, SELECTORS
-from broker.settings.core.topic_configs import LogConfig
-from broker.settings.foreign_configs import (
-    CONTROLLER_KEYS,
-    foreign_keys,
-    reason_without_effect,
-    without_controller_listeners,
-)
 from broker.settings.group_settings import (
     ASSIGNORS_ACCEPTED,
     PROTOCOLS_ACCEPTED,
     REBALANCE_PROTOCOLS,
-    check_group_settings,
     parsed_assignors,
     parsed_protocols,
 )
-from runtime.addresses import HostPort, parse_host_port
-from runtime.configuration import ConfigurationError, Settings, load_settings, similar_key, unknown_keys
-from runtime.logs import get_logger
-from runtime.protection import check_site_protection
-from wire.access.metrics import METRICS_KEYS
-from wire.access.settings import CONTROL_KEYS
-from wire.access.zookeeper import ZOOKEEPER_KEYS
-from wire.rules.delegation_tokens import EXPIRY_CHECK_INTERVAL_MS, FORMER_SECRET_KEY, SECRET_KEY
-from wire.rules.principals import parse_principal
-from wire.rules.topic_configs import TOPIC_CONFIGS, InvalidTopicConfig
+from broker.settings.property_values import (
+    AUTHORIZERS,
+    Address,
+    Listeners,
+    parsed_authorizer,
+    parsed_counts,
+    parsed_paths,
+    parsed_principals,
+    parsed_protocol_map,
+)
+from runtime.addresses import HostPort
+from runtime.configuration import Settings
+from wire.rules.delegation_tokens import EXPIRY_CHECK_INTERVAL_MS
 
-log = get_logger(__name__)
-
-SITE_NODES: Final = 1000
-"""Node ids of site number N are N * 1000 to N * 1000 + 999, so that the sites of an exact link
-never share one.
-"""
 SITE_NUMBER_MAX: Final = 1023
 
 
-AUTHORIZERS: Final = (
-    "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "kafka.security.authorizer.AclAuthorizer",
-    "kafka.security.auth.SimpleAclAuthorizer",
-    "antipode.AclAuthorizer",
-)
-"""Kafka's names of authorizers, now and before, and ours: one authorizer."""
-
-
-def _authorizer(name: str) -> str:
-    if name and name not in AUTHORIZERS:
-        raise ValueError("this authorizer does not exist")
-    return name
-
-
-def _principals(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    names = [name.strip() for name in value.split(";") if name.strip()]
-    return tuple(str(parse_principal(name)) for name in names)
-
-
-class Listener(Settings):
-    """One `NAME://host:port`."""
-
-    name: str
-    address: HostPort
-
-
-def _split_listener(text: str, *, key: str) -> Listener:
-    name, separator, rest = text.strip().partition("://")
-    if not separator or not name:
-        raise ValueError(f"{key} entry {text!r} is not NAME://host:port")
-    if rest.startswith(":"):
-        rest = "0.0.0.0" + rest  # noqa: S104  Kafka's meaning of an empty host
-    return Listener(name=name.upper(), address=parse_host_port(rest))
-
-
-def _listeners(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    listeners = tuple(_split_listener(item, key="listeners") for item in value.split(",") if item.strip())
-    names = [listener.name for listener in listeners]
-    if len(set(names)) != len(names):
-        raise ValueError("a listener name is used twice")
-    return listeners
-
-
-def _protocols(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    pairs = (item.split(":", 1) for item in value.split(",") if item.strip())
-    protocols: dict[str, str] = {}
-    for pair in pairs:
-        if len(pair) != 2:
-            raise ValueError(f"{':'.join(pair)!r} is not NAME:PROTOCOL")
-        protocols[pair[0].strip().upper()] = pair[1].strip().upper()
-    return protocols
-
-
-def _addresses(value: object) -> object:
-    return parse_host_port(value) if isinstance(value, str) else value
-
-
-def _paths(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    return tuple(item.strip() for item in value.split(",") if item.strip())
-
-
-def _counts(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    counts: dict[str, int] = {}
-    for item in value.split(","):
-        host, separator, count = item.strip().rpartition(":")
-        if not item.strip():
-            continue
-        if not separator or not host or not count.isdecimal():
-            raise ValueError(f"{item.strip()!r} is not host:count")
-        counts[host] = int(count)
-    return counts
-
-
-Listeners = Annotated[tuple[Listener, ...], BeforeValidator(_listeners)]
-Address = Annotated[HostPort, BeforeValidator(_addresses)]
-
 MEBIBYTE: Final = 1024 * 1024
+
+
 INT_MAX: Final = 2**31 - 1
+
+
 LONG_MAX: Final = 2**63 - 1
+
+
 CLEANERS_MAX: Final = 64
+
+
 FETCHERS_MAX: Final = 64
 """More connections to one broker than this are a typing error."""
 
@@ -167,12 +70,12 @@ class BrokerSettings(Settings):
         alias="advertised.listeners",
         description="accepted: the form of listeners, with names from listeners",
     )
-    listener_protocols: Annotated[dict[str, str], BeforeValidator(_protocols)] = Field(
+    listener_protocols: Annotated[dict[str, str], BeforeValidator(parsed_protocol_map)] = Field(
         default={},
         alias="listener.security.protocol.map",
         description=f"accepted: NAME:PROTOCOL[,NAME:PROTOCOL...] with {', '.join(PROTOCOLS)}",
     )
-    log_dirs: Annotated[tuple[str, ...], BeforeValidator(_paths)] = Field(
+    log_dirs: Annotated[tuple[str, ...], BeforeValidator(parsed_paths)] = Field(
         alias="log.dirs", min_length=1, description="accepted: one or more folders, separated by commas"
     )
     zookeeper_connect: str = Field(
@@ -214,12 +117,12 @@ class BrokerSettings(Settings):
         default=True, alias="antipode.controller.candidate", description="accepted: true or false"
     )
 
-    authorizer_class: Annotated[str, AfterValidator(_authorizer)] = Field(
+    authorizer_class: Annotated[str, AfterValidator(parsed_authorizer)] = Field(
         default="",
         alias="authorizer.class.name",
         description=f"accepted: {', '.join(AUTHORIZERS)}, which are all the same one, or an empty value for none",
     )
-    super_users: Annotated[tuple[str, ...], BeforeValidator(_principals)] = Field(
+    super_users: Annotated[tuple[str, ...], BeforeValidator(parsed_principals)] = Field(
         default=(), alias="super.users", description="accepted: User:name[;User:name...]"
     )
     allows_everyone_without_acl: bool = Field(default=False, alias="allow.everyone.if.no.acl.found")
@@ -243,7 +146,7 @@ class BrokerSettings(Settings):
     queued_request_bytes_max: int = Field(default=64 * MEBIBYTE, alias="queued.max.request.bytes", ge=-1)
     connections_max: int = Field(default=INT_MAX, alias="max.connections", ge=1)
     connections_per_address_max: int = Field(default=INT_MAX, alias="max.connections.per.ip", ge=0)
-    connections_per_address_overrides: Annotated[dict[str, int], BeforeValidator(_counts)] = Field(
+    connections_per_address_overrides: Annotated[dict[str, int], BeforeValidator(parsed_counts)] = Field(
         default={}, alias="max.connections.per.ip.overrides", description="accepted: host:count[,host:count...]"
     )
     connection_creation_rate_max: int = Field(default=INT_MAX, alias="max.connection.creation.rate", ge=1)
@@ -402,108 +305,3 @@ class BrokerSettings(Settings):
     def site(self) -> str:
         """The site's name; a broker that was given none is a site of its own."""
         return self.site_name or "local"
-
-
-_OTHER_SPELLINGS: Final = {"broker.id": "node.id", "log.dir": "log.dirs"}
-
-
-def load_broker_settings(properties: Mapping[str, str]) -> BrokerSettings:
-    """Settings from properties; ConfigurationError names key, value and what is accepted. Keys
-    without effect are logged.
-    """
-    mapping: dict[str, object] = dict(properties)
-    for other, key in _OTHER_SPELLINGS.items():
-        if other in mapping:
-            mapping.setdefault(key, mapping.pop(other))
-    check_site_protection(properties)
-    mapping.update(without_controller_listeners(properties))
-    mapping["properties"] = dict(properties)
-    settings = load_settings(BrokerSettings, mapping)
-    _check_listeners(settings)
-    settings = _with_inter_broker_listener(settings)
-    _check_node_id(settings)
-    check_group_settings(settings)
-    _check_topic_defaults(properties)
-    _warn_of_idle(mapping)
-    return settings
-
-
-def _check_listeners(settings: BrokerSettings) -> None:
-    names = {listener.name for listener in settings.listeners}
-    for advertised in settings.advertised_listeners:
-        if advertised.name not in names:
-            raise ConfigurationError(
-                "advertised.listeners", advertised.name, f"no such listener; accepted: {', '.join(sorted(names))}"
-            )
-    if settings.inter_broker_listener and settings.inter_broker_listener not in names:
-        raise ConfigurationError(
-            "inter.broker.listener.name",
-            settings.inter_broker_listener,
-            f"no such listener; accepted: {', '.join(sorted(names))}",
-        )
-
-
-def _with_inter_broker_listener(settings: BrokerSettings) -> BrokerSettings:
-    """The settings with the listener that `security.inter.broker.protocol` chooses. Checks that
-    brokers can log in at each other there.
-    """
-    security = listener_security(settings)
-    name = inter_broker_listener(
-        {name: found.protocol.value for name, found in security.items()},
-        given=settings.inter_broker_listener,
-        protocol=settings.inter_broker_protocol,
-    )
-    check_inter_broker(security[name])
-    return settings.model_copy(update={"inter_broker_listener": name}) if settings.inter_broker_protocol else settings
-
-
-def listener_security(settings: BrokerSettings) -> dict[str, ListenerSecurity]:
-    """The security of each listener, its files read. ConfigurationError."""
-    protocols = protocols_of((listener.name for listener in settings.listeners), settings.listener_protocols)
-    return read_listener_security(settings.properties, protocols)
-
-
-def _check_topic_defaults(properties: Mapping[str, str]) -> None:
-    """The site's defaults of topic configs, such as `log.retention.ms`, so that a dry run finds a
-    wrong one too.
-    """
-    try:
-        LogConfig.from_topic_configs(properties, {})
-    except InvalidTopicConfig as error:
-        raise ConfigurationError(error.key, error.value, error.accepted or str(error)) from error
-
-
-def _check_node_id(settings: BrokerSettings) -> None:
-    first = settings.site_number * SITE_NODES
-    if settings.site_number and not first <= settings.node_id < first + SITE_NODES:
-        raise ConfigurationError(
-            "node.id",
-            settings.node_id,
-            f"site number {settings.site_number} has ids {first} to {first + SITE_NODES - 1}",
-        )
-
-
-def read_keys() -> frozenset[str]:
-    """Every key that a broker process reads, its controller candidate included."""
-    settings = {field.alias or name for name, field in BrokerSettings.model_fields.items()}
-    defaults = {found.name for definition in TOPIC_CONFIGS.values() for found in definition.broker_properties}
-    own = (
-        METRICS_KEYS | CONTROLLER_KEYS | CONTROL_KEYS | ZOOKEEPER_KEYS | SECURITY_KEYS | {SECRET_KEY, FORMER_SECRET_KEY}
-    )
-    return frozenset(settings | defaults | own | _OTHER_SPELLINGS.keys())
-
-
-def _warn_of_idle(mapping: Mapping[str, object]) -> None:
-    """Log for each key that is not read here the reason, or that it is not known and which one may
-    be meant.
-    """
-    read = read_keys()
-    for key in unknown_keys(BrokerSettings, mapping):
-        if key in read or key == "properties" or is_security_key(key):
-            continue
-        reason = reason_without_effect(key)
-        if reason is None:
-            meant = similar_key(key, read | foreign_keys())
-            log.warning("configuration key is not known to this broker", key=key, **({"meant": meant} if meant else {}))
-        else:
-            log.warning("configuration key has no effect here", key=key, reason=reason)

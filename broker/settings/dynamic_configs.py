@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from broker.settings.config import BrokerSettings, listener_security
+from broker.settings.config import BrokerSettings
 from broker.settings.core.broker_configs import check_values, is_certificate_property, is_dynamic
 from broker.settings.core.topic_configs import ConfigLayer, ConfigSource
+from broker.settings.loading import listener_security
 from runtime.configuration import ConfigurationError, load_settings
 from runtime.logs import get_logger
 from wire.rules.topic_configs import InvalidTopicConfig

@@ -17,14 +17,13 @@ from typing import Any, Protocol, TypeAlias
 import grpc
 
 from broker.metadata.cluster import Cluster
-from broker.metadata.core.cluster_image import (
-    ClusterImage,
+from broker.metadata.core.cluster_image import ClusterImage, TopicImage
+from broker.metadata.core.image_difference import difference
+from broker.metadata.core.image_updates import (
     StaleControllerEpoch,
-    TopicImage,
     apply_batch,
     check_fence,
     confirm_link,
-    difference,
     unconfirm_link,
     with_peer_reports,
     with_peer_view,

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from broker.authentication.listener_security import ListenerSecurity
 from broker.authentication.sasl_offers import ENABLED, plain_users
 from broker.metadata.core.cluster_image import ClusterImage
-from broker.settings.config import BrokerSettings, listener_security
+from broker.settings.config import BrokerSettings
+from broker.settings.loading import listener_security
 from runtime.configuration import ConfigurationError
 from wire.control import site_pb2 as site
 from wire.rules.acls import Acl

@@ -17,7 +17,8 @@ from prometheus_client import CollectorRegistry
 
 from broker.authentication.inter_broker import client_security
 from broker.main import Broker
-from broker.settings.config import BrokerSettings, listener_security, load_broker_settings
+from broker.settings.config import BrokerSettings
+from broker.settings.loading import listener_security, load_broker_settings
 from broker.site.membership import Membership
 from broker.site.security_survey import security_survey
 from controller.config import ControllerSettings

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.settings.config import read_keys
 from broker.settings.foreign_configs import foreign_keys, reason_without_effect
+from broker.settings.loading import read_keys
 from tests.support.clients.java_clients import KafkaPrograms
 
 pytestmark = pytest.mark.integration

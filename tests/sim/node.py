@@ -33,9 +33,9 @@ from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metrics import BrokerMetrics
 from broker.network.response_slots import Place, ResponseSlots
-from broker.settings.config import listener_security, load_broker_settings
 from broker.settings.core.topic_configs import LogConfig
 from broker.settings.dynamic_configs import DynamicConfigs
+from broker.settings.loading import listener_security, load_broker_settings
 from broker.site.control_service import BrokerControlService
 from broker.site.membership import Membership
 from broker.site.suspected_brokers import SuspectedBrokers

@@ -13,7 +13,9 @@ from broker.coordination.internal_log import InternalLog
 from broker.handlers.records.transactional_produce import TransactionalProduce
 from broker.log.partition_log import PartitionLog
 from broker.transactions import marker_sender
+from broker.transactions.core import partition_rules
 from broker.transactions.core import transaction_machine as transactions
+from broker.transactions.core.transaction_answers import NOTHING
 from broker.transactions.core.transaction_messages import (
     EndTransaction,
     MarkersWritten,
@@ -55,7 +57,7 @@ def _completes_first(send: Original) -> Original:
 def _forgets_the_pending(resume: Original) -> Original:
     def resumed(known: Transaction | None, now_ms: int) -> TransactionDecision:
         if known is not None and known.state.is_ending:
-            return transactions.NOTHING
+            return NOTHING
         return resume(known, now_ms)  # type: ignore[no-any-return]
 
     return resumed
@@ -83,7 +85,7 @@ TRANSACTION_MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         title="EndTxn is refused for good while the markers of the transaction before are written",
         owner=transactions,
-        name="_end",
+        name="end",
         substitute=_refuses_the_next_end,
         known_seed=5,
         kind=Kind.TRANSACTIONS,
@@ -99,7 +101,7 @@ TRANSACTION_MUTANTS: Final[tuple[Mutant, ...]] = (
     Mutant(
         title="a new coordinator forgets markers that are not written yet",
         owner=transactions,
-        name="_resume",
+        name="resume",
         substitute=_forgets_the_pending,
         known_seed=1,
         kind=Kind.TRANSACTIONS,
@@ -122,8 +124,8 @@ TRANSACTION_MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     Mutant(
         title="the epoch of a producer is not checked",
-        owner=transactions,
-        name="_producer_error",
+        owner=partition_rules,
+        name="producer_error",
         substitute=_always(ErrorCode.none),
         known_seed=1,
         kind=Kind.TRANSACTIONS,

@@ -36,7 +36,7 @@ from wire.protocol.offset_commit_codec import (
 from wire.rules.acls import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from broker.network.connections import Frame
+    from broker.network.connection_owner import Frame
     from broker.network.exchange import Exchange
 
 API_KEY = 8

@@ -17,7 +17,7 @@ from wire.protocol.frames import decode_request_body
 from wire.protocol.private import CODEC_ZSTD, COMPRESS_CONNECTION, PRIVATE_VERSIONS, CompressConnectionResponse
 
 if TYPE_CHECKING:
-    from broker.network.connections import Frame
+    from broker.network.connection_owner import Frame
     from broker.network.exchange import Exchange
 
 API_KEY = COMPRESS_CONNECTION

@@ -40,7 +40,7 @@ from wire.protocol.mirror_append_codec import (
 from wire.protocol.private import MIRROR_APPEND, NO_DIVERGENCE, PRIVATE_VERSIONS
 
 if TYPE_CHECKING:
-    from broker.network.connections import Frame
+    from broker.network.connection_owner import Frame
     from broker.network.exchange import Exchange
 
 API_KEY = MIRROR_APPEND

@@ -16,7 +16,7 @@ from wire.protocol.frames import decode_request_body
 from wire.protocol.private import PRIVATE_VERSIONS, SITE_METADATA
 
 if TYPE_CHECKING:
-    from broker.network.connections import Frame
+    from broker.network.connection_owner import Frame
     from broker.network.exchange import Exchange
 
 API_KEY = SITE_METADATA

@@ -67,7 +67,7 @@ from wire.protocol.leader_hints import NO_HINT, LeaderHint
 from wire.rules.acls import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from broker.network.connections import Frame
+    from broker.network.connection_owner import Frame
     from broker.network.exchange import Exchange
 
 API_KEY = 1

@@ -53,7 +53,7 @@ from wire.rules.acls import Operation, ResourceType
 from wire.rules.topic_names import is_internal_topic
 
 if TYPE_CHECKING:
-    from broker.network.connections import Frame
+    from broker.network.connection_owner import Frame
     from broker.network.exchange import Exchange
 
 API_KEY = 0

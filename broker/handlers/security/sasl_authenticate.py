@@ -16,7 +16,7 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import i64Timedelta
 
 from broker.authentication.core.sasl_login import Answer
-from broker.network.connections import Frame
+from broker.network.connection_owner import Frame
 from broker.network.entities import builder
 from broker.network.exchange import Exchange
 from wire.protocol.frames import decode_request_body

@@ -12,7 +12,7 @@ from functools import partial
 
 from kio.schema.errors import ErrorCode
 
-from broker.network.connections import Frame
+from broker.network.connection_owner import Frame
 from broker.network.entities import builder
 from broker.network.exchange import Exchange
 from wire.protocol.frames import decode_request_body

@@ -42,7 +42,7 @@ from wire.protocol.frames import decode_request_body
 from wire.rules.topic_names import CLUSTER_METADATA_TOPIC
 
 if TYPE_CHECKING:
-    from broker.network.connections import Frame
+    from broker.network.connection_owner import Frame
     from broker.network.exchange import Exchange
 
 API_KEY = 3

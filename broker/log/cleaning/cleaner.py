@@ -29,7 +29,8 @@ from broker.log.core.cleaning_choice import Dirtiness
 from broker.log.core.compaction import KEYS_MAX, AbortedRange, AbortedRanges, KeyOffsets, keeps_tombstone
 from broker.log.core.retention import RELATIVE_OFFSET_MAX
 from broker.log.errors import storage_errors
-from broker.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, file_name, place
+from broker.log.indexed_batches import place
+from broker.log.segment_names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, file_name
 from broker.log.sparse_index import OFFSET_ENTRY, TIME_ENTRY, SparseIndex
 from broker.log.transaction_index import AbortedTransaction, TransactionIndex
 from runtime.disk import Disk, write_all

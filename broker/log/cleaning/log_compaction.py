@@ -27,7 +27,8 @@ from broker.log.core.cleaning_choice import Dirtiness
 from broker.log.descriptors import DescriptorCache
 from broker.log.errors import StorageError, storage_errors
 from broker.log.partition_log import PartitionLog
-from broker.log.segment import LOG_SUFFIX, SEGMENT_SUFFIXES, Segment
+from broker.log.segment import Segment
+from broker.log.segment_names import LOG_SUFFIX, SEGMENT_SUFFIXES
 from broker.log.threads import in_thread
 from runtime.disk import Disk
 

@@ -26,7 +26,7 @@ from broker.log.core.clone_plan import plan_clone
 from broker.log.directories import checkpoints
 from broker.log.directories.checkpoints import TopicPartition
 from broker.log.errors import StorageError, storage_errors
-from broker.log.segment import (
+from broker.log.segment_names import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,

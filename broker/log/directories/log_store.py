@@ -1,5 +1,5 @@
-"""All logs of a broker over its log directories: loads them side by side, creates, deletes, moves,
-checkpoints, closes.
+"""All logs of a broker over its log directories: loads them side by side, moves, maintains,
+flushes, checkpoints and closes them. `log_placement.py` creates and deletes them.
 
 The shell calls `open` and `load` before it serves, `remove_due`, `maintain`, `compact` and `move`
 every second to few minutes, the checkpoints once a minute, `close` at the end. What logs are is
@@ -16,25 +16,24 @@ Callers: the broker's shell (replicas, main).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from broker.log.cleaning.log_cleaning import Clean, LogCleaning, in_a_thread
 from broker.log.core.retention import NOTHING_HELD, Held, HeldSegments, RetentionHold
-from broker.log.descriptors import DescriptorCache, unflushed_logs_max
+from broker.log.descriptors import unflushed_logs_max
 from broker.log.directories import checkpoints
 from broker.log.directories.checkpoints import TopicPartition
-from broker.log.directories.deletions import Deletions
 from broker.log.directories.log_directory import LogDirectory
 from broker.log.directories.log_moving import Move, Mover, finish_moves
-from broker.log.errors import DirectoryOffline, StorageError, storage_errors
+from broker.log.directories.log_placement import LogPlacement
+from broker.log.errors import StorageError
 from broker.log.flushing import NoteFlush, note_nothing
 from broker.log.partition_log import PartitionLog
 from broker.log.recovery import RecoveryReport
 from broker.log.threads import in_thread
-from broker.metadata.core.cluster_image import TopicImage
 from broker.settings.core.topic_configs import LogConfig
 from runtime.disk import Disk
 
@@ -43,8 +42,6 @@ RECOVERY_THREADS: Final = 4
 LOGS_PER_TURN: Final = 500
 """The number of logs that are checked before the event loop turns to others."""
 FLUSHES_AT_A_TIME: Final = 32
-NEARLY_FULL_SHARE: Final = 0.05
-"""A directory with less of its space free than this gets no new log while another has more."""
 
 IsCopy = Callable[[str], bool]
 HoldOf = Callable[[str, int], RetentionHold | None]
@@ -61,18 +58,8 @@ def never_a_copy(_topic: str) -> bool:
     return False
 
 
-class DirectoryFailure(NamedTuple):
-    """A directory that went offline, and the partitions that went with it."""
-
-    path: str
-    reason: str
-    partitions: tuple[TopicPartition, ...]
-
-
-class LogStore:
-    """The partition logs of one broker. `roll_jitter` gives a share between 0 and 1 for each new or
-    opened log.
-    """
+class LogStore(LogPlacement):
+    """The partition logs of one broker, and the work on them (see the module)."""
 
     def __init__(
         self,
@@ -85,34 +72,13 @@ class LogStore:
         clean: Clean | None = None,
         note_flush: NoteFlush = note_nothing,
     ) -> None:
-        self._disk = disk
-        self._descriptors = DescriptorCache(disk)
-        self._deletions = Deletions(disk, now_ms=now_ms)
-        self.directories = [
-            LogDirectory(path, self._descriptors, note_flush, self._deletions.add_files) for path in paths
-        ]
-        self.offline: dict[str, str] = {}
-        self._failure_listeners: list[Callable[[DirectoryFailure], None]] = []
-        self.on_moved: Callable[[PartitionLog], None] = lambda _: None
-        self._now_ms = now_ms
-        self._roll_jitter = roll_jitter
+        super().__init__(paths, disk, now_ms=now_ms, roll_jitter=roll_jitter, note_flush=note_flush)
         self._threads = recovery_threads
-        self._logs: dict[TopicPartition, PartitionLog] = {}
-        self._homes: dict[TopicPartition, LogDirectory] = {}
-        self._offline_logs: set[TopicPartition] = set()
-        self._wanted_homes: dict[TopicPartition, str] = {}
-        self.moves: dict[TopicPartition, Move] = {}
         self._mover = Mover(disk, now_ms=now_ms)
         self.unflushed_max = unflushed_logs_max()
         self.held = Held()
         self.given_up_bytes = 0
         self.cleaning = LogCleaning(self._descriptors, clean or in_a_thread(disk), now_ms=now_ms)
-
-    def __len__(self) -> int:
-        return len(self._logs)
-
-    def __iter__(self) -> Iterator[PartitionLog]:
-        return iter(tuple(self._logs.values()))
 
     # -- start -------------------------------------------------------------------------------------
 
@@ -204,214 +170,7 @@ class LogStore:
         """The findings of opening and loading that belong to no single log, a sentence each."""
         return [note for directory in self.directories for note in directory.notes]
 
-    # -- failing -----------------------------------------------------------------------------------
-
-    def note_failure(self, error: StorageError) -> None:
-        """An operation on a log failed: when it was the disk, its directory goes offline and the
-        listeners are called.
-        """
-        if not error.is_disk_failure:
-            return
-        for directory in tuple(self.directories):
-            is_here = error.path == directory.path or error.path.startswith(directory.path + "/")
-            if is_here and not (error.is_missing_file and directory.is_readable()):
-                self._fail(directory, error)
-
-    def _fail(self, directory: LogDirectory, error: StorageError) -> None:
-        self.directories.remove(directory)
-        self.offline[directory.path] = str(error)
-        gone = tuple(key for key, home in self._homes.items() if home is directory)
-        for key in [key for key, move in self.moves.items() if move.target is directory or key in gone]:
-            self._drop_move(key, remove=self.moves[key].target is not directory)
-        for key in gone:
-            del self._logs[key], self._homes[key]
-        self._offline_logs.update(gone)
-        directory.abandon()
-        self._deletions.forget(directory)
-        failure = DirectoryFailure(directory.path, str(error), gone)
-        for listener in self._failure_listeners:
-            listener(failure)
-
-    def on_failure(self, listener: Callable[[DirectoryFailure], None]) -> None:
-        """Call `listener` when a directory has gone offline."""
-        self._failure_listeners.append(listener)
-
-    @property
-    def offline_count(self) -> int:
-        """Partitions that went offline with their directories."""
-        return len(self._offline_logs)
-
-    def is_offline(self, topic: str, partition: int) -> bool:
-        """True if the partition's log went offline with its directory."""
-        return TopicPartition(topic, partition) in self._offline_logs
-
-    # -- logs --------------------------------------------------------------------------------------
-
-    def get(self, topic: str, partition: int) -> PartitionLog | None:
-        """The log, None when there is none."""
-        return self._logs.get(TopicPartition(topic, partition))
-
-    def open_or_create(
-        self, topic: str, partition: int, *, topic_id: bytes, config: LogConfig, is_new: bool = True
-    ) -> PartitionLog:
-        """The partition's log with this configuration; a log of an older topic of the same name is
-        deleted first.
-
-        Without `is_new` a partition that is not found may be in a directory that is offline: then
-        DirectoryOffline.
-        """
-        key = TopicPartition(topic, partition)
-        log = self._logs.get(key)
-        if log is not None and log.topic_id not in (None, topic_id):
-            self.delete(log)
-            log = None
-        if log is None:
-            if self.offline and (key in self._offline_logs or not is_new):
-                raise DirectoryOffline(", ".join(self.offline))
-            return self._create(key, topic_id, config)
-        if log.topic_id is None:
-            log.assign_topic_id(topic_id)
-        log.update_config(config)
-        return log
-
-    def _create(self, key: TopicPartition, topic_id: bytes, config: LogConfig) -> PartitionLog:
-        directory = self.directory_at(self._wanted_homes.pop(key, "")) or self._least_loaded()
-        self._deletions.put_aside_now(directory.directory_of(key))
-        log = directory.create_log(
-            key, config, topic_id=topic_id, now_ms=self._now_ms(), roll_jitter=self._roll_jitter()
-        )
-        self._logs[key] = log
-        self._homes[key] = directory
-        return log
-
-    def _least_loaded(self) -> LogDirectory:
-        if len(self.directories) == 1:
-            return self.directories[0]
-        free = {directory: directory.free_bytes() for directory in self.directories}
-        roomy = [directory for directory in free if free[directory] > NEARLY_FULL_SHARE * directory.capacity_bytes()]
-        coming = [move.target for move in self.moves.values()]
-        return min(roomy or free, key=lambda found: (len(found.logs) + coming.count(found), -free[found]))
-
-    def directory_at(self, path: str) -> LogDirectory | None:
-        """The log directory with this path, None when there is none or it is offline."""
-        wanted = path.rstrip("/")
-        return next((directory for directory in self.directories if directory.path == wanted), None)
-
-    def delete(self, log: PartitionLog) -> None:
-        """Take a log away: its directory gets another name within moments, and goes after
-        file.delete.delay.ms.
-
-        A crash before that brings the log back under its old name: it is a stray at the next start.
-        """
-        directory, target = self._let_go(log)
-        due_ms = self._now_ms() + log.config.file_delete_delay_ms
-        self._deletions.add_log_directory(directory, log.folder, log.directory, target, due_ms=due_ms)
-
-    def remove_file(self, path: str) -> None:
-        """Remove a file that is no log's, within moments; nothing where it is not there."""
-        self._deletions.add_file(path)
-
-    def _delete_now(self, log: PartitionLog) -> None:
-        """Like `delete`, but durable and blocking: for cases in which a log that comes back would
-        be a second one of the same name.
-        """
-        directory, target = self._let_go(log)
-        with log.folder.held(), storage_errors("deleting", log.directory):
-            self._disk.rename(log.directory, target)
-        directory.note_names()
-        directory.sync()
-        self._deletions.add_directory(directory, target, due_ms=self._now_ms() + log.config.file_delete_delay_ms)
-
-    def _let_go(self, log: PartitionLog) -> tuple[LogDirectory, str]:
-        key = TopicPartition(log.topic, log.partition)
-        if key in self.moves:
-            self._drop_move(key)
-        del self._logs[key]
-        directory = self._homes.pop(key)
-        return directory, directory.let_go(log)
-
-    async def make_way(self, topics: Iterable[TopicImage], *, node_id: int) -> None:
-        """Remove what a former log of the same name left, before logs of these topics are made.
-
-        Logs of older topics go, the names of directories become free, and checkpoints lose the
-        lines, all of it in threads. What is left to do after this, `open_or_create` does, holding
-        the loop; so it is where the disk fails here, which is noted.
-        """
-        missing = []
-        for topic in topics:
-            for partition in topic.partitions.values():
-                key = TopicPartition(topic.name, partition.index)
-                log = self._logs.get(key)
-                if node_id not in partition.replicas or (log is not None and log.topic_id == topic.topic_id):
-                    continue
-                if log is not None and log.topic_id is None:
-                    await self._give_topic_id(log, topic.topic_id)
-                    continue
-                if log is not None:
-                    self.delete(log)
-                missing.append(key)
-        for directory in tuple(self.directories):
-            try:
-                if any(self._deletions.is_taken(directory.directory_of(key)) for key in missing):
-                    await self._deletions.put_aside()
-                if any(directory.is_named(key) for key in missing):
-                    await directory.checkpoint()
-            except StorageError as error:
-                self.note_failure(error)
-
-    async def _give_topic_id(self, log: PartitionLog, topic_id: bytes) -> None:
-        try:
-            await in_thread(partial(log.assign_topic_id, topic_id))
-        except StorageError as error:
-            self.note_failure(error)
-
-    def delete_strays(self, topics: Mapping[str, bytes], *, spared: Collection[str] = ()) -> list[PartitionLog]:
-        """Delete logs of topics that do not exist any more, or exist again under another id; those
-        that were deleted.
-
-        Whether the topics in `spared` exist is not known: their logs stay.
-        """
-        strays = [
-            log
-            for log in self
-            if log.topic not in spared
-            and (log.topic not in topics or (log.topic_id is not None and log.topic_id != topics[log.topic]))
-        ]
-        for log in strays:
-            self.delete(log)
-        return strays
-
-    def home_of(self, log: PartitionLog) -> str:
-        """Path of the log directory that holds `log`."""
-        return self._homes[TopicPartition(log.topic, log.partition)].path
-
-    # -- moving ------------------------------------------------------------------------------------
-
-    def wish_home(self, topic: str, partition: int, directory: LogDirectory) -> bool:
-        """Move the partition's log to `directory`, or make it there when it comes into being;
-        whether it is here already.
-
-        A move to another directory is given up, and one to where the log is means that it stays.
-        """
-        key = TopicPartition(topic, partition)
-        log = self._logs.get(key)
-        if log is None:
-            self._wanted_homes[key] = directory.path
-            return False
-        move = self.moves.get(key)
-        if move is not None and move.target is not directory:
-            self._drop_move(key)
-        if key not in self.moves and self._homes[key] is not directory:
-            self.moves[key] = Move(log, directory)
-        return True
-
-    def _drop_move(self, key: TopicPartition, *, remove: bool = True) -> None:
-        move = self.moves.pop(key)
-        move.is_cancelled = True
-        if move.future is not None:
-            move.future.abandon()
-            if remove:
-                self._deletions.add_directory(move.target, move.future.directory, due_ms=self._now_ms())
+    # -- moving ---------------------------------------------------------------------------------
 
     async def move(self, *, bytes_per_second_max: float = 0.0) -> list[str]:
         """Carry all moves on until they are done; one sentence for each, also for those that cannot

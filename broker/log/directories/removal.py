@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable
 
 from broker.log.directories.folder import Folder
 from broker.log.errors import storage_errors
-from broker.log.segment import SNAPSHOT_SUFFIX, Segment, file_name
+from broker.log.segment import Segment
+from broker.log.segment_names import SNAPSHOT_SUFFIX, file_name
 from broker.log.segments import Segments
 from runtime.disk import Disk
 

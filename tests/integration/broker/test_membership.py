@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-from broker.settings.config import BrokerSettings, load_broker_settings
+from broker.settings.config import BrokerSettings
+from broker.settings.loading import load_broker_settings
 from broker.site.membership import Membership
 from runtime.clock import SystemClock
 from runtime.process import OperationalFailure

@@ -20,11 +20,12 @@ from structlog.testing import capture_logs
 from broker.dispatch import Dispatcher
 from broker.handlers.registry import EntityHandler
 from broker.metrics import BrokerMetrics
-from broker.network.connections import Connection, Frame
+from broker.network.connection_owner import Frame
+from broker.network.connections import Connection
 from broker.network.response_slots import SLOTS_MAX, Place
 from broker.quotas.client_throttling import Quotas
 from broker.quotas.core.connection_rates import ConnectionRates
-from broker.settings.config import load_broker_settings
+from broker.settings.loading import load_broker_settings
 from runtime.clock import SystemClock
 from tests.support.clients.raw_client import RawClient
 from tests.support.clock import ManualClock

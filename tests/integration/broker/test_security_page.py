@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from broker.authentication.core.distinguished_names import subject_of
-from broker.settings.config import load_broker_settings
+from broker.settings.loading import load_broker_settings
 
 pytestmark = pytest.mark.integration
 

@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from broker.network.connection_limits import ConnectionLimits
+from broker.network.connection_owner import Frame
 from broker.network.connection_server import UNLIMITED, ConnectionServer
-from broker.network.connections import Connection, Frame
+from broker.network.connections import Connection
 from broker.network.request_memory import RequestMemory
 from broker.quotas.core.connection_rates import ConnectionRates
 from runtime.clock import SystemClock

@@ -22,7 +22,7 @@ import grpc
 
 from broker.assembly.doors import Doors
 from broker.main import Broker
-from broker.settings.config import load_broker_settings
+from broker.settings.loading import load_broker_settings
 from cli.embedding.hosting import until_stopped_or_failed
 from runtime.grpc_server import GrpcServer, open_channel
 from runtime.logs import configure

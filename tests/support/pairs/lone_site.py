@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from broker.main import Broker
-from broker.settings.config import load_broker_settings
+from broker.settings.loading import load_broker_settings
 from runtime.grpc_server import GrpcServer, open_channel
 from runtime.logs import configure
 from runtime.process import run_daemon

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from broker.main import Broker
-from broker.settings.config import load_broker_settings
+from broker.settings.loading import load_broker_settings
 from broker.site.membership import Membership
 from controller.config import ControllerSettings
 from controller.main import ControllerCandidate

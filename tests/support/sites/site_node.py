@@ -18,7 +18,7 @@ from urllib.request import urlopen
 from prometheus_client.parser import text_string_to_metric_families
 
 from broker.main import Broker
-from broker.settings.config import load_broker_settings
+from broker.settings.loading import load_broker_settings
 from broker.site.membership import Membership
 from controller.config import ControllerSettings
 from controller.main import ControllerCandidate

@@ -18,8 +18,8 @@ from broker.replication.core.partition import Partition
 from broker.replication.follower_append import truncate_replica
 from broker.replication.hosted_partition import HostedPartition, PartitionFailure
 from broker.replication.truncated_records import path_of
-from broker.settings.config import load_broker_settings
 from broker.settings.core.topic_configs import LogConfig
+from broker.settings.loading import load_broker_settings
 from tests.support.clock import ManualClock
 from tests.support.disks.log_batches import batch
 from tests.support.disks.logs_on_disk import NOW_MS, open_log

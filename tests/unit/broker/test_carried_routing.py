@@ -7,7 +7,8 @@ from __future__ import annotations
 import pytest
 from kio.schema.errors import ErrorCode
 
-from broker.metadata.core.cluster_image import ClusterImage, apply_batch
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.core.image_updates import apply_batch
 from broker.transactions.transaction_routing import TransactionRouting
 from wire.control.broker_pb2 import ControlBatch
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord

@@ -9,7 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from broker.network.channels import Channel
-from broker.network.connections import SHARED_BUFFER_BYTES, Connection
+from broker.network.connections import Connection
+from broker.network.frame_receiver import SHARED_BUFFER_BYTES
 from tests.support.clock import ManualClock
 from wire.protocol.compressed_stream import ChunkUnpacker
 

@@ -22,7 +22,8 @@ from broker.groups.core.group_turn import GroupLimits
 from broker.groups.group_routing import ImageRouting
 from broker.handlers.registry import load_handlers
 from broker.metadata.cluster import Cluster
-from broker.metadata.core.cluster_image import ClusterImage, apply_batch, with_peer_view
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.core.image_updates import apply_batch, with_peer_view
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
 from broker.site.group_reports import GroupReports

@@ -13,7 +13,8 @@ from kio.schema.errors import ErrorCode
 
 from broker.handlers.topics import alter_partition_reassignments, list_partition_reassignments
 from broker.metadata.cluster import Cluster
-from broker.metadata.core.cluster_image import ClusterImage, apply_batch, with_peer_view
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.core.image_updates import apply_batch, with_peer_view
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
 from broker.site.active_site import ANSWERED_WITHIN_MS, TIMEOUT_MS, ActiveSite, answer_within_ms

@@ -14,7 +14,8 @@ from kio.schema.errors import ErrorCode
 from broker.groups.group_routing import ImageRouting
 from broker.handlers.records.produce import answer
 from broker.metadata.cluster import Cluster
-from broker.metadata.core.cluster_image import ClusterImage, LinkRole, apply_batch
+from broker.metadata.core.cluster_image import ClusterImage, LinkRole
+from broker.metadata.core.image_updates import apply_batch
 from broker.site.control_service import BrokerControlService
 from runtime.clock import SystemClock
 from tests.support.clock import ManualClock

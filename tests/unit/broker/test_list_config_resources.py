@@ -11,7 +11,8 @@ from kio.schema.errors import ErrorCode
 
 from broker.handlers.configs import list_config_resources as handler
 from broker.metadata.cluster import Cluster
-from broker.metadata.core.cluster_image import ClusterImage, apply_batch, with_peer_view
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.core.image_updates import apply_batch, with_peer_view
 from broker.network.entities import builder
 from wire.control.broker_pb2 import ControlBatch
 from wire.control.cluster_pb2 import BrokerInfo, LinkPhase, LinkRecord, SiteView, TopicInfo

@@ -18,13 +18,14 @@ from broker.log.directories.checkpoints import TopicPartition, read_offsets
 from broker.log.directories.log_directory import LogDirectory
 from broker.log.directories.log_store import LogStore
 from broker.main import Broker
-from broker.metadata.core.cluster_image import ClusterImage, apply_batch
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.core.image_updates import apply_batch
 from broker.network.connection_limits import HostAddresses
 from broker.replication.core.retention_holds import StandbyEnds
 from broker.replication.housekeeping import Housekeeping
 from broker.replication.replica_fetcher import ReplicaFetcher
-from broker.settings.config import load_broker_settings
 from broker.settings.core.topic_configs import LogConfig
+from broker.settings.loading import load_broker_settings
 from runtime.addresses import HostPort
 from runtime.clock import SystemClock
 from runtime.disk import RealDisk

@@ -17,7 +17,8 @@ from kio.static.primitive import i32Timedelta
 from broker.groups.core.group_messages import TopicPartition
 from broker.handlers.registry import load_handlers
 from broker.metadata.cluster import Cluster
-from broker.metadata.core.cluster_image import ClusterImage, apply_batch
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.core.image_updates import apply_batch
 from broker.metadata.request_context import RequestContext
 from broker.metrics import BrokerMetrics
 from broker.transactions.core.transaction_machine import TransactionLimits

@@ -31,7 +31,7 @@ from broker.replication.mirror_append import append_mirrored
 from broker.replication.offline_reports import OfflineReplicaReports
 from broker.replication.replicas import Replicas
 from broker.replication.truncated_records import TruncatedRecords
-from broker.settings.config import load_broker_settings
+from broker.settings.loading import load_broker_settings
 from broker.site.control_service import BrokerControlService
 from runtime.disk import Disk, RealDisk
 from tests.support.clock import ManualClock

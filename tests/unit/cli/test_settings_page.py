@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from bridge.config import BridgeSettings, load_bridge_settings
-from broker.settings.config import BrokerSettings, load_broker_settings
+from broker.settings.config import BrokerSettings
+from broker.settings.loading import load_broker_settings
 from controller.config import ControllerSettings
 from mirror.settings.config import MirrorConfig, load_config
 from runtime.configuration import load_settings, read_properties

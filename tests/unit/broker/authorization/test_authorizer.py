@@ -8,9 +8,10 @@ import pytest
 import structlog
 
 from broker.authorization.authorizer import Authorizer, Check
-from broker.metadata.core.cluster_image import ClusterImage, apply_batch
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.core.image_updates import apply_batch
 from broker.metadata.request_context import RequestContext
-from broker.settings.config import load_broker_settings
+from broker.settings.loading import load_broker_settings
 from wire.control.broker_pb2 import ControlBatch
 from wire.rules.acls import AccessEntry, Operation, PatternType, Permission, ResourcePattern, ResourceType
 from wire.rules.principals import Principal

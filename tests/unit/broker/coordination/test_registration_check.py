@@ -17,7 +17,8 @@ from broker.groups.coordinator import GroupCoordinator
 from broker.groups.core.group_turn import GroupLimits
 from broker.groups.group_routing import ImageRouting
 from broker.metadata.cluster import Cluster
-from broker.metadata.core.cluster_image import ClusterImage, apply_batch
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.core.image_updates import apply_batch
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
 from tests.support.memory.memory_log import MemoryLog

@@ -1,6 +1,4 @@
-"""The coordinator over an in-memory log: leadership, loading, commits that fail, other sites'
-groups, an orderly stop.
-"""
+"""The coordinator over an in-memory log: leadership, loading, failed commits, linked groups."""
 
 from __future__ import annotations
 
@@ -28,7 +26,8 @@ from broker.groups.core.group_messages import (
 from broker.groups.core.group_states import AssignmentProtocol, GroupState
 from broker.groups.core.group_turn import GroupLimits
 from broker.groups.group_routing import ImageRouting
-from broker.metadata.core.cluster_image import ClusterImage, apply_batch, confirm_link, group_partition
+from broker.metadata.core.cluster_image import ClusterImage, group_partition
+from broker.metadata.core.image_updates import apply_batch, confirm_link
 from broker.replication.hosted_partition import PartitionFailure
 from broker.site.group_reports import GroupReports
 from broker.transactions.core.transaction_machine import TransactionLimits

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from broker.metadata.core.cluster_image import ClusterImage, apply_batch, with_peer_view
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.core.image_updates import apply_batch, with_peer_view
 from broker.metadata.metadata_encoding import MetadataCache, MetadataWriter
 from wire.control.broker_pb2 import ControlBatch
 from wire.control.cluster_pb2 import BrokerInfo, Endpoint, LinkPhase, LinkRecord, PartitionState, SiteView, TopicInfo

@@ -10,7 +10,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from broker.network.connection_limits import HostAddresses
-from broker.settings.config import BrokerSettings, load_broker_settings
+from broker.settings.config import BrokerSettings
+from broker.settings.loading import load_broker_settings
 from runtime.configuration import ConfigurationError
 
 NO_NAME = "no..name"

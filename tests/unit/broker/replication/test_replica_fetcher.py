@@ -26,8 +26,8 @@ from broker.replication.core.partition import Partition
 from broker.replication.follower_append import resume_in_range
 from broker.replication.hosted_partition import HostedPartition
 from broker.replication.replica_fetcher import ReplicaFetcher
-from broker.settings.config import load_broker_settings
 from broker.settings.core.topic_configs import LogConfig
+from broker.settings.loading import load_broker_settings
 from runtime.addresses import HostPort
 from runtime.clock import SystemClock
 from runtime.disk import RealDisk

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
-from broker.settings.config import BrokerSettings, load_broker_settings
+from broker.settings.config import BrokerSettings
 from broker.settings.foreign_configs import CONTROLLER_KEYS
+from broker.settings.loading import load_broker_settings
 from controller.config import ControllerSettings
 from runtime.addresses import HostPort
 from runtime.configuration import ConfigurationError, Settings

@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.settings.config import load_broker_settings
 from broker.settings.core.topic_configs import ConfigSource, resolve
 from broker.settings.dynamic_configs import DynamicConfigs
+from broker.settings.loading import load_broker_settings
 from runtime.configuration import ConfigurationError
 from wire.rules.topic_configs import TOPIC_CONFIGS
 

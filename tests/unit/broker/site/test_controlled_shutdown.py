@@ -12,7 +12,8 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from broker.metadata.core.cluster_image import ClusterImage
-from broker.settings.config import BrokerSettings, load_broker_settings
+from broker.settings.config import BrokerSettings
+from broker.settings.loading import load_broker_settings
 from broker.site import controlled_shutdown as controlled_shutdown
 from broker.site.controlled_shutdown import ControlledShutdown
 from wire.control import controller_pb2 as pb

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from broker.metadata.cluster import Cluster
-from broker.metadata.core.cluster_image import ClusterImage, apply_batch
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.core.image_updates import apply_batch
 from broker.site.suspected_brokers import SUSPICION_MS_MAX, SuspectedBrokers
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from broker.metadata.core.cluster_image import ClusterImage, apply_batch, with_peer_view
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.core.image_updates import apply_batch, with_peer_view
 from broker.site.topic_change_reports import TopicChangeReports
 from tests.support.clients.scripted_broker import ScriptedBroker
 from tests.support.eventually import eventually

@@ -8,8 +8,9 @@ from typing import cast
 
 from structlog.testing import capture_logs
 
-from broker.metadata.core.cluster_image import ClusterImage, apply_batch
-from broker.settings.config import load_broker_settings
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.core.image_updates import apply_batch
+from broker.settings.loading import load_broker_settings
 from broker.site.topic_creation import TopicCreator
 from tests.support.eventually import eventually
 from wire.batches.group_records import OFFSETS_TOPIC

@@ -10,7 +10,8 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from broker.metadata.core.cluster_image import ClusterImage, apply_batch
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.core.image_updates import apply_batch
 from broker.site.unknown_topics import ask_peers, unknown_topics
 from wire.client.cluster_metadata import PartitionMetadata, TopicMetadata
 from wire.control.broker_pb2 import ControlBatch

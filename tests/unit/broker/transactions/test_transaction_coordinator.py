@@ -15,7 +15,8 @@ from broker.groups.coordinator import GroupCoordinator
 from broker.groups.core.group_messages import TopicPartition
 from broker.groups.core.group_turn import GroupLimits
 from broker.groups.group_routing import ImageRouting
-from broker.metadata.core.cluster_image import ClusterImage, apply_batch
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.core.image_updates import apply_batch
 from broker.site.group_reports import GroupReports
 from broker.transactions.core import transaction_records
 from broker.transactions.core.producer_ids import PRODUCER_EPOCH_MAX

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.metadata.core.cluster_image import ClusterImage, apply_batch
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.core.image_updates import apply_batch
 from controller.core import commands as ask
 from controller.core.facts import GroupConfigsReplaced
 from controller.images import PendingChanges, TopicMessages

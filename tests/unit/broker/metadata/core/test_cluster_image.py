@@ -6,16 +6,13 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from broker.metadata.core.access import mirror_error, passive_link_for_new_topic, read_error, write_error
-from broker.metadata.core.cluster_image import (
-    NO_CHANGE,
-    ClusterImage,
-    LinkRole,
+from broker.metadata.core.cluster_image import ClusterImage, LinkRole, group_partition
+from broker.metadata.core.image_difference import NO_CHANGE, difference
+from broker.metadata.core.image_updates import (
     StaleControllerEpoch,
     apply_batch,
     check_fence,
     confirm_link,
-    difference,
-    group_partition,
     topic_image,
     with_peer_reports,
     with_peer_view,

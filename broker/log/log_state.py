@@ -1,0 +1,284 @@
+"""The state of one partition's log: its segments, leader epochs, producers, offsets and recovery
+point, and questions that have an answer from them alone.
+
+Caller: broker/log/log_writing.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from broker.log.core.batch_checks import BatchLimits
+from broker.log.core.leader_epochs import EpochEnd, EpochStart
+from broker.log.core.producer_state import ProducerStates
+from broker.log.core.retention import (
+    NOTHING_HELD,
+    RollPolicy,
+)
+from broker.log.descriptors import DescriptorCache
+from broker.log.directories.checkpoints import PARTITION_METADATA, write_topic_id
+from broker.log.directories.folder import Folder
+from broker.log.directories.removal import PendingRemovals
+from broker.log.durability import Durability
+from broker.log.errors import OffsetOutOfRange, StorageError
+from broker.log.flushing import NoteFlush, note_nothing
+from broker.log.loading import load_log, new_log
+from broker.log.range_digests import RangeDigests
+from broker.log.segments import Segments
+from broker.log.source_seen import SourceSeen
+from broker.log.truncation import Swaps
+from broker.settings.core.topic_configs import LogConfig
+
+
+class CorruptBatch(NamedTuple):
+    """Bytes on the disk that are not what was written; both offsets are included."""
+
+    base_offset: int
+    last_offset: int
+    reason: str
+
+
+class LogState:
+    """The state of one partition's log. Making it opens the directory, which exists.
+
+    Unless `is_clean` everything from `recovery_point` on is checked: see `recovery`. With `is_new`
+    the directory is empty. `roll_jitter` between 0 and 1 is the share of segment.jitter.ms that
+    this log takes off segment.ms.
+    """
+
+    corrupt_batches: tuple[CorruptBatch, ...] = ()
+    """The findings of the scrubber's last pass (`scrubbing.py`)."""
+    scrubbed_at_ms: int = 0
+    """The end of that pass, Unix ms; 0 before the first one of this process."""
+
+    def __init__(
+        self,
+        directory: str,
+        descriptors: DescriptorCache,
+        config: LogConfig,
+        *,
+        topic: str,
+        partition: int,
+        topic_id: bytes | None = None,
+        is_clean: bool = False,
+        is_new: bool = False,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        now_ms: int = 0,
+        roll_jitter: float = 0.0,
+        note_flush: NoteFlush = note_nothing,
+    ) -> None:
+        self.directory = directory
+        self.topic = topic
+        self.partition = partition
+        self.topic_id = topic_id
+        self.config = config
+        self._descriptors = descriptors
+        self._disk = descriptors.disk
+        self._roll_jitter = roll_jitter
+        loaded = (
+            new_log(directory, descriptors, config, now_ms=now_ms)
+            if is_new
+            else load_log(
+                directory,
+                descriptors,
+                config,
+                is_clean=is_clean,
+                recovery_point=recovery_point,
+                log_start_offset=log_start_offset,
+                now_ms=now_ms,
+            )
+        )
+        self.recovery = loaded.report
+        self.held = NOTHING_HELD  # what the last retention pass kept beyond the topic's limits
+        self.folder = Folder()
+        self._segments = Segments(loaded.segments, self._disk)
+        self._epochs = loaded.epochs
+        self._producers = loaded.producers
+        self.log_end_offset = self._segments.active.next_offset
+        self.log_start_offset = min(max(log_start_offset, self._segments.first.base_offset), self.log_end_offset)
+        self._high_watermark = self.log_start_offset
+        self.source = SourceSeen()
+        checked_from = min(max(recovery_point, self.log_start_offset), self.log_end_offset)
+        self._durability = Durability(
+            self._disk,
+            directory,
+            self.folder,
+            self._segments,
+            self._epochs,
+            end_offset=lambda: self.log_end_offset,
+            recovery_point=self.log_end_offset if loaded.report.is_clean else checked_from,
+            saved_epochs_version=loaded.saved_epochs_version,
+            is_new=is_new,
+            has_new_names=is_new or not is_clean,
+            note_flush=note_flush,
+        )
+        self.removals = PendingRemovals(self._disk, directory, self.folder, sync_names=self._durability.sync_names)
+        self._durability.settle = self.removals.settle
+        self.digests = self._kept_digests(is_new=is_new)
+        self.is_abandoned = False
+        self.swaps = Swaps()
+        self._snapshot_offset = loaded.snapshot_offset
+        self.compacted_to = self.log_start_offset
+        self._apply_config()
+
+    def _kept_digests(self, *, is_new: bool) -> RangeDigests:
+        return RangeDigests(
+            self.directory,
+            self._disk,
+            self.folder,
+            trusted_end=self._durability.recovery_point,
+            is_new=is_new,
+            is_clean=self.recovery.is_clean,
+            note_names=self._durability.note_names,
+        )
+
+    # -- facts -------------------------------------------------------------------------------------
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of batches in all segments."""
+        return self._segments.size_bytes
+
+    @property
+    def latest_epoch(self) -> int:
+        """The newest leader epoch, -1 when there is none; it may have begun without a record
+        yet.
+        """
+        return self._epochs.latest
+
+    @property
+    def max_timestamp_ms(self) -> int:
+        """The largest record timestamp, -1 when there is none."""
+        return max(segment.largest_timestamp()[0] for segment in self._segments.all)
+
+    @property
+    def recovery_point(self) -> int:
+        """Offset below which everything survives a crash of the machine."""
+        return self._durability.recovery_point
+
+    @property
+    def recovery_point_to_save(self) -> int:
+        """The recovery point, or less while a truncation is under way."""
+        return self._durability.recovery_point_to_save
+
+    @property
+    def failure(self) -> StorageError | None:
+        """The reason why the log refuses everything; None while it works."""
+        return self._durability.failure
+
+    @property
+    def truncation_count(self) -> int:
+        """Grows whenever the log is cut at its end."""
+        return self._durability.truncations
+
+    def adopt_state(self, other: LogState) -> None:
+        """Be what `other`, a log with the same batches, is beyond its batches; `other` is not used
+        any more.
+        """
+        self._epochs.clear()
+        for entry in other.leader_epochs:
+            self._epochs.assign(entry.epoch, entry.start_offset)
+        self._producers = other.give_producers()
+        self.compacted_to = other.compacted_to
+        self.advance_high_watermark(other.high_watermark)
+        self.advance_log_start_offset(min(other.log_start_offset, self._high_watermark))
+
+    @property
+    def leader_epochs(self) -> list[EpochStart]:
+        """All leader epochs with their first offsets."""
+        return self._epochs.entries
+
+    def give_producers(self) -> ProducerStates:
+        """The producers' state itself, for the log that takes this one's place."""
+        return self._producers
+
+    def save_recovery_point_by(self, save: Callable[[], None], save_in_thread: Callable[[], Awaitable[None]]) -> None:
+        """Call one of these whenever the recovery point has to be lower on disk before anything
+        else happens.
+        """
+        self._durability.save_recovery_point = save
+        self._durability.save_recovery_point_in_thread = save_in_thread
+
+    @property
+    def high_watermark(self) -> int:
+        """Offset up to which everything is replicated."""
+        return self._high_watermark
+
+    def advance_high_watermark(self, offset: int) -> None:
+        """Take the high watermark that replication has reached, kept between the log's start and
+        end.
+        """
+        self._high_watermark = min(max(offset, self.log_start_offset), self.log_end_offset)
+        self._producers.advance_high_watermark(self._high_watermark)
+
+    def advance_log_start_offset(self, offset: int) -> None:
+        """Give up everything below `offset`, at most up to the high watermark; segments go with the
+        next retention pass.
+        """
+        if offset > self._high_watermark:
+            raise OffsetOutOfRange(offset, self.log_start_offset, self._high_watermark)
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self._durability.recovery_point = max(self._durability.recovery_point, offset)
+            self._epochs.truncate_from_start(offset)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Up to where read-committed readers may read: the first open transaction or the high
+        watermark.
+        """
+        first_unstable = self._producers.first_unstable_offset
+        if first_unstable is None:
+            return self._high_watermark
+        return min(max(first_unstable, self.log_start_offset), self._high_watermark)
+
+    @property
+    def segments(self) -> Segments:
+        """The segments, for the cleaner and for checks."""
+        return self._segments
+
+    @property
+    def producers(self) -> ProducerStates:
+        """The last writes of each producer."""
+        return self._producers
+
+    def update_config(self, config: LogConfig) -> None:
+        """Take a new configuration; it counts from the next append and the next retention pass."""
+        if config.is_compacted and not self.config.is_compacted:
+            self.digests.drop_from(0)
+        self.config = config
+        self._apply_config()
+
+    def _apply_config(self) -> None:
+        self._limits = BatchLimits.of(self.config)
+        self._roll_policy = RollPolicy.of(self.config, jitter=self._roll_jitter)
+
+    def assign_topic_id(self, topic_id: bytes, *, is_new: bool = False) -> None:
+        """Write the topic id beside the log, durably; that of a log with `is_new` is durable with
+        its first flush.
+        """
+        write_topic_id(self._disk, f"{self.directory}/{PARTITION_METADATA}", topic_id, is_new=is_new)
+        self.topic_id = topic_id
+
+    # -- leader epochs -----------------------------------------------------------------------------
+
+    def start_leader_epoch(self, leader_epoch: int) -> None:
+        """Note that this replica leads from the log's end on in `leader_epoch`."""
+        if leader_epoch > self._epochs.latest:
+            self._epochs.assign(leader_epoch, self.log_end_offset)
+
+    def epoch_end_offset(self, epoch: int) -> EpochEnd:
+        """The largest epoch at or below `epoch` and the offset after its last record; both -1 when
+        unknown.
+        """
+        return self._epochs.end_of(epoch, self.log_end_offset)
+
+    def epoch_at(self, offset: int) -> int:
+        """The leader epoch that wrote `offset`; -1 when unknown."""
+        return self._epochs.epoch_at(offset)
+
+    def first_offset_since_epoch(self, leader_epoch: int) -> int | None:
+        """The start of the first epoch at or above `leader_epoch`; None when there is none."""
+        return self._epochs.start_at_or_above(leader_epoch)

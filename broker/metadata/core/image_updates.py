@@ -1,0 +1,241 @@
+"""How a new image comes from an older one: batches of the controller, confirmed link epochs, views
+and reports of peers.
+
+Whatever does not change is the same object in both images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+
+from broker.metadata.core.cluster_image import ClusterImage, PartitionImage, TopicImage
+from wire.control.broker_pb2 import ControlBatch
+from wire.control.cluster_pb2 import BrokerInfo, LinkRecord, PartitionState, SiteView, TopicInfo
+from wire.rules.client_quotas import QuotaEntity, QuotaValues, entity_from_message
+from wire.rules.links import is_stand_in
+from wire.znodes.acl_znodes import merged_acls
+from wire.znodes.group_configs import GroupConfigs
+from wire.znodes.token_znodes import merged_tokens
+
+
+class StaleControllerEpoch(Exception):
+    """The batch comes from a controller that has been replaced, or addresses an older registration
+    of this broker.
+    """
+
+
+def check_fence(image: ClusterImage, batch: ControlBatch, *, broker_epoch: int) -> None:
+    """Raise StaleControllerEpoch for a batch of an older controller or for an older registration of
+    this broker.
+
+    A process that has not registered yet (`broker_epoch` 0) takes nothing: what reaches it is meant
+    for the one before it, whose leaderships it must not resume, because the unflushed end of their
+    logs may be gone.
+    """
+    if batch.controller_epoch < image.controller_epoch:
+        raise StaleControllerEpoch(
+            f"controller {batch.controller_id} has epoch {batch.controller_epoch}, this broker follows {image.controller_epoch}"
+        )
+    if not broker_epoch or (batch.broker_epoch and batch.broker_epoch < broker_epoch):
+        raise StaleControllerEpoch(
+            f"the batch is for broker epoch {batch.broker_epoch}, the registration is {broker_epoch}"
+        )
+
+
+def apply_batch(image: ClusterImage, batch: ControlBatch) -> ClusterImage:
+    """The image after the batch. A change that arrives before any full image is taken too: it names
+    what it changes.
+    """
+    quarantined = frozenset(batch.quarantined_topics) if batch.is_full else image.quarantined
+    kept = {name: image.topics[name] for name in quarantined if name in image.topics} if batch.is_full else image.topics
+    topics = _merged_topics(kept, image.topics, batch)
+    links = _merged_links({} if batch.is_full else image.links, image.links, batch)
+    brokers = _merged_brokers(image.brokers, batch)
+    has_same_links = links == image.links
+    newly_leased = {
+        name for name, link in links.items() if link.lease_ms and name in image.links and not image.links[name].lease_ms
+    }
+    return replace(
+        image,
+        version=image.version + 1,
+        full_version=image.version + 1 if batch.is_full else image.full_version,
+        is_complete=image.is_complete or batch.is_full,
+        cluster_id=batch.cluster_id or image.cluster_id,
+        controller_id=batch.controller_id,
+        controller_epoch=batch.controller_epoch,
+        brokers=brokers,
+        departed={node: broker for node, broker in {**image.departed, **image.brokers}.items() if node not in brokers},
+        topics=topics,
+        topic_names={topic.topic_id: name for name, topic in topics.items()},
+        quarantined=quarantined,
+        links=image.links if has_same_links else links,
+        # what was confirmed without a bound needs a permit from now on
+        confirmed_epochs=_without(image.confirmed_epochs, newly_leased),
+        carriers=image.carriers if has_same_links else {},
+        quotas=_merged_quotas(image.quotas, batch),
+        scram_users=_merged_scram_users(image.scram_users, batch),
+        acls=merged_acls(image.acls, batch.acls, is_full=batch.is_full),
+        delegation_tokens=merged_tokens(image.delegation_tokens, batch.delegation_tokens, is_full=batch.is_full),
+        group_configs=_merged_group_configs(image.group_configs, batch),
+    )
+
+
+def confirm_link(image: ClusterImage, link: str, epoch: int) -> ClusterImage | None:
+    """The image with the link's epoch confirmed; None when this broker does not have the link at
+    that epoch.
+    """
+    record = image.links.get(link)
+    if record is None or record.epoch != epoch:
+        return None
+    if image.confirmed_epochs.get(link) == epoch:
+        return image
+    return replace(image, version=image.version + 1, confirmed_epochs={**image.confirmed_epochs, link: epoch})
+
+
+def unconfirm_link(image: ClusterImage, link: str) -> ClusterImage:
+    """The image with no epoch of the link confirmed: its permit has ended."""
+    if link not in image.confirmed_epochs:
+        return image
+    return replace(image, version=image.version + 1, confirmed_epochs=_without(image.confirmed_epochs, {link}))
+
+
+def _without(confirmed: Mapping[str, int], links: Collection[str]) -> Mapping[str, int]:
+    return {name: epoch for name, epoch in confirmed.items() if name not in links} if links else confirmed
+
+
+def without_departed(image: ClusterImage) -> ClusterImage:
+    """The image once clients have had time to leave the brokers that went."""
+    return replace(image, version=image.version + 1, departed={}) if image.departed else image
+
+
+def with_peer_view(image: ClusterImage, view: SiteView) -> ClusterImage:
+    """The image with the peer's view in place of its older one."""
+    known = image.peers.get(view.site)
+    if known is not None and known == view:
+        return image
+    topics = image.topics_of_peer(view.site).with_view(topic_image(topic) for topic in view.topics)
+    return replace(
+        image,
+        version=image.version + 1,
+        peers={**image.peers, view.site: view},
+        peer_topics={**image.peer_topics, view.site: topics},
+    )
+
+
+def with_peer_reports(
+    image: ClusterImage, site: str, reports: Iterable[tuple[TopicImage, bool]], *, at_ms: float
+) -> ClusterImage:
+    """The image after a broker of a peer reported topics, each with whether it was deleted
+    there.
+    """
+    topics = image.topics_of_peer(site)
+    for topic, is_deleted in reports:
+        topics = topics.with_report(topic, is_deleted=is_deleted, at_ms=at_ms)
+    return replace(image, version=image.version + 1, peer_topics={**image.peer_topics, site: topics})
+
+
+def without_old_reports(image: ClusterImage, site: str, *, before_ms: float) -> ClusterImage:
+    """The image once a view of the peer is so new that what was reported before is in it, or is not
+    so any more.
+    """
+    known = image.topics_of_peer(site)
+    topics = known.without_old_reports(before_ms=before_ms)
+    if topics is known:
+        return image
+    return replace(image, version=image.version + 1, peer_topics={**image.peer_topics, site: topics})
+
+
+def topic_image(topic: TopicInfo) -> TopicImage:
+    """A topic from its wire form."""
+    return TopicImage(
+        name=topic.name,
+        topic_id=bytes(topic.topic_id),
+        configs=dict(topic.configs),
+        partitions=_partition_images({}, topic.partitions),
+    )
+
+
+def partition_image(state: PartitionState) -> PartitionImage:
+    """A partition from its wire form."""
+    return PartitionImage(
+        index=state.partition,
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        partition_epoch=state.partition_epoch,
+        replicas=tuple(state.replicas),
+        isr=tuple(state.isr),
+        offline=tuple(state.offline_replicas),
+    )
+
+
+def _partition_images(
+    known: Mapping[int, PartitionImage], states: Iterable[PartitionState]
+) -> dict[int, PartitionImage]:
+    merged = dict(known)
+    merged.update((state.partition, partition_image(state)) for state in states)
+    return dict(sorted(merged.items()))
+
+
+def _shared(candidate: TopicImage, former: TopicImage | None) -> TopicImage:
+    return former if former is not None and former == candidate else candidate
+
+
+def _merged_brokers(former: Mapping[int, BrokerInfo], batch: ControlBatch) -> Mapping[int, BrokerInfo]:
+    brokers = {broker.node_id: broker for broker in batch.brokers}
+    return former if former == brokers else brokers
+
+
+def _merged_topics(
+    kept: Mapping[str, TopicImage], former: Mapping[str, TopicImage], batch: ControlBatch
+) -> Mapping[str, TopicImage]:
+    if not batch.is_full and not batch.topics and not batch.deleted_topics:
+        return former
+    topics = dict(kept)
+    for deleted in batch.deleted_topics:
+        found = topics.get(deleted.name)
+        if found is not None and found.topic_id == deleted.topic_id:
+            del topics[deleted.name]
+    for named in batch.topics:
+        known = topics.get(named.name)
+        is_same_topic = known is not None and known.topic_id == named.topic_id
+        partitions = known.partitions if known is not None and is_same_topic else {}
+        merged = replace(topic_image(named), partitions=_partition_images(partitions, named.partitions))
+        topics[named.name] = _shared(merged, former.get(named.name))
+    return topics
+
+
+def _merged_links(
+    kept: Mapping[str, LinkRecord], former: Mapping[str, LinkRecord], batch: ControlBatch
+) -> dict[str, LinkRecord]:
+    """A link whose record the controller cannot read stays as this broker knows it."""
+    links = {name: link for name, link in kept.items() if name not in batch.deleted_links}
+    for link in batch.links:
+        links[link.name] = former.get(link.name, link) if is_stand_in(link) else link
+    return links
+
+
+def _merged_quotas(former: Mapping[QuotaEntity, QuotaValues], batch: ControlBatch) -> Mapping[QuotaEntity, QuotaValues]:
+    quotas = {} if batch.is_full else dict(former)
+    for named in batch.client_quotas:
+        quotas[entity_from_message(named.entity)] = dict(named.values)
+    quotas = {entity: values for entity, values in quotas.items() if values}
+    return former if former == quotas else quotas
+
+
+def _merged_scram_users(
+    former: Mapping[str, Mapping[str, str]], batch: ControlBatch
+) -> Mapping[str, Mapping[str, str]]:
+    users = {} if batch.is_full else dict(former)
+    for named in batch.scram_users:
+        users[named.name] = dict(named.credentials)
+    users = {user: credentials for user, credentials in users.items() if credentials}
+    return former if former == users else users
+
+
+def _merged_group_configs(former: Mapping[str, GroupConfigs], batch: ControlBatch) -> Mapping[str, GroupConfigs]:
+    configs = {} if batch.is_full else dict(former)
+    for named in batch.group_configs:
+        configs[named.group] = dict(named.configs)
+    configs = {group: values for group, values in configs.items() if values}
+    return former if former == configs else configs

@@ -19,10 +19,10 @@ from bench.plan import Plan
 from bench.processes import metered
 from bench.systems import PARTITION_COUNT, STOP_TIMEOUT_MS, check_complete, create_topic, end_offset_sum
 from runtime.process import OperationalFailure
-from wire.client.broker_requests import LATEST_TIMESTAMP, CommittedOffset, TopicPartition
+from wire.client.broker_requests import LATEST_TIMESTAMP, CommittedOffset
 from wire.client.client_errors import BrokerError, Unreachable
-from wire.client.fetch_requests import DEBUGGING_CONSUMER
 from wire.client.raw_client import KafkaClient
+from wire.protocol.ids import DEBUGGING_CONSUMER, PartitionKey
 
 TOPIC = "grouped"
 RECORDS = 10_000
@@ -73,7 +73,7 @@ async def _delays_ms(pair: MirrorPair, rounds: int) -> list[float]:
 
 
 async def _arrivals_ms(
-    target: KafkaClient, committed_at: dict[str, float], place: TopicPartition, offset: int
+    target: KafkaClient, committed_at: dict[str, float], place: PartitionKey, offset: int
 ) -> list[float]:
     waiting, found = dict(committed_at), []
     deadline = time.monotonic() + CURRENT_WITHIN_S
@@ -89,7 +89,7 @@ async def _arrivals_ms(
     return found
 
 
-async def _fullest(target: KafkaClient) -> TopicPartition:
+async def _fullest(target: KafkaClient) -> PartitionKey:
     """The partition with the most records: librdkafka may leave others empty, and no group is
     carried beyond the end of a copy.
     """

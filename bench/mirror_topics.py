@@ -24,8 +24,8 @@ from runtime.process import OperationalFailure
 from wire.batches.records import Record, encode_batch
 from wire.client.broker_requests import LATEST_TIMESTAMP
 from wire.client.client_errors import KafkaClientError
-from wire.client.fetch_requests import DEBUGGING_CONSUMER
 from wire.client.raw_client import KafkaClient, NewTopic
+from wire.protocol.ids import DEBUGGING_CONSUMER
 
 TOPIC_COUNTS = (200, 1_000)
 PARTITIONS = 4

@@ -16,10 +16,11 @@ from kio.schema.errors import ErrorCode
 from bench.systems import LATEST_TIMESTAMP, MeasuredSite
 from runtime.process import OperationalFailure
 from wire.batches.records import Record, encode_batch
-from wire.client.broker_requests import OffsetQuery, TopicPartition
+from wire.client.broker_requests import OffsetQuery
 from wire.client.client_errors import BrokerError, RequestTimedOut, Unreachable
 from wire.client.cluster_metadata import PartitionMetadata
 from wire.client.raw_client import KafkaClient, NewTopic, call_client
+from wire.protocol.ids import PartitionKey
 from wire.protocol.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
 
 WITHIN_S = 120
@@ -119,7 +120,7 @@ def _until(
 
 
 async def _is_each_led(client: KafkaClient, topics: Sequence[str]) -> bool:
-    by_leader: dict[int, dict[TopicPartition, OffsetQuery]] = {}
+    by_leader: dict[int, dict[PartitionKey, OffsetQuery]] = {}
     for topic in topics:
         for index, partition in client.cluster.topics[topic].partitions.items():
             by_leader.setdefault(partition.leader_id, {})[topic, index] = OffsetQuery(LATEST_TIMESTAMP)

@@ -18,9 +18,8 @@ from kio.schema.errors import ErrorCode
 from bench.figures import Side
 from runtime.children import Child
 from runtime.process import OperationalFailure
-from wire.client.broker_requests import TopicPartition
-from wire.client.fetch_requests import DEBUGGING_CONSUMER
 from wire.client.raw_client import KafkaClient, NewTopic, call_client
+from wire.protocol.ids import DEBUGGING_CONSUMER, PartitionKey
 
 PARTITION_COUNT = 8
 BROKER_SETTINGS = {"log.segment.delete.delay.ms": "1000", "log.retention.check.interval.ms": "1000"}
@@ -181,5 +180,5 @@ def check_complete(bootstrap_servers: str, topic: str, count: int) -> None:
         raise OperationalFailure(f"{count} records were sent to {topic}, {found} are there")
 
 
-def _partitions(topic: str) -> list[TopicPartition]:
+def _partitions(topic: str) -> list[PartitionKey]:
     return [(topic, partition) for partition in range(PARTITION_COUNT)]

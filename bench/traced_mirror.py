@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 from bench.hops import Way
 from mirror.exact_ends import ExactEnds
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.ports import AppendAnswer, AppendPart, AppendPort, FetchAnswer, FetchPart, FetchPort
 from mirror.main import MirrorDaemon
 from mirror.settings.config import MirrorConfig, load_config
 from runtime.configuration import read_properties
 from runtime.logs import configure
 from runtime.process import run_daemon
+from wire.protocol.ids import TopicPartition
 
 if TYPE_CHECKING:
     from numpy import int64
@@ -65,7 +65,7 @@ class Trace:
         self._topics: dict[str, int] = {}
         self._notes = {"fetch": Notes(), "append": Notes()}
 
-    def add(self, kind: str, key: PartitionKey, first_offset: int, began_ns: int) -> None:
+    def add(self, kind: str, key: TopicPartition, first_offset: int, began_ns: int) -> None:
         """A batch has passed the port of this kind."""
         self._notes[kind].add(
             self._topics.setdefault(key.topic, len(self._topics)), key.partition, first_offset, began_ns

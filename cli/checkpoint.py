@@ -16,7 +16,7 @@ from runtime.process import OperationalFailure
 
 if TYPE_CHECKING:
     from mirror.translate.offset_translator import TranslatedOffset
-    from spark_jobs.connector.core.offsets import TopicPartition
+    from wire.protocol.ids import PartitionKey
 
 app = typer.Typer(help="Checkpoints of Spark's streaming queries.", no_args_is_help=True)
 
@@ -95,8 +95,8 @@ def translate(
 
 
 async def _translated(
-    ends: tuple[str, str], link: str, offsets: dict[TopicPartition, int], *, is_upstream: bool
-) -> dict[TopicPartition, TranslatedOffset]:
+    ends: tuple[str, str], link: str, offsets: dict[PartitionKey, int], *, is_upstream: bool
+) -> dict[PartitionKey, TranslatedOffset]:
     """Asks the target's brokers and, unless they are not named, the source's."""
     from mirror.link.ports import Unreachable
     from mirror.translate.offset_translator import OffsetTranslator

@@ -25,9 +25,10 @@ from runtime.process import OperationalFailure
 if TYPE_CHECKING:
     from clients.consumer import Consumer
     from clients.core.positions import Position, ResetPolicy
-    from clients.core.readings import Place, Start
+    from clients.core.readings import Start
     from clients.streams import Stream
     from wire.batches.records import Record
+    from wire.protocol.ids import PartitionKey
 
 POLL_MS = 500
 COMMIT_INTERVAL_S = 5
@@ -182,10 +183,12 @@ def _check(wanted: Wanted, zookeeper: str | None) -> None:
             raise usage_error(f"{text!r} is no regular expression: {error}") from error
 
 
-Found = AsyncGenerator[tuple["Place", "Record"], None]
+Found = AsyncGenerator[tuple["PartitionKey", "Record"], None]
 
 
-async def _run(wanted: Wanted, show: Callable[[Place, Record], None], begin: Callable[[AsyncExitStack], Any]) -> int:
+async def _run(
+    wanted: Wanted, show: Callable[[PartitionKey, Record], None], begin: Callable[[AsyncExitStack], Any]
+) -> int:
     """Show records until enough have come, nothing comes any more, or a signal asks to end; how
     many it were.
     """
@@ -299,7 +302,7 @@ def _pattern(wanted: Wanted) -> re.Pattern[str] | None:
     return None
 
 
-async def _starts(wanted: Wanted, bootstrap_server: str) -> dict[Place, Start]:
+async def _starts(wanted: Wanted, bootstrap_server: str) -> dict[PartitionKey, Start]:
     """All partitions that are meant, and where to begin. OperationalFailure when there are none."""
     from clients.core.positions import Position
     from clients.core.readings import Start
@@ -352,7 +355,7 @@ class Printed:
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
         self._due_s = 0.0
-        self.next_positions: dict[Place, Position] = {}
+        self.next_positions: dict[PartitionKey, Position] = {}
 
     def commit_if_due(self) -> None:
         """Commit in the background when the interval has passed."""
@@ -371,14 +374,14 @@ class Printed:
             await self._consumer.commit(dict(self.next_positions))
         self.next_positions.clear()
 
-    async def revoked(self, _: frozenset[Place]) -> None:
+    async def revoked(self, _: frozenset[PartitionKey]) -> None:
         """Commit before another member continues."""
         await self.commit()
 
-    async def assigned(self, _: frozenset[Place]) -> None:
+    async def assigned(self, _: frozenset[PartitionKey]) -> None:
         """Begin."""
 
-    async def lost(self, _: frozenset[Place]) -> None:
+    async def lost(self, _: frozenset[PartitionKey]) -> None:
         """Forget the positions: nothing can be committed."""
         self.next_positions.clear()
 
@@ -430,12 +433,12 @@ async def _records_of_stream(stream: Stream) -> Found:
         return
 
 
-def shown_as(output: OutputFormat, *, has_keys: bool, shows_offsets: bool) -> Callable[[Place, Record], None]:
+def shown_as(output: OutputFormat, *, has_keys: bool, shows_offsets: bool) -> Callable[[PartitionKey, Record], None]:
     """The function that prints one record."""
     if output is OutputFormat.JSON:
         return lambda place, record: print_json(_document(place, record))
 
-    def show(place: Place, record: Record) -> None:
+    def show(place: PartitionKey, record: Record) -> None:
         parts = [f"{place[0]}-{place[1]}@{record.offset}".encode()] if shows_offsets else []
         if has_keys:
             parts.append(record.key or b"")
@@ -446,7 +449,7 @@ def shown_as(output: OutputFormat, *, has_keys: bool, shows_offsets: bool) -> Ca
     return show
 
 
-def _document(place: Place, record: Record) -> dict[str, Any]:
+def _document(place: PartitionKey, record: Record) -> dict[str, Any]:
     from wire.batches.records import printable_name
 
     return {

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.moving import reassignment
-from cli.moving.reassignment_plan import Place, UnusablePlan, parse_partitions
+from cli.moving.reassignment_plan import UnusablePlan, parse_partitions
 from cli.shared.failures import failures_as_messages, usage_error
 from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, ask_cluster
 from cli.shared.output import Output, OutputFormat, print_json, print_table
 from runtime.process import ExitCode
+from wire.protocol.ids import NO_NODE, TopicPartition
 
 if TYPE_CHECKING:
     from wire.client.raw_client import KafkaClient
 
 NOT_NEEDED = "ELECTION_NOT_NEEDED"
-NO_LEADER = -1
 
 
 class ElectionKind(enum.StrEnum):
@@ -77,7 +77,7 @@ def elect(
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _named(file: Path | None) -> list[Place] | None:
+def _named(file: Path | None) -> list[TopicPartition] | None:
     if file is None:
         return None
     try:
@@ -91,13 +91,13 @@ async def _elect(
     kind: ElectionKind,
     topic: str | None,
     partitions: Sequence[int] | None,
-    named: Sequence[Place] | None,
+    named: Sequence[TopicPartition] | None,
     *,
     is_dry_run: bool,
 ) -> list[dict[str, Any]]:
     topics = [topic] if topic is not None else None if named is None else sorted({place.topic for place in named})
     metadata = await reassignment.site_metadata(client, topics)
-    asked = named if partitions is None or topic is None else [Place(topic, index) for index in partitions]
+    asked = named if partitions is None or topic is None else [TopicPartition(topic, index) for index in partitions]
     replicas = reassignment.assignment(metadata, asked)
     leaders = {place: metadata.leader_of(*place) for place in replicas}
     wanted = sorted(place for place in replicas if _is_needed(kind, leaders[place], replicas[place]))
@@ -118,5 +118,5 @@ async def _elect(
 
 def _is_needed(kind: ElectionKind, leader: int, replicas: Sequence[int]) -> bool:
     if kind is ElectionKind.UNCLEAN:
-        return leader == NO_LEADER
+        return leader == NO_NODE
     return leader != replicas[0]

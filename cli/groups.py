@@ -13,6 +13,7 @@ from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, Cluster, 
 from cli.shared.output import Output, OutputFormat, console, print_json, print_table
 from cli.topics import offsets_at, parse_at
 from runtime.process import OperationalFailure
+from wire.protocol.ids import NO_OFFSET
 
 app = typer.Typer(
     help="Consumer groups of a cluster. A linked group's offsets are at both sites; these commands show the active one's.\n\n"
@@ -22,7 +23,6 @@ app = typer.Typer(
 
 Group = Annotated[str, typer.Argument(help="Name of the group.")]
 Sure = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-NO_OFFSET = -1
 FORGOTTEN = "DEAD"
 """The state that Kafka reports for an unknown group."""
 

@@ -19,19 +19,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from cli.moving import reassignment, reassignment_directories
 from cli.moving.reassignment import Ongoing, Outcome
 from cli.moving.reassignment_directories import DONE, ELSEWHERE, MISSING, MOVING
-from cli.moving.reassignment_plan import (
-    Place,
-    Replica,
-    UnusablePlan,
-    parse_directories,
-    parse_plan,
-    plan_document,
-    propose,
-)
+from cli.moving.reassignment_plan import Replica, UnusablePlan, parse_directories, parse_plan, plan_document, propose
 from cli.shared.failures import failures_as_messages, usage_error
 from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, ask_cluster
 from cli.shared.output import Output, OutputFormat, console, error_console, print_json, print_table
 from runtime.process import ExitCode, OperationalFailure
+from wire.protocol.ids import TopicPartition
 
 if TYPE_CHECKING:
     from wire.client.raw_client import KafkaClient
@@ -263,7 +256,7 @@ def _node_ids(text: str) -> list[int]:
         raise usage_error(f"--brokers {text!r} is not usable: accepted are node ids, such as 1001,1002") from error
 
 
-def _read(file: Path) -> tuple[dict[Place, tuple[int, ...]], dict[Replica, str]]:
+def _read(file: Path) -> tuple[dict[TopicPartition, tuple[int, ...]], dict[Replica, str]]:
     """The replicas of the plan, and the log directories that it names."""
     try:
         text = file.read_text(encoding="utf-8")
@@ -272,14 +265,14 @@ def _read(file: Path) -> tuple[dict[Place, tuple[int, ...]], dict[Replica, str]]
         raise usage_error(f"{file} is not usable: {error}") from error
 
 
-def _write(path: Path, content: Mapping[Place, tuple[int, ...]]) -> None:
+def _write(path: Path, content: Mapping[TopicPartition, tuple[int, ...]]) -> None:
     try:
         path.write_text(json.dumps(plan_document(content)) + "\n", encoding="utf-8")
     except OSError as error:
         raise OperationalFailure(f"{path} cannot be written: {error.strerror}") from error
 
 
-def _show(before: Mapping[Place, tuple[int, ...]], after: Mapping[Place, tuple[int, ...]]) -> None:
+def _show(before: Mapping[TopicPartition, tuple[int, ...]], after: Mapping[TopicPartition, tuple[int, ...]]) -> None:
     rows = [
         (place.topic, place.partition, _text(before[place]), _text(replicas))
         for place, replicas in sorted(after.items())
@@ -302,7 +295,7 @@ def _text(replicas: tuple[int, ...]) -> str:
 
 async def _propose(
     client: KafkaClient, topics: list[str] | None, brokers: list[int], replication_factor: int | None
-) -> tuple[dict[Place, tuple[int, ...]], dict[Place, tuple[int, ...]]]:
+) -> tuple[dict[TopicPartition, tuple[int, ...]], dict[TopicPartition, tuple[int, ...]]]:
     metadata = await reassignment.site_metadata(client)
     unknown = [name for name in topics or () if name not in metadata.topics]
     if unknown:
@@ -330,12 +323,12 @@ async def _propose(
 
 async def _execute(
     client: KafkaClient,
-    wanted: dict[Place, tuple[int, ...]],
+    wanted: dict[TopicPartition, tuple[int, ...]],
     directories: dict[Replica, str],
     *,
     throttles: Throttles,
     is_dry_run: bool,
-) -> dict[Place, tuple[int, ...]]:
+) -> dict[TopicPartition, tuple[int, ...]]:
     topics = sorted({place.topic for place in wanted})
     metadata = await reassignment.site_metadata(client, topics)
     before = reassignment.assignment(metadata, wanted)
@@ -373,9 +366,9 @@ def _check(outcomes: list[Outcome], what: str) -> None:
         raise OperationalFailure(f"{first.place} {what}: {first.error}: {first.message}{more}")
 
 
-async def _states(client: KafkaClient, wanted: dict[Place, tuple[int, ...]]) -> dict[Place, str]:
+async def _states(client: KafkaClient, wanted: dict[TopicPartition, tuple[int, ...]]) -> dict[TopicPartition, str]:
     """The state of each partition: done, moving, or elsewhere."""
-    moving: dict[Place, Ongoing] = await reassignment.ongoing(client)
+    moving: dict[TopicPartition, Ongoing] = await reassignment.ongoing(client)
     metadata = await reassignment.site_metadata(client, sorted({place.topic for place in wanted}))
     now = reassignment.assignment(metadata, wanted)
     return {
@@ -385,12 +378,14 @@ async def _states(client: KafkaClient, wanted: dict[Place, tuple[int, ...]]) -> 
 
 
 async def _all_states(
-    client: KafkaClient, wanted: dict[Place, tuple[int, ...]], directories: dict[Replica, str]
-) -> tuple[dict[Place, str], dict[Replica, str]]:
+    client: KafkaClient, wanted: dict[TopicPartition, tuple[int, ...]], directories: dict[Replica, str]
+) -> tuple[dict[TopicPartition, str], dict[Replica, str]]:
     return await _states(client, wanted), await reassignment_directories.states(client, directories)
 
 
-async def _watch(client: KafkaClient, wanted: dict[Place, tuple[int, ...]], directories: dict[Replica, str]) -> None:
+async def _watch(
+    client: KafkaClient, wanted: dict[TopicPartition, tuple[int, ...]], directories: dict[Replica, str]
+) -> None:
     """Show a bar, on a terminal, until nothing of the plan is moving."""
     columns: list[Any] = [
         TextColumn("moving"),
@@ -412,7 +407,7 @@ async def _watch(client: KafkaClient, wanted: dict[Place, tuple[int, ...]], dire
             await asyncio.sleep(POLL_INTERVAL_S)
     for _ in range(LOOKS_MAX):
         states, lying = await _all_states(client, wanted, directories)
-        elsewhere: list[Place | Replica] = [place for place, state in states.items() if state != DONE]
+        elsewhere: list[TopicPartition | Replica] = [place for place, state in states.items() if state != DONE]
         elsewhere += [replica for replica, state in lying.items() if state != DONE]
         if not elsewhere:
             return
@@ -421,13 +416,15 @@ async def _watch(client: KafkaClient, wanted: dict[Place, tuple[int, ...]], dire
 
 
 async def _end_throttle(
-    client: KafkaClient, wanted: dict[Place, tuple[int, ...]], directories: dict[Replica, str]
+    client: KafkaClient, wanted: dict[TopicPartition, tuple[int, ...]], directories: dict[Replica, str]
 ) -> None:
     topics = {place.topic for place in wanted}
     await reassignment.remove_throttle(client, topics, movers=_movers(directories))
 
 
-async def _cancel(client: KafkaClient, named: set[Place] | None, *, keep: bool, is_dry_run: bool) -> list[Place]:
+async def _cancel(
+    client: KafkaClient, named: set[TopicPartition] | None, *, keep: bool, is_dry_run: bool
+) -> list[TopicPartition]:
     moving = await reassignment.ongoing(client)
     places = sorted(place for place in moving if named is None or place in named)
     if is_dry_run:

@@ -19,6 +19,7 @@ from cli.shared.sites import EnvironmentFile, SiteOptions, agents, environment_f
 from mirror.flow.core.health import HEALTHY_STATES
 from runtime.process import ExitCode
 from runtime.times import iso_time
+from wire.protocol.ids import NO_NODE
 
 if TYPE_CHECKING:
     from dr.drill.environment import Environment, EnvironmentLink
@@ -32,7 +33,6 @@ VERDICT_COUNTS_MS = 120_000
 """The greatest age (ms) of the active site's verdict on a link's protection that still counts; its
 agents store one at least every twenty seconds.
 """
-NO_CONTROLLER = -1
 CONTROLLER_TIMEOUT_MS = 1_000
 MIRROR_TIMEOUT_S = 3.0
 """The same time as a site has, in seconds: a slow mirror is not a missing one."""
@@ -285,7 +285,7 @@ def problems(sites: dict[str, dict[str, Any]], links: list[dict[str, Any]]) -> l
     """The conditions that need a person, in words."""
     found = [site["problem"] for site in sites.values() if not site["is_reachable"]]
     for name, site in sites.items():
-        if site["is_reachable"] and site["controller"] == NO_CONTROLLER:
+        if site["is_reachable"] and site["controller"] == NO_NODE:
             found.append(f"site {name} has no controller")
         found += [
             f"site {name}: {one['kind']} {one['name']}".rstrip()

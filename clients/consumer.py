@@ -29,7 +29,7 @@ from clients.core.group_protocol import (
 )
 from clients.core.opening import records_in
 from clients.core.positions import Position
-from clients.core.readings import Place, Start
+from clients.core.readings import Start
 from clients.membership import NEVER_A_MEMBER, NO_MEMBER_ANY_MORE, GroupMember, GroupOptions, Membership
 from clients.prefetch import Prefetch
 from clients.reader import Chunk, Reader, ReaderOptions
@@ -42,6 +42,7 @@ from wire.client.broker_requests import CommittedOffset, Committer
 from wire.client.client_errors import BrokerError, KafkaClientError, broker_error
 from wire.client.group_membership import Joined
 from wire.client.raw_client import KafkaClient
+from wire.protocol.ids import PartitionKey
 
 READ_COMMITTED: Final = 1
 _log = get_logger("clients.consumer")
@@ -68,15 +69,15 @@ class CommitRefused(Exception):
 class RebalanceListener(Protocol):
     """The application's callbacks for changes of its partitions."""
 
-    async def revoked(self, places: frozenset[Place]) -> None:
+    async def revoked(self, places: frozenset[PartitionKey]) -> None:
         """Called before partitions are given back; their offsets can still be committed."""
         ...
 
-    async def assigned(self, places: frozenset[Place]) -> None:
+    async def assigned(self, places: frozenset[PartitionKey]) -> None:
         """Partitions have been given; nothing of them has been fetched yet."""
         ...
 
-    async def lost(self, places: frozenset[Place]) -> None:
+    async def lost(self, places: frozenset[PartitionKey]) -> None:
         """The partitions belong to another member already; nothing can be committed."""
         ...
 
@@ -84,13 +85,13 @@ class RebalanceListener(Protocol):
 class QuietListener:
     """Does nothing."""
 
-    async def revoked(self, places: frozenset[Place]) -> None:
+    async def revoked(self, places: frozenset[PartitionKey]) -> None:
         """Nothing."""
 
-    async def assigned(self, places: frozenset[Place]) -> None:
+    async def assigned(self, places: frozenset[PartitionKey]) -> None:
         """Nothing."""
 
-    async def lost(self, places: frozenset[Place]) -> None:
+    async def lost(self, places: frozenset[PartitionKey]) -> None:
         """Nothing."""
 
 
@@ -143,7 +144,7 @@ class Consumer:
         self.interceptors: list[Callable[[Sequence[Chunk]], Sequence[Chunk]]] = []
         self._member = GroupMember(self._group_client, self._group_options(), self._clock)
         self._membership: Membership | None = None
-        self._joining: asyncio.Task[tuple[Membership, dict[Place, Start]]] | None = None
+        self._joining: asyncio.Task[tuple[Membership, dict[PartitionKey, Start]]] | None = None
         self._staying: asyncio.Task[None] | None = None
         self._loops = Supervisor()
         self._commits: dict[asyncio.Task[None], Callable[[Exception | None], None]] = {}
@@ -193,7 +194,7 @@ class Consumer:
             self._is_watching = True
             self._loops.start("topics of a subscription", self._watch_topics)
 
-    def assign(self, starts: Mapping[Place, Start]) -> None:
+    def assign(self, starts: Mapping[PartitionKey, Start]) -> None:
         """Read these partitions from these positions on, without the group."""
         self._is_manual = True
         self.reader.end(set(self.reader.readings.places) - set(starts))
@@ -201,36 +202,36 @@ class Consumer:
         self._prefetch.clean()
 
     @property
-    def assignment(self) -> frozenset[Place]:
+    def assignment(self) -> frozenset[PartitionKey]:
         """The partitions that the consumer reads now."""
         return frozenset(self.reader.readings.places)
 
-    def positions(self) -> Mapping[Place, Position]:
+    def positions(self) -> Mapping[PartitionKey, Position]:
         """The position behind the records that `poll` has returned, for partitions where it is
         known.
         """
         return self.reader.readings.positions()
 
-    def lag(self, place: Place) -> int:
+    def lag(self, place: PartitionKey) -> int:
         """Records between the position and the last reported end of the log; -1 while unknown."""
         reading = self.reader.readings.get(place)
         return -1 if reading is None else reading.lag
 
-    def seek(self, place: Place, start: Start) -> None:
+    def seek(self, place: PartitionKey, start: Start) -> None:
         """Go on elsewhere; what was prefetched of the partition is dropped."""
         if place not in self.reader.readings:
             raise ValueError(f"{place[0]}-{place[1]} is not assigned: accepted are {sorted(self.assignment)}")
         self.reader.begin({place: start})
         self._prefetch.clean()
 
-    def pause(self, places: Iterable[Place]) -> None:
+    def pause(self, places: Iterable[PartitionKey]) -> None:
         """Return nothing of these until they are resumed; what was prefetched is fetched again
         then.
         """
         self.reader.pause(places)
         self._prefetch.clean()
 
-    def resume(self, places: Iterable[Place]) -> None:
+    def resume(self, places: Iterable[PartitionKey]) -> None:
         """Go on with these."""
         self.reader.resume(places)
 
@@ -285,7 +286,7 @@ class Consumer:
             except TimeoutError:
                 continue
 
-    async def records(self, *, timeout_ms: float) -> AsyncIterator[tuple[Place, Record]]:
+    async def records(self, *, timeout_ms: float) -> AsyncIterator[tuple[PartitionKey, Record]]:
         """Single records, opened here; ends when nothing has come for so long."""
         while chunks := await self.poll(timeout_ms):
             for number, chunk in enumerate(chunks):
@@ -385,20 +386,20 @@ class Consumer:
                 _log.info("offsets could not be committed before a rebalance", reason=str(error))
         await self._listener.revoked(self.assignment)
 
-    def _drop_assignment(self) -> frozenset[Place]:
+    def _drop_assignment(self) -> frozenset[PartitionKey]:
         places = self.assignment
         self._membership = None
         self.reader.end(places)
         self._prefetch.clean()
         return places
 
-    async def _join(self) -> tuple[Membership, dict[Place, Start]]:
+    async def _join(self) -> tuple[Membership, dict[PartitionKey, Start]]:
         topics = await self._wanted_topics()
         self._joined_counts = await self._counts(topics)
         subscription = encode_subscription(Subscription(topics=topics))
         membership = await self._member.join([(name, subscription) for name in self.options.assignors], self._assign)
         places = sorted(decode_assignment(membership.assignment))
-        starts: dict[Place, Start] = {}
+        starts: dict[PartitionKey, Start] = {}
         if places:
             found = await self._group_client.committed(self._member.options.group_id, places)
             for place in places:
@@ -409,7 +410,7 @@ class Consumer:
                 starts[place] = Start(Position(offset.offset, offset.leader_epoch)) if is_there and offset else Start()
         return membership, starts
 
-    async def _joined(self, joining: asyncio.Task[tuple[Membership, dict[Place, Start]]]) -> None:
+    async def _joined(self, joining: asyncio.Task[tuple[Membership, dict[PartitionKey, Start]]]) -> None:
         try:
             membership, starts = await joining
         except KafkaClientError as error:
@@ -500,7 +501,7 @@ class Consumer:
 
     # Offsets
 
-    async def commit(self, offsets: Mapping[Place, Position] | None = None) -> None:
+    async def commit(self, offsets: Mapping[PartitionKey, Position] | None = None) -> None:
         """Commit these, or what `poll` has returned, and wait until it is done. CommitRefused;
         KafkaClientError.
         """
@@ -509,7 +510,7 @@ class Consumer:
 
     def commit_soon(
         self,
-        offsets: Mapping[Place, Position] | None = None,
+        offsets: Mapping[PartitionKey, Position] | None = None,
         done: Callable[[Exception | None], None] = lambda _: None,
     ) -> None:
         """Commit in the background, commits one after the other; `done` is called in a later
@@ -519,7 +520,7 @@ class Consumer:
         task = asyncio.get_running_loop().create_task(self._commit(taken, self._membership))
         self._commits[task] = done
 
-    async def _commit(self, offsets: Mapping[Place, Position], membership: Membership | None) -> None:
+    async def _commit(self, offsets: Mapping[PartitionKey, Position], membership: Membership | None) -> None:
         if not offsets:
             return
         group_id = self.options.group_id

@@ -14,9 +14,8 @@ from runtime.zookeeper import ZooKeeper
 from wire.client.broker_requests import CommittedOffset
 from wire.client.client_errors import broker_error
 from wire.client.raw_client import KafkaClient
+from wire.protocol.ids import PartitionKey
 from wire.znodes.consumer_znodes import decode_offset, encode_offset, offset_path
-
-Place = tuple[str, int]
 
 
 class OffsetsRefused(Exception):
@@ -32,11 +31,11 @@ class OffsetsRefused(Exception):
 class OffsetStore(Protocol):
     """The offsets of one group."""
 
-    async def commit(self, offsets: Mapping[Place, int]) -> None:
+    async def commit(self, offsets: Mapping[PartitionKey, int]) -> None:
         """Keep these; nothing to keep counts as done."""
         ...
 
-    async def fetch(self, places: Iterable[Place]) -> dict[Place, int]:
+    async def fetch(self, places: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
         """Return the offsets that are known."""
         ...
 
@@ -49,15 +48,15 @@ class ZooKeeperOffsets:
     def __init__(self, zookeeper: ZooKeeper, group: str) -> None:
         self._zookeeper = zookeeper
         self._group = group
-        self._known: dict[Place, int] = {}
+        self._known: dict[PartitionKey, int] = {}
         self.writes = 0
 
-    async def commit(self, offsets: Mapping[Place, int]) -> None:
+    async def commit(self, offsets: Mapping[PartitionKey, int]) -> None:
         """Write what has moved. kazoo's errors."""
         moved = {place: offset for place, offset in offsets.items() if self._known.get(place) != offset}
         await asyncio.gather(*(self._write(place, offset) for place, offset in moved.items()))
 
-    async def fetch(self, places: Iterable[Place]) -> dict[Place, int]:
+    async def fetch(self, places: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
         """Read from ZooKeeper, since another process may have written. MalformedZnode."""
         found = {}
         for place in places:
@@ -69,7 +68,7 @@ class ZooKeeperOffsets:
                 self._known.pop(place, None)
         return found
 
-    async def _write(self, place: Place, offset: int) -> None:
+    async def _write(self, place: PartitionKey, offset: int) -> None:
         path, value = offset_path(self._group, *place), encode_offset(offset)
         try:
             await self._zookeeper.set(path, value)
@@ -91,7 +90,7 @@ class BrokerOffsets:
         self._client = client
         self._group = group
 
-    async def commit(self, offsets: Mapping[Place, int]) -> None:
+    async def commit(self, offsets: Mapping[PartitionKey, int]) -> None:
         """Commit. KafkaClientError when the coordinator is not there in time, OffsetsRefused."""
         if not offsets:
             return
@@ -103,7 +102,7 @@ class BrokerOffsets:
             is_retriable = any(code.retriable for code in refused.values())
             raise OffsetsRefused(f"group {self._group}: {listed}", is_retriable=is_retriable)
 
-    async def fetch(self, places: Iterable[Place]) -> dict[Place, int]:
+    async def fetch(self, places: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
         """Ask the coordinator. KafkaClientError, also while it loads."""
         wanted = list(places)
         if not wanted:
@@ -124,12 +123,12 @@ class DualOffsets:
         self._broker = broker
         self._zookeeper = zookeeper
 
-    async def commit(self, offsets: Mapping[Place, int]) -> None:
+    async def commit(self, offsets: Mapping[PartitionKey, int]) -> None:
         """First the broker; ZooKeeper gets what the broker has."""
         await self._broker.commit(offsets)
         await self._zookeeper.commit(offsets)
 
-    async def fetch(self, places: Iterable[Place]) -> dict[Place, int]:
+    async def fetch(self, places: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
         """The larger one."""
         wanted = list(places)
         new, old = await self._broker.fetch(wanted), await self._zookeeper.fetch(wanted)

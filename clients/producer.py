@@ -27,7 +27,7 @@ from typing import Final, NamedTuple, Self
 from kio.schema.errors import ErrorCode
 
 from clients.budget import FOREVER_MS, Budget
-from clients.core.accumulator import NO_IDENTITY, Accumulator, Outgoing, Place, ProducerIdentity
+from clients.core.accumulator import NO_IDENTITY, Accumulator, Outgoing, ProducerIdentity
 from clients.core.deliveries import MAY_BE_APPENDED, Sequences, Verdict, judge
 from clients.core.partitioners import Choice, Murmur2Partitioner, Partitioner, checked
 from clients.core.slots import stable_slot
@@ -38,6 +38,7 @@ from wire.batches.records import Record
 from wire.client.client_errors import KafkaClientError, UnsupportedApi, broker_error, error_code
 from wire.client.cluster_metadata import TopicMetadata
 from wire.client.raw_client import KafkaClient
+from wire.protocol.ids import PartitionKey
 from wire.protocol.produce_codec import PartitionProduced, PartitionRecords, ProduceRequest, TopicRecords
 
 RECORD_OVERHEAD_BYTES: Final = 64
@@ -521,7 +522,7 @@ class ProducerPool:
         """Flush all producers like `Producer.flush`."""
         await asyncio.gather(*(producer.flush() for producer in self.producers))
 
-    def _of(self, place: Place) -> Producer:
+    def _of(self, place: PartitionKey) -> Producer:
         return self.producers[stable_slot(place, len(self.producers))]
 
 

@@ -23,7 +23,6 @@ from typing import Final, Protocol
 from kio.schema.errors import ErrorCode
 
 from clients.core.positions import (
-    NO_OFFSET,
     LogTruncated,
     NoWholeBatch,
     Position,
@@ -35,7 +34,7 @@ from clients.core.positions import (
     take,
     trouble_of,
 )
-from clients.core.readings import NO_LEADER, Fetcher, Phase, Place, Reading, Readings, Start, Wanted
+from clients.core.readings import Fetcher, Phase, Reading, Readings, Start, Wanted
 from clients.simple_consumer import records_of
 from clients.topics import Topics
 from runtime.clock import Clock
@@ -47,6 +46,7 @@ from wire.client.fetch_requests import FetchRequest
 from wire.client.raw_client import KafkaClient
 from wire.client.session_fetch import FetchPosition, SessionFetch
 from wire.protocol.fetch_codec import AbortedTransaction, PartitionFetched
+from wire.protocol.ids import NO_NODE, NO_OFFSET, PartitionKey
 
 _EMPTY: Final = memoryview(b"")
 _log = get_logger("clients.reader")
@@ -58,7 +58,7 @@ class Chunk:
     are none, and the partition halts.
     """
 
-    place: Place
+    place: PartitionKey
     generation: int
     position: Position
     next: Position
@@ -141,7 +141,7 @@ class Reader:
         self._wakes: dict[Fetcher, asyncio.Event] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.fetches = 0
-        self.skipped_offsets: dict[Place, int] = {}
+        self.skipped_offsets: dict[PartitionKey, int] = {}
         """Offsets that were skipped since the log no longer had them, by partition; compacted gaps
         count too.
         """
@@ -160,30 +160,30 @@ class Reader:
         """Begin to look for leaders."""
         self._spawn(self.topics.run())
 
-    def begin(self, starts: Mapping[Place, Start]) -> None:
+    def begin(self, starts: Mapping[PartitionKey, Start]) -> None:
         """Read these partitions, or read them from elsewhere."""
         for place, start in starts.items():
             self.readings.begin(place, start)
         self.topics.want({topic for topic, _ in starts})
         self._place()
 
-    def end(self, places: Iterable[Place]) -> None:
+    def end(self, places: Iterable[PartitionKey]) -> None:
         """Stop reading these. The answer of a fetch under way is ignored."""
         self.readings.end(list(places))
         self.topics.forget({topic for topic, _ in places} - self.readings.topics)
         for wake in self._wakes.values():
             wake.set()
 
-    def pause(self, places: Iterable[Place]) -> None:
+    def pause(self, places: Iterable[PartitionKey]) -> None:
         """Do not fetch these for now."""
         self.readings.pause(places)
 
-    def resume(self, places: Iterable[Place]) -> None:
+    def resume(self, places: Iterable[PartitionKey]) -> None:
         """Fetch these again."""
         self.readings.resume(places)
         self._place()
 
-    def retry(self, place: Place) -> None:
+    def retry(self, place: PartitionKey) -> None:
         """The application has got the problem of a halted partition: look whether it persists."""
         self.readings.retry(place)
         self._place()
@@ -212,7 +212,7 @@ class Reader:
         for place in self.readings.places:
             known = self.topics.known(place[0])
             partition = None if known is None else known.partitions.get(place[1])
-            if partition is not None and self.topics.leader_of(*place) != NO_LEADER:
+            if partition is not None and self.topics.leader_of(*place) != NO_NODE:
                 self.readings.led_by(place, partition.leader_id, partition.leader_epoch)
         for topic in {topic for topic, _ in self.readings.leaderless()}:
             self.topics.doubt(topic)
@@ -247,13 +247,13 @@ class Reader:
                 reading.is_asking = False
         self._place()
 
-    def _lose_leader(self, place: Place) -> None:
+    def _lose_leader(self, place: PartitionKey) -> None:
         self.readings.lost_leader(place)
         self.topics.doubt(place[0])
 
     async def _find_offsets(self, node_id: int, readings: list[Reading]) -> None:
         timed = {r.place: r.start.timestamp for r in readings if r.start.timestamp is not None}
-        ends: dict[Place, dict[int, int]] = {reading.place: {} for reading in readings}
+        ends: dict[PartitionKey, dict[int, int]] = {reading.place: {} for reading in readings}
         for special in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, None):
             queries = {
                 place: OffsetQuery(special if special is not None else timed[place])
@@ -285,7 +285,9 @@ class Reader:
                 self._note_skipped(reading.place, lost, offset, log_start=start, log_end=end)
                 self.readings.found_offset(reading, Position(offset))
 
-    def _note_skipped(self, place: Place, lost: Position | None, offset: int, *, log_start: int, log_end: int) -> None:
+    def _note_skipped(
+        self, place: PartitionKey, lost: Position | None, offset: int, *, log_start: int, log_end: int
+    ) -> None:
         """The log no longer has a position: report where the reading goes on, and how much it
         skips.
         """
@@ -375,7 +377,9 @@ class Reader:
         self._fetchers.pop(fetcher, None)
         self._wakes.pop(fetcher, None)
 
-    async def _accept(self, wanted: Mapping[Place, Wanted], answers: Iterable[tuple[str, PartitionFetched]]) -> None:
+    async def _accept(
+        self, wanted: Mapping[PartitionKey, Wanted], answers: Iterable[tuple[str, PartitionFetched]]
+    ) -> None:
         """Take what was asked and is still wanted; an answer to an older question is not looked
         at.
         """

@@ -20,27 +20,16 @@ from typing import Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from clients.core.positions import (
-    NO_EPOCH,
-    NO_OFFSET,
-    LogTruncated,
-    Position,
-    PositionLost,
-    ResetPolicy,
-    diverges_at,
-    resolve,
-    take,
-)
+from clients.core.positions import LogTruncated, Position, PositionLost, ResetPolicy, diverges_at, resolve, take
 from runtime.retries import jittered_backoff
 from wire.client.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, EpochQuery
 from wire.client.client_errors import TRANSIENT, BrokerError, broker_error, error_code
-from wire.client.fetch_requests import CONSUMER, FetchRequest, PartitionToFetch, TopicToFetch
+from wire.client.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 from wire.client.raw_client import KafkaClient
 from wire.protocol.fetch_codec import FetchResponse, PartitionFetched
+from wire.protocol.ids import CONSUMER, NO_EPOCH, NO_OFFSET, PartitionKey
 
 _NOTHING: Final = memoryview(b"")
-
-Place = tuple[str, int]
 
 
 class NoSuchOffset(Exception):
@@ -66,7 +55,7 @@ class Batches(NamedTuple):
     offset that was asked for.
     """
 
-    place: Place
+    place: PartitionKey
     fetch_offset: int
     records: memoryview
     next: Position
@@ -77,7 +66,7 @@ class Batches(NamedTuple):
 
 async def fetch_at_leader(
     client: KafkaClient,
-    place: Place,
+    place: PartitionKey,
     offset: int,
     *,
     max_bytes: int,
@@ -149,9 +138,9 @@ class SimpleConsumer:
         self._client = client
         self._options = options or SimpleConsumerOptions()
         self._on_step = on_step
-        self._epochs: dict[Place, int] = {}
+        self._epochs: dict[PartitionKey, int] = {}
 
-    async def offset_at(self, place: Place, timestamp: int) -> int:
+    async def offset_at(self, place: PartitionKey, timestamp: int) -> int:
         """The first offset at or after a time, EARLIEST_TIMESTAMP or LATEST_TIMESTAMP.
         NoSuchOffset; never a guess.
         """
@@ -163,7 +152,7 @@ class SimpleConsumer:
             raise NoSuchOffset(f"{place[0]}-{place[1]} has no record at {timestamp} or later")
         return found[place]
 
-    async def fetch(self, place: Place, position: Position) -> Batches:
+    async def fetch(self, place: PartitionKey, position: Position) -> Batches:
         """The batches at the position; retries until the leader answers. Raises KafkaClientError,
         PositionLost, and InvalidBatch for a damaged log.
         """
@@ -173,7 +162,9 @@ class SimpleConsumer:
         found: Batches = await attempts(self._fetch_once, place, position)
         return found
 
-    async def batches(self, place: Place, position: Position, *, until: int | None = None) -> AsyncIterator[Batches]:
+    async def batches(
+        self, place: PartitionKey, position: Position, *, until: int | None = None
+    ) -> AsyncIterator[Batches]:
         """All batches from the position to the offset `until`, or without end. Raises the errors of
         `fetch`.
         """
@@ -183,7 +174,7 @@ class SimpleConsumer:
             if found.records:
                 yield found
 
-    async def _fetch_once(self, place: Place, position: Position) -> Batches:
+    async def _fetch_once(self, place: PartitionKey, position: Position) -> Batches:
         self._on_step("leader")
         await self._client.leader(*place)
         epoch = self._client.cluster.topics[place[0]].partitions[place[1]].leader_epoch
@@ -222,7 +213,7 @@ class SimpleConsumer:
             fetched,
         )
 
-    async def _validated(self, place: Place, position: Position, epoch: int) -> Position:
+    async def _validated(self, place: PartitionKey, position: Position, epoch: int) -> Position:
         """The position, if the new leader's log still has what was read; else by the policy."""
         self._on_step("validate")
         query = EpochQuery(position.leader_epoch, epoch)
@@ -242,7 +233,7 @@ class SimpleConsumer:
             raise LogTruncated(place, position, None if at == NO_OFFSET else at)
         return Position(at, end.leader_epoch) if at != NO_OFFSET else await self._reset(place, position)
 
-    async def _reset(self, place: Place, position: Position) -> Position:
+    async def _reset(self, place: PartitionKey, position: Position) -> Position:
         self._on_step("reset")
         start = await self.offset_at(place, EARLIEST_TIMESTAMP)
         end = await self.offset_at(place, LATEST_TIMESTAMP)

@@ -14,12 +14,11 @@ from typing import Final
 
 from clients.core.opening import records_in
 from clients.core.positions import Position
-from clients.core.readings import Place, Start
+from clients.core.readings import Start
 from clients.reader import Chunk, Reader
 from wire.batches.record_batch import InvalidBatch
 from wire.batches.records import Record
-
-FOREVER_MS: Final = -1
+from wire.protocol.ids import PartitionKey
 
 
 class ConsumerTimeout(Exception):
@@ -87,7 +86,7 @@ class Stream:
             self._consume(chunk, chunk.next)
             yield chunk
 
-    async def records(self) -> AsyncIterator[tuple[Place, Record]]:
+    async def records(self) -> AsyncIterator[tuple[PartitionKey, Record]]:
         """Single records; the consumed offset moves with each.
 
         InvalidBatch for a damaged batch, again and again: nothing behind it is passed over, the

@@ -30,6 +30,7 @@ from typing import Final, Protocol, Self
 
 from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 
+from clients.budget import FOREVER_MS
 from clients.core.classic_group import (
     STRATEGIES,
     UnequalSubscriptions,
@@ -40,11 +41,11 @@ from clients.core.classic_group import (
     unusable_filter,
 )
 from clients.core.positions import Position, ResetPolicy
-from clients.core.readings import Place, Start
+from clients.core.readings import Start
 from clients.group_snapshots import GroupSnapshots
 from clients.offset_stores import BrokerOffsets, DualOffsets, OffsetsRefused, OffsetStore, ZooKeeperOffsets
 from clients.reader import Chunk, Reader, ReaderOptions
-from clients.streams import FOREVER_MS, Stream
+from clients.streams import Stream
 from runtime.addresses import HostPort
 from runtime.clock import Clock, SystemClock
 from runtime.logs import get_logger
@@ -53,6 +54,7 @@ from runtime.supervision import in_background
 from runtime.zookeeper import SessionState, ZooKeeper
 from wire.client.client_errors import KafkaClientError
 from wire.client.raw_client import KafkaClient
+from wire.protocol.ids import PartitionKey
 from wire.znodes import layout as znodes
 from wire.znodes.consumer_znodes import (
     STATIC,
@@ -101,13 +103,13 @@ class _Conflict(Exception):
 class OwnershipListener(Protocol):
     """The application's callbacks around a rebalance."""
 
-    async def before_releasing(self, places: Mapping[Place, str]) -> None:
+    async def before_releasing(self, places: Mapping[PartitionKey, str]) -> None:
         """Fetchers have stopped, offsets are committed; the partitions (with their threads) are
         still owned. Empty at first.
         """
         ...
 
-    async def before_starting(self, consumer: str, owners: Mapping[Place, str]) -> None:
+    async def before_starting(self, consumer: str, owners: Mapping[PartitionKey, str]) -> None:
         """The own partitions are claimed, nothing is fetched yet; `owners` are the threads of the
         whole group.
         """
@@ -117,10 +119,10 @@ class OwnershipListener(Protocol):
 class QuietOwnershipListener:
     """Does nothing."""
 
-    async def before_releasing(self, places: Mapping[Place, str]) -> None:
+    async def before_releasing(self, places: Mapping[PartitionKey, str]) -> None:
         """Nothing."""
 
-    async def before_starting(self, consumer: str, owners: Mapping[Place, str]) -> None:
+    async def before_starting(self, consumer: str, owners: Mapping[PartitionKey, str]) -> None:
         """Nothing."""
 
 
@@ -159,7 +161,7 @@ class _Router:
     """Chunks to the stream of their partition's thread."""
 
     def __init__(self) -> None:
-        self.streams: dict[Place, Stream] = {}
+        self.streams: dict[PartitionKey, Stream] = {}
 
     async def put(self, chunk: Chunk) -> None:
         """Put the chunk into its stream; waits for room there."""
@@ -201,8 +203,8 @@ class ZooKeeperConsumer:
         self._clients: list[KafkaClient] = []
         self._reader: Reader | None = None
         self._store: OffsetStore | None = None
-        self._claimed: dict[Place, str] = {}
-        self._uncommitted: dict[Place, int] = {}
+        self._claimed: dict[PartitionKey, str] = {}
+        self._uncommitted: dict[PartitionKey, int] = {}
         self._changed = asyncio.Event()
         self._seen = GroupSnapshots(zookeeper, options.group_id, on_change=self._changed.set)
         self._rebalancing = asyncio.Lock()
@@ -223,12 +225,12 @@ class ZooKeeperConsumer:
         await self.close()
 
     @property
-    def owned(self) -> Mapping[Place, str]:
+    def owned(self) -> Mapping[PartitionKey, str]:
         """The own partitions and their threads."""
         return dict(self._claimed)
 
     @property
-    def reading(self) -> list[Place]:
+    def reading(self) -> list[PartitionKey]:
         """The partitions that the consumer fetches now."""
         return [] if self._reader is None else self._reader.readings.places
 
@@ -237,7 +239,7 @@ class ZooKeeperConsumer:
         """The streams, in the order of `create_streams`."""
         return list(self._streams.values())
 
-    def positions(self) -> dict[Place, int]:
+    def positions(self) -> dict[PartitionKey, int]:
         """Consumed offsets of the own partitions."""
         if self._reader is None:
             return {}
@@ -300,7 +302,7 @@ class ZooKeeperConsumer:
         """Commit the consumed offsets, tried again a few times. The store's errors."""
         await self._commit_patiently(self.positions())
 
-    async def _commit_patiently(self, offsets: Mapping[Place, int]) -> None:
+    async def _commit_patiently(self, offsets: Mapping[PartitionKey, int]) -> None:
         for attempt in range(1, self.options.commit_attempts_max + 1):
             try:
                 await self._commit_once(offsets)
@@ -560,7 +562,7 @@ class ZooKeeperConsumer:
                     await self._zookeeper.delete(path)
             del self._claimed[topic, partition]
 
-    async def _claim(self, own: Mapping[Place, str]) -> None:
+    async def _claim(self, own: Mapping[PartitionKey, str]) -> None:
         for topic, partition in sorted(own):
             thread = own[topic, partition]
             await self._zookeeper.ensure_path(owners_path(self.options.group_id, topic))
@@ -574,7 +576,7 @@ class ZooKeeperConsumer:
                 await self._release()
                 raise _Conflict(f"{topic}-{partition} is still owned by another member") from None
 
-    def _start(self, own: Mapping[Place, str], offsets: Mapping[Place, int]) -> None:
+    def _start(self, own: Mapping[PartitionKey, str], offsets: Mapping[PartitionKey, int]) -> None:
         assert self._reader is not None, "made before"
         self._router.streams = {place: self._streams[thread] for place, thread in own.items()}
         known = {place: Start(Position(offset)) for place, offset in offsets.items()}
@@ -586,7 +588,7 @@ class ZooKeeperConsumer:
 
     # Offsets
 
-    async def _commit_once(self, offsets: Mapping[Place, int]) -> None:
+    async def _commit_once(self, offsets: Mapping[PartitionKey, int]) -> None:
         if self._store is not None and offsets:
             await self._store.commit(offsets)
 

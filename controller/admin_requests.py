@@ -14,10 +14,11 @@ from kazoo.exceptions import BadVersionError, NoNodeError
 from kio.schema.errors import ErrorCode
 
 from controller.core import commands as ask
-from controller.core.cluster import Cluster, TopicPartition
+from controller.core.cluster import Cluster
 from controller.store import ClusterWriter, FoundRequest
 from runtime.logs import get_logger
 from runtime.zookeeper import DeleteNode, SetNode, TransactionStep
+from wire.protocol.ids import TopicPartition
 from wire.znodes.admin_znodes import (
     PREFERRED_ELECTION,
     REASSIGN_PARTITIONS,

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 import grpc
 from tenacity import RetryCallState
 
-from controller.core.cluster import Broker, Cluster, TopicPartition
+from controller.core.cluster import Broker, Cluster
 from controller.core.commands import DeletionsAnswered, Publish
 from controller.images import PendingChanges, TopicMessages
 from controller.metrics import ControllerMetrics
@@ -22,6 +22,7 @@ from runtime.retries import jittered_backoff
 from runtime.supervision import not_broken_off
 from wire.control.broker_pb2 import ControlBatch, ControlReply
 from wire.control.clients import BrokerControlChannels
+from wire.protocol.ids import TopicPartition
 
 RETRY_INITIAL_MS = 50
 RETRY_MAX_MS = 1000

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from controller.core.cluster import Broker, Cluster, Topic, TopicPartition
+from controller.core.cluster import Broker, Cluster, Topic
 from controller.core.commands import Publish
 from wire.control.broker_pb2 import ControlBatch, DeletedTopic
 from wire.control.cluster_pb2 import BrokerInfo, Endpoint, PartitionState, ScramUser, TopicInfo
+from wire.protocol.ids import NO_EPOCH, NO_NODE, TopicPartition
 from wire.rules.acls import ResourcePattern
 from wire.rules.client_quotas import QuotaEntity, quota_message
 from wire.znodes.acl_znodes import acls_message
 from wire.znodes.group_configs import group_configs_message
-from wire.znodes.layout import NO_LEADER
 from wire.znodes.token_znodes import token_message
-
-NO_EPOCH = -1
 
 
 def broker_info(broker: Broker) -> BrokerInfo:
@@ -172,7 +170,7 @@ def partition_state(cluster: Cluster, partition: TopicPartition) -> PartitionSta
     if leadership is None:
         return PartitionState(
             partition=partition.partition,
-            leader=NO_LEADER,
+            leader=NO_NODE,
             leader_epoch=NO_EPOCH,
             partition_epoch=NO_EPOCH,
             controller_epoch=cluster.controller_epoch,

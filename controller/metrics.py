@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from controller.core import facts
 from controller.core.cluster import Cluster
-from wire.znodes.layout import NO_LEADER
+from wire.protocol.ids import NO_NODE
 
 _PREFIX: Final = "kafka_controller"
 _STATS: Final = "controllerstats"
@@ -106,7 +106,7 @@ class ControllerMetrics:
     def record_facts(self, changes: tuple[facts.Fact, ...], elapsed_ms: float) -> None:
         """Count the elections among facts that took so long to be decided and committed."""
         changed = [change for change in changes if isinstance(change, facts.LeadershipChanged)]
-        elected = sum(change.leadership.leader != NO_LEADER for change in changed)
+        elected = sum(change.leadership.leader != NO_NODE for change in changed)
         if elected:
             self._election_times.observe(elapsed_ms)
         self._elections.inc(elected)

@@ -18,7 +18,7 @@ from kio.schema.errors import ErrorCode
 
 from controller.config import PRODUCER_IDS_PER_SITE, ControllerSettings
 from controller.core import commands as ask
-from controller.core.cluster import Cluster, Topic, TopicPartition
+from controller.core.cluster import Cluster, Topic
 from controller.core.producer_ids import ProducerIdsExhausted
 from controller.event_loop import ActiveController
 from controller.images import broker_info, partition_state
@@ -26,6 +26,7 @@ from controller.tenure import Deposed
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ACTIVE_CONTROLLER_KEY, new_topic_id
 from wire.control.controller_pb2_grpc import ControllerServicer
+from wire.protocol.ids import NO_NODE, TopicPartition
 from wire.rules.client_quotas import entity_from_message
 from wire.znodes.acl_znodes import acls_message, creation_from_message, filter_from_message
 from wire.znodes.layout import TOPIC_ID_BYTES, ControllerRegistration
@@ -34,7 +35,6 @@ from wire.znodes.token_znodes import token_from_message
 if TYPE_CHECKING:
     Context = grpc.aio.ServicerContext[Any, Any]
 
-NO_CONTROLLER = -1
 WAIT_MS_MAX = 300_000
 """The longest that a client may have its deletion waited for, whatever it asks for."""
 CONTROLLED_SHUTDOWN_WITHIN_MS = 2_000
@@ -393,7 +393,7 @@ class Controller(ControllerServicer):
         active = self._office()
         if active is None:
             known = self._known_controller()
-            return pb.DescribeControllerReply(controller_id=NO_CONTROLLER if known is None else known.controller_id)
+            return pb.DescribeControllerReply(controller_id=NO_NODE if known is None else known.controller_id)
         return pb.DescribeControllerReply(
             controller_id=active.tenure.controller_id,
             controller_epoch=active.tenure.epoch,

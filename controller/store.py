@@ -18,16 +18,7 @@ from kazoo.exceptions import NoNodeError
 
 from controller.acl_store import acl_steps, read_acls
 from controller.core import facts
-from controller.core.cluster import (
-    UNCLEAN_ELECTION,
-    Broker,
-    Cluster,
-    Leadership,
-    SiteRules,
-    Topic,
-    TopicPartition,
-    derive_phases,
-)
+from controller.core.cluster import UNCLEAN_ELECTION, Broker, Cluster, Leadership, SiteRules, Topic, derive_phases
 from controller.entity_configs import entity_config_steps, group_config_steps
 from controller.multis import split_steps
 from controller.tenure import Tenure
@@ -35,6 +26,7 @@ from controller.token_store import read_tokens, token_steps
 from runtime.logs import get_logger
 from runtime.zookeeper import CheckNode, CreateNode, DeleteNode, NodeStat, SetNode, TransactionStep, Watch, ZooKeeper
 from wire.control.cluster_pb2 import LinkRecord
+from wire.protocol.ids import TopicPartition
 from wire.rules.client_quotas import CLIENT_ID, IP, QUOTA_KEYS, USER, QuotaEntity, QuotaValues, quota_texts
 from wire.rules.links import stand_in
 from wire.rules.scram import HASHES

@@ -37,7 +37,6 @@ from mirror.flow.workers import FetcherPool, ProducerPool
 from mirror.groups.group_sync import GroupSync
 from mirror.groups.metrics import CheckpointMetrics
 from mirror.link.core.link_roles import LinkRole
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.core.topic_plan import way_to_a_new_copy
 from mirror.link.link_watch import LinkView
 from mirror.link.ports import Unreachable
@@ -50,6 +49,7 @@ from runtime.invariants import InvariantBroken
 from runtime.logs import get_logger
 from runtime.process import OperationalFailure
 from runtime.supervision import Supervisor
+from wire.protocol.ids import TopicPartition
 from wire.rules.links import SyncPolicy, sync_policy
 
 STALE_GRACE_MS = 1_000
@@ -239,23 +239,23 @@ class Mirror:
 
     # The effects of flows.
 
-    def discard(self, key: PartitionKey, generation: int) -> None:
+    def discard(self, key: TopicPartition, generation: int) -> None:
         """Drop older batches, then submit `Settled`."""
         self.producers.discard(key, generation)
 
-    def find_target(self, key: PartitionKey, generation: int) -> None:
+    def find_target(self, key: TopicPartition, generation: int) -> None:
         """Ask the target for its log."""
         self._prober.find_target(key, generation)
 
-    def check_source(self, key: PartitionKey, generation: int, epoch: int) -> None:
+    def check_source(self, key: TopicPartition, generation: int, epoch: int) -> None:
         """Ask the source for its log."""
         self._prober.check_source(key, generation, epoch)
 
-    def reinstate_copy(self, key: PartitionKey, generation: int, reason: str) -> None:
+    def reinstate_copy(self, key: TopicPartition, generation: int, reason: str) -> None:
         """Have the copy made a prefix of the source again, where the link's policy says so."""
         self.reinstatements.ask(key, generation, reason)
 
-    def fetching_changed(self, key: PartitionKey) -> None:
+    def fetching_changed(self, key: TopicPartition) -> None:
         """Have the partition's fetcher look."""
         self.fetchers.wake(key)
 
@@ -322,7 +322,7 @@ class Mirror:
         )
 
     def _make_stall_watch(self) -> StallWatch:
-        def replace_workers(key: PartitionKey, reason: str) -> None:
+        def replace_workers(key: TopicPartition, reason: str) -> None:
             self.fetchers.replace(key, reason)
             self.producers.replace(key, reason)
 
@@ -368,7 +368,7 @@ class Mirror:
         producer.on_appended = self._appended
         return producer
 
-    def _appended(self, key: PartitionKey, entry: QueuedBatches) -> None:
+    def _appended(self, key: TopicPartition, entry: QueuedBatches) -> None:
         self.metrics.observe(key, entry)
         if self._reports is not None:
             self._reports.acknowledged(key)
@@ -410,7 +410,7 @@ class Mirror:
         self.fetchers.reassign()
         self.producers.wake()
 
-    def _watch_transition(self, key: PartitionKey, before: FlowState, after: FlowState, reason: str) -> None:  # noqa: ARG002
+    def _watch_transition(self, key: TopicPartition, before: FlowState, after: FlowState, reason: str) -> None:  # noqa: ARG002
         if after is FlowState.FAULTED and self._config.is_abort_on_send_failure:
             self._fail(OperationalFailure(f"{key} is FAULTED and abort.on.send.failure is set: {reason}"))
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from mirror.admin.verifier import Verifier
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.core.topic_plan import NameAtTarget
 from mirror.link.link_watch import LinkView
 from mirror.link.ports import (
@@ -28,6 +27,7 @@ from mirror.link.ports import (
 from mirror.sharing.shares import Worker
 from wire.control.mirror_pb2 import MirrorTransactions
 from wire.protocol.compressed_stream import CompressionTally
+from wire.protocol.ids import TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +137,6 @@ class Ends(Protocol):
         """Return the state of the link's own tasks."""
         ...
 
-    def surplus_records(self) -> Mapping[PartitionKey, int]:
+    def surplus_records(self) -> Mapping[TopicPartition, int]:
         """Return the records at the target beyond one copy of each, by partition."""
         ...

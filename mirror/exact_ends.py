@@ -10,7 +10,6 @@ from mirror.admin.verifier import ExactVerifier
 from mirror.ends import EndsStatus
 from mirror.groups.group_config_sync import GroupConfigSync
 from mirror.groups.transactional_ids import TransactionalIdSync
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.link_watch import LinkView
 from mirror.link.ports import AppendPort, FetchPort
 from mirror.settings.config import MirrorConfig
@@ -26,8 +25,8 @@ from mirror.topics.topic_actor import ControllerActor
 from runtime.addresses import HostPort
 from runtime.clock import Clock
 from wire.client.connection import ConnectionOptions
-from wire.client.fetch_requests import MIRROR
 from wire.client.raw_client import KafkaClient
+from wire.protocol.ids import MIRROR, TopicPartition
 
 
 class ExactEnds:
@@ -124,7 +123,7 @@ class ExactEnds:
         """Return the access rules that are not at the target."""
         return EndsStatus(access_problems=self._access.problems)
 
-    def surplus_records(self) -> Mapping[PartitionKey, int]:
+    def surplus_records(self) -> Mapping[TopicPartition, int]:
         """Return nothing: an exact target has one copy of each record."""
         return {}
 

@@ -19,7 +19,6 @@ from mirror.admin.verifier import TranslateVerifier
 from mirror.ends import EndsStatus
 from mirror.groups.metrics import CheckpointMetrics
 from mirror.link.core.naming import NamingPolicy
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.link_watch import LinkView, stand
 from mirror.link.ports import AppendPort, Unreachable
 from mirror.mirrormaker.mirror_maker_topics import MirrorMakerTopics
@@ -52,6 +51,7 @@ from runtime.logs import get_logger
 from wire.client.connection import ConnectionOptions
 from wire.client.raw_client import KafkaClient
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
+from wire.protocol.ids import TopicPartition
 from wire.rules.links import DEFAULT_TOPIC_BLACKLIST, carries_topic
 
 PIPELINED_REQUESTS_MAX = 64
@@ -224,7 +224,7 @@ class TranslateEnds:
             transactions=None if self._transactions is None else self._transactions.describe(),
         )
 
-    def surplus_records(self) -> Mapping[PartitionKey, int]:
+    def surplus_records(self) -> Mapping[TopicPartition, int]:
         """Return the records at the target beyond one copy of each, by partition."""
         return self.translations.surplus_records()
 

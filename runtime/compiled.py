@@ -28,6 +28,7 @@ MODULES: Final = (
     "wire.protocol.byte_writer",
     "wire.protocol.fetch_codec",
     "wire.client.fetch_requests",
+    "wire.protocol.ids",
     "wire.protocol.frames",
     "wire.protocol.leader_hints",
     "wire.protocol.produce_codec",

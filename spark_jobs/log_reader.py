@@ -28,9 +28,9 @@ from wire.batches.record_batch import BatchHeader, InvalidBatch, iterate_headers
 from wire.client.broker_requests import EARLIEST_TIMESTAMP
 from wire.client.client_errors import TRANSIENT, BrokerError
 from wire.client.connection import ConnectionOptions
-from wire.client.fetch_requests import DEBUGGING_CONSUMER
 from wire.client.raw_client import KafkaClient
 from wire.client.security import load_security, secure_clients
+from wire.protocol.ids import DEBUGGING_CONSUMER
 
 COMMAND_CONFIG = "ANTIPODE_COMMAND_CONFIG"
 CLIENT_ID = "antipode-reconcile"

@@ -34,6 +34,7 @@ from wire.client.client_errors import TRANSIENT, broker_error
 from wire.client.raw_client import KafkaClient
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ControllerClient, ControllerUnavailable
+from wire.protocol.ids import SITE_DEFAULT
 from wire.protocol.mirror_append_codec import MirrorAppend, PartitionToMirror, TopicToMirror
 from wire.protocol.private import MIRROR_APPEND
 from wire.rules.topic_configs import COPY_BEGINS
@@ -41,7 +42,6 @@ from wire.rules.topic_configs import COPY_BEGINS
 APPEND_BYTES: Final = 1024 * 1024
 CALL_TIMEOUT_MS: Final = 10_000
 EPOCHS_WITHIN_S: Final = 30.0
-_SITE_DEFAULT: Final = -1
 
 
 class LinkClaim(NamedTuple):
@@ -91,7 +91,7 @@ async def create_topics(topics: Sequence[ArchivedTopic], controllers: Sequence[s
         pb.NewTopic(
             name=topic.name,
             partition_count=topic.partition_count,
-            replication_factor=_SITE_DEFAULT,
+            replication_factor=SITE_DEFAULT,
             configs={name: value for name, value in topic.configs.items() if name != COPY_BEGINS},
             topic_id=UUID(topic.topic_id).bytes,
             link=link.name,

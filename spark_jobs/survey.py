@@ -8,12 +8,12 @@ from typing import NamedTuple, TypeVar
 
 from runtime.process import OperationalFailure
 from spark_jobs.core.archive_manifest import ArchivedTopic
-from spark_jobs.core.extents import LogEnds, TopicPartition, is_reached
+from spark_jobs.core.extents import LogEnds, is_reached
 from spark_jobs.log_reader import client
 from wire.client.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from wire.client.client_errors import KafkaClientError
-from wire.client.fetch_requests import DEBUGGING_CONSUMER
 from wire.client.raw_client import KafkaClient
+from wire.protocol.ids import DEBUGGING_CONSUMER, PartitionKey
 from wire.rules.links import matches
 from wire.rules.topic_names import is_internal_topic
 
@@ -30,22 +30,22 @@ def topic_filter(whitelist: Sequence[str], blacklist: Sequence[str]) -> TopicFil
     return lambda name: not is_internal_topic(name) and matches(name, whitelist=whitelist, blacklist=blacklist)
 
 
-def log_ends(bootstrap: str, is_wanted: TopicFilter) -> dict[TopicPartition, LogEnds]:
+def log_ends(bootstrap: str, is_wanted: TopicFilter) -> dict[PartitionKey, LogEnds]:
     """Every partition's ends. OperationalFailure when the site does not answer for all of them."""
 
-    async def ask() -> dict[TopicPartition, LogEnds]:
+    async def ask() -> dict[PartitionKey, LogEnds]:
         async with client(bootstrap) as reader:
             return await _ends(reader, is_wanted)
 
     return asyncio.run(_answered(bootstrap, ask))
 
 
-def first_since(bootstrap: str, is_wanted: TopicFilter, until_ms: int) -> dict[TopicPartition, int]:
+def first_since(bootstrap: str, is_wanted: TopicFilter, until_ms: int) -> dict[PartitionKey, int]:
     """The first offset of each partition whose record is stamped `until_ms` or later; partitions
     without one are left out.
     """
 
-    async def ask() -> dict[TopicPartition, int]:
+    async def ask() -> dict[PartitionKey, int]:
         async with client(bootstrap) as reader:
             keys = await _partitions(reader, is_wanted)
             found = await reader.offsets_at(keys, until_ms, replica_id=DEBUGGING_CONSUMER)
@@ -55,11 +55,11 @@ def first_since(bootstrap: str, is_wanted: TopicFilter, until_ms: int) -> dict[T
 
 
 def settled_ends(
-    bootstrap: str, is_wanted: TopicFilter, snapshot: dict[TopicPartition, LogEnds], *, timeout_ms: int
-) -> dict[TopicPartition, LogEnds]:
+    bootstrap: str, is_wanted: TopicFilter, snapshot: dict[PartitionKey, LogEnds], *, timeout_ms: int
+) -> dict[PartitionKey, LogEnds]:
     """The ends once they have reached the snapshot, stand still, or time is up."""
 
-    async def ask() -> dict[TopicPartition, LogEnds]:
+    async def ask() -> dict[PartitionKey, LogEnds]:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
         async with client(bootstrap) as reader:
@@ -136,7 +136,7 @@ async def _answered(bootstrap: str, ask: Callable[[], Awaitable[Answer]]) -> Ans
         raise OperationalFailure(f"the site at {bootstrap} cannot be asked: {error}") from error
 
 
-async def _partitions(reader: KafkaClient, is_wanted: TopicFilter) -> list[TopicPartition]:
+async def _partitions(reader: KafkaClient, is_wanted: TopicFilter) -> list[PartitionKey]:
     metadata = await reader.metadata()
     return [
         (name, partition)
@@ -146,7 +146,7 @@ async def _partitions(reader: KafkaClient, is_wanted: TopicFilter) -> list[Topic
     ]
 
 
-async def _ends(reader: KafkaClient, is_wanted: TopicFilter) -> dict[TopicPartition, LogEnds]:
+async def _ends(reader: KafkaClient, is_wanted: TopicFilter) -> dict[PartitionKey, LogEnds]:
     keys = await _partitions(reader, is_wanted)
     first = await reader.offsets_at(keys, EARLIEST_TIMESTAMP, replica_id=DEBUGGING_CONSUMER)
     last = await reader.offsets_at(keys, LATEST_TIMESTAMP, replica_id=DEBUGGING_CONSUMER)

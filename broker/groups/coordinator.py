@@ -42,7 +42,6 @@ from broker.groups.core.group_messages import (
     Reply,
     SyncGroup,
     SyncReply,
-    TopicPartition,
 )
 from broker.groups.core.group_offsets import Offsets
 from broker.groups.core.group_states import Group, GroupState
@@ -55,6 +54,7 @@ from broker.settings.config import BrokerSettings
 from broker.settings.core.group_configs import HEARTBEAT_INTERVAL, GroupBounds, in_force
 from runtime.clock import Clock
 from wire.batches.group_records import OFFSETS_TOPIC
+from wire.protocol.ids import TopicPartition
 
 GROUPS_PER_TURN: Final = 256
 

@@ -24,7 +24,8 @@ from broker.groups.core.consumer_group_states import TopicShapes
 from broker.metadata.core.cluster_image import ClusterImage, LinkRole
 from broker.metadata.core.link_permits import LinkPermits
 from runtime.clock import Clock, SystemClock
-from wire.batches.group_records import NO_TIMESTAMP, OFFSETS_TOPIC
+from wire.batches.group_records import OFFSETS_TOPIC
+from wire.protocol.ids import NO_TIMESTAMP
 from wire.rules.links import truncates_logs
 from wire.znodes.group_configs import GroupConfigs
 

@@ -9,9 +9,8 @@ a minute and at a clean stop.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
-UNKNOWN: Final = -1
+from wire.protocol.ids import UNKNOWN
 
 
 @dataclass(slots=True)

@@ -24,9 +24,9 @@ from broker.replication.standbys import Standbys
 from broker.settings.config import BrokerSettings
 from broker.settings.core.topic_configs import LogConfig
 from runtime.logs import STATE_CHANGE, LogLines, get_logger, state_change_logger
-from wire.client.fetch_requests import CONSUMER
 from wire.control import broker_pb2 as pb
 from wire.control.cluster_pb2 import LinkRecord
+from wire.protocol.ids import CONSUMER
 from wire.rules.topic_configs import InvalidTopicConfig
 
 log = get_logger(__name__)

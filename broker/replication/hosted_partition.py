@@ -25,12 +25,11 @@ from broker.replication.core.replication_throttle import names_replica
 from broker.replication.core.verification_guards import VerificationGuards
 from broker.settings.core.topic_configs import LogConfig
 from wire.batches.record_batch import Buffer, InvalidBatch, read_header
-from wire.client.fetch_requests import DEBUGGING_CONSUMER, MIRROR
 from wire.control.cluster_pb2 import LinkRecord
+from wire.protocol.ids import DEBUGGING_CONSUMER, MIRROR, UNKNOWN
 from wire.protocol.produce_codec import RecordError
 from wire.rules.links import blocks
 
-UNKNOWN: Final = -1
 ALL_IN_SYNC: Final = -1
 READ_COMMITTED: Final = 1
 SETTLING_MS: Final = 35_000

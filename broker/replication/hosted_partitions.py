@@ -32,13 +32,12 @@ from broker.replication.purgatory import Purgatory
 from broker.replication.truncated_records import TruncatedRecords
 from runtime.clock import Clock
 from runtime.logs import state_change_logger
+from wire.protocol.ids import PartitionKey
 
 state_change = state_change_logger()
 
 TURN_MS_MAX: Final = 2.0
 """Time (ms) for which work over many partitions may occupy the event loop without a break."""
-
-PartitionKey = tuple[str, int]
 
 
 def _ignore(*_: object) -> None:

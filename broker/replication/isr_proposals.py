@@ -20,7 +20,6 @@ from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.core.image_updates import partition_image
 from broker.replication.hosted_partition import HostedPartition
-from broker.replication.hosted_partitions import PartitionKey
 from broker.replication.replicas import Replicas
 from broker.settings.config import BrokerSettings
 from runtime.clock import Clock
@@ -28,6 +27,7 @@ from runtime.logs import STATE_CHANGE, LogLines, get_logger
 from runtime.supervision import Supervisor
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ControllerClient, ControllerUnavailable
+from wire.protocol.ids import PartitionKey
 
 log = get_logger(__name__)
 

@@ -15,12 +15,12 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 
 from broker.metadata.core.cluster_image import ClusterImage
-from broker.replication.hosted_partitions import PartitionKey
 from broker.replication.replicas import Replicas
 from runtime.logs import get_logger, state_change_logger
 from runtime.supervision import Supervisor
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ControllerClient, ControllerUnavailable
+from wire.protocol.ids import PartitionKey
 
 log = get_logger(__name__)
 state_change = state_change_logger()

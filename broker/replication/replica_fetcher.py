@@ -27,7 +27,6 @@ from broker.replication.follower_append import (
     truncation_wanted,
 )
 from broker.replication.hosted_partition import HostedPartition
-from broker.replication.hosted_partitions import PartitionKey
 from broker.replication.replicas import Replicas
 from broker.settings.config import BrokerSettings
 from runtime.addresses import HostPort
@@ -41,6 +40,7 @@ from wire.client.connection import Connection, ConnectionOptions, open_connectio
 from wire.client.fetch_requests import FetchRequest, ForgottenTopic, PartitionToFetch, TopicToFetch
 from wire.client.session_state import FetchSession, SessionRequest
 from wire.protocol.fetch_codec import FetchResponse, PartitionFetched
+from wire.protocol.ids import PartitionKey
 
 log = get_logger(__name__)
 

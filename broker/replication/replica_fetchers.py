@@ -18,12 +18,12 @@ from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.core.image_difference import difference
 from broker.replication.core.follower import fetcher_number
 from broker.replication.hosted_partition import HostedPartition
-from broker.replication.hosted_partitions import PartitionKey
 from broker.replication.replica_fetcher import ReplicaFetcher
 from broker.replication.replicas import Replicas
 from broker.settings.config import BrokerSettings
 from runtime.addresses import HostPort
 from runtime.clock import Clock
+from wire.protocol.ids import PartitionKey
 
 Wanted = dict[tuple[int, int], list[HostedPartition]]
 """Partitions to follow, by source broker and number of its fetcher."""

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from kio.schema.errors import ErrorCode
 
 from broker.metadata.core.cluster_image import ClusterImage
-from broker.replication.hosted_partitions import HostedPartitions, PartitionKey
+from broker.replication.hosted_partitions import HostedPartitions
 from wire.control import broker_pb2 as pb
+from wire.protocol.ids import PartitionKey
 
 
 def describe(partitions: HostedPartitions, image: ClusterImage) -> Iterable[pb.PartitionDescription]:

@@ -24,7 +24,7 @@ from broker.replication.assigned_replicas import AssignedReplicas
 from broker.replication.core.replication_throttle import ReplicationThrottle
 from broker.replication.core.wake_ups import Change
 from broker.replication.hosted_partition import HostedPartition, PartitionFailure
-from broker.replication.hosted_partitions import HostedPartitions, PartitionKey, ReplicaListeners
+from broker.replication.hosted_partitions import HostedPartitions, ReplicaListeners
 from broker.replication.partition_failures import failure_of
 from broker.replication.purgatory import Purgatory
 from broker.replication.quarantine import Entry
@@ -35,6 +35,7 @@ from broker.settings.config import BrokerSettings
 from runtime.clock import Clock
 from runtime.logs import state_change_logger
 from wire.batches.record_batch import Buffer, InvalidBatch
+from wire.protocol.ids import PartitionKey
 
 state_change = state_change_logger()
 

@@ -14,8 +14,9 @@ from broker.replication.core.retention_holds import StandbyEnds
 from broker.replication.core.standby_hold import StandbyHold
 from broker.replication.core.standby_terms import StandbyTerms
 from broker.replication.hosted_partition import HostedPartition
-from broker.replication.hosted_partitions import HostedPartitions, PartitionKey
+from broker.replication.hosted_partitions import HostedPartitions
 from wire.control.cluster_pb2 import LinkRecord
+from wire.protocol.ids import PartitionKey
 from wire.rules.links import SyncPolicy, sync_policy
 
 _SOURCE_ROLES = (LinkRole.ACTIVE, LinkRole.FENCED, LinkRole.UNCONFIRMED)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 
 from broker.coordination.state_shard import CoordinatorRefusal
 from broker.groups.coordinator import GroupCoordinator
-from broker.groups.core.group_messages import TopicPartition
 from broker.groups.core.sync_reports import ReceivedReports
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.transactions.core.transaction_states import TransactionState
@@ -22,6 +21,7 @@ from wire.batches.group_records import OFFSETS_TOPIC
 from wire.batches.transaction_records import TRANSACTIONS_TOPIC
 from wire.control import broker_pb2 as pb
 from wire.control.cluster_pb2 import LinkRecord
+from wire.protocol.ids import TopicPartition
 from wire.rules.links import carries_group, carries_topic
 from wire.rules.sync_reports import NEVER, SyncReport
 

@@ -17,7 +17,6 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from broker.groups.core.group_messages import TopicPartition
 from broker.metadata.core.cluster_image import ClusterImage, LinkRole
 from broker.network.peer_brokers import PeerBrokers
 from broker.transactions.core.transaction_states import Transaction, TransactionState
@@ -26,6 +25,7 @@ from runtime.logs import get_logger
 from runtime.retries import jittered_backoff
 from wire.batches.transaction_members import TransactionMembers, encode_members
 from wire.client.client_errors import KafkaClientError, UnsupportedApi
+from wire.protocol.ids import TopicPartition
 from wire.protocol.transaction_end_messages import END_TRANSACTIONS
 
 log = get_logger(__name__)

@@ -13,17 +13,16 @@ from typing import Any, Final, NamedTuple
 from kio.schema.errors import ErrorCode
 
 from broker.coordination.state_shard import CoordinatorRefusal
-from broker.groups.core.group_messages import TopicPartition
 from broker.network.peer_brokers import PeerBrokers
 from broker.transactions.core.transaction_messages import AddPartitions, AddReply, VerifyPartitions
 from broker.transactions.core.transaction_states import BUMPING_CLIENT_VERSION
 from broker.transactions.transaction_coordinator import TransactionCoordinator
 from broker.transactions.transaction_routing import TransactionRouting
 from wire.client.client_errors import KafkaClientError
+from wire.protocol.ids import NO_NODE, TopicPartition
 
 ADD_PARTITIONS_TO_TXN: Final = 24
 _VERSION: Final = 5
-NO_NODE: Final = -1
 QUESTIONS_MAX: Final = 5
 """The number of attempts while markers overtake the question: the last transaction's markers do so
 once; more come from another producer.

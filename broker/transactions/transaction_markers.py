@@ -21,7 +21,7 @@ from kio.schema.errors import ErrorCode
 from broker.coordination.internal_log import AwaitedCommit, OwnAppend
 from broker.coordination.state_shard import CoordinatorRefusal
 from broker.groups.coordinator import GroupCoordinator
-from broker.groups.core.group_messages import EndProducerTransaction, TopicPartition
+from broker.groups.core.group_messages import EndProducerTransaction
 from broker.metadata.core.cluster_image import ClusterImage, LinkRole
 from broker.replication.hosted_partition import ALL_IN_SYNC, HostedPartition, PartitionFailure
 from broker.replication.replicas import Replicas
@@ -29,6 +29,7 @@ from broker.transactions.core.transaction_states import BUMPING_CLIENT_VERSION
 from runtime.clock import Clock
 from wire.batches.group_records import OFFSETS_TOPIC
 from wire.batches.transaction_records import encode_marker
+from wire.protocol.ids import TopicPartition
 
 COMMIT_TIMEOUT_MS = 10_000
 

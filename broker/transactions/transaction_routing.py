@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable
 
 from kio.schema.errors import ErrorCode
 
-from broker.metadata.core.cluster_image import NO_NODE, ClusterImage, LinkRole, group_partition
+from broker.metadata.core.cluster_image import ClusterImage, LinkRole, group_partition
 from wire.batches.group_records import OFFSETS_TOPIC
 from wire.batches.transaction_records import TRANSACTIONS_TOPIC
 from wire.control.cluster_pb2 import LinkRecord
+from wire.protocol.ids import NO_NODE
 
 
 class TransactionRouting:

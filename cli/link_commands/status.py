@@ -18,12 +18,12 @@ from cli.status import known_places, look, problems
 from mirror.flow.core.health import HEALTHY_STATES
 from runtime.process import ExitCode
 from runtime.times import iso_time
+from wire.protocol.ids import UNKNOWN
 
 if TYPE_CHECKING:
     from wire.control.mirror_pb2 import DescribeMirrorReply
 
 NOT_KNOWN = "not known"
-UNKNOWN = -1
 UNMEASURED_STATES = ("PREPARING", "SOURCE_UNAVAILABLE")
 """The states in which a mirror without partitions does not know its topics yet."""
 PREPARING_BELIEVED_MS = 60_000

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cli.moving.reassignment_plan import Place, Plan
+from cli.moving.reassignment_plan import Plan
 from runtime.process import OperationalFailure
 from wire.client.client_errors import Unreachable
+from wire.protocol.ids import TopicPartition
 
 if TYPE_CHECKING:
     from wire.client.cluster_metadata import ClusterMetadata
@@ -41,7 +42,7 @@ class Ongoing(NamedTuple):
 class Outcome(NamedTuple):
     """The outcome of one partition's order; `error` is empty when the controller accepted it."""
 
-    place: Place
+    place: TopicPartition
     error: str
     message: str
 
@@ -57,12 +58,14 @@ async def site_metadata(client: KafkaClient, topics: Sequence[str] | None = None
     return found
 
 
-def assignment(metadata: ClusterMetadata, places: Iterable[Place] | None = None) -> dict[Place, tuple[int, ...]]:
+def assignment(
+    metadata: ClusterMetadata, places: Iterable[TopicPartition] | None = None
+) -> dict[TopicPartition, tuple[int, ...]]:
     """Replicas by partition, of the given ones or of all. OperationalFailure when one of the given
     ones is not there.
     """
     known = {
-        Place(name, index): tuple(partition.replicas)
+        TopicPartition(name, index): tuple(partition.replicas)
         for name, topic in metadata.topics.items()
         for index, partition in topic.partitions.items()
     }
@@ -85,12 +88,12 @@ async def any_broker(client: KafkaClient) -> Connection:
     raise refusal
 
 
-async def ongoing(client: KafkaClient) -> dict[Place, Ongoing]:
+async def ongoing(client: KafkaClient) -> dict[TopicPartition, Ongoing]:
     """Every reassignment under way."""
     response = await (await any_broker(client)).call(LIST_REASSIGNMENTS, {"topics": None})
     _check(response, "reassignments cannot be listed")
     return {
-        Place(topic.name, partition.partition_index): Ongoing(
+        TopicPartition(topic.name, partition.partition_index): Ongoing(
             tuple(partition.replicas), tuple(partition.adding_replicas), tuple(partition.removing_replicas)
         )
         for topic in response.topics
@@ -98,7 +101,7 @@ async def ongoing(client: KafkaClient) -> dict[Place, Ongoing]:
     }
 
 
-async def order(client: KafkaClient, plan: Mapping[Place, tuple[int, ...] | None]) -> list[Outcome]:
+async def order(client: KafkaClient, plan: Mapping[TopicPartition, tuple[int, ...] | None]) -> list[Outcome]:
     """Have the replicas be as planned; None ends what is under way."""
     topics: dict[str, list[dict[str, Any]]] = {}
     for place, replicas in sorted(plan.items()):
@@ -107,13 +110,13 @@ async def order(client: KafkaClient, plan: Mapping[Place, tuple[int, ...] | None
     response = await (await any_broker(client)).call(ALTER_REASSIGNMENTS, asked, timeout_ms=TIMEOUT_MS)
     _check(response, "partitions cannot be reassigned")
     return [
-        _outcome(Place(topic.name, partition.partition_index), partition)
+        _outcome(TopicPartition(topic.name, partition.partition_index), partition)
         for topic in response.responses
         for partition in topic.partitions
     ]
 
 
-async def elect(client: KafkaClient, places: Iterable[Place] | None, *, is_unclean: bool) -> list[Outcome]:
+async def elect(client: KafkaClient, places: Iterable[TopicPartition] | None, *, is_unclean: bool) -> list[Outcome]:
     """Elect leaders of these partitions, or of all."""
     topics: dict[str, list[int]] = {}
     for place in places or ():
@@ -123,7 +126,7 @@ async def elect(client: KafkaClient, places: Iterable[Place] | None, *, is_uncle
     response = await (await any_broker(client)).call(ELECT_LEADERS, asked, timeout_ms=TIMEOUT_MS)
     _check(response, "no leader can be elected")
     return [
-        _outcome(Place(topic.topic, partition.partition_id), partition)
+        _outcome(TopicPartition(topic.topic, partition.partition_id), partition)
         for topic in response.replica_election_results
         for partition in topic.partition_result
     ]
@@ -186,7 +189,7 @@ def _check(answer: Any, what: str) -> None:
         raise OperationalFailure(f"{what}: {answer.error_code.name.upper()}: {answer_message(answer)}")
 
 
-def _outcome(place: Place, answer: Any) -> Outcome:
+def _outcome(place: TopicPartition, answer: Any) -> Outcome:
     if not answer.error_code:
         return Outcome(place, "", "")
     return Outcome(place, answer.error_code.name.upper(), answer_message(answer))

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from kio.schema.errors import ErrorCode
 
 from cli.log_dirs import ALTER_REPLICA_LOG_DIRS, directories_of
-from cli.moving.reassignment_plan import Place, Replica
+from cli.moving.reassignment_plan import Replica
 from runtime.process import OperationalFailure
+from wire.protocol.ids import TopicPartition
 
 if TYPE_CHECKING:
     from wire.client.raw_client import KafkaClient
@@ -48,7 +49,7 @@ async def request_directories(client: KafkaClient, wanted: Mapping[Replica, str]
         response = await (await client.connection(node_id)).call(ALTER_REPLICA_LOG_DIRS, {"dirs": _asked(here)})
         for topic in response.results:
             for partition in topic.partitions:
-                replica = Replica(Place(topic.topic_name, partition.partition_index), node_id)
+                replica = Replica(TopicPartition(topic.topic_name, partition.partition_index), node_id)
                 if partition.error_code is ErrorCode.replica_not_available:
                     left[replica] = wanted[replica]
                 elif partition.error_code:
@@ -75,7 +76,7 @@ async def states(client: KafkaClient, wanted: Mapping[Replica, str]) -> dict[Rep
     found: dict[Replica, dict[str, bool]] = {}
     for directory in await directories_of(client, _nodes(wanted)):
         for log in directory["logs"]:
-            replica = Replica(Place(log["topic"], log["partition"]), log["broker"])
+            replica = Replica(TopicPartition(log["topic"], log["partition"]), log["broker"])
             found.setdefault(replica, {})[log["directory"].rstrip("/")] = log["is_coming"]
     return {replica: _state(found.get(replica, {}), path) for replica, path in sorted(wanted.items())}
 

@@ -16,32 +16,24 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from wire.protocol.ids import TopicPartition
+
 VERSION = 1
 ANY_DIRECTORY = "any"
 """Kafka's word for whichever log directory the broker chooses."""
 
 
-class Place(NamedTuple):
-    """A partition."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
-
-
 class Replica(NamedTuple):
     """A partition's replica on one broker."""
 
-    place: Place
+    place: TopicPartition
     node_id: int
 
     def __str__(self) -> str:
         return f"{self.place} on broker {self.node_id}"
 
 
-Plan = Mapping[Place, tuple[int, ...]]
+Plan = Mapping[TopicPartition, tuple[int, ...]]
 """Replicas by partition, the preferred leader first."""
 
 
@@ -49,9 +41,9 @@ class UnusablePlan(ValueError):
     """The text is no plan; says what is wrong with it."""
 
 
-def parse_plan(text: str) -> dict[Place, tuple[int, ...]]:
+def parse_plan(text: str) -> dict[TopicPartition, tuple[int, ...]]:
     """A plan in the JSON of kafka-reassign-partitions.sh. UnusablePlan names what is wrong."""
-    plan: dict[Place, tuple[int, ...]] = {}
+    plan: dict[TopicPartition, tuple[int, ...]] = {}
     for entry in _entries(text):
         place, replicas = _entry(entry)
         if place in plan:
@@ -96,9 +88,9 @@ def _entries(text: str) -> list[Any]:
     return list(document["partitions"])
 
 
-def _entry(entry: Any) -> tuple[Place, tuple[int, ...]]:
+def _entry(entry: Any) -> tuple[TopicPartition, tuple[int, ...]]:
     try:
-        place = Place(str(entry["topic"]), int(entry["partition"]))
+        place = TopicPartition(str(entry["topic"]), int(entry["partition"]))
         replicas = tuple(int(node) for node in entry["replicas"])
     except (KeyError, TypeError, ValueError) as error:
         raise UnusablePlan(f"{json.dumps(entry)} needs topic, partition and replicas ({error!r})") from error
@@ -107,13 +99,13 @@ def _entry(entry: Any) -> tuple[Place, tuple[int, ...]]:
     return place, replicas
 
 
-def parse_partitions(text: str) -> list[Place]:
+def parse_partitions(text: str) -> list[TopicPartition]:
     """The partitions of the JSON of kafka-leader-election.sh, or of a plan. UnusablePlan names what
     is wrong.
     """
     try:
         entries = json.loads(text)["partitions"]
-        return [Place(str(entry["topic"]), int(entry["partition"])) for entry in entries]
+        return [TopicPartition(str(entry["topic"]), int(entry["partition"])) for entry in entries]
     except (ValueError, KeyError, TypeError) as error:
         raise UnusablePlan(f'accepted is {{"partitions": [{{"topic": ..., "partition": ...}}]}} ({error!r})') from error
 
@@ -139,7 +131,7 @@ def propose(
     racks: Mapping[int, str],
     replication_factor: int | None = None,
     others: Iterable[tuple[int, ...]] = (),
-) -> dict[Place, tuple[int, ...]]:
+) -> dict[TopicPartition, tuple[int, ...]]:
     """Propose replicas for the partitions when only `brokers` hold them; `others` are replicas that
     stay and count as load. Raises UnusablePlan when there are too few brokers.
     """
@@ -156,9 +148,9 @@ class _Proposal:
         self._load: Counter[int] = Counter(dict.fromkeys(brokers, 0))
         for replicas in others:
             self._load.update(node for node in replicas if node in self._load)
-        self._plan: dict[Place, list[int]] = {}
+        self._plan: dict[TopicPartition, list[int]] = {}
 
-    def make(self, replication_factor: int | None) -> dict[Place, tuple[int, ...]]:
+    def make(self, replication_factor: int | None) -> dict[TopicPartition, tuple[int, ...]]:
         wanted = {place: replication_factor or len(replicas) for place, replicas in self._current.items()}
         for place, count in wanted.items():
             if count > len(self._brokers):
@@ -179,7 +171,7 @@ class _Proposal:
         counts = Counter(self._racks.get(node, str(node)) for node in replicas)
         return sum(count * (count - 1) // 2 for count in counts.values())
 
-    def _add(self, place: Place) -> None:
+    def _add(self, place: TopicPartition) -> None:
         replicas = self._plan[place]
         candidates = [node for node in self._brokers if node not in replicas]
         chosen = min(candidates, key=lambda node: (self._crowding([*replicas, node]), self._load[node], node))
@@ -201,7 +193,7 @@ class _Proposal:
             self._load[emptiest] += 1
             replicas[position] = emptiest
 
-    def _move_to(self, emptiest: int) -> tuple[Place, int] | None:
+    def _move_to(self, emptiest: int) -> tuple[TopicPartition, int] | None:
         for fullest in sorted(self._brokers, key=lambda node: (-self._load[node], node)):
             if self._load[fullest] - self._load[emptiest] < 2:
                 return None

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from broker.log.directories import checkpoints
-from broker.log.directories.checkpoints import TopicPartition as LogKey
 from broker.log.directories.log_cloning import ClonedLog, SharedSegment, clone_log, cloning_bytes, write_checkpoints
 from broker.log.errors import StorageError
 from cli.rehearsing.standby import LogPlaces, StandbyTopic
 from dr.rehearsal.sandbox import Cloned
-from dr.sites.core.evidence import PartitionPosition, TopicPartition
+from dr.sites.core.evidence import PartitionPosition
 from runtime.process import OperationalFailure
+from wire.protocol.ids import TopicPartition
+from wire.protocol.ids import TopicPartition as LogKey
 
 SANDBOX = ".antipode-rehearsal"
 """A broker takes no directory of this name for a partition's."""

@@ -17,11 +17,12 @@ from cli.rehearsing.clones import CloneWork, remove_clones
 from cli.rehearsing.site import SandboxSite, remove_chroot, zookeeper_at
 from cli.rehearsing.standby import LogPlaces, StandbyBroker, StandbyTopic, read_topics
 from dr.rehearsal.sandbox import Cloned, SandboxAddresses
-from dr.sites.core.evidence import PartitionPosition, TopicPartition
+from dr.sites.core.evidence import PartitionPosition
 from runtime.process import OperationalFailure
 from wire.batches.group_records import OFFSETS_TOPIC
 from wire.batches.transaction_records import TRANSACTIONS_TOPIC
 from wire.control.cluster_pb2 import LinkRecord
+from wire.protocol.ids import TopicPartition
 
 COORDINATORS_TOPICS = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
 

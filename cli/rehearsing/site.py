@@ -23,10 +23,10 @@ from cli.rehearsing.clones import data_directory, sandbox_directory
 from cli.rehearsing.standby import StandbyBroker, StandbyTopic
 from deploy.ports import LOOPBACK, free_ports
 from dr.rehearsal.sandbox import SandboxAddresses
-from dr.sites.core.evidence import TopicPartition
 from runtime.children import Child
 from runtime.zookeeper import CreateNode, TransactionStep, ZooKeeper
 from wire.control.cluster_pb2 import LinkRecord
+from wire.protocol.ids import TopicPartition
 from wire.znodes import layout as znodes
 
 CHROOT: Final = f"{znodes.ANTIPODE}/rehearsal"

@@ -17,6 +17,7 @@ from dr.sites.core.evidence import TopicPartition
 from runtime.configuration import ConfigurationError, read_properties
 from runtime.process import OperationalFailure
 from runtime.zookeeper import ZooKeeper
+from wire.protocol.ids import TopicPartition
 from wire.znodes import layout as znodes
 
 MISSING_NAMED_MAX = 3

@@ -22,11 +22,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
-from wire.batches.record_batch import HEADER_SIZE, NO_PRODUCER_ID, NO_SEQUENCE, Compression, encode_header, read_header
+from wire.batches.record_batch import HEADER_SIZE, Compression, encode_header, read_header
 from wire.batches.records import Record, decode_records, encode_record, seal_batch
-
-Place = tuple[str, int]
-"""Topic and partition."""
+from wire.protocol.ids import NO_PRODUCER_ID, NO_SEQUENCE, PartitionKey
 
 TokenT = TypeVar("TokenT")
 
@@ -48,7 +46,7 @@ NO_IDENTITY = ProducerIdentity(NO_PRODUCER_ID, -1)
 class Outgoing(Generic[TokenT]):
     """A batch. It is open until `is_closed`; `queued_bytes` is what it takes of the budget."""
 
-    place: Place
+    place: PartitionKey
     opened_at_ms: float
     base_timestamp: int = 0
     max_timestamp: int = 0
@@ -120,7 +118,7 @@ class Accumulator(Generic[TokenT]):
         self._batch_bytes_max = batch_bytes_max
         self._batch_records_max = batch_records_max
         self._linger_ms = linger_ms
-        self._lanes: dict[Place, _Lane[TokenT]] = {}
+        self._lanes: dict[PartitionKey, _Lane[TokenT]] = {}
         self._topic_bytes_max: dict[str, int] = {}
         self.flushes = 0
         """Callers that want everything out without lingering."""
@@ -130,7 +128,9 @@ class Accumulator(Generic[TokenT]):
         """True if no batch waits and none is in flight."""
         return not self._lanes
 
-    def append(self, place: Place, record: Record, token: TokenT, *, queued_bytes: int, now_ms: float) -> Appended:
+    def append(
+        self, place: PartitionKey, record: Record, token: TokenT, *, queued_bytes: int, now_ms: float
+    ) -> Appended:
         """Add a record to its partition's open batch, or to a new one."""
         lane = self._lanes.setdefault(place, _Lane())
         batch = lane.waiting[-1] if lane.waiting else None
@@ -150,7 +150,7 @@ class Accumulator(Generic[TokenT]):
         batch.is_closed = batch.record_count >= self._batch_records_max or batch.size_bytes >= self._bytes_max(place)
         return Appended(is_new or batch.is_closed, batch.is_closed)
 
-    def add_raw(self, place: Place, raw: bytes, token: TokenT, *, queued_bytes: int, now_ms: float) -> None:
+    def add_raw(self, place: PartitionKey, raw: bytes, token: TokenT, *, queued_bytes: int, now_ms: float) -> None:
         """Add a whole batch (bytes with magic 2), which is sent as it is but for the producer's
         identity.
         """
@@ -267,20 +267,20 @@ class Accumulator(Generic[TokenT]):
         is_due = batch.is_closed or len(lane.waiting) > 1 or self.flushes > 0
         return batch.opened_at_ms if is_due else batch.opened_at_ms + self._linger_ms
 
-    def _bytes_max(self, place: Place) -> int:
+    def _bytes_max(self, place: PartitionKey) -> int:
         return self._topic_bytes_max.get(place[0], self._batch_bytes_max)
 
     def _has_room(self, batch: Outgoing[TokenT], size_bytes: int) -> bool:
         return batch.size_bytes + size_bytes <= self._bytes_max(batch.place)
 
-    def _open(self, lane: _Lane[TokenT], place: Place, base_timestamp: int, now_ms: float) -> Outgoing[TokenT]:
+    def _open(self, lane: _Lane[TokenT], place: PartitionKey, base_timestamp: int, now_ms: float) -> Outgoing[TokenT]:
         batch: Outgoing[TokenT] = Outgoing(
             place=place, opened_at_ms=now_ms, base_timestamp=base_timestamp, max_timestamp=base_timestamp
         )
         lane.waiting.append(batch)
         return batch
 
-    def _tidy(self, place: Place) -> None:
+    def _tidy(self, place: PartitionKey) -> None:
         lane = self._lanes[place]
         if lane.in_flight is None and not lane.waiting:
             del self._lanes[place]

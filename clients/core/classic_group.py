@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
 
 from clients.core.partitioners import java_string_hash
+from wire.protocol.ids import PartitionKey
 from wire.rules.topic_names import is_internal_topic
 from wire.znodes.consumer_znodes import BLACK_LIST, STATIC, ConsumerRegistration
 
-Place = tuple[str, int]
 ROUND_ROBIN = "roundrobin"
 
 ThreadsByTopic = Mapping[str, Sequence[str]]
@@ -122,9 +122,9 @@ def threads_by_topic(
     return {topic: sorted(threads) for topic, threads in sorted(found.items())}
 
 
-def assign_range(threads: ThreadsByTopic, partitions: PartitionsByTopic) -> dict[Place, str]:
+def assign_range(threads: ThreadsByTopic, partitions: PartitionsByTopic) -> dict[PartitionKey, str]:
     """Each topic's sorted partitions in rows to its sorted threads; the first ones get one more."""
-    owners: dict[Place, str] = {}
+    owners: dict[PartitionKey, str] = {}
     for topic, ids in threads.items():
         listed = sorted(partitions.get(topic, ()))
         fair, extra = divmod(len(listed), len(ids))
@@ -135,7 +135,7 @@ def assign_range(threads: ThreadsByTopic, partitions: PartitionsByTopic) -> dict
     return owners
 
 
-def assign_round_robin(threads: ThreadsByTopic, partitions: PartitionsByTopic) -> dict[Place, str]:
+def assign_round_robin(threads: ThreadsByTopic, partitions: PartitionsByTopic) -> dict[PartitionKey, str]:
     """All partitions by the hash of their text, dealt out one by one. UnequalSubscriptions."""
     if not threads:
         return {}
@@ -151,7 +151,7 @@ def assign_round_robin(threads: ThreadsByTopic, partitions: PartitionsByTopic) -
     return dict(zip(places, cycle(sorted(threads[first])), strict=False))
 
 
-STRATEGIES: Mapping[str, Callable[[ThreadsByTopic, PartitionsByTopic], dict[Place, str]]] = {
+STRATEGIES: Mapping[str, Callable[[ThreadsByTopic, PartitionsByTopic], dict[PartitionKey, str]]] = {
     "range": assign_range,
     ROUND_ROBIN: assign_round_robin,
 }

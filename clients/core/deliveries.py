@@ -10,7 +10,8 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from clients.core.accumulator import NO_IDENTITY, Outgoing, Place, ProducerIdentity
+from clients.core.accumulator import NO_IDENTITY, Outgoing, ProducerIdentity
+from wire.protocol.ids import PartitionKey
 
 _SEQUENCE_MASK = 0x7FFFFFFF
 
@@ -60,7 +61,7 @@ class Sequences:
     """
 
     identity: ProducerIdentity = NO_IDENTITY
-    _next: dict[Place, int] = field(default_factory=dict)
+    _next: dict[PartitionKey, int] = field(default_factory=dict)
 
     def renew(self, identity: ProducerIdentity) -> None:
         """Begin anew."""

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from wire.protocol.byte_reader import ByteReader, Malformed
+from wire.protocol.ids import PartitionKey
 
-Place = tuple[str, int]
 PROTOCOL_TYPE = "consumer"
 _VERSION = 1
 _NULL = (-1).to_bytes(4, "big", signed=True)
@@ -24,7 +24,7 @@ class Subscription:
     """The topics that a member subscribes to, and the partitions that it owned."""
 
     topics: tuple[str, ...]
-    owned: frozenset[Place] = frozenset()
+    owned: frozenset[PartitionKey] = frozenset()
 
 
 def encode_subscription(subscription: Subscription) -> bytes:
@@ -60,12 +60,12 @@ def wanted_topics(members: Mapping[str, bytes]) -> tuple[dict[str, tuple[str, ..
     return wanted, malformed
 
 
-def encode_assignment(places: Iterable[Place]) -> bytes:
+def encode_assignment(places: Iterable[PartitionKey]) -> bytes:
     """Encode the partitions of one member."""
     return _int16(_VERSION) + _partitions(places) + _NULL
 
 
-def decode_assignment(data: bytes) -> frozenset[Place]:
+def decode_assignment(data: bytes) -> frozenset[PartitionKey]:
     """The partitions of a member; empty for no bytes. Raises Malformed."""
     if not data:
         return frozenset()
@@ -74,7 +74,7 @@ def decode_assignment(data: bytes) -> frozenset[Place]:
     return _read_partitions(reader)
 
 
-def _partitions(places: Iterable[Place]) -> bytes:
+def _partitions(places: Iterable[PartitionKey]) -> bytes:
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(places):
         topics.setdefault(topic, []).append(partition)
@@ -84,7 +84,7 @@ def _partitions(places: Iterable[Place]) -> bytes:
     return b"".join(parts)
 
 
-def _read_partitions(reader: ByteReader) -> frozenset[Place]:
+def _read_partitions(reader: ByteReader) -> frozenset[PartitionKey]:
     places = []
     for _ in range(reader.int32()):
         topic = reader.string(flexible=False)
@@ -111,13 +111,15 @@ def _text(text: str) -> bytes:
     return _int16(len(data)) + data
 
 
-def assign_range(subscriptions: Mapping[str, Sequence[str]], counts: Mapping[str, int]) -> dict[str, list[Place]]:
+def assign_range(
+    subscriptions: Mapping[str, Sequence[str]], counts: Mapping[str, int]
+) -> dict[str, list[PartitionKey]]:
     """Kafka's RangeAssignor: of each topic every member that wants it gets a row of partitions, the
     first ones one more.
 
     Members by id; topics that are not there (no count) are left out.
     """
-    assignment: dict[str, list[Place]] = {member: [] for member in subscriptions}
+    assignment: dict[str, list[PartitionKey]] = {member: [] for member in subscriptions}
     for topic in sorted({topic for topics in subscriptions.values() for topic in topics}):
         members = sorted(member for member, topics in subscriptions.items() if topic in topics)
         fair, extra = divmod(counts.get(topic, 0), len(members))
@@ -127,11 +129,13 @@ def assign_range(subscriptions: Mapping[str, Sequence[str]], counts: Mapping[str
     return assignment
 
 
-def assign_round_robin(subscriptions: Mapping[str, Sequence[str]], counts: Mapping[str, int]) -> dict[str, list[Place]]:
+def assign_round_robin(
+    subscriptions: Mapping[str, Sequence[str]], counts: Mapping[str, int]
+) -> dict[str, list[PartitionKey]]:
     """Kafka's RoundRobinAssignor: all partitions of all topics are dealt out, skipping members that
     do not want the topic.
     """
-    assignment: dict[str, list[Place]] = {member: [] for member in subscriptions}
+    assignment: dict[str, list[PartitionKey]] = {member: [] for member in subscriptions}
     members = sorted(subscriptions)
     turn = 0
     for topic in sorted({topic for topics in subscriptions.values() for topic in topics}):

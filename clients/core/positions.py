@@ -13,9 +13,7 @@ from typing import Final, NamedTuple
 from kio.schema.errors import ErrorCode
 
 from wire.batches.record_batch import Buffer, iterate_headers
-
-NO_EPOCH: Final = -1
-NO_OFFSET: Final = -1
+from wire.protocol.ids import NO_EPOCH, NO_OFFSET
 
 
 class Position(NamedTuple):

@@ -23,13 +23,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from clients.core.partitioners import fetcher_of
-from clients.core.positions import NO_EPOCH, Position
+from clients.core.positions import Position
+from wire.protocol.ids import NO_EPOCH, NO_NODE, PartitionKey
 
-Place = tuple[str, int]
 Fetcher = tuple[int, int]
 """A fetcher of the reader: the broker that it reads from, and its number among those of the broker.
 """
-NO_LEADER = -1
 
 
 class Phase(enum.Enum):
@@ -54,14 +53,14 @@ class Start(NamedTuple):
 class Reading:
     """The reading state of one partition."""
 
-    place: Place
+    place: PartitionKey
     generation: int
     phase: Phase
     start: Start
     fetched: Position
     consumed: Position
     fetcher_number: int = 0
-    leader: int = NO_LEADER
+    leader: int = NO_NODE
     leader_epoch: int = NO_EPOCH
     is_paused: bool = False
     is_asking: bool = False
@@ -90,23 +89,23 @@ class Readings:
     def __init__(self, fetchers: int = 1) -> None:
         """`fetchers`: how many a broker has at most, 1 or more."""
         self._fetchers = fetchers
-        self._readings: dict[Place, Reading] = {}
+        self._readings: dict[PartitionKey, Reading] = {}
         self._generations = 0
 
-    def __contains__(self, place: Place) -> bool:
+    def __contains__(self, place: PartitionKey) -> bool:
         return place in self._readings
 
-    def get(self, place: Place) -> Reading | None:
+    def get(self, place: PartitionKey) -> Reading | None:
         """The partition, None when it is not read."""
         return self._readings.get(place)
 
-    def current(self, place: Place, generation: int) -> Reading | None:
+    def current(self, place: PartitionKey, generation: int) -> Reading | None:
         """The partition, if it is still what it was then."""
         found = self._readings.get(place)
         return found if found is not None and found.generation == generation else None
 
     @property
-    def places(self) -> list[Place]:
+    def places(self) -> list[PartitionKey]:
         """The partitions that are read."""
         return list(self._readings)
 
@@ -115,7 +114,7 @@ class Readings:
         """Their topics."""
         return {topic for topic, _ in self._readings}
 
-    def begin(self, place: Place, start: Start) -> None:
+    def begin(self, place: PartitionKey, start: Start) -> None:
         """Read a partition, or read it from elsewhere."""
         before = self._readings.get(place)
         self._generations += 1
@@ -134,12 +133,12 @@ class Readings:
             reading.is_paused = before.is_paused
         self._readings[place] = reading
 
-    def end(self, places: Iterable[Place]) -> None:
+    def end(self, places: Iterable[PartitionKey]) -> None:
         """Stop reading it."""
         for place in places:
             self._readings.pop(place, None)
 
-    def pause(self, places: Iterable[Place]) -> None:
+    def pause(self, places: Iterable[PartitionKey]) -> None:
         """Do not fetch; chunks that were put and not consumed are fetched again later."""
         for place in places:
             if (reading := self._readings.get(place)) is not None and not reading.is_paused:
@@ -161,18 +160,18 @@ class Readings:
         """A problem of the partition that the application must get."""
         reading.halted_in, reading.phase = reading.phase, Phase.HALTED
 
-    def retry(self, place: Place) -> None:
+    def retry(self, place: PartitionKey) -> None:
         """The application has got the problem."""
         if (reading := self._readings.get(place)) is not None and reading.phase is Phase.HALTED:
             reading.phase = reading.halted_in
 
-    def resume(self, places: Iterable[Place]) -> None:
+    def resume(self, places: Iterable[PartitionKey]) -> None:
         """Fetch again."""
         for place in places:
             if (reading := self._readings.get(place)) is not None:
                 reading.is_paused = False
 
-    def led_by(self, place: Place, leader: int, leader_epoch: int) -> None:
+    def led_by(self, place: PartitionKey, leader: int, leader_epoch: int) -> None:
         """The partition's state in newer metadata; an older epoch is ignored."""
         reading = self._readings[place]
         if leader_epoch != NO_EPOCH and leader_epoch < reading.leader_epoch:
@@ -182,16 +181,16 @@ class Readings:
             reading.phase = Phase.UNVALIDATED
         reading.leader, reading.leader_epoch = leader, leader_epoch
 
-    def lost_leader(self, place: Place) -> None:
+    def lost_leader(self, place: PartitionKey) -> None:
         """Its leader does not lead it, or does not answer."""
         if (reading := self._readings.get(place)) is not None:
-            reading.leader = NO_LEADER
+            reading.leader = NO_NODE
 
-    def leaderless(self) -> list[Place]:
+    def leaderless(self) -> list[PartitionKey]:
         """The partitions whose leader is unknown."""
-        return [place for place, reading in self._readings.items() if reading.leader == NO_LEADER]
+        return [place for place, reading in self._readings.items() if reading.leader == NO_NODE]
 
-    def fetchable(self, leader: int, number: int = 0) -> dict[Place, Wanted]:
+    def fetchable(self, leader: int, number: int = 0) -> dict[PartitionKey, Wanted]:
         """The requests of one fetcher of a leader; the partition that waited longest is first."""
         return {
             place: Wanted(reading.generation, reading.fetched, reading.leader_epoch)
@@ -204,16 +203,14 @@ class Readings:
     def fetchers(self) -> set[Fetcher]:
         """The fetchers that have a partition."""
         return {
-            (reading.leader, reading.fetcher_number)
-            for reading in self._readings.values()
-            if reading.leader != NO_LEADER
+            (reading.leader, reading.fetcher_number) for reading in self._readings.values() if reading.leader != NO_NODE
         }
 
     def asking(self, phase: Phase) -> dict[int, list[Reading]]:
         """Partitions in a phase by their leader, without those that have a request under way."""
         found: dict[int, list[Reading]] = {}
         for reading in self._readings.values():
-            if reading.phase is phase and not reading.is_asking and reading.leader != NO_LEADER:
+            if reading.phase is phase and not reading.is_asking and reading.leader != NO_NODE:
                 found.setdefault(reading.leader, []).append(reading)
         return found
 
@@ -235,7 +232,7 @@ class Readings:
         reading.high_watermark, reading.log_start_offset = high_watermark, log_start_offset
         self._readings[reading.place] = self._readings.pop(reading.place)
 
-    def positions(self) -> Mapping[Place, Position]:
+    def positions(self) -> Mapping[PartitionKey, Position]:
         """The positions that the application has consumed, for partitions where they are known."""
         return {place: reading.consumed for place, reading in self._readings.items() if reading.consumed.offset >= 0}
 

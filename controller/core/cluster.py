@@ -31,27 +31,18 @@ from controller.core.partition_states import PartitionPhase
 from controller.core.replica_states import ReplicaPhase
 from runtime.invariants import InvariantBroken
 from wire.control.cluster_pb2 import LinkRecord
+from wire.protocol.ids import NO_NODE, TopicPartition
 from wire.rules.acls import AccessEntry, ResourcePattern
 from wire.rules.client_quotas import QuotaEntity, QuotaValues
 from wire.rules.delegation_tokens import DelegationToken
 from wire.rules.links import SiteRole, governing_link, links_of_topic, role_of
 from wire.znodes.group_configs import GroupConfigs
-from wire.znodes.layout import NO_LEADER, BrokerRegistration
+from wire.znodes.layout import BrokerRegistration
 
 UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
 """A config of a topic or of brokers: whether an out-of-sync replica may lead when no other replica
 is left.
 """
-
-
-class TopicPartition(NamedTuple):
-    """One partition by name."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
 
 class Replica(NamedTuple):
@@ -524,7 +515,7 @@ def _derived_phase(cluster: Cluster, partition: TopicPartition) -> PartitionPhas
     leadership = cluster.leaderships.get(partition)
     if leadership is None:
         return PartitionPhase.NEW
-    leader = None if leadership.leader == NO_LEADER else cluster.brokers.get(leadership.leader)
+    leader = None if leadership.leader == NO_NODE else cluster.brokers.get(leadership.leader)
     if leader is None or leader.epoch > leadership.known_zxid:
         return PartitionPhase.OFFLINE
     return PartitionPhase.ONLINE

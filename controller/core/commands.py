@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from kio.schema.errors import ErrorCode
 from msgspec import Struct, field
 
-from controller.core.cluster import Broker, Leadership, Topic, TopicPartition
+from controller.core.cluster import Broker, Leadership, Topic
 from controller.core.facts import Fact
 from wire.control.cluster_pb2 import LinkRecord
+from wire.protocol.ids import TopicPartition
 from wire.rules.acls import AccessEntry, Acl, AclFilter, ResourcePattern
 from wire.rules.client_quotas import QuotaEntity
 from wire.rules.delegation_tokens import DelegationToken

@@ -13,7 +13,7 @@ from dataclasses import replace
 from kio.schema.errors import ErrorCode
 
 from controller.core import elections, facts
-from controller.core.cluster import Cluster, Leadership, Replica, TopicPartition
+from controller.core.cluster import Cluster, Leadership, Replica
 from controller.core.commands import (
     AclOutcome,
     Decision,
@@ -27,9 +27,9 @@ from controller.core.commands import (
 from controller.core.elections import Election, NoLeader
 from controller.core.partition_states import PartitionPhase
 from controller.core.replica_states import ReplicaPhase
+from wire.protocol.ids import NO_NODE, TopicPartition
 from wire.rules.acls import ResourcePattern
 from wire.rules.client_quotas import QuotaEntity
-from wire.znodes.layout import NO_LEADER
 
 REASONS_SHOWN_MAX = 5
 """A decision about thousands of partitions is still one line of a log."""
@@ -158,7 +158,7 @@ class Draft:
         remaining = tuple(node for node in known.isr if node != replica.node)
         isr = remaining or known.isr
         if known.leader == replica.node:
-            self.lead(partition, NO_LEADER, isr)
+            self.lead(partition, NO_NODE, isr)
         elif isr != known.isr:
             self.keep_leader(partition, isr)
 

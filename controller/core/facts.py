@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from controller.core.cluster import Broker, Leadership, Replica, Topic, TopicPartition
+    from controller.core.cluster import Broker, Leadership, Replica, Topic
     from controller.core.partition_states import PartitionPhase
     from controller.core.replica_states import ReplicaPhase
     from wire.control.cluster_pb2 import LinkRecord
+    from wire.protocol.ids import TopicPartition
     from wire.rules.acls import AccessEntry, ResourcePattern
     from wire.rules.client_quotas import QuotaEntity
     from wire.rules.delegation_tokens import DelegationToken

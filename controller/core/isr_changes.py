@@ -13,8 +13,7 @@ from controller.core import reassignment
 from controller.core.cluster import Leadership
 from controller.core.commands import AlterPartitions, IsrProposal
 from controller.core.draft import Draft
-
-UNCHECKED_EPOCH = -1
+from wire.protocol.ids import UNCHECKED_EPOCH
 
 
 def alter_partitions(draft: Draft, command: AlterPartitions) -> None:

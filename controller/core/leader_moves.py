@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from kio.schema.errors import ErrorCode
 
 from controller.core import elections, facts
-from controller.core.cluster import TopicPartition
 from controller.core.commands import ControlledShutdown, ElectLeaders, UncleanElectionRead
 from controller.core.draft import Draft
 from controller.core.elections import NoLeader
 from controller.core.partition_states import PartitionPhase
+from wire.protocol.ids import TopicPartition
 
 
 def prepare_shutdown(draft: Draft, command: ControlledShutdown) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from kio.schema.errors import ErrorCode
 
 from controller.core import elections, facts, reassignment, topic_deletion
-from controller.core.cluster import Broker, Replica, TopicPartition
+from controller.core.cluster import Broker, Replica
 from controller.core.commands import (
     BrokerAnswered,
     BrokersListed,
@@ -29,7 +29,7 @@ from controller.core.draft import Draft
 from controller.core.elections import Election
 from controller.core.partition_states import PartitionPhase
 from controller.core.replica_states import ReplicaPhase
-from wire.znodes.layout import NO_LEADER
+from wire.protocol.ids import NO_NODE, TopicPartition
 
 
 def take_over(draft: Draft, command: TakeOver) -> None:
@@ -84,7 +84,7 @@ def distrust_restarted(
         elif known.leader in stayed:
             draft.keep_leader(partition, tuple(stayed))
         else:
-            draft.lead(partition, NO_LEADER, tuple(stayed))
+            draft.lead(partition, NO_NODE, tuple(stayed))
 
 
 def _lead_alone(draft: Draft, partition: TopicPartition, unreachable: frozenset[int]) -> None:

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping
 from kio.schema.errors import ErrorCode
 
 from controller.core import elections, facts
-from controller.core.cluster import Replica, TopicPartition
+from controller.core.cluster import Replica
 from controller.core.commands import AlterReassignments
 from controller.core.draft import Draft
 from controller.core.elections import Election, NoLeader
@@ -30,7 +30,7 @@ from controller.core.facts import NewReplicas
 from controller.core.partition_states import PartitionPhase
 from controller.core.replica_states import ReplicaPhase
 from controller.core.topic_checks import Refusal
-from wire.znodes.layout import NO_LEADER
+from wire.protocol.ids import NO_NODE, TopicPartition
 
 Changes = dict[str, dict[int, NewReplicas]]
 
@@ -157,7 +157,7 @@ def _write_leadership(draft: Draft, partition: TopicPartition, replicas: tuple[i
     election = _elect(draft, partition, replicas, isr)
     if isinstance(election, NoLeader):
         draft.move_partition(partition, PartitionPhase.OFFLINE)
-        draft.lead(partition, NO_LEADER, isr or known.isr)
+        draft.lead(partition, NO_NODE, isr or known.isr)
         draft.reasons.append(f"{partition} has no leader: {election.reason}")
         return
     draft.lead(partition, election.leader, election.isr)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from kio.schema.errors import ErrorCode
 
 from controller.core import facts
-from controller.core.cluster import Replica, Topic, TopicPartition
+from controller.core.cluster import Replica, Topic
 from controller.core.commands import (
     AlterTopicConfigs,
     ConfigChange,
@@ -41,9 +41,8 @@ from controller.core.topic_checks import (
     check_present,
     check_replication_factor,
 )
+from wire.protocol.ids import SITE_DEFAULT, TopicPartition
 from wire.rules.topic_names import is_internal_topic
-
-DEFAULT_COUNT = -1
 
 
 def create_topics(draft: Draft, command: CreateTopics) -> None:
@@ -122,7 +121,7 @@ def _create_refusal(draft: Draft, request: TopicRequest) -> Refusal | None:
 def _check_size(draft: Draft, request: TopicRequest) -> Refusal | None:
     cluster = draft.cluster
     if request.assignments:
-        if request.partition_count != DEFAULT_COUNT or request.replication_factor != DEFAULT_COUNT:
+        if request.partition_count != SITE_DEFAULT or request.replication_factor != SITE_DEFAULT:
             return Refusal(
                 ErrorCode.invalid_request,
                 "Both numPartitions or replicationFactor and replicasAssignments were set. Both cannot be used at once.",
@@ -136,12 +135,12 @@ def _check_size(draft: Draft, request: TopicRequest) -> Refusal | None:
 
 
 def _partition_count(draft: Draft, request: TopicRequest) -> int:
-    is_default = request.partition_count == DEFAULT_COUNT
+    is_default = request.partition_count == SITE_DEFAULT
     return draft.cluster.rules.default_partition_count if is_default else request.partition_count
 
 
 def _replication_factor(draft: Draft, request: TopicRequest) -> int:
-    is_default = request.replication_factor == DEFAULT_COUNT
+    is_default = request.replication_factor == SITE_DEFAULT
     return draft.cluster.rules.default_replication_factor if is_default else request.replication_factor
 
 

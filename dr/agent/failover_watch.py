@@ -24,7 +24,6 @@ from dr.failover.execution import FailoverRun
 from dr.failover.journal import Journal
 from dr.failover.report import FailoverReport
 from dr.sites.channels import Channels
-from dr.sites.core.evidence import UNKNOWN
 from dr.sites.core.loss import LossAccount
 from dr.sites.observation import LinkObserver
 from dr.sites.site_client import SiteClient
@@ -33,6 +32,7 @@ from runtime.logs import state_change_logger
 from runtime.process import OperationalFailure
 from runtime.supervision import Supervisor
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
+from wire.protocol.ids import UNKNOWN
 from wire.rules.links import FailoverMode, failover_mode, other_site
 from wire.znodes.layout import MalformedZnode
 

@@ -17,13 +17,14 @@ from dr.drill.environment import Environment
 from dr.proof.core.verification import LinkVerification
 from dr.sites.channels import Channels
 from dr.sites.core.divergence import Divergence, diverged_copies
-from dr.sites.core.evidence import PartitionPosition, TopicPartition, positions_of
+from dr.sites.core.evidence import PartitionPosition, positions_of
 from dr.sites.site_client import SiteClient
 from runtime.clock import Clock
 from runtime.process import OperationalFailure
 from wire.control.mirror_pb2 import DescribeMirrorReply, DescribeMirrorRequest
 from wire.control.mirror_pb2_grpc import MirrorAdminStub
 from wire.control.site_pb2 import DescribeLinkReply
+from wire.protocol.ids import TopicPartition
 from wire.rules.links import other_site, supersedes
 
 SAMPLE_INTERVAL_S = 0.5

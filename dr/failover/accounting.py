@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dr.failover.core.playbook import FailoverPlaybook
 from dr.failover.core.promotion import failed_over_from, kept_ends
 from dr.failover.log_ends import bootstrap_of
-from dr.sites.core.evidence import Evidence, SiteEvidence, SiteGroups, TopicPartition
+from dr.sites.core.evidence import Evidence, SiteEvidence, SiteGroups
 from dr.sites.core.group_offsets import group_loss
 from dr.sites.core.loss import LossAccount, account
 from dr.sites.observation import LinkObserver
@@ -17,6 +17,7 @@ from dr.sites.site_client import SiteClient
 from wire.client.broker_requests import EpochQuery
 from wire.client.raw_client import KafkaClient
 from wire.control.cluster_pb2 import LinkRecord
+from wire.protocol.ids import TopicPartition
 from wire.rules.links import truncates_logs
 
 EPOCH_LOOKUP_BUDGET_MS = 10_000

@@ -16,15 +16,15 @@ from kio.schema.errors import ErrorCode
 
 from dr.failover.core.torn_transactions import CommitMarker, TornSurvey
 from dr.failover.marker_scan import survey_transactions
-from dr.sites.core.evidence import SiteEvidence, TopicPartition
+from dr.sites.core.evidence import SiteEvidence
 from runtime.process import OperationalFailure
 from runtime.times import iso_time
 from wire.batches.transaction_members import encode_members
 from wire.client.broker_requests import CommittedOffset
 from wire.client.client_errors import KafkaClientError, error_code
-from wire.client.fetch_requests import DEBUGGING_CONSUMER
 from wire.client.raw_client import KafkaClient
 from wire.control.cluster_pb2 import LinkRecord, SiteView
+from wire.protocol.ids import DEBUGGING_CONSUMER, TopicPartition
 from wire.protocol.quarantine_messages import QUARANTINE_RECORDS
 from wire.protocol.transaction_end_messages import END_TRANSACTIONS
 

@@ -14,16 +14,16 @@ from typing import Final
 
 from clients.simple_consumer import fetch_at_leader, records_of
 from dr.failover.core.torn_transactions import CommitMarker, TornSurvey, survey
-from dr.sites.core.evidence import PartitionPosition, SiteEvidence, TopicPartition
+from dr.sites.core.evidence import PartitionPosition, SiteEvidence
 from runtime.process import OperationalFailure
 from wire.batches.record_batch import BatchHeader, iterate_headers
 from wire.batches.records import decode_batch
 from wire.batches.transaction_members import members_of
 from wire.batches.transaction_records import decode_marker
 from wire.client.client_errors import KafkaClientError
-from wire.client.fetch_requests import DEBUGGING_CONSUMER
 from wire.client.raw_client import KafkaClient
 from wire.control.cluster_pb2 import LinkRecord
+from wire.protocol.ids import DEBUGGING_CONSUMER, TopicPartition
 from wire.rules.links import carries_topic
 
 CLOCK_MARGIN_MS: Final = 5_000

@@ -16,7 +16,6 @@ from dr.links.core.link_preflight import (
 from dr.links.core.readiness import Readiness, readiness
 from dr.links.link_preflight import preflight
 from dr.proof.core.verification import LinkVerification
-from dr.sites.core.evidence import UNKNOWN
 from dr.sites.core.mirror_reports import MIRROR_NEVER_SEEN, MIRROR_SILENT_MS, mirror_sentence
 from dr.sites.observation import LinkObserver
 from dr.sites.site_client import SiteClient
@@ -24,6 +23,7 @@ from runtime.clock import Clock, SystemClock
 from runtime.process import OperationalFailure
 from wire.control.cluster_pb2 import LinkRecord
 from wire.control.site_pb2 import LinkRehearsal
+from wire.protocol.ids import UNKNOWN
 from wire.rules.links import other_site
 
 

@@ -29,6 +29,7 @@ from dr.proof.site_digests import SiteDigests, new_client
 from runtime.clock import Clock
 from wire.client.cluster_metadata import TopicMetadata
 from wire.client.range_digest_requests import RangeContent, RangeQuery
+from wire.protocol.ids import PartitionKey
 from wire.rules.links import matches
 from wire.rules.topic_names import is_internal_topic
 
@@ -39,7 +40,6 @@ RESTARTS_MAX: Final = 3
 """Number of times that partitions may be started again because retention has moved their log start.
 """
 
-TopicPartition = tuple[str, int]
 Progress = Callable[[str], None]
 
 
@@ -82,7 +82,7 @@ class _Partition:
     descent: Descent
     ends: list[Difference]
 
-    def equality(self, key: TopicPartition) -> PartitionEquality:
+    def equality(self, key: PartitionKey) -> PartitionEquality:
         found = (*self.descent.differences, *self.ends)
         return PartitionEquality(
             topic=key[0],
@@ -111,7 +111,7 @@ class _Comparison:
         self._problems: dict[str, None] = {}
         self._notes: list[str] = []
         self._damaged: dict[DamagedLog, None] = {}
-        self._partitions: dict[TopicPartition, _Partition] = {}
+        self._partitions: dict[PartitionKey, _Partition] = {}
         self._found: list[PartitionEquality] = []
         self._leaf_offsets = 0
 
@@ -132,14 +132,14 @@ class _Comparison:
             damaged=tuple(self._damaged),
         )
 
-    async def _keys(self) -> list[TopicPartition]:
+    async def _keys(self) -> list[PartitionKey]:
         """The partitions that both sites have. Those of one site alone are named as differences."""
         source, target = await asyncio.gather(self._source.topics(), self._target.topics())
         wanted = sorted(filter(self._is_wanted, {*source, *target}))
         if not wanted and self._request.is_lag_a_difference:
             there = ", ".join(sorted(name for name in source if not is_internal_topic(name))) or "none"
             self._problems[f"the filters match no topic; topics of site {self._source.site}: {there}"] = None
-        keys: list[TopicPartition] = []
+        keys: list[PartitionKey] = []
         for name in wanted:
             mine, other = _partitions_of(source, name), _partitions_of(target, name)
             if mine and other and source[name].topic_id != target[name].topic_id:
@@ -189,7 +189,7 @@ class _Comparison:
                 )
             )
 
-    async def _begin(self, keys: Sequence[TopicPartition]) -> None:
+    async def _begin(self, keys: Sequence[PartitionKey]) -> None:
         """Read the starts and ends of both sites' logs: the source before and after the target,
         which gets the time to reach the source's earlier end.
         """
@@ -210,7 +210,7 @@ class _Comparison:
         descent = Descent(first_offset=first, end_offset=end, leaf_offsets=self._leaf_offsets)
         return _Partition(source, target, source_end_offset, descent, ends)
 
-    async def _settled(self, before: Mapping[TopicPartition, LogExtent]) -> dict[TopicPartition, LogExtent]:
+    async def _settled(self, before: Mapping[PartitionKey, LogExtent]) -> dict[PartitionKey, LogExtent]:
         """The target's ends once they have reached the source's, stand still, or time is up."""
         deadline_ms = self._clock.monotonic_ms() + self._request.settle_timeout_ms
         found = await self._extents(self._target, list(before))
@@ -225,10 +225,10 @@ class _Comparison:
                 found, moved_ms = newer, self._clock.monotonic_ms()
         return found
 
-    async def _extents(self, site: SiteDigests, keys: Sequence[TopicPartition]) -> dict[TopicPartition, LogExtent]:
+    async def _extents(self, site: SiteDigests, keys: Sequence[PartitionKey]) -> dict[PartitionKey, LogExtent]:
         """The extents of the logs; partitions that cannot be compared are noted and left out."""
         answers = await site.ask([RangeQuery(*key) for key in keys])
-        found: dict[TopicPartition, LogExtent] = {}
+        found: dict[PartitionKey, LogExtent] = {}
         for query, content in answers.items():
             key = (query.topic, query.partition)
             if content.error_code is not ErrorCode.none:
@@ -247,7 +247,7 @@ class _Comparison:
         ] = None
         return False
 
-    def _give_up(self, site: SiteDigests, key: TopicPartition, content: RangeContent) -> None:
+    def _give_up(self, site: SiteDigests, key: PartitionKey, content: RangeContent) -> None:
         """The partition is not compared: for a reason that lies in the topic, or because of a
         problem.
         """
@@ -277,7 +277,7 @@ class _Comparison:
 
     def _take(
         self,
-        key: TopicPartition,
+        key: PartitionKey,
         source: Mapping[RangeQuery, RangeContent],
         target: Mapping[RangeQuery, RangeContent],
     ) -> bool:
@@ -296,7 +296,7 @@ class _Comparison:
         one.descent.take(answers)
         return True
 
-    async def _begin_again(self, keys: Sequence[TopicPartition], *, is_last: bool) -> None:
+    async def _begin_again(self, keys: Sequence[PartitionKey], *, is_last: bool) -> None:
         former = {key: self._partitions.pop(key) for key in keys}
         if is_last:
             for topic, partition in keys:

@@ -15,12 +15,12 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from wire.protocol.ids import PartitionKey
+
 DEADLINE_S: Final = 60.0
 TOPICS_MAX: Final = 20
 POLL_S: Final = 0.2
 _MARK: Final = "antipode-rehearsal"
-
-Place = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class _Load:
         self.found: Counter[bytes] = Counter()
         self.slowest_ms = 0.0
         self.problems: list[str] = []
-        self._first: dict[Place, int] = {}
+        self._first: dict[PartitionKey, int] = {}
 
     def write(self, topics: Sequence[str], records: int) -> None:
         """Each record has a name of its own as its key."""

@@ -27,7 +27,7 @@ from dr.rehearsal.client_load import LoadResult, run_load
 from dr.rehearsal.core.judgement import RehearsalFacts, judge_rehearsal
 from dr.rehearsal.sandbox import Cloned, Sandbox, SandboxAddresses
 from dr.sites.channels import Channels
-from dr.sites.core.evidence import SiteEvidence, TopicPartition
+from dr.sites.core.evidence import SiteEvidence
 from dr.sites.core.mirror_reports import mirror_sentence
 from dr.sites.observation import LinkObserver
 from dr.sites.site_client import SiteClient
@@ -36,6 +36,7 @@ from runtime.process import OperationalFailure
 from wire.client.range_digest_requests import RangeQuery
 from wire.control.cluster_pb2 import LinkPhase
 from wire.control.site_pb2 import LinkRehearsal
+from wire.protocol.ids import TopicPartition
 from wire.protocol.range_digest_messages import WHOLE_RANGE
 
 Progress = Callable[[str, str], None]

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from dr.sites.core.evidence import PartitionPosition, TopicPartition
+from dr.sites.core.evidence import PartitionPosition
 from wire.control.cluster_pb2 import LinkRecord
+from wire.protocol.ids import TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

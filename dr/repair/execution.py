@@ -19,13 +19,14 @@ from dr.proof.comparison import ComparisonRequest, compare_sites
 from dr.proof.core.equality import EqualityReport, Verdict
 from dr.proof.site_digests import SiteDigests, new_client
 from dr.repair.core.orders import Judged, Order, Refused, RepairSides, ReplaceBatch, TruncateCopy
-from dr.repair.core.suspects import Suspect, TopicPartition, by_partition, of_equality
+from dr.repair.core.suspects import Suspect, by_partition, of_equality
 from dr.repair.inspection import Site, damaged_ranges, judged_offsets
 from runtime.clock import Clock
 from runtime.process import OperationalFailure
 from wire.client.client_errors import KafkaClientError, error_code
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.protocol.batch_replacement_messages import REPLACE_BATCHES
+from wire.protocol.ids import PartitionKey
 from wire.protocol.quarantine_messages import QUARANTINE_RECORDS
 from wire.rules.links import blacklist_of, other_site
 
@@ -182,7 +183,7 @@ class _Repair:
             settle_timeout_ms=request.settle_timeout_ms,
         )
 
-    async def _judged(self, suspects: dict[TopicPartition, tuple[int, int]]) -> list[Judged]:
+    async def _judged(self, suspects: dict[PartitionKey, tuple[int, int]]) -> list[Judged]:
         judged: list[Judged] = []
         compacted = await self._compacted({topic for topic, _ in suspects})
         for key, (first, last) in suspects.items():

@@ -17,15 +17,15 @@ from kio.schema.errors import ErrorCode
 from clients.simple_consumer import fetch_at_leader, records_of
 from dr.proof.site_digests import SiteDigests
 from dr.repair.core.orders import Judged, LogBatch, LogPart, RepairSides, ReplaceBatch, judge_partition
-from dr.repair.core.suspects import Suspect, TopicPartition
+from dr.repair.core.suspects import Suspect
 from runtime.process import OperationalFailure
 from runtime.retries import jittered_backoff
 from wire.batches.record_batch import InvalidBatch, iterate_headers, verify_crc
 from wire.client.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from wire.client.client_errors import TRANSIENT, BrokerError, KafkaClientError
-from wire.client.fetch_requests import DEBUGGING_CONSUMER
 from wire.client.range_digest_requests import RangeQuery
 from wire.client.raw_client import KafkaClient
+from wire.protocol.ids import DEBUGGING_CONSUMER, PartitionKey
 
 WINDOW_BYTES: Final = 8 * 1024 * 1024
 """Read of one site at a time."""
@@ -45,7 +45,7 @@ class Site:
 
 
 async def judged_offsets(
-    key: TopicPartition, first: int, last: int, *, active: Site, standby: Site, sides: RepairSides
+    key: PartitionKey, first: int, last: int, *, active: Site, standby: Site, sides: RepairSides
 ) -> list[Judged]:
     """Judge the partition's suspected offsets, both included. OperationalFailure when a site does
     not answer.
@@ -66,7 +66,7 @@ async def judged_offsets(
     return found
 
 
-async def _part(site: Site, key: TopicPartition, first: int, end: int) -> LogPart:
+async def _part(site: Site, key: PartitionKey, first: int, end: int) -> LogPart:
     """The batches that begin between the two offsets, the end not included, as far as a window
     goes.
     """
@@ -96,7 +96,7 @@ class _Damaged(Exception):
     """The leader itself cannot read its log there."""
 
 
-async def _fetched(client: KafkaClient, key: TopicPartition, offset: int) -> memoryview:
+async def _fetched(client: KafkaClient, key: PartitionKey, offset: int) -> memoryview:
     async for attempt in jittered_backoff(retry_on=TRANSIENT, budget_ms=RETRY_BUDGET_MS):
         with attempt:
             try:
@@ -132,7 +132,7 @@ def _batches(content: memoryview, offset: int) -> list[LogBatch]:
     return found
 
 
-async def damaged_ranges(digests: SiteDigests, key: TopicPartition) -> list[Suspect]:
+async def damaged_ranges(digests: SiteDigests, key: PartitionKey) -> list[Suspect]:
     """Find damaged batches in the log of one site's leader. Ranges whose digest the leader answers
     with INVALID_RECORD are halved until they are small. OperationalFailure.
     """

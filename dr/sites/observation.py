@@ -10,12 +10,10 @@ from __future__ import annotations
 import asyncio
 
 from dr.sites.core.evidence import (
-    UNKNOWN,
     Evidence,
     Promotion,
     SiteEvidence,
     SiteGroups,
-    TopicPartition,
     positions_of,
     site_groups,
     truncations_of,
@@ -28,6 +26,7 @@ from dr.sites.site_client import SiteClient, SiteRefused, SiteUnreachable
 from runtime.clock import Clock
 from wire.control.cluster_pb2 import LinkRecord, SiteView
 from wire.control.site_pb2 import DescribeGroupsReply, ListLinksReply
+from wire.protocol.ids import UNKNOWN, TopicPartition
 from wire.rules.links import carries_topic
 
 SILENCE_MS = 2_000

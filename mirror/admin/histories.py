@@ -12,11 +12,10 @@ from itertools import cycle
 from typing import Final
 
 from mirror.admin.verifier import Verifier
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.ports import LogEnds, Refused, SitePort, SiteTopic, Unreachable
 from wire.batches.log_histories import EpochEnd, shared_end
+from wire.protocol.ids import NO_EPOCH, TopicPartition
 
-NO_EPOCH: Final = -1
 NOTHING: Final = 0
 """Logs that share no leader epoch share no record from the first offset on."""
 
@@ -41,12 +40,12 @@ class Histories:
         self._verifier = verifier
 
     async def compare(
-        self, ends: Mapping[PartitionKey, LogEnds], wanted: SiteTopic, copy: SiteTopic
-    ) -> dict[PartitionKey, SharedHistory]:
+        self, ends: Mapping[TopicPartition, LogEnds], wanted: SiteTopic, copy: SiteTopic
+    ) -> dict[TopicPartition, SharedHistory]:
         """The end of the common history of each copy whose log is in `ends` and has leader epochs.
         Raises Unreachable.
         """
-        found: dict[PartitionKey, int] = {}
+        found: dict[TopicPartition, int] = {}
         asked = {
             key: EpochEnd(one.last_epoch, one.end_offset)
             for key, one in ends.items()
@@ -61,7 +60,7 @@ class Histories:
             for key, end_offset in found.items()
         }
 
-    async def _doubt(self, key: PartitionKey, end_offset: int, log: LogEnds) -> str:
+    async def _doubt(self, key: TopicPartition, end_offset: int, log: LogEnds) -> str:
         if self._verifier is None or end_offset <= log.log_start_offset:
             return ""
         compared = await self._verifier.compare(key, mirrored_end=end_offset, last_offsets=1)
@@ -71,12 +70,12 @@ class Histories:
 
 
 async def _epoch_ends(
-    site: SitePort, asked: Mapping[PartitionKey, EpochEnd], topic: SiteTopic
-) -> dict[PartitionKey, EpochEnd]:
+    site: SitePort, asked: Mapping[TopicPartition, EpochEnd], topic: SiteTopic
+) -> dict[TopicPartition, EpochEnd]:
     """The epochs that a site's leaders report. Unreachable when one of them does not answer."""
     questions = {key: (topic.leaders[key.partition], one.epoch) for key, one in asked.items()}
     answers = await site.epoch_ends(questions)
-    found: dict[PartitionKey, EpochEnd] = {}
+    found: dict[TopicPartition, EpochEnd] = {}
     for key in asked:
         answer = answers.get(key)
         if not isinstance(answer, EpochEnd):
@@ -86,12 +85,14 @@ async def _epoch_ends(
 
 
 def _judge(
-    asked: Mapping[PartitionKey, EpochEnd], answers: Mapping[PartitionKey, EpochEnd], found: dict[PartitionKey, int]
-) -> dict[PartitionKey, EpochEnd]:
+    asked: Mapping[TopicPartition, EpochEnd],
+    answers: Mapping[TopicPartition, EpochEnd],
+    found: dict[TopicPartition, int],
+) -> dict[TopicPartition, EpochEnd]:
     """Note in `found` where histories are known to part; what the other site is asked next of the
     remaining partitions.
     """
-    open_questions: dict[PartitionKey, EpochEnd] = {}
+    open_questions: dict[TopicPartition, EpochEnd] = {}
     for key, answer in answers.items():
         shared = shared_end(asked[key], answer)
         if shared is not None:

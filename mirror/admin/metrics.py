@@ -19,19 +19,18 @@ from mirror.admin.status import MirrorStatus
 from mirror.flow.board import FlowBoard
 from mirror.flow.core.flow_state import FlowState
 from mirror.flow.core.health import Health
-from mirror.flow.core.lag import UNKNOWN
 from mirror.flow.core.window import QueuedBatches
 from mirror.flow.metric_names import in_formats
 from mirror.flow.pace import Pace, oldest_by_partition
 from mirror.flow.queue import ByteQueue
 from mirror.flow.rolling import Figures, figure_families
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.core.slots import SLOTS
 from mirror.link.core.topic_plan import NameAtTarget
 from mirror.settings.core.mirror_maker_keys import NamesFormat
 from mirror.sharing.peer_watch import PeersStatus
 from runtime.clock import Clock
 from wire.protocol.compressed_stream import CompressionTally
+from wire.protocol.ids import UNKNOWN, TopicPartition
 
 GROUPS_SHOWN = 100
 TRANSIT_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.25, 0.5, 1, 2.5, 10, 60)
@@ -54,7 +53,7 @@ class FiguresOfEnds(Protocol):
         """The name of a topic's copy at a translate target; None on an exact link."""
         ...
 
-    def surplus_records(self) -> Mapping[PartitionKey, int]:
+    def surplus_records(self) -> Mapping[TopicPartition, int]:
         """Return the records at the target beyond one copy of each, by partition."""
         ...
 
@@ -91,7 +90,7 @@ class MirrorMetrics(Collector):
         )
         registry.register(self)
 
-    def observe(self, key: PartitionKey, entry: QueuedBatches) -> None:
+    def observe(self, key: TopicPartition, entry: QueuedBatches) -> None:
         """Batches were acknowledged."""
         took_ms = self._clock.monotonic_ms() - entry.fetched_monotonic_ms
         self._transit.labels(self._status().link.name).observe(took_ms / 1000)
@@ -315,7 +314,7 @@ class MirrorMetrics(Collector):
             remedies.add_metric([link, remedy], count)
         yield remedies
 
-    def _mirror_maker_families(self, oldest: Mapping[PartitionKey, QueuedBatches]) -> Iterable[Metric]:
+    def _mirror_maker_families(self, oldest: Mapping[TopicPartition, QueuedBatches]) -> Iterable[Metric]:
         link = self._status().link
         # As MirrorMaker does, its families name the copy and not the topic that it is of.
         name_at_target = self._ends.name_at_target or (lambda topic: topic)

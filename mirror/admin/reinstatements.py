@@ -26,12 +26,12 @@ from mirror.flow.board import FlowBoard
 from mirror.flow.core.flow_events import CopyNotReinstated, CopyReinstated, Start
 from mirror.flow.core.flow_state import FlowState
 from mirror.link.core.link_roles import LinkRole
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.link_watch import LinkView
 from mirror.link.ports import EndToKeep, LogEnds, QuarantinePort, SitePort, SiteTopic, SourcePort, Unreachable
 from runtime.invariants import InvariantBroken
 from runtime.logs import state_change_logger
 from runtime.supervision import note_death, was_asked_to_end
+from wire.protocol.ids import TopicPartition
 from wire.rules.links import ReinstatePolicy, carries_topic, matches, reinstate_policy
 
 FIRST_LINK_EPOCH: Final = 1
@@ -59,7 +59,7 @@ class Reinstatement:
     `end_offset` are what the copy has, or had, alone.
     """
 
-    key: PartitionKey
+    key: TopicPartition
     outcome: ReinstateOutcome
     reason: str
     from_offset: int = -1
@@ -87,11 +87,11 @@ class Reinstatements:
         self._link = link
         self._quarantine = quarantine
         self._histories = Histories(source, target, verifier)
-        self._asked: dict[PartitionKey, tuple[int, str]] = {}
+        self._asked: dict[TopicPartition, tuple[int, str]] = {}
         self._turn = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
 
-    def ask(self, key: PartitionKey, generation: int, reason: str) -> None:
+    def ask(self, key: TopicPartition, generation: int, reason: str) -> None:
         """A flow's question; the answer is submitted to the board."""
         self._asked[key] = (generation, reason)
         if self._task is None or self._task.done():
@@ -148,9 +148,9 @@ class Reinstatements:
                     failed = CopyNotReinstated(generation=generation, advice=advice, is_final=False)
                     self._board.submit(key, failed)
 
-    async def _answer_now(self, asked: Mapping[PartitionKey, tuple[int, str]]) -> None:
+    async def _answer_now(self, asked: Mapping[TopicPartition, tuple[int, str]]) -> None:
         refusal = self._policy_refusal()
-        found: Mapping[PartitionKey, Reinstatement] = {}
+        found: Mapping[TopicPartition, Reinstatement] = {}
         due = {key: reason for key, (_, reason) in asked.items() if refusal is None and self._is_of_former_epoch(key)}
         if due:
             async with self._turn:
@@ -165,7 +165,7 @@ class Reinstatements:
             else:
                 self._board.submit(key, CopyNotReinstated(generation=generation, advice=found[key].reason))
 
-    def _is_of_former_epoch(self, key: PartitionKey) -> bool:
+    def _is_of_former_epoch(self, key: TopicPartition) -> bool:
         """Whether the copy's last record was written before the active site was promoted."""
         return self._board.row(key).facts.chain_epoch < self._link().record.leader_epoch_floor
 
@@ -181,8 +181,8 @@ class Reinstatements:
         return None
 
     async def _reinstated(
-        self, diverged: Mapping[PartitionKey, str], *, is_dry_run: bool
-    ) -> dict[PartitionKey, Reinstatement]:
+        self, diverged: Mapping[TopicPartition, str], *, is_dry_run: bool
+    ) -> dict[TopicPartition, Reinstatement]:
         """Each partition's outcome. Unreachable."""
         link = self._link()
         if self._quarantine is None:
@@ -194,8 +194,8 @@ class Reinstatements:
             return {key: _refused(key, link.reason) for key in diverged}
         if not diverged:
             return {}
-        found: dict[PartitionKey, Reinstatement] = {}
-        ends: dict[PartitionKey, EndToKeep] = {}
+        found: dict[TopicPartition, Reinstatement] = {}
+        ends: dict[TopicPartition, EndToKeep] = {}
         source, target = await self._source.topics(), await self._target.topics()
         for topic in sorted({key.topic for key in diverged}):
             keys = [key for key in diverged if key.topic == topic]
@@ -213,8 +213,8 @@ class Reinstatements:
         return found if is_dry_run else found | await self._truncated(found, ends, diverged, link)
 
     async def _planned(
-        self, keys: Sequence[PartitionKey], wanted: SiteTopic | None, copy: SiteTopic | None
-    ) -> dict[PartitionKey, Reinstatement]:
+        self, keys: Sequence[TopicPartition], wanted: SiteTopic | None, copy: SiteTopic | None
+    ) -> dict[TopicPartition, Reinstatement]:
         if wanted is None or copy is None or wanted.topic_id != copy.topic_id:
             return {key: _refused(key, f"the two sites do not have the same topic; {NEW_COPY}") for key in keys}
         leaders = {key: copy.leaders[key.partition] for key in keys if key.partition in copy.leaders}
@@ -226,18 +226,18 @@ class Reinstatements:
 
     async def _truncated(
         self,
-        planned: Mapping[PartitionKey, Reinstatement],
-        ends: Mapping[PartitionKey, EndToKeep],
-        diverged: Mapping[PartitionKey, str],
+        planned: Mapping[TopicPartition, Reinstatement],
+        ends: Mapping[TopicPartition, EndToKeep],
+        diverged: Mapping[TopicPartition, str],
         link: LinkView,
-    ) -> dict[PartitionKey, Reinstatement]:
+    ) -> dict[TopicPartition, Reinstatement]:
         if not ends or self._quarantine is None:
             return {}
         reason = (
             "; ".join(sorted({diverged[key] for key in ends})) if len(ends) == 1 else f"link {link.name}: {link.reason}"
         )
         done = await self._quarantine.keep_and_truncate(ends, link=link.name, link_epoch=link.epoch, reason=reason)
-        found: dict[PartitionKey, Reinstatement] = {}
+        found: dict[TopicPartition, Reinstatement] = {}
         for key, one in done.items():
             if one.refusal:
                 found[key] = replace(planned[key], outcome=ReinstateOutcome.REFUSED, reason=one.refusal)
@@ -253,7 +253,7 @@ class Reinstatements:
         return found
 
 
-def _plan(key: PartitionKey, log: LogEnds | None, source_log: object, shared: SharedHistory | None) -> Reinstatement:
+def _plan(key: TopicPartition, log: LogEnds | None, source_log: object, shared: SharedHistory | None) -> Reinstatement:
     """Decide what to do with one copy, from the answers of both sites."""
     if log is None or not isinstance(source_log, LogEnds):
         return _refused(key, f"the {'target' if log is None else 'source'} does not report the log of {key}")
@@ -284,9 +284,9 @@ def _plan(key: PartitionKey, log: LogEnds | None, source_log: object, shared: Sh
     )
 
 
-def _refused(key: PartitionKey, reason: str) -> Reinstatement:
+def _refused(key: TopicPartition, reason: str) -> Reinstatement:
     return Reinstatement(key=key, outcome=ReinstateOutcome.REFUSED, reason=reason)
 
 
-def _nothing(key: PartitionKey, reason: str) -> Reinstatement:
+def _nothing(key: TopicPartition, reason: str) -> Reinstatement:
     return Reinstatement(key=key, outcome=ReinstateOutcome.NOTHING, reason=reason)

@@ -25,7 +25,6 @@ from mirror.admin.verifier import Verifier
 from mirror.flow.board import FlowBoard, Row
 from mirror.flow.core.flow_state import FlowFacts, FlowState
 from mirror.link.core.link_roles import LinkRole
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.core.topic_plan import Absence, DeleteCopy, TopicView, absence_trouble, find_trouble, gone_trouble
 from mirror.link.link_watch import LinkView
 from mirror.link.ports import (
@@ -41,6 +40,7 @@ from mirror.link.ports import (
     Unreachable,
 )
 from runtime.logs import state_change_logger
+from wire.protocol.ids import TopicPartition
 from wire.rules.links import InvalidPattern, carries_topic, matches
 
 _CURABLE = (FlowState.FAULTED, FlowState.GAP)
@@ -196,7 +196,7 @@ class Resets:
         if self._quarantine is None:
             return ""
         ends = {
-            PartitionKey(name, log.partition): EndToKeep(
+            TopicPartition(name, log.partition): EndToKeep(
                 topic_id=copy.topic_id, leader=copy.leaders[log.partition], first_offset=log.kept_from_offset
             )
             for log in logs
@@ -214,15 +214,15 @@ class Resets:
 
     async def _logs(self, name: str, wanted: SiteTopic | None, copy: SiteTopic) -> tuple[tuple[CopyLog, ...], str]:
         """Each partition of the copy, or why one of them cannot be counted."""
-        leaders = {PartitionKey(name, partition): leader for partition, leader in copy.leaders.items()}
+        leaders = {TopicPartition(name, partition): leader for partition, leader in copy.leaders.items()}
         found = await self._target.log_ends(leaders)
-        ends: dict[PartitionKey, LogEnds] = {}
+        ends: dict[TopicPartition, LogEnds] = {}
         for key in sorted(leaders):
             one = found.get(key)
             if not isinstance(one, LogEnds):
                 return (), f"{key}: {_why(one)}"
             ends[key] = one
-        shared: Mapping[PartitionKey, SharedHistory] = {}
+        shared: Mapping[TopicPartition, SharedHistory] = {}
         if wanted is not None and wanted.topic_id == copy.topic_id and self._quarantine is not None:
             try:
                 shared = await self._histories.compare(ends, wanted, copy)
@@ -262,7 +262,7 @@ def _view(topic: SiteTopic) -> TopicView:
     return TopicView(topic_id=topic.topic_id, partition_count=len(topic.leaders))
 
 
-def _key(row: tuple[PartitionKey, Row]) -> PartitionKey:
+def _key(row: tuple[TopicPartition, Row]) -> TopicPartition:
     return row[0]
 
 

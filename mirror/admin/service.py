@@ -17,16 +17,15 @@ from mirror.admin.verifier import Comparison, Verifier
 from mirror.flow.board import FlowBoard
 from mirror.flow.core.flow_state import FlowState
 from mirror.flow.core.health import Health, assess, not_opened
-from mirror.flow.core.lag import UNKNOWN
 from mirror.flow.pauses import ALL_TOPICS, NotKept, Pauses
 from mirror.flow.queue import ByteQueue
 from mirror.link.core.link_roles import LinkRole
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.core.refusals import Refusal
 from mirror.link.ports import Unreachable
 from mirror.sharing.peer_watch import PeersStatus
 from wire.control import mirror_pb2 as pb
 from wire.control import mirror_pb2_grpc
+from wire.protocol.ids import UNKNOWN, TopicPartition
 from wire.rules.links import InvalidPattern, matches
 
 SERVICE_NAME = "antipode.control.MirrorAdmin"
@@ -331,7 +330,7 @@ def _refused(refusal: Refusal) -> pb.RefusedChange:
     )
 
 
-def _partition(board: FlowBoard, key: PartitionKey, stalled_ms: int, retention_part: float) -> pb.MirrorPartition:
+def _partition(board: FlowBoard, key: TopicPartition, stalled_ms: int, retention_part: float) -> pb.MirrorPartition:
     facts, lag = board.row(key).facts, board.lag(key)
     stall = f"; it has not moved for {stalled_ms} ms" if stalled_ms else ""
     risk = (

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mirror.flow.core.flow_state import FlowState
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.core.refusals import Refusal
 from mirror.link.link_watch import LinkView
 from mirror.sharing.peer_watch import PeersStatus
 from wire.control.mirror_pb2 import MirrorTransactions
+from wire.protocol.ids import TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +48,11 @@ class MirrorStatus:
     """The transactions at the target; None if the link writes none."""
     peers: PeersStatus | None = None
     """The other daemons; None if the link is not shared."""
-    stalled_for_ms: Mapping[PartitionKey, int] = field(default_factory=dict)
+    stalled_for_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
     """For how long partitions have not moved although they should."""
     stall_remedies: Mapping[str, int] = field(default_factory=dict)
     """The number of actions on stalled partitions, by kind."""
-    retention_risks: Mapping[PartitionKey, float] = field(default_factory=dict)
+    retention_risks: Mapping[TopicPartition, float] = field(default_factory=dict)
     """Partitions at risk, with the fraction of their retention by which they are behind."""
     restarts: Mapping[str, int] = field(default_factory=dict)
     """The number of restarts of dead workers, by kind."""

@@ -22,7 +22,6 @@ from crc32c import crc32c
 
 from clients.simple_consumer import fetch_at_leader, records_of
 from mirror.link.core.naming import Naming
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.ports import Unreachable
 from mirror.sites.kafka_site import reached
 from mirror.translate.record_filter import SourceFilter
@@ -30,8 +29,8 @@ from mirror.translate.translations import Translations
 from wire.batches.record_batch import HEADER_SIZE, BatchHeader, Buffer, InvalidBatch, iterate_headers
 from wire.batches.records import Record, decode_batch
 from wire.client.broker_requests import EARLIEST_TIMESTAMP
-from wire.client.fetch_requests import CONSUMER, DEBUGGING_CONSUMER
 from wire.client.raw_client import KafkaClient
+from wire.protocol.ids import CONSUMER, DEBUGGING_CONSUMER, TopicPartition
 
 READ_BYTES = 1024 * 1024
 
@@ -108,7 +107,7 @@ class _Reader:
 class Verifier(Protocol):
     """Compares partitions."""
 
-    async def compare(self, key: PartitionKey, *, mirrored_end: int, last_offsets: int) -> Comparison:
+    async def compare(self, key: TopicPartition, *, mirrored_end: int, last_offsets: int) -> Comparison:
         """Compare one partition, of it the last `last_offsets` source offsets (0: all). The result
         is unknown if a log cannot be read.
         """
@@ -122,7 +121,7 @@ class ExactVerifier:
         self._source = source
         self._target = target
 
-    async def compare(self, key: PartitionKey, *, mirrored_end: int, last_offsets: int) -> Comparison:
+    async def compare(self, key: TopicPartition, *, mirrored_end: int, last_offsets: int) -> Comparison:
         """Compare one partition. The result is unknown if a log cannot be read."""
         source = _Reader(self._source, key.topic, key.partition, DEBUGGING_CONSUMER)
         target = _Reader(self._target, key.topic, key.partition, DEBUGGING_CONSUMER)
@@ -167,7 +166,7 @@ class TranslateVerifier:
         self._translations = translations
         self._record_filter = record_filter
 
-    async def compare(self, key: PartitionKey, *, mirrored_end: int, last_offsets: int) -> Comparison:
+    async def compare(self, key: TopicPartition, *, mirrored_end: int, last_offsets: int) -> Comparison:
         """Compare one partition. The result is unknown if a log cannot be read."""
         source = _Reader(self._source, key.topic, key.partition, CONSUMER)
         target = _Reader(self._target, self._naming.target_name(key.topic), key.partition, CONSUMER)
@@ -197,7 +196,7 @@ class TranslateVerifier:
             return result
         return await _compared(partial(both, by_record=False), mirrored_end)
 
-    async def _beginning_of_batch(self, key: PartitionKey, start: int, end: int, target_start: int) -> int:
+    async def _beginning_of_batch(self, key: TopicPartition, start: int, end: int, target_start: int) -> int:
         """The start of the batch that contains `start`, if the whole batch was mirrored: a part of
         it cannot be compared by batch.
         """
@@ -210,7 +209,7 @@ class TranslateVerifier:
         return first if first < start and at >= target_start and translation.upstream(at) == first else start
 
     async def _expected(
-        self, key: PartitionKey, offset: int, end: int, target_start: int, *, by_record: bool
+        self, key: TopicPartition, offset: int, end: int, target_start: int, *, by_record: bool
     ) -> Samples:
         translation = self._translations.of(key)
         while offset < end:
@@ -232,7 +231,7 @@ class TranslateVerifier:
             if offset == before:
                 raise Unreachable(f"the source has nothing at offset {offset}")
 
-    async def _found(self, key: PartitionKey, target: _Reader, start: int, end: int, *, by_record: bool) -> Samples:
+    async def _found(self, key: TopicPartition, target: _Reader, start: int, end: int, *, by_record: bool) -> Samples:
         ours = set(self._translations.producers.values())
         translation = self._translations.of(key)
 

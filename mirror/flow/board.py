@@ -37,13 +37,13 @@ from mirror.flow.core.flow_events import (
     TopicReplaced,
 )
 from mirror.flow.core.flow_state import FlowFacts, FlowState
-from mirror.flow.core.lag import UNKNOWN, Lag, measure
+from mirror.flow.core.lag import Lag, measure
 from mirror.link.core.link_roles import GapPolicy
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.ports import Leader
 from runtime.clock import Clock
 from runtime.invariants import InvariantBroken
 from runtime.logs import get_logger, state_change_logger
+from wire.protocol.ids import UNKNOWN, TopicPartition
 
 RETRY_INITIAL_MS = 25
 RETRY_MAX_MS = 500
@@ -68,25 +68,25 @@ class Moment(NamedTuple):
 class Effects(Protocol):
     """The actions that the board requests from other parts."""
 
-    def discard(self, key: PartitionKey, generation: int) -> None:
+    def discard(self, key: TopicPartition, generation: int) -> None:
         """Drop older batches, then submit `Settled`."""
         ...
 
-    def find_target(self, key: PartitionKey, generation: int) -> None:
+    def find_target(self, key: TopicPartition, generation: int) -> None:
         """Ask the target for its log, then submit `TargetFound` or `TargetNotFound`."""
         ...
 
-    def check_source(self, key: PartitionKey, generation: int, epoch: int) -> None:
+    def check_source(self, key: TopicPartition, generation: int, epoch: int) -> None:
         """Ask the source for its log, then submit `SourceChecked` or `SourceNotFound`."""
         ...
 
-    def reinstate_copy(self, key: PartitionKey, generation: int, reason: str) -> None:
+    def reinstate_copy(self, key: TopicPartition, generation: int, reason: str) -> None:
         """Have the copy made a prefix of the source again, or not, then submit `CopyReinstated` or
         `CopyNotReinstated`.
         """
         ...
 
-    def fetching_changed(self, key: PartitionKey) -> None:
+    def fetching_changed(self, key: TopicPartition) -> None:
         """The partition is to be fetched from another offset, or no longer."""
         ...
 
@@ -150,37 +150,37 @@ class FlowBoard:
         self._gap_policy = gap_policy
         self._stale_after_ms = stale_after_ms
         self._chance = chance
-        self._rows: dict[PartitionKey, Row] = {}
+        self._rows: dict[TopicPartition, Row] = {}
         # What the machine's clock is ahead of its monotonic one, by which the flows' times are
         # noted.
         self._clock_ahead_ms = clock.now_ms() - clock.monotonic_ms()
         self.on_broken: Callable[[InvariantBroken], None] = lambda _: None
-        self.on_transition: Callable[[PartitionKey, FlowState, FlowState, str], None] = lambda *_: None
+        self.on_transition: Callable[[TopicPartition, FlowState, FlowState, str], None] = lambda *_: None
 
-    def __iter__(self) -> Iterator[PartitionKey]:
+    def __iter__(self) -> Iterator[TopicPartition]:
         return (key for key, _ in self.rows())
 
-    def __contains__(self, key: PartitionKey) -> bool:
+    def __contains__(self, key: TopicPartition) -> bool:
         return key in self._rows
 
     def __len__(self) -> int:
         return sum(1 for _ in self.rows())
 
-    def our_rows(self) -> list[tuple[PartitionKey, Row]]:
+    def our_rows(self) -> list[tuple[TopicPartition, Row]]:
         """The partitions that this daemon mirrors."""
         return [(key, row) for key, row in self.rows() if row.is_ours]
 
-    def rows(self) -> Iterator[tuple[PartitionKey, Row]]:
+    def rows(self) -> Iterator[tuple[TopicPartition, Row]]:
         """All partitions that are at a site; a copy, since metrics are read in a thread of their
         own.
         """
         return ((key, row) for key, row in tuple(self._rows.items()) if not row.is_retired)
 
-    def row(self, key: PartitionKey) -> Row:
+    def row(self, key: TopicPartition) -> Row:
         """One partition; KeyError when it is not on the board."""
         return self._rows[key]
 
-    def add(self, key: PartitionKey, topic_id: UUID) -> Row:
+    def add(self, key: TopicPartition, topic_id: UUID) -> Row:
         """The partition's row, made when it is new."""
         row = self._rows.get(key)
         if row is None:
@@ -194,14 +194,14 @@ class FlowBoard:
             row = self._rows[key] = Row(flow, topic_id)
         return row
 
-    def retire(self, key: PartitionKey, reason: str) -> None:
+    def retire(self, key: TopicPartition, reason: str) -> None:
         """Stop mirroring and showing a partition whose topic is at neither site; `topic_sync` takes
         it up again when it comes back.
         """
         self._rows[key].is_retired = True
         self.submit(key, TopicReplaced(reason=reason))
 
-    def submit(self, key: PartitionKey, command: Command) -> Decision:
+    def submit(self, key: TopicPartition, command: Command) -> Decision:
         """Decide, apply, act. A partition that is not (or no longer) on the board decides nothing:
         KeyError.
         """
@@ -222,11 +222,11 @@ class FlowBoard:
             self._act(key, row, effect)
         return decision
 
-    def look_again(self, key: PartitionKey) -> None:
+    def look_again(self, key: TopicPartition) -> None:
         """Have the partition's fetcher look what there is to fetch."""
         self._effects.fetching_changed(key)
 
-    def lag(self, key: PartitionKey) -> Lag:
+    def lag(self, key: TopicPartition) -> Lag:
         """The lag of the partition now; unknown where mirroring has ended because this site is
         active.
         """
@@ -247,7 +247,7 @@ class FlowBoard:
         self._now_ms()
         return min(moment.at_ms, round(moment.monotonic_ms + self._clock_ahead_ms))
 
-    def complete_ms_ago(self, key: PartitionKey) -> int | None:
+    def complete_ms_ago(self, key: TopicPartition) -> int | None:
         """The age (ms) of the last moment up to which the target has everything that the source
         had; None when no such moment is known.
         """
@@ -256,14 +256,14 @@ class FlowBoard:
             return None
         return max(0, self._noted_now_ms() - facts.progress.caught_up_at_ms)
 
-    def is_stalled(self, key: PartitionKey) -> bool:
+    def is_stalled(self, key: TopicPartition) -> bool:
         """True while the partition is not mirrored, or its source is silent: earlier measurements
         are outdated then.
         """
         state = self._rows[key].facts.state
         return state not in (FlowState.MIRRORING, FlowState.PROMOTING) or self.silence_ms(key) > self._stale_after_ms
 
-    def silence_ms(self, key: PartitionKey) -> int:
+    def silence_ms(self, key: TopicPartition) -> int:
         """Milliseconds since the source last answered for the partition."""
         return self._noted_now_ms() - self._rows[key].facts.progress.source_answered_at_ms
 
@@ -294,7 +294,7 @@ class FlowBoard:
         """
         return max(self._clock.now_ms(), round(self._clock.monotonic_ms() + self._clock_ahead_ms))
 
-    def _log_change(self, key: PartitionKey, before: FlowState, after: FlowFacts) -> None:
+    def _log_change(self, key: TopicPartition, before: FlowState, after: FlowFacts) -> None:
         _state_change.info(
             after.reason,
             partition=str(key),
@@ -305,7 +305,7 @@ class FlowBoard:
         )
         self.on_transition(key, before, after.state, after.reason)
 
-    def _act(self, key: PartitionKey, row: Row, effect: Effect) -> None:
+    def _act(self, key: TopicPartition, row: Row, effect: Effect) -> None:
         match effect:
             case QueueBatches():
                 pass  # the fetcher that submitted the batches queues them
@@ -332,7 +332,7 @@ class FlowBoard:
             case _:
                 assert_never(effect)
 
-    def _retry_later(self, key: PartitionKey, row: Row, effect: RetryLater) -> None:
+    def _retry_later(self, key: TopicPartition, row: Row, effect: RetryLater) -> None:
         cap_ms = min(RETRY_MAX_MS, RETRY_INITIAL_MS * 2 ** min(effect.attempt, 16))
         if effect.is_slow:
             cap_ms = RETRY_SLOW_MS

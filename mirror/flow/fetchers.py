@@ -33,9 +33,10 @@ from mirror.flow.core.flow_state import FlowFacts
 from mirror.flow.core.window import QueuedBatches
 from mirror.flow.queue import ByteQueue
 from mirror.flow.throttle import Throttle
-from mirror.link.core.partitions import MalformedBatches, PartitionKey, survey
+from mirror.link.core.partitions import MalformedBatches, survey
 from mirror.link.ports import FetchAnswer, FetchPart, FetchPort, Unreachable
 from runtime.clock import Clock
+from wire.protocol.ids import TopicPartition
 
 PAUSE_WHEN_FULL_S = 0.02
 """Rest of a fetcher that may not wait for room (`queue.enqueue.timeout.ms`), so that it does not
@@ -50,7 +51,7 @@ SMALL_ANSWER_BYTES = 256 * 1024
 two take a round of the whole path.
 """
 
-LaneOf = Callable[[PartitionKey], int]
+LaneOf = Callable[[TopicPartition], int]
 
 
 class Fetcher:
@@ -81,24 +82,24 @@ class Fetcher:
         self._sent_at_ms = 0.0
         # The same by the wall clock.
         self._asked = board.moment()
-        self._partitions: frozenset[PartitionKey] = frozenset()
+        self._partitions: frozenset[TopicPartition] = frozenset()
         # Accepted by their flows and not queued yet.
-        self._in_hand: set[PartitionKey] = set()
+        self._in_hand: set[TopicPartition] = set()
         self._wake = asyncio.Event()
         self.fetched_bytes = 0
         self._expected_bytes = 0
 
     @property
-    def partitions(self) -> frozenset[PartitionKey]:
+    def partitions(self) -> frozenset[TopicPartition]:
         """The partitions that this fetcher reads."""
         return self._partitions
 
-    def assign(self, partitions: frozenset[PartitionKey]) -> None:
+    def assign(self, partitions: frozenset[TopicPartition]) -> None:
         """Read these from the next fetch on."""
         self._partitions = partitions
         self._wake.set()
 
-    def let_go(self) -> frozenset[PartitionKey]:
+    def let_go(self) -> frozenset[TopicPartition]:
         """After `run` ended, release the partitions with fetched batches in hand, so that other
         fetchers may read them. Their flows must start again.
         """
@@ -116,7 +117,7 @@ class Fetcher:
     async def run(self) -> None:
         """Fetch until cancelled."""
         pending: asyncio.Task[Sequence[FetchAnswer]] | None = None
-        parts: dict[PartitionKey, tuple[int, FetchPart]] = {}
+        parts: dict[TopicPartition, tuple[int, FetchPart]] = {}
         try:
             while True:
                 if pending is None:
@@ -173,21 +174,21 @@ class Fetcher:
         self._throttle.spend(fetched_bytes - self._expected_bytes)
         self._expected_bytes = fetched_bytes
 
-    def _send(self, parts: Mapping[PartitionKey, tuple[int, FetchPart]]) -> asyncio.Task[Sequence[FetchAnswer]]:
+    def _send(self, parts: Mapping[TopicPartition, tuple[int, FetchPart]]) -> asyncio.Task[Sequence[FetchAnswer]]:
         self._sent_at_ms, self._asked = self._clock.monotonic_ms(), self._board.moment()
         return asyncio.get_running_loop().create_task(self._fetch([part for _, part in parts.values()]))
 
     async def _fetch(self, parts: Sequence[FetchPart]) -> Sequence[FetchAnswer]:
         return await self._port.fetch(self.key.node_id, parts)
 
-    async def _next_parts(self) -> dict[PartitionKey, tuple[int, FetchPart]]:
+    async def _next_parts(self) -> dict[TopicPartition, tuple[int, FetchPart]]:
         while not (parts := self._parts()):
             self._wake.clear()
             await self._wake.wait()
         return parts
 
-    def _parts(self) -> dict[PartitionKey, tuple[int, FetchPart]]:
-        parts: dict[PartitionKey, tuple[int, FetchPart]] = {}
+    def _parts(self) -> dict[TopicPartition, tuple[int, FetchPart]]:
+        parts: dict[TopicPartition, tuple[int, FetchPart]] = {}
         for key in self._partitions:
             row = self._board.row(key)
             if row.wanted is not None and row.queueing in (None, self):
@@ -197,7 +198,7 @@ class Fetcher:
         return parts
 
     async def _answers(
-        self, pending: asyncio.Task[Sequence[FetchAnswer]], parts: Mapping[PartitionKey, tuple[int, FetchPart]]
+        self, pending: asyncio.Task[Sequence[FetchAnswer]], parts: Mapping[TopicPartition, tuple[int, FetchPart]]
     ) -> Sequence[FetchAnswer] | None:
         """The answers; None when the broker gave none, which has been reported to the flows."""
         try:
@@ -209,7 +210,7 @@ class Fetcher:
             return None
 
     def _report_quiet(
-        self, parts: Mapping[PartitionKey, tuple[int, FetchPart]], answers: Sequence[FetchAnswer]
+        self, parts: Mapping[TopicPartition, tuple[int, FetchPart]], answers: Sequence[FetchAnswer]
     ) -> None:
         """A fetch session leaves out unchanged partitions: report to their flows, now and then,
         that the source answered.
@@ -235,7 +236,7 @@ class Fetcher:
         await self._port.close()
 
     def _accept(
-        self, parts: Mapping[PartitionKey, tuple[int, FetchPart]], answers: Sequence[FetchAnswer]
+        self, parts: Mapping[TopicPartition, tuple[int, FetchPart]], answers: Sequence[FetchAnswer]
     ) -> list[tuple[QueuedBatches, FlowFacts]]:
         """Submit to the flows; returns the batches that they accept with the facts before them."""
         accepted: list[tuple[QueuedBatches, FlowFacts]] = []
@@ -317,7 +318,7 @@ class Fetcher:
             await asyncio.sleep(PAUSE_WHEN_FULL_S)
         self._has_queued(entry.key)
 
-    def _has_queued(self, key: PartitionKey) -> None:
+    def _has_queued(self, key: TopicPartition) -> None:
         """The reader that has the partition now may go on."""
         self._in_hand.discard(key)
         row = self._board.row(key)

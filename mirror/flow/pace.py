@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 
 from mirror.flow.core.window import QueuedBatches
 from mirror.flow.rolling import Figures, Rolling
-from mirror.link.core.partitions import PartitionKey
 from runtime.clock import Clock
+from wire.protocol.ids import TopicPartition
 
 
 class Pace:
@@ -22,12 +22,12 @@ class Pace:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._ages: dict[PartitionKey, Rolling] = {}
-        self._latencies: dict[PartitionKey, Rolling] = {}
-        self._records: dict[PartitionKey, Rolling] = {}
-        self._bytes: dict[PartitionKey, Rolling] = {}
+        self._ages: dict[TopicPartition, Rolling] = {}
+        self._latencies: dict[TopicPartition, Rolling] = {}
+        self._records: dict[TopicPartition, Rolling] = {}
+        self._bytes: dict[TopicPartition, Rolling] = {}
 
-    def observe(self, key: PartitionKey, entry: QueuedBatches) -> None:
+    def observe(self, key: TopicPartition, entry: QueuedBatches) -> None:
         """Batches were acknowledged; those that are left out have no pace."""
         if not entry.run.record_count:
             return
@@ -44,17 +44,17 @@ class Pace:
         self._ages[key].add(max(0, entry.fetched_at_ms - timestamp_ms), now_ms)
         self._latencies[key].add(max(0, self._clock.now_ms() - timestamp_ms), now_ms)
 
-    def partitions(self) -> Iterator[PartitionKey]:
+    def partitions(self) -> Iterator[TopicPartition]:
         """Iterate over the partitions with known ages; a copy, because metrics are read in another
         thread.
         """
         return iter(tuple(self._ages))
 
-    def ages(self, key: PartitionKey, *, is_stalled: bool) -> Figures:
+    def ages(self, key: TopicPartition, *, is_stalled: bool) -> Figures:
         """The age of records at their arrival at the mirror."""
         return self._ages[key].figures(self._clock.monotonic_ms(), is_stalled=is_stalled)
 
-    def latencies(self, key: PartitionKey, *, is_stalled: bool, oldest: QueuedBatches | None) -> Figures:
+    def latencies(self, key: TopicPartition, *, is_stalled: bool, oldest: QueuedBatches | None) -> Figures:
         """The age of records at their arrival at the target; `oldest` is the oldest batch that the
         target does not have.
         """
@@ -63,18 +63,18 @@ class Pace:
         waiting_ms = max(0.0, now_ms - oldest.run.max_timestamp_ms) if oldest is not None and has_time else None
         return self._latencies[key].figures(self._clock.monotonic_ms(), is_stalled=is_stalled, waiting_ms=waiting_ms)
 
-    def records_a_second(self, key: PartitionKey) -> float:
+    def records_a_second(self, key: TopicPartition) -> float:
         """Records acknowledged a second."""
         return self._records[key].a_second(self._clock.monotonic_ms()) if key in self._records else 0.0
 
-    def bytes_a_second(self, key: PartitionKey) -> float:
+    def bytes_a_second(self, key: TopicPartition) -> float:
         """Bytes acknowledged a second."""
         return self._bytes[key].a_second(self._clock.monotonic_ms()) if key in self._bytes else 0.0
 
 
-def oldest_by_partition(entries: Iterable[QueuedBatches]) -> dict[PartitionKey, QueuedBatches]:
+def oldest_by_partition(entries: Iterable[QueuedBatches]) -> dict[TopicPartition, QueuedBatches]:
     """The first of each partition's, which is its oldest."""
-    oldest: dict[PartitionKey, QueuedBatches] = {}
+    oldest: dict[TopicPartition, QueuedBatches] = {}
     for entry in entries:
         oldest.setdefault(entry.key, entry)
     return oldest

@@ -17,9 +17,9 @@ from mirror.flow.board import FlowBoard
 from mirror.flow.core.flow_events import Pause, Resume
 from mirror.flow.core.flow_state import FlowState
 from mirror.link.core.link_roles import LinkRole
-from mirror.link.core.partitions import PartitionKey
 from runtime.configuration import ConfigurationError
 from runtime.process import OperationalFailure
+from wire.protocol.ids import TopicPartition
 from wire.protocol.json_documents import parse_json
 from wire.rules.links import matches
 
@@ -39,7 +39,7 @@ class Pauses:
     """
 
     def __init__(
-        self, board: FlowBoard, file: Path | None, *, owns: Callable[[PartitionKey], bool] = lambda _: True
+        self, board: FlowBoard, file: Path | None, *, owns: Callable[[TopicPartition], bool] = lambda _: True
     ) -> None:
         self._board = board
         self._owns = owns

@@ -14,14 +14,13 @@ from kio.schema.errors import ErrorCode
 
 from mirror.flow.board import FlowBoard
 from mirror.flow.core.flow_events import SourceChecked, SourceNotFound, TargetDiffers, TargetFound, TargetNotFound
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.ports import Differs, Leader, LogEnds, Refused, SitePort, SourceUnreachable, Unreachable
 from runtime.invariants import InvariantBroken
 from runtime.supervision import note_death, was_asked_to_end
 from wire.batches.log_histories import EpochEnd
+from wire.protocol.ids import NO_EPOCH, TopicPartition
 
 _Question = tuple[int, int]  # generation, epoch
-_NO_EPOCH = -1
 
 DEPOSED = Unreachable("the broker that was asked no longer leads it")
 
@@ -33,14 +32,14 @@ class Prober:
         self._board = board
         self._source = source
         self._target = target
-        self._waiting: dict[tuple[bool, int], dict[PartitionKey, _Question]] = {}
+        self._waiting: dict[tuple[bool, int], dict[TopicPartition, _Question]] = {}
         self._running: dict[tuple[bool, int], asyncio.Task[None]] = {}
 
-    def find_target(self, key: PartitionKey, generation: int) -> None:
+    def find_target(self, key: TopicPartition, generation: int) -> None:
         """Ask the target; the answer is submitted to the board."""
-        self._ask(key, self._board.row(key).target, generation, _NO_EPOCH, is_source=False)
+        self._ask(key, self._board.row(key).target, generation, NO_EPOCH, is_source=False)
 
-    def check_source(self, key: PartitionKey, generation: int, epoch: int) -> None:
+    def check_source(self, key: TopicPartition, generation: int, epoch: int) -> None:
         """Ask the source; the answer is submitted to the board."""
         self._ask(key, self._board.row(key).source, generation, epoch, is_source=True)
 
@@ -51,7 +50,7 @@ class Prober:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
 
-    def _ask(self, key: PartitionKey, leader: Leader, generation: int, epoch: int, *, is_source: bool) -> None:
+    def _ask(self, key: TopicPartition, leader: Leader, generation: int, epoch: int, *, is_source: bool) -> None:
         place = (is_source, leader.node_id)
         self._waiting.setdefault(place, {})[key] = (generation, epoch)
         if place not in self._running:
@@ -75,7 +74,7 @@ class Prober:
         finally:
             del self._running[place]
 
-    async def _ask_now(self, questions: Mapping[PartitionKey, _Question], node_id: int, *, is_source: bool) -> None:
+    async def _ask_now(self, questions: Mapping[TopicPartition, _Question], node_id: int, *, is_source: bool) -> None:
         if node_id < 0:
             await asyncio.sleep(0)  # never answer inside the question
             self._no_answer(questions, "it has no leader", is_source=is_source)
@@ -84,7 +83,7 @@ class Prober:
         else:
             await self._ask_target(questions)
 
-    def _no_answer(self, questions: Mapping[PartitionKey, _Question], why: str, *, is_source: bool) -> None:
+    def _no_answer(self, questions: Mapping[TopicPartition, _Question], why: str, *, is_source: bool) -> None:
         for key, (generation, _) in questions.items():
             if is_source:
                 reason = f"the source does not answer for {key}: {why}"
@@ -93,7 +92,7 @@ class Prober:
                 reason = f"the target does not report the log end of {key}: {why}"
                 self._board.submit(key, TargetNotFound(generation=generation, reason=reason))
 
-    async def _ask_target(self, questions: Mapping[PartitionKey, _Question]) -> None:
+    async def _ask_target(self, questions: Mapping[TopicPartition, _Question]) -> None:
         ends = await self._target.log_ends({key: self._board.row(key).target for key in questions})
         for key, (generation, _) in questions.items():
             answer = ends.get(key)
@@ -115,7 +114,7 @@ class Prober:
                     key, TargetNotFound(generation=generation, reason=reason, is_for_source=is_for_source)
                 )
 
-    async def _ask_source(self, questions: Mapping[PartitionKey, _Question]) -> None:
+    async def _ask_source(self, questions: Mapping[TopicPartition, _Question]) -> None:
         asked = self._board.moment()
         leaders = {key: self._board.row(key).source for key in questions}
         with_epoch = {key: (leaders[key], epoch) for key, (_, epoch) in questions.items() if epoch >= 0}

@@ -20,12 +20,12 @@ from mirror.flow.core.flow_events import Acknowledged, AppendRefused, Settled, S
 from mirror.flow.core.flow_state import Step
 from mirror.flow.core.window import ChainBroken, QueuedBatches, SendWindow
 from mirror.flow.queue import ByteQueue
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.link_watch import LinkView
 from mirror.link.ports import AppendAnswer, AppendPart, AppendPort, Unreachable
 from runtime.clock import Clock
 from runtime.supervision import BrokenOff
 from wire.batches.record_batch import iterate_headers, verify_crc
+from wire.protocol.ids import TopicPartition
 
 RETRY_MS = 100
 """Rest of a partition or broker that could not take batches before they are sent again."""
@@ -40,7 +40,7 @@ _NOTHING = memoryview(b"")
 class _Sent:
     """One partition's part of a request: the queue entry, None for an empty append."""
 
-    key: PartitionKey
+    key: TopicPartition
     generation: int
     entry: QueuedBatches | None
     expected_log_end_offset: int
@@ -71,16 +71,16 @@ class Producer:
         self._clock = clock
         self._request_bytes_max = request_bytes_max
         self._in_flight_max = in_flight_max
-        self._windows: dict[PartitionKey, SendWindow] = {}
-        self._ready: dict[PartitionKey, None] = {}
+        self._windows: dict[TopicPartition, SendWindow] = {}
+        self._ready: dict[TopicPartition, None] = {}
         self._in_flight: dict[int, int] = {}
         self._resting_until_ms: dict[int, float] = {}
-        self._reported_at_ms: dict[PartitionKey, tuple[float, int]] = {}
+        self._reported_at_ms: dict[TopicPartition, tuple[float, int]] = {}
         self._requests: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
         self._wake = asyncio.Event()
         self.sent_bytes = 0
-        self.on_appended: Callable[[PartitionKey, QueuedBatches], None] = lambda *_: None
+        self.on_appended: Callable[[TopicPartition, QueuedBatches], None] = lambda *_: None
         queue.wake_with(lane, self._wake.set)
 
     @property
@@ -113,7 +113,7 @@ class Producer:
         """Leaders may have moved."""
         self._wake.set()
 
-    def discard(self, key: PartitionKey, generation: int) -> None:
+    def discard(self, key: TopicPartition, generation: int) -> None:
         """Drop what is older than `generation`; `Settled` is submitted when nothing of it is in
         flight.
         """
@@ -122,7 +122,7 @@ class Producer:
         self._ready.pop(key, None)
         asyncio.get_running_loop().call_soon(self._settle, key, window)
 
-    def report(self, keys: Sequence[PartitionKey]) -> None:
+    def report(self, keys: Sequence[TopicPartition]) -> None:
         """Report the source's ends to the target for those of `keys` that have nothing to send and
         no recent report.
         """
@@ -157,7 +157,7 @@ class Producer:
         """Drop the connections."""
         await self._port.close()
 
-    def _window(self, key: PartitionKey) -> SendWindow:
+    def _window(self, key: TopicPartition) -> SendWindow:
         window = self._windows.get(key)
         if window is None:
             window = self._windows[key] = SendWindow()
@@ -192,7 +192,7 @@ class Producer:
             for node_id, entries in batches.items():
                 self._send(node_id, entries)
 
-    def _offer(self, key: PartitionKey, batches: dict[int, list[QueuedBatches]], sizes: dict[int, int]) -> None:
+    def _offer(self, key: TopicPartition, batches: dict[int, list[QueuedBatches]], sizes: dict[int, int]) -> None:
         window = self._windows[key]
         entry = window.next_to_send()
         if entry is None:
@@ -370,12 +370,12 @@ class Producer:
         if sent.entry is not None:
             self._after_answer(sent.key, self._windows[sent.key])
 
-    def _after_answer(self, key: PartitionKey, window: SendWindow) -> None:
+    def _after_answer(self, key: TopicPartition, window: SendWindow) -> None:
         self._settle(key, window)
         if window.next_to_send() is not None:
             self._ready[key] = None
 
-    def _settle(self, key: PartitionKey, window: SendWindow) -> None:
+    def _settle(self, key: TopicPartition, window: SendWindow) -> None:
         if self._windows.get(key) is not window:
             return
         freed = window.settle()
@@ -388,7 +388,7 @@ class Producer:
         self._resting_until_ms[node_id] = self._clock.monotonic_ms() + RETRY_MS
         asyncio.get_running_loop().call_later((RETRY_MS + 1) / 1000, self._wake.set)
 
-    def _is_report_due(self, key: PartitionKey, row: Row, now_ms: float) -> bool:
+    def _is_report_due(self, key: TopicPartition, row: Row, now_ms: float) -> bool:
         window = self._windows.get(key)
         facts = row.facts
         if row.target.node_id < 0 or facts.step is not Step.STREAMING or (window is not None and not window.is_idle):

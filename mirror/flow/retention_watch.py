@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 from mirror.flow.board import FlowBoard
 from mirror.flow.core.retention import is_at_risk, part_used, retention_ms
-from mirror.link.core.partitions import PartitionKey
 from runtime.logs import get_logger
+from wire.protocol.ids import TopicPartition
 
 _log = get_logger("mirror.retention")
 
@@ -23,7 +23,7 @@ class RetentionWatch:
     def __init__(self, board: FlowBoard) -> None:
         self._board = board
         self._retained_ms: dict[str, int] = {}
-        self.at_risk: dict[PartitionKey, float] = {}
+        self.at_risk: dict[TopicPartition, float] = {}
         """The fraction of its retention by which each partition at risk is behind; replaced as a
         whole.
         """
@@ -34,7 +34,7 @@ class RetentionWatch:
 
     def look(self) -> None:
         """Compare lags with retentions; who is new among those at risk is named in the log."""
-        found: dict[PartitionKey, float] = {}
+        found: dict[TopicPartition, float] = {}
         for key, _ in self._board.our_rows():
             retained_ms = self._retained_ms.get(key.topic, -1)
             lag_ms = self._board.lag(key).ms

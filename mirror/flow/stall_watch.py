@@ -15,10 +15,10 @@ from typing import Final
 from mirror.flow.board import FlowBoard
 from mirror.flow.core.flow_events import Start
 from mirror.flow.core.liveness import Liveness, Remedy
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.ports import LogEnds, SitePort
 from runtime.clock import Clock
 from runtime.logs import state_change_logger
+from wire.protocol.ids import TopicPartition
 
 LOOKS_A_STALL: Final = 6
 
@@ -34,7 +34,7 @@ class StallWatch:
         *,
         source: SitePort,
         waited_ms: Callable[[], float],
-        replace_workers: Callable[[PartitionKey, str], None],
+        replace_workers: Callable[[TopicPartition, str], None],
         clock: Clock,
         stall_ms: int,
     ) -> None:
@@ -51,7 +51,7 @@ class StallWatch:
         self.remedies: dict[str, int] = {remedy.value: 0 for remedy in Remedy if remedy is not Remedy.NONE}
 
     @property
-    def stalled_for_ms(self) -> Mapping[PartitionKey, int]:
+    def stalled_for_ms(self) -> Mapping[TopicPartition, int]:
         """Partitions that do not move, and for how long."""
         now_ms = self._clock.monotonic_ms()
         stalled = dict(self._liveness.stalled_since_ms)
@@ -83,7 +83,7 @@ class StallWatch:
             if isinstance(ends, LogEnds):
                 self._judge(key, ends)
 
-    def _judge(self, key: PartitionKey, ends: LogEnds) -> None:
+    def _judge(self, key: TopicPartition, ends: LogEnds) -> None:
         now_ms = self._clock.monotonic_ms()
         facts = self._board.row(key).facts
         if not self._liveness.see(key, facts, received_ms_ago=self._board.silence_ms(key), now_ms=now_ms):

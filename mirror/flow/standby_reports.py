@@ -17,11 +17,11 @@ from functools import partial
 
 from mirror.flow.board import FlowBoard
 from mirror.flow.core.flow_state import FlowFacts, FlowState
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.link_watch import LinkView
 from mirror.link.ports import ProgressPort, Unreachable
 from runtime.logs import get_logger
 from runtime.supervision import in_background
+from wire.protocol.ids import TopicPartition
 from wire.rules.links import SyncPolicy, sync_policy
 
 ALL_INTERVAL_S = 0.2
@@ -45,13 +45,13 @@ class StandbyReports:
         self._board = board
         self._port = port
         self._link = link
-        self._changed: set[PartitionKey] = set()
+        self._changed: set[TopicPartition] = set()
         self._wake = asyncio.Event()
         self._telling: dict[int, asyncio.Task[None]] = {}
         self._all_due_s = 0.0
         self._hold_due_s = 0.0
 
-    def acknowledged(self, key: PartitionKey) -> None:
+    def acknowledged(self, key: TopicPartition) -> None:
         """The target has more of a partition."""
         if self._is_sync():
             self._changed.add(key)
@@ -95,11 +95,11 @@ class StandbyReports:
     def _is_sync(self) -> bool:
         return sync_policy(self._link().record) is not SyncPolicy.NONE
 
-    def _by_leader(self) -> Mapping[int, Mapping[PartitionKey, int]]:
+    def _by_leader(self) -> Mapping[int, Mapping[TopicPartition, int]]:
         """The reports to send now; partitions whose leader has a request in flight wait for the
         next one.
         """
-        found: dict[int, dict[PartitionKey, int]] = {}
+        found: dict[int, dict[TopicPartition, int]] = {}
         for key in tuple(self._changed):
             row = self._board.row(key) if key in self._board else None
             if row is None or not row.is_ours or not _is_proven(row.facts) or row.source.node_id < 0:
@@ -110,7 +110,7 @@ class StandbyReports:
                     found.setdefault(row.source.node_id, {})[key] = row.facts.progress.target_log_end_offset
         return found
 
-    async def _report(self, node_id: int, offsets: Mapping[PartitionKey, int]) -> None:
+    async def _report(self, node_id: int, offsets: Mapping[TopicPartition, int]) -> None:
         link = self._link()
         try:
             refusal = await self._port.report(node_id, link=link.name, link_epoch=link.epoch, acknowledged=offsets)

@@ -18,8 +18,8 @@ from mirror.flow.core.flow_events import Start
 from mirror.flow.core.window import QueuedBatches
 from mirror.flow.fetchers import Fetcher
 from mirror.flow.producers import Producer
-from mirror.link.core.partitions import PartitionKey
 from runtime.supervision import Supervisor
+from wire.protocol.ids import TopicPartition
 
 FETCHER = "fetcher"
 PRODUCER = "producer"
@@ -72,7 +72,7 @@ class FetcherPool:
         self._streams_per_broker = streams_per_broker
         self._make = make
         self._fetchers: dict[FetcherKey, Fetcher] = {}
-        self._reader_of: dict[PartitionKey, FetcherKey] = {}
+        self._reader_of: dict[TopicPartition, FetcherKey] = {}
         self._sentences = _Sentences()
         self._is_closed = False
 
@@ -94,13 +94,13 @@ class FetcherPool:
         for fetcher_key, fetcher in self._fetchers.items():
             fetcher.assign(assignment.get(fetcher_key, frozenset()))
 
-    def wake(self, key: PartitionKey) -> None:
+    def wake(self, key: TopicPartition) -> None:
         """The partition is to be fetched from elsewhere."""
         reader = self._reader_of.get(key)
         if reader is not None:
             self._fetchers[reader].wake()
 
-    def replace(self, key: PartitionKey, reason: str) -> None:
+    def replace(self, key: TopicPartition, reason: str) -> None:
         """Replace the partition's fetcher by another one with connections of its own."""
         self._sentences.condemn(self._reader_of.get(key), reason)
 
@@ -148,7 +148,7 @@ class ProducerPool:
     def __iter__(self) -> Iterator[Producer]:
         return iter(self._producers)
 
-    def lane_of(self, key: PartitionKey) -> int:
+    def lane_of(self, key: TopicPartition) -> int:
         """The partition's producer, by number."""
         return stable_slot(key, len(self._producers))
 
@@ -157,7 +157,7 @@ class ProducerPool:
         for lane in range(len(self._producers)):
             self._start(lane)
 
-    def discard(self, key: PartitionKey, generation: int) -> None:
+    def discard(self, key: TopicPartition, generation: int) -> None:
         """Have the partition's producer drop what is older."""
         self._producers[self.lane_of(key)].discard(key, generation)
 
@@ -166,13 +166,13 @@ class ProducerPool:
         for producer in self._producers:
             producer.wake()
 
-    def replace(self, key: PartitionKey, reason: str) -> None:
+    def replace(self, key: TopicPartition, reason: str) -> None:
         """Replace the partition's producer by another one with connections of its own."""
         self._sentences.condemn(self.lane_of(key), reason)
 
     def report(self) -> None:
         """Report the source's ends to the target for the partitions that have nothing to send."""
-        by_lane: dict[int, list[PartitionKey]] = {}
+        by_lane: dict[int, list[TopicPartition]] = {}
         for key in self._board:
             by_lane.setdefault(self.lane_of(key), []).append(key)
         for lane, keys in by_lane.items():

@@ -28,12 +28,12 @@ from mirror.groups.metrics import CheckpointMetrics
 from mirror.groups.source_commits import SourceCommits
 from mirror.link.core.committed_offsets import REMOVED
 from mirror.link.core.link_roles import LinkRole
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.core.slots import slot_of
 from mirror.link.link_watch import LinkView
 from mirror.link.ports import GroupPort, OffsetsTail, Unreachable
 from runtime.clock import Clock
 from runtime.logs import get_logger
+from wire.protocol.ids import TopicPartition
 from wire.rules.links import carries_group, carries_topic
 from wire.rules.sync_reports import ALL_SLOTS, SyncReport
 
@@ -393,7 +393,7 @@ class GroupSync:
     async def _write(self, decision: GroupDecision, link: LinkView, asked_ms: float) -> None:
         """Send the decision's writes, then its removals: one request cannot hold both."""
         name = decision.group
-        refused: dict[PartitionKey, ErrorCode] = {}
+        refused: dict[TopicPartition, ErrorCode] = {}
         for offsets in ({**decision.refreshed, **decision.writes}, dict.fromkeys(decision.removed, REMOVED)):
             if not offsets:
                 continue
@@ -425,7 +425,7 @@ class GroupSync:
             is_carried=lambda topic: carries_topic(link.record, topic),
         )
 
-    def _copy_of(self, key: PartitionKey) -> Copy | None:
+    def _copy_of(self, key: TopicPartition) -> Copy | None:
         if key not in self._board:
             return None
         row = self._board.row(key)

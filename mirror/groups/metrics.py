@@ -10,9 +10,9 @@ from prometheus_client.registry import Collector
 
 from mirror.flow.metric_names import in_formats
 from mirror.flow.rolling import Figures, Rolling, figure_families
-from mirror.link.core.partitions import PartitionKey
 from mirror.settings.core.mirror_maker_keys import NamesFormat
 from runtime.clock import Clock
+from wire.protocol.ids import TopicPartition
 
 _LEGACY_NAMES = (NamesFormat.LEGACY,)
 _CHECKPOINT_CONNECTOR = "kafka_connect_mirror_mirrorcheckpointconnector"
@@ -39,10 +39,10 @@ class CheckpointMetrics(Collector):
         self._names_formats = names_formats
         self._ends = (source, target)
         self._clock = clock
-        self._latencies: dict[tuple[str, PartitionKey], Rolling] = {}
+        self._latencies: dict[tuple[str, TopicPartition], Rolling] = {}
         registry.register(self)
 
-    def observe(self, group: str, copy: PartitionKey, *, asked_ms: float) -> None:
+    def observe(self, group: str, copy: TopicPartition, *, asked_ms: float) -> None:
         """The target has the group's offset in this copy; it was asked for at the source at that
         time (monotonic ms).
         """

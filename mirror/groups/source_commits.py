@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from mirror.groups.core.commit_log import CommitLog
 from mirror.groups.core.group_offsets import Offsets
 from mirror.link.core.committed_offsets import GroupOffset
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.ports import OffsetsTail, Unreachable
 from runtime.logs import get_logger
 from wire.batches.record_batch import InvalidBatch
+from wire.protocol.ids import TopicPartition
 
 _log = get_logger("mirror.groups")
 
@@ -71,7 +71,7 @@ class SourceCommits:
         return changes
 
     def _changes(self, batches: Iterable[tuple[int, bytes]]) -> dict[str, Offsets]:
-        found: dict[str, dict[PartitionKey, GroupOffset]] = {}
+        found: dict[str, dict[TopicPartition, GroupOffset]] = {}
         for partition, raw in batches:
             read = self._logs.setdefault(partition, CommitLog()).read(raw)
             for group, offsets in read.changes.items():

@@ -16,9 +16,9 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from mirror.link.core.committed_offsets import GroupOffset, LastInSync
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.core.topic_plan import Absence, Action
 from wire.batches.log_histories import EpochEnd
+from wire.protocol.ids import TopicPartition
 from wire.rules.sync_reports import SyncReport
 
 
@@ -79,7 +79,7 @@ LogAnswer = LogEnds | Refused | Unreachable | Differs
 class FetchPart:
     """One partition to fetch."""
 
-    key: PartitionKey
+    key: TopicPartition
     topic_id: UUID
     offset: int
     leader_epoch: int
@@ -91,7 +91,7 @@ class FetchAnswer:
     when there are none.
     """
 
-    key: PartitionKey
+    key: TopicPartition
     error: ErrorCode
     high_watermark: int
     log_start_offset: int
@@ -106,7 +106,7 @@ class AppendPart:
     moves the other fields.
     """
 
-    key: PartitionKey
+    key: TopicPartition
     topic_id: UUID
     expected_log_end_offset: int
     source_high_watermark: int
@@ -120,7 +120,7 @@ class AppendPart:
 class AppendAnswer:
     """The target's answer to an append (`wire/protocol/private.py` has the table of codes)."""
 
-    key: PartitionKey
+    key: TopicPartition
     error: ErrorCode
     message: str
     log_end_offset: int
@@ -140,13 +140,13 @@ class SitePort(Protocol):
         """The configs that are set on the topics themselves; a topic that is gone is left out."""
         ...
 
-    async def log_ends(self, leaders: Mapping[PartitionKey, Leader]) -> Mapping[PartitionKey, LogAnswer]:
+    async def log_ends(self, leaders: Mapping[TopicPartition, Leader]) -> Mapping[TopicPartition, LogAnswer]:
         """Start and end of each log, read past the site's role (replica id -2)."""
         ...
 
     async def epoch_ends(
-        self, asked: Mapping[PartitionKey, tuple[Leader, int]]
-    ) -> Mapping[PartitionKey, EpochEnd | Refused | Unreachable]:
+        self, asked: Mapping[TopicPartition, tuple[Leader, int]]
+    ) -> Mapping[TopicPartition, EpochEnd | Refused | Unreachable]:
         """The end of each partition's epoch at its leader."""
         ...
 
@@ -199,7 +199,7 @@ class ProgressPort(Protocol):
     """The connection for reports of the target's progress to the source's brokers."""
 
     async def report(
-        self, node_id: int, *, link: str, link_epoch: int, acknowledged: Mapping[PartitionKey, int]
+        self, node_id: int, *, link: str, link_epoch: int, acknowledged: Mapping[TopicPartition, int]
     ) -> str:
         """Report; empty when it was accepted, else why not. Unreachable on a lost connection."""
         ...
@@ -274,16 +274,16 @@ class QuarantinePort(Protocol):
     """The brokers of the target, which keep what is about to be deleted or truncated."""
 
     async def keep(
-        self, ends: Mapping[PartitionKey, EndToKeep], *, link: str, link_epoch: int, reason: str
-    ) -> Mapping[PartitionKey, str]:
+        self, ends: Mapping[TopicPartition, EndToKeep], *, link: str, link_epoch: int, reason: str
+    ) -> Mapping[TopicPartition, str]:
         """Have each leader keep the end of its log; empty where it is on disk, else why not.
         Unreachable when a broker does not answer.
         """
         ...
 
     async def keep_and_truncate(
-        self, ends: Mapping[PartitionKey, EndToKeep], *, link: str, link_epoch: int, reason: str
-    ) -> Mapping[PartitionKey, TruncatedCopy]:
+        self, ends: Mapping[TopicPartition, EndToKeep], *, link: str, link_epoch: int, reason: str
+    ) -> Mapping[TopicPartition, TruncatedCopy]:
         """Have each leader keep the end of its log and then truncate the log there. Unreachable
         when a broker does not answer: some may have done it, and asking again is harmless.
         """
@@ -319,12 +319,12 @@ class GroupStates:
 class GroupReading:
     """Committed offsets by group, and the groups that could not be asked, with the reason."""
 
-    by_group: Mapping[str, Mapping[PartitionKey, GroupOffset]]
+    by_group: Mapping[str, Mapping[TopicPartition, GroupOffset]]
     problems: Mapping[str, str] = field(default_factory=dict)
     # At a target that gets `note_in_sync`: the notes of these groups.
-    last_in_sync: Mapping[str, Mapping[PartitionKey, LastInSync]] = field(default_factory=dict)
+    last_in_sync: Mapping[str, Mapping[TopicPartition, LastInSync]] = field(default_factory=dict)
     # At a source: offsets that a link in the other direction brought from the target.
-    from_target: Mapping[str, Collection[PartitionKey]] = field(default_factory=dict)
+    from_target: Mapping[str, Collection[TopicPartition]] = field(default_factory=dict)
 
 
 class OffsetsTail(Protocol):
@@ -387,7 +387,7 @@ class GroupPort(Protocol):
         """All groups of the brokers that answer. Unreachable when none does."""
         ...
 
-    async def offsets(self, group: str) -> Mapping[PartitionKey, GroupOffset]:
+    async def offsets(self, group: str) -> Mapping[TopicPartition, GroupOffset]:
         """All committed offsets of a group."""
         ...
 
@@ -398,20 +398,20 @@ class GroupPort(Protocol):
         ...
 
     async def commit(
-        self, group: str, offsets: Mapping[PartitionKey, GroupOffset], *, link: str, link_epoch: int
-    ) -> Mapping[PartitionKey, ErrorCode]:
+        self, group: str, offsets: Mapping[TopicPartition, GroupOffset], *, link: str, link_epoch: int
+    ) -> Mapping[TopicPartition, ErrorCode]:
         """Write offsets as the link's mirror, forget those that are REMOVED; the outcome by
         partition.
         """
         ...
 
-    def note_in_sync(self, group: str, offsets: Mapping[PartitionKey, GroupOffset]) -> None:
+    def note_in_sync(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
         """The source has these offsets, and the group had the matching ones at the target at the
         last read; a site may keep that for the next daemon.
         """
         ...
 
-    async def outgrown(self, carried: Mapping[str, Mapping[PartitionKey, GroupOffset]]) -> Sequence[str]:
+    async def outgrown(self, carried: Mapping[str, Mapping[TopicPartition, GroupOffset]]) -> Sequence[str]:
         """The groups whose offsets were carried and that would get higher offsets by the target's
         current state. Raises Unreachable.
         """

@@ -18,7 +18,6 @@ from kio.schema.errors import ErrorCode
 from mirror.groups.metrics import CheckpointMetrics
 from mirror.link.core.committed_offsets import GroupOffset
 from mirror.link.core.naming import HEARTBEATS
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.ports import GroupPort, Unreachable
 from mirror.mirrormaker.core.mirror_maker_records import Checkpoint, Heartbeat, OffsetSync
 from mirror.mirrormaker.heartbeats import Heartbeats
@@ -31,12 +30,13 @@ from runtime.logs import get_logger
 from wire.batches.records import Record, encode_batch
 from wire.client.client_errors import KafkaClientError
 from wire.client.raw_client import KafkaClient, NewTopic
+from wire.protocol.ids import TopicPartition
 from wire.rules.links import matches
 
 OFFSET_SYNCS_INTERVAL_MS = 1_000
 """Interval (ms) at which a partition's newest pair of offsets is written after a change."""
 
-HEARTBEATS_OWNER: Final = PartitionKey(HEARTBEATS, 0)
+HEARTBEATS_OWNER: Final = TopicPartition(HEARTBEATS, 0)
 """The partition whose owner writes the heartbeats when several daemons share the link."""
 
 PAUSE_S = 0.25
@@ -57,7 +57,7 @@ class MirrorMakerTopics:
         target: KafkaClient,
         source_groups: GroupPort,
         translations: Translations,
-        downstream: Callable[[PartitionKey, int], int | None],
+        downstream: Callable[[TopicPartition, int], int | None],
         metrics: CheckpointMetrics,
         clock: Clock,
     ) -> None:
@@ -79,8 +79,8 @@ class MirrorMakerTopics:
             clock=clock,
         )
         self._there: set[tuple[int, str]] = set()
-        self._reported_checkpoints: dict[tuple[str, PartitionKey], tuple[int, int]] = {}
-        self._reported_syncs: dict[PartitionKey, int] = {}
+        self._reported_checkpoints: dict[tuple[str, TopicPartition], tuple[int, int]] = {}
+        self._reported_syncs: dict[TopicPartition, int] = {}
         self._due_ms: dict[str, float] = {}
         self._problems: dict[str, str] = {}
 
@@ -132,7 +132,7 @@ class MirrorMakerTopics:
     async def _write_checkpoints(self) -> None:
         naming, asked_ms = self._config.naming, self._clock.monotonic_ms()
         mirrored = {key for key, translation in self._translations.known() if translation.position.source_next > 0}
-        found: dict[tuple[str, PartitionKey], Checkpoint] = {}
+        found: dict[tuple[str, TopicPartition], Checkpoint] = {}
         config = self._config
         groups = {
             group
@@ -143,7 +143,7 @@ class MirrorMakerTopics:
             for key, at in offsets.items():
                 there = self._downstream(key, at.offset) if key in mirrored else None
                 if there is not None:
-                    target = PartitionKey(naming.target_name(key.topic), key.partition)
+                    target = TopicPartition(naming.target_name(key.topic), key.partition)
                     found[group, key] = _checkpoint(group, target, at, there)
         changed = {
             place: one
@@ -156,14 +156,14 @@ class MirrorMakerTopics:
             place: (one.upstream_offset, one.downstream_offset) for place, one in changed.items()
         }
         for one in changed.values():
-            self._metrics.observe(one.group, PartitionKey(one.topic, one.partition), asked_ms=asked_ms)
+            self._metrics.observe(one.group, TopicPartition(one.topic, one.partition), asked_ms=asked_ms)
         self._metrics.forget_all_but(groups)
 
     async def _write_offset_syncs(self) -> None:
         is_at_target = self._config.offset_syncs_location is OffsetSyncsLocation.TARGET
         client = self._target if is_at_target else self._source
         topic = self._config.naming.offset_syncs_topic(is_at_target=is_at_target)
-        syncs: dict[PartitionKey, OffsetSync] = {}
+        syncs: dict[TopicPartition, OffsetSync] = {}
         for key, translation in self._translations.known():
             last = translation.map.last
             if last is not None and self._reported_syncs.get(key) != last.source_end:
@@ -202,7 +202,7 @@ class MirrorMakerTopics:
             self._there.add((id(client), topic))
 
 
-def _checkpoint(group: str, target: PartitionKey, at: GroupOffset, downstream_offset: int) -> Checkpoint:
+def _checkpoint(group: str, target: TopicPartition, at: GroupOffset, downstream_offset: int) -> Checkpoint:
     return Checkpoint(
         group=group,
         topic=target.topic,

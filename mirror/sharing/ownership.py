@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.core.slots import SLOTS, slot_of
 from mirror.sharing.core.peers import Daemon, DaemonShare
 from runtime.clock import Clock
 from runtime.logs import state_change_logger
+from wire.protocol.ids import TopicPartition
 
 _state_change = state_change_logger()
 
@@ -55,7 +55,7 @@ class Ownership:
             return ""
         return f"this daemon has no share of the link: {self.problem or 'the other daemons have not been asked yet'}"
 
-    def owns(self, key: PartitionKey) -> bool:
+    def owns(self, key: TopicPartition) -> bool:
         """True if this daemon mirrors the partition now."""
         return slot_of(key) in self.slots
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
-from mirror.link.core.partitions import PartitionKey
 from mirror.sharing.ownership import Ownership
+from wire.protocol.ids import TopicPartition
 from wire.rules.sync_reports import ALL_SLOTS
 
 Worker = Callable[[], Coroutine[Any, Any, None]]
@@ -50,7 +50,7 @@ class Share(Protocol):
         """The tasks that keep the part, by name."""
         ...
 
-    def owns(self, key: PartitionKey) -> bool:
+    def owns(self, key: TopicPartition) -> bool:
         """True if this daemon mirrors the partition."""
         ...
 
@@ -67,7 +67,7 @@ class WholeLink:
         self.daemon = daemon
         self.workers: Mapping[str, Worker] = {}
 
-    def owns(self, key: PartitionKey) -> bool:  # noqa: ARG002
+    def owns(self, key: TopicPartition) -> bool:  # noqa: ARG002
         """True: no other daemon carries the link."""
         return True
 
@@ -92,6 +92,6 @@ class SharedLink:
         """The reason why this daemon owns nothing; empty while its ownership is confirmed."""
         return self.ownership.outage
 
-    def owns(self, key: PartitionKey) -> bool:
+    def owns(self, key: TopicPartition) -> bool:
         """True if the partition's slot is owned now."""
         return self.ownership.owns(key)

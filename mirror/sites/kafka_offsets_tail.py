@@ -22,10 +22,11 @@ from wire.batches.group_records import OFFSETS_TOPIC
 from wire.batches.record_batch import InvalidBatch, iterate_headers
 from wire.client.broker_requests import LATEST_TIMESTAMP, OffsetQuery
 from wire.client.client_errors import BrokerError, error_code
-from wire.client.fetch_requests import MIRROR, FetchRequest
+from wire.client.fetch_requests import FetchRequest
 from wire.client.raw_client import KafkaClient
 from wire.client.session_fetch import FetchPosition, SessionFetch
 from wire.protocol.fetch_codec import PartitionFetched
+from wire.protocol.ids import MIRROR
 
 READ_COMMITTED = 1
 FETCH_BYTES = 1 << 20

@@ -14,7 +14,6 @@ from typing import TypeVar
 from kio.schema.errors import ErrorCode
 
 from mirror.link.core.committed_offsets import GroupOffset
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.core.topic_plan import Absence
 from mirror.link.ports import (
     ConfigRefused,
@@ -36,13 +35,12 @@ from wire.client.broker_requests import (
     EpochQuery,
     FetchedOffset,
     OffsetQuery,
-    TopicPartition,
 )
 from wire.client.client_errors import BrokerError, KafkaClientError
 from wire.client.connection import ConnectionOptions
-from wire.client.fetch_requests import DEBUGGING_CONSUMER
 from wire.client.group_config_requests import alter_group_configs, group_configs
 from wire.client.raw_client import KafkaClient
+from wire.protocol.ids import DEBUGGING_CONSUMER, PartitionKey, TopicPartition
 from wire.rules.sync_reports import SyncReport
 
 RETRY_BUDGET_MS = 1_000
@@ -109,17 +107,17 @@ class KafkaSite:
             for topic, configs in found.items()
         }
 
-    async def log_ends(self, leaders: Mapping[PartitionKey, Leader]) -> Mapping[PartitionKey, LogAnswer]:
+    async def log_ends(self, leaders: Mapping[TopicPartition, Leader]) -> Mapping[TopicPartition, LogAnswer]:
         """Start and end of each log."""
 
-        async def ask(node_id: int, keys: Sequence[PartitionKey]) -> dict[PartitionKey, LogEnds | Refused]:
+        async def ask(node_id: int, keys: Sequence[TopicPartition]) -> dict[TopicPartition, LogEnds | Refused]:
             first, last = [
                 await self._client.list_offsets(
                     node_id, {key: OffsetQuery(timestamp) for key in keys}, replica_id=self._replica_id
                 )
                 for timestamp in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP)
             ]
-            answers: dict[PartitionKey, LogEnds | Refused] = {}
+            answers: dict[TopicPartition, LogEnds | Refused] = {}
             for key in keys:
                 if key not in first or key not in last:
                     continue
@@ -139,15 +137,15 @@ class KafkaSite:
         return await _by_node({key: leader.node_id for key, leader in leaders.items()}, ask)
 
     async def epoch_ends(
-        self, asked: Mapping[PartitionKey, tuple[Leader, int]]
-    ) -> Mapping[PartitionKey, EpochEnd | Refused | Unreachable]:
+        self, asked: Mapping[TopicPartition, tuple[Leader, int]]
+    ) -> Mapping[TopicPartition, EpochEnd | Refused | Unreachable]:
         """The end of each partition's epoch at its leader."""
 
-        async def ask(node_id: int, keys: Sequence[PartitionKey]) -> dict[PartitionKey, EpochEnd | Refused]:
-            queries: dict[TopicPartition, EpochQuery] = {key: EpochQuery(asked[key][1]) for key in keys}
+        async def ask(node_id: int, keys: Sequence[TopicPartition]) -> dict[TopicPartition, EpochEnd | Refused]:
+            queries: dict[PartitionKey, EpochQuery] = {key: EpochQuery(asked[key][1]) for key in keys}
             found = await self._client.epoch_ends(node_id, queries, replica_id=self._replica_id)
             return {
-                PartitionKey(*key): Refused(end.error_code)
+                TopicPartition(*key): Refused(end.error_code)
                 if end.error_code
                 else EpochEnd(end.leader_epoch, end.end_offset)
                 for key, end in found.items()
@@ -167,7 +165,7 @@ class KafkaSite:
                 states |= {group.group_id: group.state for group in listed}
         return GroupStates(states, {f"broker {node_id}": reason for node_id, (_, reason) in self._silent.items()})
 
-    async def offsets(self, group: str) -> Mapping[PartitionKey, GroupOffset]:
+    async def offsets(self, group: str) -> Mapping[TopicPartition, GroupOffset]:
         """All committed offsets of a group."""
         return _group_offsets(await reached(self._client.committed(group)))
 
@@ -180,19 +178,19 @@ class KafkaSite:
         )
 
     async def commit(
-        self, group: str, offsets: Mapping[PartitionKey, GroupOffset], *, link: str, link_epoch: int
-    ) -> Mapping[PartitionKey, ErrorCode]:
+        self, group: str, offsets: Mapping[TopicPartition, GroupOffset], *, link: str, link_epoch: int
+    ) -> Mapping[TopicPartition, ErrorCode]:
         """Write offsets as the link's mirror; the outcome by partition."""
-        wanted: dict[TopicPartition, CommittedOffset] = {
+        wanted: dict[PartitionKey, CommittedOffset] = {
             key: CommittedOffset(at.offset, at.leader_epoch, at.metadata) for key, at in offsets.items()
         }
         written = self._client.mirror_offset_commit(group, wanted, link=link, link_epoch=link_epoch)
-        return {PartitionKey(*key): code for key, code in (await reached(written)).items()}
+        return {TopicPartition(*key): code for key, code in (await reached(written)).items()}
 
-    def note_in_sync(self, group: str, offsets: Mapping[PartitionKey, GroupOffset]) -> None:
+    def note_in_sync(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
         """A site keeps nothing of that."""
 
-    async def outgrown(self, carried: Mapping[str, Mapping[PartitionKey, GroupOffset]]) -> Sequence[str]:  # noqa: ARG002
+    async def outgrown(self, carried: Mapping[str, Mapping[TopicPartition, GroupOffset]]) -> Sequence[str]:  # noqa: ARG002
         """None: offsets are the same at both sites."""
         return ()
 
@@ -221,9 +219,9 @@ class KafkaSite:
         await self._client.close()
 
 
-def _group_offsets(found: Mapping[TopicPartition, FetchedOffset]) -> dict[PartitionKey, GroupOffset]:
+def _group_offsets(found: Mapping[PartitionKey, FetchedOffset]) -> dict[TopicPartition, GroupOffset]:
     return {
-        PartitionKey(*key): GroupOffset(at.offset, at.leader_epoch, at.metadata or "")
+        TopicPartition(*key): GroupOffset(at.offset, at.leader_epoch, at.metadata or "")
         for key, at in found.items()
         if not at.error_code and at.offset >= 0
     }
@@ -238,18 +236,18 @@ async def reached(call: Awaitable[Result]) -> Result:
 
 
 async def _by_node(
-    nodes: Mapping[PartitionKey, int],
-    ask: Callable[[int, Sequence[PartitionKey]], Awaitable[Mapping[PartitionKey, Result | Refused]]],
-) -> dict[PartitionKey, Result | Refused | Unreachable]:
+    nodes: Mapping[TopicPartition, int],
+    ask: Callable[[int, Sequence[TopicPartition]], Awaitable[Mapping[TopicPartition, Result | Refused]]],
+) -> dict[TopicPartition, Result | Refused | Unreachable]:
     """Ask each node about its partitions, all nodes at once; a node that fails is `Unreachable` for
     each of them.
     """
-    by_node: dict[int, list[PartitionKey]] = {}
+    by_node: dict[int, list[TopicPartition]] = {}
     for key, node_id in nodes.items():
         by_node.setdefault(node_id, []).append(key)
-    answers: dict[PartitionKey, Result | Refused | Unreachable] = {}
+    answers: dict[TopicPartition, Result | Refused | Unreachable] = {}
 
-    async def one(node_id: int, keys: Sequence[PartitionKey]) -> None:
+    async def one(node_id: int, keys: Sequence[TopicPartition]) -> None:
         try:
             answers.update(await reached(ask(node_id, keys)))
         except Unreachable as error:

@@ -15,16 +15,16 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from clients.simple_consumer import is_throttled_away
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.ports import AppendAnswer, AppendPart, FetchAnswer, FetchPart, Unreachable
 from mirror.sites.kafka_site import RETRY_BUDGET_MS, reached
 from runtime.addresses import HostPort
 from wire.client.client_errors import BrokerError, error_code
 from wire.client.connection import ConnectionOptions
-from wire.client.fetch_requests import CONSUMER, FetchRequest
+from wire.client.fetch_requests import FetchRequest
 from wire.client.raw_client import KafkaClient
 from wire.client.session_fetch import FetchPosition, SessionFetch
 from wire.protocol.fetch_codec import FetchResponse, PartitionFetched
+from wire.protocol.ids import CONSUMER, TopicPartition
 from wire.protocol.mirror_append_codec import MirrorAppend, PartitionToMirror, TopicToMirror
 
 _NO_RECORDS = memoryview(b"")
@@ -127,7 +127,7 @@ class KafkaAppend:
         response = await reached(self._client.mirror_append(node_id, MirrorAppend(link, link_epoch, listed)))
         return [
             AppendAnswer(
-                key=PartitionKey(topic.name, answer.index),
+                key=TopicPartition(topic.name, answer.index),
                 error=answer.error_code,
                 message=answer.error_message or "",
                 log_end_offset=answer.log_end_offset,
@@ -151,7 +151,7 @@ class KafkaProgress:
         self._client = KafkaClient(bootstrap, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
 
     async def report(
-        self, node_id: int, *, link: str, link_epoch: int, acknowledged: Mapping[PartitionKey, int]
+        self, node_id: int, *, link: str, link_epoch: int, acknowledged: Mapping[TopicPartition, int]
     ) -> str:
         """Report; empty when it was accepted, else why not."""
         offsets = {(key.topic, key.partition): offset for key, offset in acknowledged.items()}
@@ -167,7 +167,7 @@ class KafkaProgress:
 def _answer(topic: str, partition: PartitionFetched) -> FetchAnswer:
     records = partition.records
     return FetchAnswer(
-        key=PartitionKey(topic, partition.partition_index),
+        key=TopicPartition(topic, partition.partition_index),
         error=error_code(partition.error_code),
         high_watermark=partition.high_watermark,
         log_start_offset=partition.log_start_offset,

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.ports import EndToKeep, TruncatedCopy, Unreachable
 from mirror.sites.kafka_site import reached
 from wire.client.client_errors import error_code
 from wire.client.raw_client import KafkaClient
+from wire.protocol.ids import TopicPartition
 from wire.protocol.quarantine_messages import QUARANTINE_RECORDS
 
 KEEP_TIMEOUT_MS: Final = 60_000
@@ -29,8 +29,8 @@ class KafkaQuarantine:
         self._client = client
 
     async def keep(
-        self, ends: Mapping[PartitionKey, EndToKeep], *, link: str, link_epoch: int, reason: str
-    ) -> Mapping[PartitionKey, str]:
+        self, ends: Mapping[TopicPartition, EndToKeep], *, link: str, link_epoch: int, reason: str
+    ) -> Mapping[TopicPartition, str]:
         """Ask each leader; empty where the records are on disk, else why not. Unreachable when a
         broker does not answer.
         """
@@ -38,8 +38,8 @@ class KafkaQuarantine:
         return {key: one.refusal for key, one in (await self._outcomes(ends, values)).items()}
 
     async def keep_and_truncate(
-        self, ends: Mapping[PartitionKey, EndToKeep], *, link: str, link_epoch: int, reason: str
-    ) -> Mapping[PartitionKey, TruncatedCopy]:
+        self, ends: Mapping[TopicPartition, EndToKeep], *, link: str, link_epoch: int, reason: str
+    ) -> Mapping[TopicPartition, TruncatedCopy]:
         """Ask each leader; where the copy ends now, else why it was not truncated. Unreachable when
         a broker does not answer.
         """
@@ -51,18 +51,18 @@ class KafkaQuarantine:
         }
 
     async def _outcomes(
-        self, ends: Mapping[PartitionKey, EndToKeep], values: Mapping[str, Any]
-    ) -> dict[PartitionKey, TruncatedCopy]:
-        by_node: dict[int, dict[PartitionKey, EndToKeep]] = {}
+        self, ends: Mapping[TopicPartition, EndToKeep], values: Mapping[str, Any]
+    ) -> dict[TopicPartition, TruncatedCopy]:
+        by_node: dict[int, dict[TopicPartition, EndToKeep]] = {}
         for key, end in ends.items():
             by_node.setdefault(end.leader.node_id, {})[key] = end
-        outcomes: dict[PartitionKey, TruncatedCopy] = {}
+        outcomes: dict[TopicPartition, TruncatedCopy] = {}
         for node_id, asked in by_node.items():
             if node_id < 0:
                 outcomes |= dict.fromkeys(asked, TruncatedCopy(refusal="it has no leader"))
                 continue
             response = await reached(self._ask(node_id, {**values, "topics": _topics(asked)}))
-            outcomes |= {PartitionKey(one.topic, one.index): _outcome(one) for one in response.outcomes}
+            outcomes |= {TopicPartition(one.topic, one.index): _outcome(one) for one in response.outcomes}
         missing = sorted(ends.keys() - outcomes.keys())
         if missing:
             raise Unreachable(f"the target's brokers do not answer for {missing[0]}")
@@ -79,7 +79,7 @@ def _outcome(one: Any) -> TruncatedCopy:
     return TruncatedCopy(log_end_offset=one.log_end_offset, entry=one.name, refusal=refusal if code else "")
 
 
-def _topics(asked: Mapping[PartitionKey, EndToKeep]) -> list[dict[str, Any]]:
+def _topics(asked: Mapping[TopicPartition, EndToKeep]) -> list[dict[str, Any]]:
     topics: dict[str, dict[str, Any]] = {}
     for key, end in sorted(asked.items()):
         topic = topics.setdefault(key.topic, {"name": key.topic, "topic_id": end.topic_id, "partitions": []})

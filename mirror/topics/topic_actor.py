@@ -14,9 +14,9 @@ from mirror.link.ports import Unreachable
 from runtime.addresses import HostPort
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ControllerClient, ControllerUnavailable
+from wire.protocol.ids import SITE_DEFAULT
 
 CALL_TIMEOUT_MS = 5_000
-_SITE_DEFAULT = -1
 # A deletion that timed out goes on by itself; the topic is not made anew before it has ended.
 _DONE_BEFORE = (0, ErrorCode.topic_already_exists, ErrorCode.unknown_topic_id, ErrorCode.request_timed_out)
 
@@ -89,7 +89,7 @@ def _new_topic(action: CreateTopic, link: str, link_epoch: int) -> pb.NewTopic:
     return pb.NewTopic(
         name=action.name,
         partition_count=action.partition_count,
-        replication_factor=_SITE_DEFAULT,
+        replication_factor=SITE_DEFAULT,
         configs=dict(action.configs),
         topic_id=action.topic_id.bytes,
         link=link,

@@ -35,7 +35,6 @@ from mirror.flow.core.flow_events import (
 from mirror.flow.core.tombstones import tombstones_kept_ms
 from mirror.flow.retention_watch import RetentionWatch
 from mirror.link.core.link_roles import LinkRole
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.core.refusals import Refusal, Refusals
 from mirror.link.core.topic_plan import (
     Absence,
@@ -58,6 +57,7 @@ from mirror.link.ports import LogEnds, SitePort, SiteTopic, SourcePort, TopicAct
 from runtime.clock import Clock
 from runtime.logs import get_logger
 from runtime.retries import jittered_backoff
+from wire.protocol.ids import UNKNOWN, TopicPartition
 from wire.rules.links import carries_topic
 from wire.rules.topic_configs import COPY_BEGINS
 
@@ -286,7 +286,7 @@ class TopicSync:
     async def _begun(self, actions: Sequence[Action], source: Mapping[str, SiteTopic]) -> Sequence[Action]:
         """The actions; topics to be made come with the offsets at which they begin."""
         leaders = {
-            PartitionKey(action.name, partition): leader
+            TopicPartition(action.name, partition): leader
             for action in actions
             if isinstance(action, CreateTopic) and self._keeps_beginnings
             for partition, leader in source[action.name].leaders.items()
@@ -297,7 +297,7 @@ class TopicSync:
         starts: dict[str, dict[int, int]] = {}
         for key in leaders:
             log = answers.get(key)
-            start = log.log_start_offset if isinstance(log, LogEnds) else beginnings.UNKNOWN
+            start = log.log_start_offset if isinstance(log, LogEnds) else UNKNOWN
             starts.setdefault(key.topic, {})[key.partition] = start
         return [_beginning(action, starts) if isinstance(action, CreateTopic) else action for action in actions]
 
@@ -352,21 +352,21 @@ class TopicSync:
         has_moved = False
         for name in wanted.agreed & self._beginnings.keys():
             for partition in sorted(source[name].leaders.keys() & target[name].leaders.keys()):
-                has_moved |= self._place(PartitionKey(name, partition), source[name], target[name])
+                has_moved |= self._place(TopicPartition(name, partition), source[name], target[name])
             if name in self._renewed:
                 self._renewed.discard(name)
                 self._on_renewed(name)
         for name, trouble in wanted.troubles.items():
             there = source.get(name) or target[name]
             for partition in there.leaders:
-                self._show_trouble(PartitionKey(name, partition), there, trouble)
+                self._show_trouble(TopicPartition(name, partition), there, trouble)
         for key in [key for key in self._board if key.topic not in source and key.topic not in target]:
             self._board.retire(key, f"topic {key.topic} was deleted at both sites")
         self._troubles = _logged(wanted.troubles, before=self._troubles)
         if has_moved:
             self._on_topology()
 
-    def _place(self, key: PartitionKey, source: SiteTopic, target: SiteTopic) -> bool:
+    def _place(self, key: TopicPartition, source: SiteTopic, target: SiteTopic) -> bool:
         """The partition on the board with its leaders; True when anything about it is new."""
         is_new = key not in self._board
         row = self._board.add(key, source.topic_id)
@@ -378,7 +378,7 @@ class TopicSync:
             source.leaders[key.partition],
             target.leaders[key.partition],
         )
-        otherwise = 0 if self._keeps_beginnings else beginnings.UNKNOWN
+        otherwise = 0 if self._keeps_beginnings else UNKNOWN
         begins = self._beginnings[key.topic].get(key.partition, otherwise)
         if begins != row.facts.begins_offset:
             self._board.submit(key, CopyBegins(offset=begins))
@@ -404,7 +404,7 @@ class TopicSync:
                 if kept_ms != row.facts.tombstones_kept_ms:
                     self._board.submit(key, TombstonesKept(kept_ms=kept_ms))
 
-    def _show_trouble(self, key: PartitionKey, topic: SiteTopic, trouble: Trouble) -> None:
+    def _show_trouble(self, key: TopicPartition, topic: SiteTopic, trouble: Trouble) -> None:
         """A topic that cannot be mirrored is on the board too: nothing is left out in silence."""
         row = self._board.add(key, topic.topic_id)
         row.source, row.is_retired = NO_LEADER, False
@@ -413,7 +413,7 @@ class TopicSync:
     def _show_refusal(self, refusal: Refusal, source: SiteTopic, target: SiteTopic | None) -> None:
         """Partitions that the target does not make are on the board too."""
         for partition in sorted(source.leaders.keys() - (target.leaders.keys() if target is not None else set())):
-            key = PartitionKey(refusal.topic, partition)
+            key = TopicPartition(refusal.topic, partition)
             row = self._board.add(key, source.topic_id)
             row.source, row.target, row.is_retired = source.leaders[partition], NO_LEADER, False
             self._board.submit(key, TopicRefused(reason=refusal.reason))

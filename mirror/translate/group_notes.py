@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from typing import Final
 from uuid import UUID
 
-from mirror.link.core.partitions import PartitionKey
 from mirror.translate.core.group_notes import GroupNote, StoredGroups, note_record
 from mirror.translate.followed_notes import FollowedNotes
 from mirror.translate.offset_store import LinkTopic, keep_saved, read_topic
 from runtime.clock import Clock
 from wire.client.raw_client import KafkaClient
+from wire.protocol.ids import TopicPartition
 
 GROUPS_TOPIC_PREFIX: Final = "antipode-group-offsets."
 
@@ -35,7 +35,7 @@ class GroupNotes:
         self._source_alias = source_alias
         self._clock = clock
         self._stored = StoredGroups()
-        self._unsaved: set[tuple[str, PartitionKey]] = set()
+        self._unsaved: set[tuple[str, TopicPartition]] = set()
 
     async def load(self) -> None:
         """Read the notes, those of other daemons of the link too. Unreachable; OperationalFailure
@@ -48,18 +48,18 @@ class GroupNotes:
             stored.notes[noted_key] = self._stored.notes[noted_key]
         self._stored = stored
 
-    def of(self, group: str, key: PartitionKey) -> GroupNote | None:
+    def of(self, group: str, key: TopicPartition) -> GroupNote | None:
         """The note on the group in a partition of the target."""
         return self._stored.notes.get((group, key))
 
-    def note(self, group: str, key: PartitionKey, *, source_offset: int, target_offset: int) -> None:
+    def note(self, group: str, key: TopicPartition, *, source_offset: int, target_offset: int) -> None:
         """Note that the group has these two offsets."""
         note = GroupNote(self._source_alias, source_offset, target_offset)
         if self._stored.notes.get((group, key)) != note:
             self._stored.notes[group, key] = note
             self._unsaved.add((group, key))
 
-    def forget(self, group: str, key: PartitionKey) -> None:
+    def forget(self, group: str, key: TopicPartition) -> None:
         """The source no longer has an offset of the group."""
         if self._stored.notes.pop((group, key), None) is not None:
             self._unsaved.add((group, key))
@@ -101,7 +101,7 @@ class OppositeGroupNotes:
         """
         await self._notes.refresh(topics)
 
-    def is_from_target(self, group: str, key: PartitionKey, offset: int) -> bool:
+    def is_from_target(self, group: str, key: TopicPartition, offset: int) -> bool:
         """True if the source has the offset from our target, or agreed with it, and the group has
         not moved since.
         """

@@ -12,7 +12,6 @@ import asyncio
 import uuid
 from collections.abc import Mapping
 
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.ports import Unreachable
 from mirror.sharing.ownership import Ownership
 from mirror.sharing.process_places import is_gone, own_place
@@ -21,6 +20,7 @@ from mirror.translate.core.link_lease import KEY, LinkLease, Notice, Step, decod
 from mirror.translate.offset_store import OffsetStore
 from runtime.clock import Clock
 from runtime.logs import get_logger, state_change_logger
+from wire.protocol.ids import TopicPartition
 from wire.rules.sync_reports import ALL_SLOTS
 
 TURNS_A_SESSION = 4
@@ -61,7 +61,7 @@ class LinkHolder:
             return ""
         return f"this daemon does not carry the link yet: {self._problem or 'the stored state of the link must be read first'}"
 
-    def carries(self, key: PartitionKey) -> bool:
+    def carries(self, key: TopicPartition) -> bool:
         """Whether this daemon has the partition in hand: also while renewals fail, since no other
         daemon is known to have the link.
 
@@ -197,6 +197,6 @@ class HeldLink:
         """A sentence while another daemon carries the link; empty otherwise."""
         return self._holder.waiting_for
 
-    def owns(self, key: PartitionKey) -> bool:
+    def owns(self, key: TopicPartition) -> bool:
         """True if this daemon has the partition in hand."""
         return self._holder.carries(key)

@@ -20,7 +20,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Self
 
-from mirror.link.core.partitions import PartitionKey
 from mirror.sites.kafka_site import reached
 from mirror.translate.core import both_ways
 from mirror.translate.core.stored_map import Binding, StoredLink
@@ -31,6 +30,7 @@ from runtime.clock import SystemClock
 from runtime.process import OperationalFailure
 from wire.client.broker_requests import LATEST_TIMESTAMP
 from wire.client.raw_client import KafkaClient
+from wire.protocol.ids import TopicPartition
 
 _START = 0
 
@@ -59,7 +59,7 @@ class SourceNotes:
     """
 
     opposite: OppositeLinks
-    ends: Mapping[PartitionKey, int]
+    ends: Mapping[TopicPartition, int]
 
 
 class OffsetTranslator:
@@ -98,7 +98,7 @@ class OffsetTranslator:
             raise self._unknown(topic, sorted(self._stored.bindings))
         translation, opposite = self._translation(topic, partition), self._opposite(binding, partition)
         last, theirs = translation.map.last, None if opposite is None else opposite.map.last
-        end = None if self._source is None else self._source.ends.get(PartitionKey(topic, partition))
+        end = None if self._source is None else self._source.ends.get(TopicPartition(topic, partition))
         is_complete = end is not None and translation.position.source_next >= end
         there = both_ways.downstream(translation, opposite, offset, is_link_complete=is_complete)
         is_known = last is not None and offset < last.source_end
@@ -133,7 +133,7 @@ class OffsetTranslator:
         if self._source is None:
             return None
         try:
-            return self._source.opposite.of(PartitionKey(binding.topic, partition), binding)
+            return self._source.opposite.of(TopicPartition(binding.topic, partition), binding)
         except UnknownPlace as error:
             raise OperationalFailure(f"{error}: the link has not stored their offsets") from error
 
@@ -143,7 +143,7 @@ class OffsetTranslator:
         return "none" if opposite is None else "counted"
 
     def _translation(self, topic: str, partition: int) -> Translation:
-        key = PartitionKey(topic, partition)
+        key = TopicPartition(topic, partition)
         if key not in self._stored.positions:
             raise OperationalFailure(f"link {self._link!r} has stored no offsets of {topic}-{partition} yet")
         return self._stored.translation(key)
@@ -168,4 +168,4 @@ async def _source_notes(source: KafkaClient, stored: StoredLink) -> SourceNotes:
         if described.leader_id >= 0
     ]
     ends = await reached(source.offsets_at(carried, LATEST_TIMESTAMP))
-    return SourceNotes(opposite=opposite, ends={PartitionKey(*place): end for place, end in ends.items()})
+    return SourceNotes(opposite=opposite, ends={TopicPartition(*place): end for place, end in ends.items()})

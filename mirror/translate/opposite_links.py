@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from mirror.link.core.partitions import PartitionKey
 from mirror.translate.core.stored_map import Binding, StoredLink
 from mirror.translate.core.translation import Translation
 from mirror.translate.followed_notes import FollowedNotes
 from mirror.translate.offset_store import TOPIC_PREFIX
 from runtime.clock import Clock
 from wire.client.raw_client import KafkaClient
+from wire.protocol.ids import TopicPartition
 
 
 class UnknownPlace(Exception):
@@ -31,7 +31,7 @@ class UnknownPlace(Exception):
 @dataclass(slots=True)
 class _Notes:
     link: StoredLink = field(default_factory=StoredLink)
-    translations: dict[PartitionKey, Translation] = field(default_factory=dict)
+    translations: dict[TopicPartition, Translation] = field(default_factory=dict)
 
     def apply(self, key: bytes | None, value: bytes | None) -> None:
         self.translations.clear()
@@ -54,12 +54,12 @@ class OppositeLinks:
         """
         await self._notes.refresh(topics)
 
-    def of(self, key: PartitionKey, binding: Binding) -> Translation | None:
+    def of(self, key: TopicPartition, binding: Binding) -> Translation | None:
         """The opposite link of our partition, None where there is none. UnknownPlace."""
         for notes in self._into(binding):
             theirs = next(one for one in notes.link.bindings.values() if one.target_id == binding.source_id)
             if theirs.source_id == binding.target_id:
-                place = PartitionKey(theirs.topic, key.partition)
+                place = TopicPartition(theirs.topic, key.partition)
                 if place not in notes.translations:
                     notes.translations[place] = notes.link.translation(place)
                 return notes.translations[place]

@@ -17,7 +17,6 @@ from typing import TypeVar
 from kio.schema.errors import ErrorCode
 
 from mirror.link.core.naming import Naming
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.ports import AppendAnswer, AppendPart
 from mirror.sites.kafka_site import reached
 from mirror.translate.core.renumbering import renumber
@@ -25,6 +24,7 @@ from mirror.translate.core.translation import BrokenOff, NotTheNextBatch, Planne
 from wire.batches.record_batch import BatchHeader, InvalidBatch, iterate_headers
 from wire.client import broker_requests as requests
 from wire.client.connection import Connection
+from wire.protocol.ids import TopicPartition
 from wire.protocol.produce_codec import PartitionProduced, PartitionRecords, ProduceRequest, TopicRecords
 
 
@@ -134,7 +134,7 @@ async def all_of(sending: Sequence[asyncio.Task[None]]) -> None:
             raise outcome
 
 
-def answered(key: PartitionKey, error: ErrorCode, message: str, log_end_offset: int) -> AppendAnswer:
+def answered(key: TopicPartition, error: ErrorCode, message: str, log_end_offset: int) -> AppendAnswer:
     """An answer in the source's offsets; a translate link has neither epochs nor divergence."""
     return AppendAnswer(
         key=key,

@@ -15,12 +15,11 @@ from uuid import UUID
 from mirror.sites.kafka_site import reached
 from mirror.translate.offset_store import READ_UNCOMMITTED, TOPIC_PREFIX, read_topic
 from wire.client.raw_client import KafkaClient
+from wire.protocol.ids import NO_PRODUCER_ID
 from wire.protocol.json_documents import parse_json
 
 KNOWN_PRODUCERS_MAX = 100_000
 """Producer ids that are remembered as ordinary ones; past that they are asked about again."""
-
-NO_PRODUCER = -1
 
 
 class Provenance:
@@ -32,7 +31,7 @@ class Provenance:
         # How far each topic has been read, with its id: one that was made anew is read from its
         # beginning.
         self._read_to: dict[str, tuple[UUID | None, int]] = {}
-        self._ordinary: set[int] = {NO_PRODUCER}
+        self._ordinary: set[int] = {NO_PRODUCER_ID}
         self.origins: dict[int, str] = {}
         self.on_origin: Callable[[str], None] = lambda _: None
 
@@ -47,7 +46,7 @@ class Provenance:
             return
         await self.refresh()
         if len(self._ordinary) > KNOWN_PRODUCERS_MAX:
-            self._ordinary = {NO_PRODUCER}
+            self._ordinary = {NO_PRODUCER_ID}
         self._ordinary |= unknown - self.origins.keys()
 
     async def refresh(self) -> None:

@@ -10,7 +10,6 @@ from kio.schema.errors import ErrorCode
 
 from clients.core.committed import skipped_batches
 from clients.simple_consumer import fetch_at_leader, records_of
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.ports import FetchAnswer, Unreachable
 from mirror.sites.kafka_site import reached
 from mirror.translate.offset_store import READ_COMMITTED
@@ -20,6 +19,7 @@ from wire.client.broker_requests import EARLIEST_TIMESTAMP
 from wire.client.client_errors import BrokerError, KafkaClientError, error_code
 from wire.client.raw_client import KafkaClient
 from wire.protocol.fetch_codec import PartitionFetched
+from wire.protocol.ids import TopicPartition
 
 _NOTHING = memoryview(b"")
 
@@ -53,7 +53,7 @@ class SourceFilter:
             error = ErrorCode.corrupt_message
         is_committed = self.isolation_level == READ_COMMITTED and partition.last_stable_offset >= 0
         return FetchAnswer(
-            key=PartitionKey(topic, partition.partition_index),
+            key=TopicPartition(topic, partition.partition_index),
             error=error,
             high_watermark=partition.last_stable_offset if is_committed else partition.high_watermark,
             log_start_offset=partition.log_start_offset,
@@ -62,7 +62,7 @@ class SourceFilter:
         )
 
     async def read(
-        self, client: KafkaClient, key: PartitionKey, offset: int, *, max_bytes: int
+        self, client: KafkaClient, key: TopicPartition, offset: int, *, max_bytes: int
     ) -> tuple[Buffer, frozenset[int]]:
         """The source's batches from `offset` on with those that are not carried; from the log's
         start if it begins later.

@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
 
 from mirror.link.core.naming import Naming
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.ports import Differs, LogAnswer, LogEnds, SourceUnreachable, Unreachable
 from mirror.sites.kafka_site import reached
 from mirror.translate.core.likeness import Likeness, fingerprint
@@ -32,6 +31,7 @@ from runtime.logs import get_logger
 from wire.batches.record_batch import BatchHeader, Buffer, InvalidBatch, iterate_headers
 from wire.client.broker_requests import LATEST_TIMESTAMP
 from wire.client.raw_client import KafkaClient
+from wire.protocol.ids import TopicPartition
 
 READS_AT_ONCE = 8
 READ_BYTES = 1024 * 1024
@@ -70,18 +70,18 @@ class TailReader:
         self._may_append_to_others = may_append_to_others
         self._turns = asyncio.Semaphore(READS_AT_ONCE)
         # Partitions whose first batch was refused since the last look.
-        self.doubted: set[PartitionKey] = set()
+        self.doubted: set[TopicPartition] = set()
         # When the target's log was last looked at, monotonic ms.
-        self.looked_at_ms: dict[PartitionKey, float] = {}
+        self.looked_at_ms: dict[TopicPartition, float] = {}
         # Partitions of which a request had no answer whose repetition the target may not recognise,
         # and since when (monotonic ms).
-        self.unanswered_at_ms: dict[PartitionKey, float] = {}
+        self.unanswered_at_ms: dict[TopicPartition, float] = {}
 
     async def positions(
         self,
-        keys: Collection[PartitionKey],
-        log_ends: Callable[[], Awaitable[Mapping[PartitionKey, LogAnswer]]],
-    ) -> dict[PartitionKey, LogAnswer]:
+        keys: Collection[TopicPartition],
+        log_ends: Callable[[], Awaitable[Mapping[TopicPartition, LogAnswer]]],
+    ) -> dict[TopicPartition, LogAnswer]:
         """The target's log ends (by the source's names) as positions in the source's log.
 
         They are requested when no earlier daemon can write to these logs any longer, where
@@ -100,7 +100,7 @@ class TailReader:
             return dict.fromkeys(keys, error)
         return dict(zip(ends, found, strict=True))
 
-    async def _position(self, key: PartitionKey, end: LogAnswer, era: int) -> LogAnswer:
+    async def _position(self, key: TopicPartition, end: LogAnswer, era: int) -> LogAnswer:
         if not isinstance(end, LogEnds):
             return end
         async with self._turns:
@@ -111,7 +111,7 @@ class TailReader:
             except (HistoryMismatch, InvalidBatch) as error:
                 return Differs(f"{key}: {error}")
 
-    async def _resume(self, key: PartitionKey, end: LogEnds, era: int) -> LogEnds:
+    async def _resume(self, key: TopicPartition, end: LogEnds, era: int) -> LogEnds:
         self._await_the_late(key)
         await self._translations.have_producer(self._naming.source_alias)
         self._translations.demand(key, era)
@@ -138,7 +138,7 @@ class TailReader:
             last_epoch=translation.position.source_epoch,
         )
 
-    async def _go_back(self, key: PartitionKey, translation: Translation, end: LogEnds) -> None:
+    async def _go_back(self, key: TopicPartition, translation: Translation, end: LogEnds) -> None:
         """Return to the end of the part of the target's log that is still the noted one. Records
         that the target took since then are in the log twice in the end, and are counted.
         """
@@ -146,7 +146,7 @@ class TailReader:
         lost = translation.lose_target(kept)
         _log.warning("the target lost records; they are mirrored again", partition=str(key), lost_offsets=lost)
 
-    async def _end_of_copy(self, key: PartitionKey, position: Position, end: LogEnds) -> int:
+    async def _end_of_copy(self, key: TopicPartition, position: Position, end: LogEnds) -> int:
         """Looks back from the log's end until there is a batch of ours from before it was lost,
         however much others wrote since.
         """
@@ -165,7 +165,7 @@ class TailReader:
     def _ours(self) -> frozenset[int]:
         return frozenset({*self._translations.producers.values(), *self._translations.writers})
 
-    async def _sequenced(self, key: PartitionKey, position: Position, offset: int, end: int) -> list[BatchHeader]:
+    async def _sequenced(self, key: TopicPartition, position: Position, offset: int, end: int) -> list[BatchHeader]:
         """The target's batches, from the one that contains `offset` on, under producers that the
         position knows.
         """
@@ -183,7 +183,7 @@ class TailReader:
             offset = headers[-1].next_offset
         return found
 
-    def _await_the_late(self, key: PartitionKey) -> None:
+    def _await_the_late(self, key: TopicPartition) -> None:
         """Unreachable while a request that had no answer may still arrive: a look before that would
         not see its batches.
         """
@@ -194,7 +194,7 @@ class TailReader:
                 f"{self._late_within_ms - waited_ms:.0f} ms"
             )
 
-    def _settle_doubt(self, key: PartitionKey, translation: Translation, *, has_moved: bool) -> None:
+    def _settle_doubt(self, key: TopicPartition, translation: Translation, *, has_moved: bool) -> None:
         """The target refused our sequence and its log does not show why: it has forgotten, or knows
         a later epoch.
         """
@@ -203,7 +203,7 @@ class TailReader:
             _log.warning("sequences restart under the next producer epoch", partition=str(key))
         self.doubted.discard(key)
 
-    async def _match_tail(self, key: PartitionKey, translation: Translation, end: LogEnds) -> None:
+    async def _match_tail(self, key: TopicPartition, translation: Translation, end: LogEnds) -> None:
         producer_ids = frozenset(self._translations.producers.values())
         try:
             by_batch = TailMatch(translation, producer_ids=producer_ids)
@@ -224,7 +224,7 @@ class TailReader:
             _log.info("found in the target's log", partition=str(key), batches=matched)
 
     async def _lay_beside(
-        self, key: PartitionKey, match: TailMatch | ThinnedMatch, position: Position, end: LogEnds
+        self, key: TopicPartition, match: TailMatch | ThinnedMatch, position: Position, end: LogEnds
     ) -> None:
         """Show a match both logs from the position on."""
         offset = max(position.target_next, end.log_start_offset)
@@ -245,20 +245,20 @@ class TailReader:
             match.see_source(records, skipped=skipped, producer_of=self.producer_of)
             offset = headers[-1].next_offset
 
-    async def _read_source(self, key: PartitionKey, offset: int) -> tuple[Buffer, frozenset[int]]:
+    async def _read_source(self, key: TopicPartition, offset: int) -> tuple[Buffer, frozenset[int]]:
         """Batches of the source, and which of them are not carried."""
         try:
             return await self._record_filter.read(self._source, key, offset, max_bytes=READ_BYTES)
         except Unreachable as error:
             raise SourceUnreachable(f"the source's log must be read first: {error}") from error
 
-    async def _source_end(self, key: PartitionKey) -> int:
+    async def _source_end(self, key: TopicPartition) -> int:
         place = (key.topic, key.partition)
         isolation_level = self._record_filter.isolation_level
         ends = await reached(self._source.offsets_at([place], LATEST_TIMESTAMP, isolation_level=isolation_level))
         return ends[place]
 
-    async def _compare(self, key: PartitionKey, translation: Translation, end: LogEnds) -> LogEnds:
+    async def _compare(self, key: TopicPartition, translation: Translation, end: LogEnds) -> LogEnds:
         """Records without a note: ours if they equal the source's, another client's if not.
 
         Where the source has records from there, this is the way back: what it adds belongs beside

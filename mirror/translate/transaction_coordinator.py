@@ -12,12 +12,12 @@ from typing import TypeVar
 from kio.schema.errors import ErrorCode
 
 from mirror.sites.kafka_site import reached
-from mirror.translate.core.transaction_cycle import Place
 from runtime.retries import jittered_backoff
 from wire.client.client_errors import TRANSIENT, BrokerError, KafkaClientError
 from wire.client.connection import Connection
 from wire.client.raw_client import KafkaClient
 from wire.client.transaction_requests import ProducerIdentity, request_end, request_identity, request_partitions
+from wire.protocol.ids import PartitionKey
 
 Result = TypeVar("Result")
 
@@ -39,7 +39,7 @@ class TransactionCoordinator:
             lambda connection: request_identity(connection, self.transactional_id, timeout_ms=self._timeout_ms)
         )
 
-    async def add(self, stamp: ProducerIdentity, places: Sequence[Place]) -> None:
+    async def add(self, stamp: ProducerIdentity, places: Sequence[PartitionKey]) -> None:
         """Add these places to the open transaction, or to a new one. Raises Unreachable."""
         await self._asked(lambda connection: request_partitions(connection, self.transactional_id, stamp, places))
 

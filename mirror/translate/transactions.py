@@ -24,14 +24,13 @@ from typing import Protocol
 
 from kio.schema.errors import ErrorCode
 
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.core.slots import slot_of
 from mirror.link.ports import Unreachable
 from mirror.sites.kafka_site import reached
 from mirror.translate.core.claims import Claim, ClaimName, outlived, rivals_of, successor_of
 from mirror.translate.core.renumbering import Stamp, next_sequence
 from mirror.translate.core.stored_map import StoredRecord, claim_record, claim_tombstone, writer_record
-from mirror.translate.core.transaction_cycle import CycleLimits, Phase, Place, TransactionCycle
+from mirror.translate.core.transaction_cycle import CycleLimits, Phase, TransactionCycle
 from mirror.translate.metrics import TransactionMetrics
 from mirror.translate.offset_store import READ_COMMITTED, READ_UNCOMMITTED, OffsetStore, encoded
 from mirror.translate.transaction_coordinator import TransactionCoordinator
@@ -43,6 +42,7 @@ from wire.client.client_errors import TRANSIENT, BrokerError, broker_error, erro
 from wire.client.raw_client import KafkaClient
 from wire.client.transaction_requests import ProducerIdentity
 from wire.control.mirror_pb2 import MirrorTransactions
+from wire.protocol.ids import PartitionKey, TopicPartition
 from wire.protocol.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
 
 TRANSACTIONAL_ID_PREFIX = "antipode-mirror."
@@ -71,17 +71,17 @@ class TakenOver(Unreachable):
 class Book(Protocol):
     """The notes of the link (`translations.py`)."""
 
-    def notes(self, keys: Iterable[PartitionKey]) -> Sequence[Sequence[StoredRecord]]:
+    def notes(self, keys: Iterable[TopicPartition]) -> Sequence[Sequence[StoredRecord]]:
         """The notes for the state after all planned batches of these partitions, with other
         changes.
         """
         ...
 
-    def settle(self, keys: Iterable[PartitionKey]) -> None:
+    def settle(self, keys: Iterable[TopicPartition]) -> None:
         """The last notes, and with them everything planned of these partitions, count."""
         ...
 
-    def give_up(self, keys: Iterable[PartitionKey]) -> None:
+    def give_up(self, keys: Iterable[TopicPartition]) -> None:
         """The last notes do not count, and nothing planned of these partitions."""
         ...
 
@@ -99,7 +99,7 @@ class Transaction:
         self.stamp = stamp
         self.notes: list[Sequence[StoredRecord]] = []
         # Partitions whose brokers know already that they belong to it.
-        self.begun: set[Place] = set()
+        self.begun: set[PartitionKey] = set()
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         # There may be no waiter.
         self.over.add_done_callback(lambda over: over.cancelled() or over.exception())
@@ -180,7 +180,7 @@ class Transactions:
                 self._opened_not_before_ms = self._clock.monotonic_ms() + REOPEN_MS
                 raise
 
-    def holds(self, key: PartitionKey) -> bool:
+    def holds(self, key: TopicPartition) -> bool:
         """Whether this mirror claimed the partition when it opened its producer: else another one
         may be writing it.
         """
@@ -222,7 +222,7 @@ class Transactions:
     def carry(
         self,
         transaction: Transaction,
-        key: PartitionKey,
+        key: TopicPartition,
         headers: Sequence[BatchHeader],
         *,
         skipped: Collection[int],
@@ -233,7 +233,7 @@ class Transactions:
             self._cycle.carry(key, headers, skipped=skipped, size_bytes=size_bytes)
             self._changed.set()
 
-    async def add(self, transaction: Transaction, places: Iterable[Place]) -> None:
+    async def add(self, transaction: Transaction, places: Iterable[PartitionKey]) -> None:
         """Have the coordinator know that these partitions are written to. Unreachable."""
         wanted = self._cycle.unadded(places)
         if transaction is not self._current:
@@ -357,7 +357,7 @@ class Transactions:
         transaction.over.set_result(None)
 
     @property
-    def _place(self) -> Place:
+    def _place(self) -> PartitionKey:
         return (self._store.topic, 0)
 
     async def _write_notes(self, stamp: ProducerIdentity, notes: Sequence[Sequence[StoredRecord]]) -> int:

@@ -25,7 +25,6 @@ from dataclasses import dataclass, field
 from kio.schema.errors import ErrorCode
 
 from mirror.link.core.naming import Naming
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.ports import AppendAnswer, AppendPart
 from mirror.sites.kafka_site import reached
 from mirror.translate.core.translation import Planned, TargetWentBack
@@ -36,6 +35,7 @@ from runtime.clock import Clock
 from wire.client.client_errors import error_code
 from wire.client.connection import Connection
 from wire.client.raw_client import KafkaClient
+from wire.protocol.ids import TopicPartition
 from wire.protocol.produce_codec import PartitionProduced
 
 OPENING_LASTS_MS = 60_000
@@ -93,8 +93,8 @@ class TranslatedAppend:
         self._clock = clock
         self._timeout_ms = timeout_ms
         self._turns: dict[int, asyncio.Lock] = {}
-        self._opened_at_ms: dict[PartitionKey, float] = {}
-        self._last_call: dict[PartitionKey, asyncio.Event] = {}
+        self._opened_at_ms: dict[TopicPartition, float] = {}
+        self._last_call: dict[TopicPartition, asyncio.Event] = {}
 
     async def append(
         self,
@@ -175,11 +175,11 @@ class TranslatedAppend:
         planned.plan(self._tails.producer_of)
         return planned
 
-    def _was_silent_for_long(self, key: PartitionKey) -> bool:
+    def _was_silent_for_long(self, key: TopicPartition) -> bool:
         known_at_ms = max(self._opened_at_ms.get(key, -1), self._tails.looked_at_ms.get(key, -1))
         return self._clock.monotonic_ms() - known_at_ms > SILENCE_MAX_MS
 
-    def _is_unopened(self, key: PartitionKey) -> bool:
+    def _is_unopened(self, key: TopicPartition) -> bool:
         return self._clock.monotonic_ms() - self._opened_at_ms.get(key, -OPENING_LASTS_MS) >= OPENING_LASTS_MS
 
     async def _send(self, connection: Connection, sent: Round[_Part]) -> None:

@@ -18,7 +18,6 @@ from kio.schema.errors import ErrorCode
 
 from mirror.link.core.committed_offsets import REMOVED, GroupOffset, LastInSync
 from mirror.link.core.naming import Naming, NamingPolicy
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.core.topic_plan import Action, AlterConfigs, CreateTopic, DeleteCopy, GrowTopic
 from mirror.link.ports import GroupReading, GroupStates, Leader, LogAnswer, LogEnds, Refused, SiteTopic, Unreachable
 from mirror.sites.kafka_site import KafkaSite, reached
@@ -30,10 +29,11 @@ from mirror.translate.tail_reader import TailReader
 from mirror.translate.translations import Translations
 from runtime.logs import get_logger
 from wire.batches.log_histories import EpochEnd
-from wire.client.broker_requests import CommittedOffset, TopicPartition
+from wire.client.broker_requests import CommittedOffset
 from wire.client.client_errors import KafkaClientError
 from wire.client.client_errors import Unreachable as NotReached
 from wire.client.raw_client import KafkaClient, NewTopic, TopicOutcome
+from wire.protocol.ids import PartitionKey, TopicPartition
 from wire.rules.sync_reports import SyncReport
 
 _log = get_logger("mirror.translate")
@@ -61,7 +61,7 @@ class TranslatedTarget:
         self._opposite = opposite
         self._group_notes = group_notes
         # The groups' offsets at the target, as last read there.
-        self._read: dict[str, Mapping[PartitionKey, GroupOffset]] = {}
+        self._read: dict[str, Mapping[TopicPartition, GroupOffset]] = {}
         self._unknown_places: set[str] = set()
         self._is_syncing_configs = is_syncing_configs
         self._source = source
@@ -202,13 +202,13 @@ class TranslatedTarget:
 
     # Logs.
 
-    async def log_ends(self, leaders: Mapping[PartitionKey, Leader]) -> Mapping[PartitionKey, LogAnswer]:
+    async def log_ends(self, leaders: Mapping[TopicPartition, Leader]) -> Mapping[TopicPartition, LogAnswer]:
         """Return how far each partition is mirrored, in the source's offsets; read the target's
         tail where this is unknown.
         """
-        ends: dict[PartitionKey, LogAnswer] = {}
+        ends: dict[TopicPartition, LogAnswer] = {}
 
-        async def ask() -> Mapping[PartitionKey, LogAnswer]:
+        async def ask() -> Mapping[TopicPartition, LogAnswer]:
             ends.update(await self._ends(leaders))
             return ends
 
@@ -217,11 +217,11 @@ class TranslatedTarget:
             await self._look_opposite()
         return {key: self._from_the_start(key, answer, ends.get(key, answer)) for key, answer in positions.items()}
 
-    async def _ends(self, leaders: Mapping[PartitionKey, Leader]) -> Mapping[PartitionKey, LogAnswer]:
+    async def _ends(self, leaders: Mapping[TopicPartition, Leader]) -> Mapping[TopicPartition, LogAnswer]:
         """The target's own log ends, by the source's names."""
         renamed = {self._at_target(key): leader for key, leader in leaders.items()}
         ends = await self._target.log_ends(renamed)
-        found: dict[PartitionKey, LogAnswer] = {}
+        found: dict[TopicPartition, LogAnswer] = {}
         for key in leaders:
             end = ends.get(self._at_target(key))
             if end is not None:
@@ -230,7 +230,7 @@ class TranslatedTarget:
                 self._translations.note_target_start(key, end.log_start_offset)
         return found
 
-    def _from_the_start(self, key: PartitionKey, position: LogAnswer, end: LogAnswer) -> LogAnswer:
+    def _from_the_start(self, key: TopicPartition, position: LogAnswer, end: LogAnswer) -> LogAnswer:
         """The position, with the target's log start as groups count: records that an opposite link
         has taken from there count too.
         """
@@ -241,8 +241,8 @@ class TranslatedTarget:
 
     async def epoch_ends(
         self,
-        asked: Mapping[PartitionKey, tuple[Leader, int]],
-    ) -> Mapping[PartitionKey, EpochEnd | Refused | Unreachable]:
+        asked: Mapping[TopicPartition, tuple[Leader, int]],
+    ) -> Mapping[TopicPartition, EpochEnd | Refused | Unreachable]:
         """The target's epochs prove nothing about the source's history."""
         return dict.fromkeys(asked, EpochEnd(-1, -1))
 
@@ -252,7 +252,7 @@ class TranslatedTarget:
         """Groups by id with their state."""
         return await self._target.groups()
 
-    async def offsets(self, group: str) -> Mapping[PartitionKey, GroupOffset]:
+    async def offsets(self, group: str) -> Mapping[TopicPartition, GroupOffset]:
         """The group's offsets in copies, as offsets of the source."""
         return (await self.offsets_of([group])).by_group.get(group, {})
 
@@ -262,8 +262,8 @@ class TranslatedTarget:
         found = await self._target.offsets_of(groups)
         self._read |= found.by_group
         by_target = {self._at_target(key): key for key, _ in self._translations.known()}
-        known: dict[str, dict[PartitionKey, GroupOffset]] = {}
-        last_in_sync: dict[str, dict[PartitionKey, LastInSync]] = {}
+        known: dict[str, dict[TopicPartition, GroupOffset]] = {}
+        last_in_sync: dict[str, dict[TopicPartition, LastInSync]] = {}
         for group, offsets in found.by_group.items():
             known[group], last_in_sync[group] = {}, {}
             for at_target, at in offsets.items():
@@ -278,7 +278,7 @@ class TranslatedTarget:
                     known[group][key] = GroupOffset(offset, -1, at.metadata)
         return GroupReading(known, found.problems, last_in_sync)
 
-    def _as_noted(self, group: str, key: PartitionKey, target_offset: int) -> int | None:
+    def _as_noted(self, group: str, key: TopicPartition, target_offset: int) -> int | None:
         """The source's offset for a group's offset at the target; the noted one where the group has
         not moved.
 
@@ -295,7 +295,7 @@ class TranslatedTarget:
             topics = self._sources_topics or {}
             await self._opposite.refresh({name: topic.topic_id for name, topic in topics.items()})
 
-    def downstream(self, key: PartitionKey, offset: int) -> int | None:
+    def downstream(self, key: TopicPartition, offset: int) -> int | None:
         """Return the target offset at which a consumer of the source continues; None if unknown."""
         try:
             return both_ways.downstream(self._translations.of(key), self._opposite_of(key), offset)
@@ -303,7 +303,7 @@ class TranslatedTarget:
             self._report_unknown(key.topic, str(error))
             return None
 
-    def upstream(self, key: PartitionKey, offset: int) -> int | None:
+    def upstream(self, key: TopicPartition, offset: int) -> int | None:
         """Return the source offset at which a consumer of the target continues; None if unknown."""
         try:
             return both_ways.upstream(self._translations.of(key), self._opposite_of(key), offset)
@@ -311,7 +311,7 @@ class TranslatedTarget:
             self._report_unknown(key.topic, str(error))
             return None
 
-    def _opposite_of(self, key: PartitionKey) -> Translation | None:
+    def _opposite_of(self, key: TopicPartition) -> Translation | None:
         binding = self._translations.binding(key.topic)
         return None if binding is None else self._opposite.of(key, binding)
 
@@ -323,11 +323,11 @@ class TranslatedTarget:
     async def commit(
         self,
         group: str,
-        offsets: Mapping[PartitionKey, GroupOffset],
+        offsets: Mapping[TopicPartition, GroupOffset],
         *,
         link: str,  # noqa: ARG002
         link_epoch: int,  # noqa: ARG002
-    ) -> Mapping[PartitionKey, ErrorCode]:
+    ) -> Mapping[TopicPartition, ErrorCode]:
         """Commit for a group without members; the source's leader epochs mean nothing here and are
         left out.
 
@@ -335,7 +335,7 @@ class TranslatedTarget:
         cannot be translated are left out.
         """
         await self._look_opposite()
-        wanted: dict[TopicPartition, CommittedOffset] = {}
+        wanted: dict[PartitionKey, CommittedOffset] = {}
         for key, at in offsets.items():
             if at is REMOVED:
                 self._group_notes.forget(group, self._at_target(key))
@@ -352,7 +352,7 @@ class TranslatedTarget:
         outcomes |= dict.fromkeys(skipped, ErrorCode.none)
         return {key: outcomes.get(self._at_target(key), ErrorCode.unknown_server_error) for key in offsets}
 
-    def _is_passed(self, group: str, key: PartitionKey, source_offset: int, offset: int) -> bool:
+    def _is_passed(self, group: str, key: TopicPartition, source_offset: int, offset: int) -> bool:
         """Whether a step forward at the source were one back here: with an old map of the opposite
         link offsets come out too small.
         """
@@ -362,7 +362,7 @@ class TranslatedTarget:
         known = self._as_noted(group, key, read.offset)
         return known is not None and source_offset > known
 
-    def note_in_sync(self, group: str, offsets: Mapping[PartitionKey, GroupOffset]) -> None:
+    def note_in_sync(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
         """Keep it for the next daemon, where each offset maps to the other: with an outdated one
         different positions would seem to agree.
         """
@@ -372,7 +372,7 @@ class TranslatedTarget:
             if place in read and self.downstream(key, at.offset) == read[place].offset:
                 self._group_notes.note(group, place, source_offset=at.offset, target_offset=read[place].offset)
 
-    async def outgrown(self, carried: Mapping[str, Mapping[PartitionKey, GroupOffset]]) -> Sequence[str]:
+    async def outgrown(self, carried: Mapping[str, Mapping[TopicPartition, GroupOffset]]) -> Sequence[str]:
         """Join the end of the rank."""
         if self._naming.policy is NamingPolicy.PREFIX:
             return ()
@@ -383,7 +383,7 @@ class TranslatedTarget:
             if any(self._is_short(group, key, at.offset) for key, at in offsets.items())
         ]
 
-    def _is_short(self, group: str, key: PartitionKey, source_offset: int) -> bool:
+    def _is_short(self, group: str, key: TopicPartition, source_offset: int) -> bool:
         """Whether the note of a group with this offset at the source is now too far back at the
         target, and the group has not moved.
         """
@@ -406,8 +406,8 @@ class TranslatedTarget:
         await self._target.close()
         await self._client.close()
 
-    def _at_target(self, key: PartitionKey) -> PartitionKey:
-        return PartitionKey(self._naming.target_name(key.topic), key.partition)
+    def _at_target(self, key: TopicPartition) -> TopicPartition:
+        return TopicPartition(self._naming.target_name(key.topic), key.partition)
 
 
 def _refusal(outcome: TopicOutcome | None) -> str:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from uuid import UUID
 
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.ports import Unreachable
 from mirror.sites.kafka_site import reached
 from mirror.translate.core.stored_map import (
@@ -32,6 +31,7 @@ from mirror.translate.transactions import Transactions
 from runtime.clock import Clock
 from runtime.logs import get_logger
 from wire.client.raw_client import KafkaClient
+from wire.protocol.ids import TopicPartition
 
 SAVE_INTERVAL_S = 0.5
 
@@ -48,27 +48,27 @@ class Translations:
         # another mirror could have.
         self._transactions = transactions
         # The last chunk of each partition in the notes of the transaction under way.
-        self._noting: dict[PartitionKey, int] = {}
+        self._noting: dict[TopicPartition, int] = {}
         self._client = client
         self._store = store
         self._clock = clock
         self._stored = StoredLink()
-        self._by_key: dict[PartitionKey, Translation] = {}
-        self._saved_chunk: dict[PartitionKey, int] = {}
-        self._source_starts: dict[PartitionKey, int] = {}
-        self._target_starts: dict[PartitionKey, int] = {}
+        self._by_key: dict[TopicPartition, Translation] = {}
+        self._saved_chunk: dict[TopicPartition, int] = {}
+        self._source_starts: dict[TopicPartition, int] = {}
+        self._target_starts: dict[TopicPartition, int] = {}
         # Partitions whose copy is another topic than before, with the sequences that go on there:
         # what came to it before that was noticed came under those before.
-        self._rebound: dict[PartitionKey, dict[int, tuple[int, int]]] = {}
+        self._rebound: dict[TopicPartition, dict[int, tuple[int, int]]] = {}
         # Of each partition, across its translations.
-        self._surplus: defaultdict[PartitionKey, Surplus] = defaultdict(Surplus)
+        self._surplus: defaultdict[TopicPartition, Surplus] = defaultdict(Surplus)
         self._allocating = asyncio.Lock()
         self.saved_at_ms = -1
         # Where several daemons share the link, each writes of its own partitions alone.
-        self.owns: Callable[[PartitionKey], bool] = lambda _: True
+        self.owns: Callable[[TopicPartition], bool] = lambda _: True
         # Where no transactions keep others out, a daemon writes while its lease of the link, or its
         # share, is confirmed by its own clock.
-        self.may_write: Callable[[PartitionKey], bool] = lambda _: True
+        self.may_write: Callable[[TopicPartition], bool] = lambda _: True
 
     async def load(self) -> None:
         """Read the link's topic. Unreachable; OperationalFailure when the target refuses the
@@ -108,7 +108,7 @@ class Translations:
         await self._transactions.ready()
         return self._transactions.era
 
-    def demand(self, key: PartitionKey, era: int) -> None:
+    def demand(self, key: TopicPartition, era: int) -> None:
         """Unreachable when what was read of a partition in that era may be outdated: another daemon
         may have written it since.
         """
@@ -182,11 +182,11 @@ class Translations:
                     self._saved_chunk.pop(key, None)
                 self._target_starts.pop(key, None)
 
-    def _chunks_written(self, key: PartitionKey) -> list[int]:
+    def _chunks_written(self, key: TopicPartition) -> list[int]:
         saved = range(self._saved_chunk[key] + 1) if key in self._saved_chunk else ()
         return sorted({*self._stored.chunks.get(key, ()), *saved})
 
-    def of(self, key: PartitionKey) -> Translation:
+    def of(self, key: TopicPartition) -> Translation:
         """The partition's translation."""
         found = self._by_key.get(key)
         if found is None:
@@ -195,7 +195,7 @@ class Translations:
             self._saved_chunk[key] = max(0, found.map.last_chunk)
         return found
 
-    def put(self, key: PartitionKey, translation: Translation) -> None:
+    def put(self, key: TopicPartition, translation: Translation) -> None:
         """Begin with a translation; it is noted with the next save."""
         translation.is_dirty = True
         self._surplus[key].between += translation.surplus.between
@@ -204,29 +204,29 @@ class Translations:
         self._saved_chunk[key] = 0
         self._rebound.pop(key, None)
 
-    def is_new(self, key: PartitionKey) -> bool:
+    def is_new(self, key: TopicPartition) -> bool:
         """Return True if nothing is known of the partition."""
         return key in self._rebound or (key not in self._by_key and key not in self._stored.positions)
 
-    def begun(self, key: PartitionKey) -> Translation:
+    def begun(self, key: TopicPartition) -> Translation:
         """Return a translation for an unknown partition, under sequences that its copy does not
         know either.
         """
         return Translation(Position(sequences=dict(self._rebound.get(key, {}))))
 
-    def is_rebound(self, key: PartitionKey) -> bool:
+    def is_rebound(self, key: TopicPartition) -> bool:
         """Whether its copy is another topic than before: batches of ours that are there already
         were meant for that one.
         """
         return key in self._rebound
 
-    def note_source_start(self, key: PartitionKey, log_start_offset: int) -> None:
+    def note_source_start(self, key: TopicPartition, log_start_offset: int) -> None:
         """The source's log begins here: what lies before need not be translated once the target has
         forgotten it too.
         """
         self._source_starts[key] = max(log_start_offset, self._source_starts.get(key, 0))
 
-    def note_target_start(self, key: PartitionKey, log_start_offset: int) -> None:
+    def note_target_start(self, key: TopicPartition, log_start_offset: int) -> None:
         """The target's log begins here."""
         self._target_starts[key] = max(log_start_offset, self._target_starts.get(key, 0))
 
@@ -248,17 +248,17 @@ class Translations:
         self._saved_chunk.update(chunks_saved)
         self.saved_at_ms = self._clock.now_ms()
 
-    def _changed(self) -> list[PartitionKey]:
+    def _changed(self) -> list[TopicPartition]:
         return [key for key, translation in self._by_key.items() if translation.is_dirty and self.owns(key)]
 
     def _groups(
-        self, noted: Mapping[PartitionKey, Translation]
-    ) -> tuple[list[list[StoredRecord]], dict[PartitionKey, int]]:
+        self, noted: Mapping[TopicPartition, Translation]
+    ) -> tuple[list[list[StoredRecord]], dict[TopicPartition, int]]:
         """The records of these partitions as they are given here, and the last chunk of each; they
         count as saved from now on.
         """
         groups: list[list[StoredRecord]] = []
-        chunks_saved: dict[PartitionKey, int] = {}
+        chunks_saved: dict[TopicPartition, int] = {}
         for key, as_noted in noted.items():
             translation = self._by_key[key]
             translation.is_dirty = False
@@ -277,7 +277,7 @@ class Translations:
 
     # Notes of a transaction (`transactions.Book`).
 
-    def notes(self, keys: Iterable[PartitionKey]) -> Sequence[Sequence[StoredRecord]]:
+    def notes(self, keys: Iterable[TopicPartition]) -> Sequence[Sequence[StoredRecord]]:
         """The notes for the state after all planned batches of these partitions, with other
         changes.
         """
@@ -287,7 +287,7 @@ class Translations:
         groups, self._noting = self._groups(noted)
         return groups
 
-    def settle(self, keys: Iterable[PartitionKey]) -> None:
+    def settle(self, keys: Iterable[TopicPartition]) -> None:
         """The last notes, and with them everything planned of these partitions, count."""
         for key in keys:
             translation = self.of(key)
@@ -297,7 +297,7 @@ class Translations:
         self._noting = {}
         self.saved_at_ms = self._clock.now_ms()
 
-    def give_up(self, keys: Iterable[PartitionKey]) -> None:
+    def give_up(self, keys: Iterable[TopicPartition]) -> None:
         """The last notes do not count, and nothing planned of these partitions."""
         for key in keys:
             self.of(key).give_up()
@@ -305,7 +305,7 @@ class Translations:
             self.of(key).is_dirty = True
         self._noting = {}
 
-    def surplus_records(self) -> Mapping[PartitionKey, int]:
+    def surplus_records(self) -> Mapping[TopicPartition, int]:
         """Surplus records at the target, beyond one copy of each record, by partition; with
         transactions, those that no read-committed reader sees.
         """
@@ -322,6 +322,6 @@ class Translations:
             event="cannot save the offset map; it can be restored from the target's log",
         )
 
-    def known(self) -> Iterable[tuple[PartitionKey, Translation]]:
+    def known(self) -> Iterable[tuple[TopicPartition, Translation]]:
         """Return the translations of this daemon's partitions that have been read so far."""
         return [(key, translation) for key, translation in self._by_key.items() if self.owns(key)]

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
 
 from spark_jobs.connector.cluster import ClusterReader, Logs
 from spark_jobs.connector.core.filters import EVERYTHING, NO_LOWER, Condition, Narrowing, narrowing
-from spark_jobs.connector.core.offsets import NO_OFFSET, PartitionOffsets, resolve_end, resolve_start
+from spark_jobs.connector.core.offsets import PartitionOffsets, resolve_end, resolve_start
 from spark_jobs.connector.core.options import Mode, ReadOptions
 from spark_jobs.connector.core.planning import OffsetRange, ranges, sized, splits
 from spark_jobs.connector.digest_rows import digest_rows
@@ -32,6 +32,7 @@ from spark_jobs.connector.tally import Tally
 from spark_jobs.core.extents import Split
 from spark_jobs.log_reader import read_split
 from spark_jobs.stored_rows import batch_rows, stored_record_rows
+from wire.protocol.ids import NO_OFFSET
 
 PUSHDOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 _OPERATORS: Final[dict[type[Any], str]] = {

@@ -12,15 +12,16 @@ from kio.schema.errors import ErrorCode
 
 from runtime.addresses import parse_host_ports
 from runtime.retries import jittered_backoff
-from spark_jobs.connector.core.offsets import LogRange, PartitionOffsets, TopicPartition
+from spark_jobs.connector.core.offsets import LogRange, PartitionOffsets
 from spark_jobs.connector.core.options import ClusterOptions, InvalidOption, Subscription
 from wire.batches.record_batch import iterate_headers
 from wire.client.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, EpochEndOffset, EpochQuery, OffsetQuery
 from wire.client.client_errors import TRANSIENT, UnsupportedApi, broker_error
 from wire.client.connection import ConnectionOptions
-from wire.client.fetch_requests import CONSUMER, DEBUGGING_CONSUMER, FetchRequest, PartitionToFetch, TopicToFetch
+from wire.client.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 from wire.client.raw_client import KafkaClient
 from wire.client.security import load_security, secured
+from wire.protocol.ids import CONSUMER, DEBUGGING_CONSUMER, PartitionKey
 from wire.rules.topic_names import is_internal_topic
 
 RETRY_BUDGET_MS: Final = 60_000
@@ -34,7 +35,7 @@ Answer = TypeVar("Answer")
 class Logs(NamedTuple):
     """The partitions of a read and where their logs start and end."""
 
-    ranges: Mapping[TopicPartition, LogRange]
+    ranges: Mapping[PartitionKey, LogRange]
 
     def only(self, has: Callable[[str, int], bool]) -> Logs:
         """Return the logs that a read is narrowed to."""
@@ -81,13 +82,13 @@ class ClusterReader:
             self._client = None
         self._runner.close()
 
-    def partitions(self, subscription: Subscription) -> list[TopicPartition]:
+    def partitions(self, subscription: Subscription) -> list[PartitionKey]:
         """The partitions that a subscription names, sorted. KafkaClientError; BrokerError for a
         topic that is not there.
         """
         return self._run(lambda client: _partitions(client, subscription))
 
-    def logs(self, partitions: Iterable[TopicPartition]) -> Logs:
+    def logs(self, partitions: Iterable[PartitionKey]) -> Logs:
         """The start of each log, and the end of the part that may be read."""
         wanted = list(partitions)
 
@@ -100,11 +101,11 @@ class ClusterReader:
 
         return self._run(ask)
 
-    def at_times(self, times: Mapping[TopicPartition, int]) -> PartitionOffsets:
+    def at_times(self, times: Mapping[PartitionKey, int]) -> PartitionOffsets:
         """The first offset at or after each partition's time (Unix ms), NO_OFFSET without one."""
 
         async def attempt(client: KafkaClient) -> PartitionOffsets:
-            by_leader: dict[int, dict[TopicPartition, OffsetQuery]] = {}
+            by_leader: dict[int, dict[PartitionKey, OffsetQuery]] = {}
             for key, time_ms in times.items():
                 by_leader.setdefault(await client.leader(*key), {})[key] = OffsetQuery(time_ms)
             found: PartitionOffsets = {}
@@ -116,14 +117,14 @@ class ClusterReader:
 
         return self._run(lambda client: _retried(client, times, attempt))
 
-    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEndOffset]:
+    def epoch_ends(self, epochs: Mapping[PartitionKey, int]) -> dict[PartitionKey, EpochEndOffset]:
         """The end offset of each partition's leader epoch in its log."""
 
-        async def attempt(client: KafkaClient) -> dict[TopicPartition, EpochEndOffset]:
-            by_leader: dict[int, dict[TopicPartition, EpochQuery]] = {}
+        async def attempt(client: KafkaClient) -> dict[PartitionKey, EpochEndOffset]:
+            by_leader: dict[int, dict[PartitionKey, EpochQuery]] = {}
             for key, epoch in epochs.items():
                 by_leader.setdefault(await client.leader(*key), {})[key] = EpochQuery(epoch)
-            found: dict[TopicPartition, EpochEndOffset] = {}
+            found: dict[PartitionKey, EpochEndOffset] = {}
             for node, queries in by_leader.items():
                 for key, end in (await client.epoch_ends(node, queries, replica_id=self._replica_id)).items():
                     _check(client, key, end.error_code)
@@ -132,7 +133,7 @@ class ClusterReader:
 
         return self._run(lambda client: _retried(client, epochs, attempt)) if epochs else {}
 
-    def epochs_before(self, offsets: Mapping[TopicPartition, int]) -> PartitionOffsets:
+    def epochs_before(self, offsets: Mapping[PartitionKey, int]) -> PartitionOffsets:
         """The leader epoch of the last record below each offset, without partitions that have
         none.
         """
@@ -148,25 +149,25 @@ class ClusterReader:
 
         return self._run(lambda client: _retried(client, offsets, attempt)) if offsets else {}
 
-    def log_bytes(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def log_bytes(self, partitions: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
         """The size of each log at its leader, in bytes; without the logs whose broker does not
         report it.
         """
         wanted = list(partitions)
 
-        async def ask(client: KafkaClient) -> dict[TopicPartition, int]:
+        async def ask(client: KafkaClient) -> dict[PartitionKey, int]:
             by_leader: dict[int, dict[str, list[int]]] = {}
             for topic, partition in wanted:
                 at_leader = by_leader.setdefault(await client.leader(topic, partition), {})
                 at_leader.setdefault(topic, []).append(partition)
-            found: dict[TopicPartition, int] = {}
+            found: dict[PartitionKey, int] = {}
             for node, topics in by_leader.items():
                 found |= await _log_bytes(client, node, topics)
             return found
 
         return self._run(ask)
 
-    async def _record_at(self, client: KafkaClient, key: TopicPartition, offset: int) -> memoryview:
+    async def _record_at(self, client: KafkaClient, key: PartitionKey, offset: int) -> memoryview:
         """The batch at an offset; empty when the log does not have it."""
         topic, partition = key
         leader = await client.leader(topic, partition)
@@ -222,7 +223,7 @@ async def _site_of(client: KafkaClient) -> str:
     return next((config.value or "" for config in described.configs if config.name == _SITE_NAME), "")
 
 
-async def _partitions(client: KafkaClient, subscription: Subscription) -> list[TopicPartition]:
+async def _partitions(client: KafkaClient, subscription: Subscription) -> list[PartitionKey]:
     if subscription.partitions:
         return list(subscription.partitions)
     names = sorted(subscription.topics) or None
@@ -238,7 +239,7 @@ async def _partitions(client: KafkaClient, subscription: Subscription) -> list[T
     ]
 
 
-async def _log_bytes(client: KafkaClient, node: int, topics: Mapping[str, list[int]]) -> dict[TopicPartition, int]:
+async def _log_bytes(client: KafkaClient, node: int, topics: Mapping[str, list[int]]) -> dict[PartitionKey, int]:
     asked = [{"topic": topic, "partitions": tuple(partitions)} for topic, partitions in topics.items()]
     try:
         answer = await (await client.connection(node)).call(DESCRIBE_LOG_DIRS, {"topics": asked})
@@ -254,7 +255,7 @@ async def _log_bytes(client: KafkaClient, node: int, topics: Mapping[str, list[i
 
 async def _retried(
     client: KafkaClient,
-    keys: Iterable[TopicPartition],
+    keys: Iterable[PartitionKey],
     attempt: Callable[[KafkaClient], Awaitable[Answer]],
 ) -> Answer:
     topics = sorted({topic for topic, _ in keys})
@@ -270,7 +271,7 @@ async def _retried(
     return result
 
 
-def _check(client: KafkaClient, key: TopicPartition, code: ErrorCode) -> None:
+def _check(client: KafkaClient, key: PartitionKey, code: ErrorCode) -> None:
     if code:
         client.forget_leaders([key[0]])
         raise broker_error(code, message=f"{key[0]}-{key[1]}")

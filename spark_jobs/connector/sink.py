@@ -20,7 +20,6 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from spark_jobs.connector.cluster import open_client
-from spark_jobs.connector.core.offsets import TopicPartition
 from spark_jobs.connector.core.options import WriteOptions
 from spark_jobs.connector.core.sink_decisions import Decision, TaskTransaction, check_time, is_void, transactional_id
 from spark_jobs.connector.core.sink_rows import COLUMNS, Rows, check_columns
@@ -29,6 +28,7 @@ from spark_jobs.connector.sink_producer import SinkProducer
 from spark_jobs.connector.transaction_coordinator import Fenced
 from wire.client.raw_client import KafkaClient
 from wire.client.transaction_requests import ProducerIdentity
+from wire.protocol.ids import PartitionKey
 
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
@@ -60,7 +60,7 @@ class Prepared(WriterCommitMessage):
         self.identity = identity
         self.is_decided = is_decided
         self.transaction: TaskTransaction | None = None
-        self.ends: dict[TopicPartition, int] = {}
+        self.ends: dict[PartitionKey, int] = {}
         self.begun_ms = time.time_ns() // 1_000_000
 
 

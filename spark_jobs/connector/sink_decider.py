@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from spark_jobs.connector.core.offsets import TopicPartition
 from spark_jobs.connector.core.options import WriteOptions
 from spark_jobs.connector.core.sink_decisions import (
     Decision,
@@ -30,6 +29,7 @@ from wire.client.broker_requests import CommittedOffset
 from wire.client.client_errors import broker_error
 from wire.client.raw_client import KafkaClient
 from wire.client.transaction_requests import ProducerIdentity
+from wire.protocol.ids import PartitionKey
 
 COMMITS_AT_ONCE: Final = 20
 
@@ -61,9 +61,7 @@ class SinkDecider:
             parts.append(more[0])
         return joined(parts)
 
-    async def decide(
-        self, decision: Decision, identity: ProducerIdentity, places: Mapping[TopicPartition, int]
-    ) -> None:
+    async def decide(self, decision: Decision, identity: ProducerIdentity, places: Mapping[PartitionKey, int]) -> None:
         """Make the decision, in one transaction. Fenced when a newer driver has begun."""
         place = min(places)
         for number, text in enumerate(encoded(decision)):
@@ -79,7 +77,7 @@ class SinkDecider:
             found += await asyncio.gather(*map(self._commit, decision.transactions[at : at + COMMITS_AT_ONCE]))
         return found
 
-    async def finish(self, batch: int, place: TopicPartition, end: int) -> None:
+    async def finish(self, batch: int, place: PartitionKey, end: int) -> None:
         """Note that the decision is carried out. At the other site of a link coordinators do not
         know how transactions ended here, so a batch that is run again there depends on it.
         """

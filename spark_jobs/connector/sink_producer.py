@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterable
 from typing import Final, TypeVar
 
-from spark_jobs.connector.core.offsets import TopicPartition
 from spark_jobs.connector.core.options import WriteOptions
 from spark_jobs.connector.core.sink_rows import Divider, InvalidRows, Rows, joined, topics_of
 from spark_jobs.connector.transaction_coordinator import TransactionCoordinator
@@ -20,6 +19,7 @@ from wire.client.transaction_requests import (
     ProducerIdentity,
     request_partitions,
 )
+from wire.protocol.ids import PartitionKey
 
 PARTITIONS_AT_ONCE: Final = 8
 Answer = TypeVar("Answer")
@@ -36,10 +36,10 @@ class SinkProducer:
         self._divider = Divider(task, options.topic)
         self._compression = Compression[options.compression.upper()]
         self._identity = ProducerIdentity(-1, -1)
-        self._sequences: dict[TopicPartition, int] = {}
+        self._sequences: dict[PartitionKey, int] = {}
         self._counts: dict[str, int] = {}
-        self._sending: dict[TopicPartition, asyncio.Task[None]] = {}
-        self.ends: dict[TopicPartition, int] = {}
+        self._sending: dict[PartitionKey, asyncio.Task[None]] = {}
+        self.ends: dict[PartitionKey, int] = {}
 
     async def write(self, rows: Iterable[Rows]) -> int:
         """Write all rows without a transaction; how many. InvalidRows, KafkaClientError."""
@@ -70,7 +70,7 @@ class SinkProducer:
                 task.cancel()
         return count_of_rows
 
-    async def _send(self, place: TopicPartition, rows: Rows, now_ms: int) -> None:
+    async def _send(self, place: PartitionKey, rows: Rows, now_ms: int) -> None:
         """Begin to write a batch, once the partition's earlier one is written."""
         earlier = self._sending.pop(place, None)
         if earlier is not None:
@@ -83,7 +83,7 @@ class SinkProducer:
         self._sending[place] = asyncio.get_running_loop().create_task(self._write_batch(place, rows, now_ms))
         await asyncio.sleep(0)  # the request goes out before the next rows are encoded
 
-    async def _write_batch(self, place: TopicPartition, rows: Rows, now_ms: int) -> None:
+    async def _write_batch(self, place: PartitionKey, rows: Rows, now_ms: int) -> None:
         sequence = self._sequences.get(place, 0)
         batch = seal_batch(
             rows.encoded(),

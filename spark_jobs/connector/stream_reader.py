@@ -18,7 +18,6 @@ from spark_jobs.connector.core.filters import EVERYTHING
 from spark_jobs.connector.core.offsets import (
     OffsetsByTopic,
     PartitionOffsets,
-    TopicPartition,
     decode_position,
     encode_position,
     resolve_start,
@@ -26,6 +25,7 @@ from spark_jobs.connector.core.offsets import (
 from spark_jobs.connector.core.options import ReadOptions
 from spark_jobs.connector.core.planning import NO_LIMIT, DataLost, limited, ranges, splits
 from spark_jobs.connector.core.stream_positions import check_lost, known_epochs, lost_records
+from wire.protocol.ids import PartitionKey
 
 
 class _Position(NamedTuple):
@@ -35,7 +35,7 @@ class _Position(NamedTuple):
 
     offsets: PartitionOffsets
     epochs: PartitionOffsets
-    epoch_ends: Mapping[TopicPartition, tuple[int, int]]
+    epoch_ends: Mapping[PartitionKey, tuple[int, int]]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -120,7 +120,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._cluster
 
     def _compared(
-        self, offsets: PartitionOffsets, epochs: PartitionOffsets, log_ends: Mapping[TopicPartition, int]
+        self, offsets: PartitionOffsets, epochs: PartitionOffsets, log_ends: Mapping[PartitionKey, int]
     ) -> _Position:
         """The position in today's logs. RecordsLost."""
         asked = {key: epoch for key, epoch in epochs.items() if key in log_ends and key in offsets}

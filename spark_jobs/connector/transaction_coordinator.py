@@ -11,7 +11,6 @@ from kio.schema.errors import ErrorCode
 
 from runtime.retries import jittered_backoff
 from spark_jobs.connector.cluster import RETRY_BUDGET_MS
-from spark_jobs.connector.core.offsets import TopicPartition
 from wire.client.broker_requests import CommittedOffset
 from wire.client.client_errors import TRANSIENT, BrokerError
 from wire.client.connection import Connection
@@ -23,6 +22,7 @@ from wire.client.transaction_requests import (
     request_group_offsets,
     request_identity,
 )
+from wire.protocol.ids import PartitionKey
 
 FENCED = (ErrorCode.producer_fenced, ErrorCode.invalid_producer_epoch)
 """A newer producer of the id has begun, or the brokers have aborted the transaction."""
@@ -58,7 +58,7 @@ class TransactionCoordinator:
         transactional_id: str,
         identity: ProducerIdentity,
         group_id: str,
-        offsets: Mapping[TopicPartition, CommittedOffset],
+        offsets: Mapping[PartitionKey, CommittedOffset],
     ) -> None:
         """Make offsets of a group part of the transaction. Fenced."""
         await self.at(transactional_id, lambda at: request_group(at, transactional_id, identity, group_id))

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from spark_jobs.core.archive_manifest import ArchivedFile, ArchivedRange, ArchivedTopic, Hole, LogId
-from spark_jobs.core.extents import SPLIT_OFFSETS_MIN, SPLITS_PER_CORE, LogEnds, Split, TopicPartition, pieces
+from spark_jobs.core.extents import SPLIT_OFFSETS_MIN, SPLITS_PER_CORE, LogEnds, Split, pieces
+from wire.protocol.ids import PartitionKey
 
 
 class Piece(NamedTuple):
@@ -61,7 +62,7 @@ class ArchivePlan:
 
 def plan(
     topics: Iterable[ArchivedTopic],
-    ends: Mapping[TopicPartition, LogEnds],
+    ends: Mapping[PartitionKey, LogEnds],
     archived: Mapping[LogId, int],
     *,
     cores: int,

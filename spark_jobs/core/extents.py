@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from spark_jobs.core.findings import Explanation, ExplanationKind
-
-TopicPartition = tuple[str, int]
+from wire.protocol.ids import PartitionKey
 
 RANGE_OFFSETS_MIN = 1_000
 RANGES_PER_PARTITION_MAX = 200
@@ -63,14 +62,12 @@ class Split:
     is_first: bool
 
 
-def is_reached(snapshot: Mapping[TopicPartition, LogEnds], target: Mapping[TopicPartition, LogEnds]) -> bool:
+def is_reached(snapshot: Mapping[PartitionKey, LogEnds], target: Mapping[PartitionKey, LogEnds]) -> bool:
     """True when the target's logs end where the source's did, or later."""
     return all(target.get(key, LogEnds()).end_offset >= ends.end_offset for key, ends in snapshot.items())
 
 
-def bounded(
-    ends: Mapping[TopicPartition, LogEnds], bounds: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, LogEnds]:
+def bounded(ends: Mapping[PartitionKey, LogEnds], bounds: Mapping[PartitionKey, int]) -> dict[PartitionKey, LogEnds]:
     """The ends as if the logs that have a bound ended there."""
     return {
         key: replace(one, end_offset=max(one.start_offset, min(one.end_offset, bounds.get(key, one.end_offset))))
@@ -79,9 +76,9 @@ def bounded(
 
 
 def extents(
-    snapshot: Mapping[TopicPartition, LogEnds],
-    target: Mapping[TopicPartition, LogEnds],
-    latest: Mapping[TopicPartition, LogEnds],
+    snapshot: Mapping[PartitionKey, LogEnds],
+    target: Mapping[PartitionKey, LogEnds],
+    latest: Mapping[PartitionKey, LogEnds],
 ) -> list[Extent]:
     """The extents to compare, from the ends of the source, the target, and the source again."""
     found = []
@@ -160,7 +157,7 @@ def splits(found: Iterable[Extent], *, source_site: str, target_site: str, cores
     return found_pieces
 
 
-def pieces(site: str, key: TopicPartition, *, first: int, until: int, length: int) -> Iterator[Split]:
+def pieces(site: str, key: PartitionKey, *, first: int, until: int, length: int) -> Iterator[Split]:
     """The offsets `first` to `until` (not included) of one log, in pieces of `length` offsets."""
     for start in range(first, until, length):
         yield Split(

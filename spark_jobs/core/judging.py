@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from spark_jobs.core.extents import Extent, TopicPartition
+from spark_jobs.core.extents import Extent
 from spark_jobs.core.findings import (
     Explanation,
     ExplanationKind,
@@ -20,6 +20,7 @@ from spark_jobs.core.findings import (
     merged,
     without_expired,
 )
+from wire.protocol.ids import PartitionKey
 
 ONLY_SOURCE: Final = "only_source"
 ONLY_TARGET: Final = "only_target"
@@ -77,7 +78,7 @@ class Judgement:
 
     def judge_differences(self, runs: Iterable[Run]) -> None:
         """Runs that one site alone has: missing, extra or diverged ranges."""
-        by_partition: dict[TopicPartition, dict[str, list[OffsetRange]]] = defaultdict(lambda: defaultdict(list))
+        by_partition: dict[PartitionKey, dict[str, list[OffsetRange]]] = defaultdict(lambda: defaultdict(list))
         for run in runs:
             by_partition[run.topic, run.partition][run.kind].append(
                 OffsetRange(first=run.first_offset, last=run.last_offset)
@@ -118,7 +119,7 @@ class Judgement:
         kinds = {finding.kind for finding in self.findings}
         return {site: kind for site, kind in lacking.items() if kind in kinds}
 
-    def explain_expiry(self, kind: FindingKind, *, site: str, starts: Mapping[TopicPartition, int]) -> None:
+    def explain_expiry(self, kind: FindingKind, *, site: str, starts: Mapping[PartitionKey, int]) -> None:
         """Turn findings of the kind into explanations as far as the site, which lacks the offsets,
         has expired them since the survey. `starts` has its log starts now.
         """
@@ -166,7 +167,7 @@ class Judgement:
 
 def narrowed(plan: Iterable[Extent], runs: Iterable[Run]) -> list[Extent]:
     """The extents, reduced to the runs that differ; runs that overlap or touch become one."""
-    by_partition: dict[TopicPartition, list[OffsetRange]] = defaultdict(list)
+    by_partition: dict[PartitionKey, list[OffsetRange]] = defaultdict(list)
     for run in runs:
         by_partition[run.topic, run.partition].append(OffsetRange(first=run.first_offset, last=run.last_offset))
     return [

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import NamedTuple
 
-from spark_jobs.core.extents import Extent, LogEnds, TopicPartition
+from spark_jobs.core.extents import Extent, LogEnds
 from spark_jobs.core.verdict import PartitionReport, RangeReport, Side
+from wire.protocol.ids import PartitionKey
 
 
 class RangeSum(NamedTuple):
@@ -41,12 +42,12 @@ class Comparison:
 
     source_site: str
     target_site: str
-    ranges: Mapping[TopicPartition, Mapping[int, Mapping[str, RangeSum]]]
+    ranges: Mapping[PartitionKey, Mapping[int, Mapping[str, RangeSum]]]
 
     @classmethod
     def of(cls, sums: Iterable[RangeSum], *, source_site: str, target_site: str) -> Comparison:
         """Arrange the sums."""
-        ranges: dict[TopicPartition, dict[int, dict[str, RangeSum]]] = defaultdict(lambda: defaultdict(dict))
+        ranges: dict[PartitionKey, dict[int, dict[str, RangeSum]]] = defaultdict(lambda: defaultdict(dict))
         for one in sums:
             ranges[one.topic, one.partition][one.range_start][one.site] = one
         return cls(source_site=source_site, target_site=target_site, ranges=ranges)

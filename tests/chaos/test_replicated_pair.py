@@ -34,7 +34,7 @@ from tests.support.pairs.translate_links import until_a_random_moment
 from tests.support.processes.processes import RunningProcess
 from wire.client.broker_requests import EARLIEST_TIMESTAMP
 from wire.client.client_errors import KafkaClientError
-from wire.client.fetch_requests import DEBUGGING_CONSUMER
+from wire.protocol.ids import DEBUGGING_CONSUMER
 
 pytestmark = [pytest.mark.chaos, pytest.mark.long]
 

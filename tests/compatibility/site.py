@@ -20,8 +20,8 @@ from tests.support.pairs.site_comparison import batches
 from wire.batches.record_batch import Compression
 from wire.batches.records import Record, decode_batch, encode_batch
 from wire.client.broker_requests import LATEST_TIMESTAMP, CommittedOffset
-from wire.client.fetch_requests import DEBUGGING_CONSUMER
 from wire.client.raw_client import KafkaClient, NewTopic, call_client
+from wire.protocol.ids import DEBUGGING_CONSUMER
 
 SITE_S_DEFAULT = -1
 SETTLE_WITHIN_MS = 60_000

@@ -14,7 +14,6 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from typer.testing import CliRunner
 
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.ports import EndToKeep, Leader
 from mirror.topics.quarantine import KafkaQuarantine
 from tests.integration.test_failing_over_again import (
@@ -32,6 +31,7 @@ from tests.support.pairs.full_sites import LINK, LinkedSites
 from tests.support.pairs.site_comparison import check_prefix
 from tests.support.processes.processes import Processes
 from wire.client.raw_client import KafkaClient
+from wire.protocol import ids
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 
@@ -134,7 +134,7 @@ async def test_an_automatic_link_reinstates_a_site_that_is_killed_between_the_st
     async with KafkaClient(f"127.0.0.1:{sites.a.link_port}", site_local=True) as client:
         topic = (await client.metadata(["flights"])).topics["flights"]
         to_keep = {
-            PartitionKey(*place): EndToKeep(
+            ids.TopicPartition(*place): EndToKeep(
                 topic_id=topic.topic_id,
                 leader=Leader(topic.partitions[place[1]].leader_id, topic.partitions[place[1]].leader_epoch),
                 first_offset=there.kept[place],

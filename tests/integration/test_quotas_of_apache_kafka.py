@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from clients.simple_consumer import fetch_at_leader, is_throttled_away, records_of
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.ports import FetchPart
 from mirror.sites.kafka_transfer import KafkaFetch
 from runtime.addresses import parse_host_ports
@@ -22,6 +21,7 @@ from wire.client.connection import ConnectionOptions
 from wire.client.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 from wire.client.raw_client import KafkaClient
 from wire.protocol.fetch_codec import FetchResponse
+from wire.protocol.ids import TopicPartition
 
 ALTER_CLIENT_QUOTAS = 49
 QUOTA_BYTES_PER_S = 60_000
@@ -113,7 +113,7 @@ async def test_a_mirror_s_fetch_takes_no_throttled_answer_for_a_quiet_source(
     )
     try:
         while offset < BATCHES * BATCH_RECORDS:
-            part = FetchPart(key=PartitionKey(topic, 0), topic_id=topic_id, offset=offset, leader_epoch=-1)
+            part = FetchPart(key=TopicPartition(topic, 0), topic_id=topic_id, offset=offset, leader_epoch=-1)
             (answer,) = await port.fetch(node_id, [part])
             offset = end_of(answer.records, offset)
     finally:

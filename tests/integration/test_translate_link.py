@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from mirror.link.core.partitions import PartitionKey
 from mirror.translate.core.stored_map import partition_records
 from mirror.translate.offset_store import TOPIC_PREFIX, OffsetStore
 from mirror.translate.offset_translator import OffsetTranslator
@@ -38,6 +37,7 @@ from tests.support.processes.processes import Processes, RunningProcess
 from wire.batches.record_batch import Compression
 from wire.client.broker_requests import CommittedOffset
 from wire.client.raw_client import KafkaClient
+from wire.protocol.ids import TopicPartition
 
 KILLS = examples(6)
 
@@ -327,7 +327,7 @@ async def test_a_mirror_goes_on_where_the_source_was_compacted_behind_it(
     await produce_batches(source, topic, 0, 0, 3)
     await wait_equal(source, target, topic)
     mirror.stop()
-    key = PartitionKey(topic, 0)
+    key = TopicPartition(topic, 0)
     async with KafkaClient(target) as client:
         store = OffsetStore(client, topic, replication_factor=1)
         noted = (await store.load()).translation(key)

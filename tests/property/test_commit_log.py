@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from mirror.groups.core.commit_log import CommitLog
 from mirror.link.core.committed_offsets import REMOVED, GroupOffset
-from mirror.link.core.partitions import PartitionKey
 from wire.batches.group_records import OffsetKey, OffsetValue, encode_offset_key, encode_offset_value
 from wire.batches.record_batch import TRANSACTIONAL_BIT, patch_placement, read_header
 from wire.batches.records import Record, encode_batch
 from wire.batches.transaction_records import encode_marker
+from wire.protocol.ids import TopicPartition
 
 KEYS = [OffsetKey(group, "orders", partition) for group in ("billing", "live") for partition in (0, 1)]
 
@@ -97,4 +97,4 @@ def test_a_record_that_cannot_be_decoded_hides_no_other_commit() -> None:
     good = Record(encode_offset_key(KEYS[0]), encode_offset_value(OffsetValue(7, 3, "mine", 0)))
     read = CommitLog().read(encode_batch([Record(b"\0\1\0\x20a", b""), good], base_offset=5))
     assert read.unreadable == [5]
-    assert read.changes == {"billing": {PartitionKey("orders", 0): GroupOffset(7, 3, "mine")}}
+    assert read.changes == {"billing": {TopicPartition("orders", 0): GroupOffset(7, 3, "mine")}}

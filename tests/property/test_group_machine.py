@@ -26,12 +26,12 @@ from broker.groups.core.group_messages import (
     PartitionsReply,
     SyncGroup,
     SyncReply,
-    TopicPartition,
 )
 from broker.groups.core.group_offsets import Offsets
 from broker.groups.core.group_states import Group, GroupState
 from tests.support.examples import examples
 from tests.support.memory.group_scene import GroupScene
+from wire.protocol.ids import TopicPartition
 
 GROUPS = st.sampled_from(["g", "g", "g", "h"])
 PARTITIONS = st.sampled_from([TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)])

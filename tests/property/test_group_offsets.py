@@ -20,11 +20,11 @@ from mirror.groups.core.group_offsets import (
     GroupOffsets,
 )
 from mirror.link.core.committed_offsets import REMOVED, GroupOffset
-from mirror.link.core.partitions import PartitionKey
 from runtime.invariants import InvariantBroken
+from wire.protocol.ids import TopicPartition
 
 GROUP = "billing"
-KEYS = [PartitionKey("orders", partition) for partition in (0, 1)]
+KEYS = [TopicPartition("orders", partition) for partition in (0, 1)]
 LOG_END_MAX = 20
 
 
@@ -52,9 +52,9 @@ class World:
 
     def __init__(self) -> None:
         self.machine = GroupOffsets()
-        self.source: dict[PartitionKey, int] = {}
-        self.history: dict[PartitionKey, list[int]] = {key: [] for key in KEYS}
-        self.target: dict[PartitionKey, GroupOffset] = {}
+        self.source: dict[TopicPartition, int] = {}
+        self.history: dict[TopicPartition, list[int]] = {key: [] for key in KEYS}
+        self.target: dict[TopicPartition, GroupOffset] = {}
         self.ends = dict.fromkeys(KEYS, 0)
         self.now_ms = 0.0
 

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from kio.schema.errors import ErrorCode
 
-from broker.groups.core.group_messages import TopicPartition
 from broker.transactions.core.transaction_messages import EndTransaction, TransactionDecision, TransactionStored
-from broker.transactions.core.transaction_states import NO_EPOCH, TransactionState
+from broker.transactions.core.transaction_states import TransactionState
 from tests.support.examples import examples
 from tests.support.memory.transaction_scene import LateWrite, TransactionScene, version_of
+from wire.protocol.ids import NO_EPOCH, TopicPartition
 
 NAMES = st.sampled_from(["t", "u"])
 PARTITIONS = st.sampled_from([TopicPartition("p", index) for index in range(3)])

@@ -20,7 +20,6 @@ from typing import Any, Protocol
 from broker.log.core.batch_checks import BatchLimits
 from broker.log.core.leader_epochs import EpochStart, LeaderEpochs
 from broker.log.core.producer_state import ProducerStates
-from broker.log.directories.checkpoints import TopicPartition
 from broker.log.directories.log_store import LogStore
 from broker.log.errors import OffsetOutOfRange
 from broker.log.intake import AppendInfo, Intake
@@ -31,6 +30,7 @@ from broker.log.transaction_index import AbortedTransaction
 from broker.settings.core.topic_configs import LogConfig
 from tests.sim.memory_files import MemoryFiles
 from wire.batches.record_batch import iterate_headers
+from wire.protocol.ids import TopicPartition
 
 
 @dataclass(slots=True)

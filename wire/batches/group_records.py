@@ -18,11 +18,10 @@ from typing import Final, NamedTuple
 
 from wire.protocol.byte_reader import Buffer, ByteReader, Malformed
 from wire.protocol.byte_writer import string_bytes
+from wire.protocol.ids import NO_EPOCH, NO_TIMESTAMP
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 
-NO_EPOCH: Final = -1
-NO_TIMESTAMP: Final = -1
 
 _OFFSET_KEY_VERSIONS: Final = (0, 1)
 _GROUP_KEY_VERSION: Final = 2

@@ -19,14 +19,14 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
+from wire.protocol.ids import NO_SEQUENCE
+
 Buffer = bytes | bytearray | memoryview
 
 LOG_OVERHEAD: Final = 12
 """Bytes before those that `batch_length` counts: base offset and the length itself."""
 HEADER_SIZE: Final = 61
 MAGIC: Final = 2
-NO_PRODUCER_ID: Final = -1
-NO_SEQUENCE: Final = -1
 
 _LAYOUT: Final = struct.Struct(">qiibIhiqqqhii")
 _BODY_LAYOUT: Final = struct.Struct(">hiqqqhii")

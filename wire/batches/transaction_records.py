@@ -19,10 +19,10 @@ from wire.batches.records import Record, encode_batch
 from wire.batches.transaction_members import HEADER
 from wire.protocol.byte_reader import Buffer, ByteReader, Malformed
 from wire.protocol.byte_writer import NO_TAGS, count_bytes, string_bytes, tag_section
+from wire.protocol.ids import NO_PRODUCER_ID
 
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 
-NO_PRODUCER_ID: Final = -1
 
 _KEY_VERSION: Final = 0
 _VALUE_VERSION: Final = 1

@@ -21,6 +21,7 @@ from wire.client.fetch_requests import FetchRequest
 from wire.protocol import fetch_codec, produce_codec, schemas
 from wire.protocol.byte_reader import Malformed
 from wire.protocol.fetch_codec import FetchResponse
+from wire.protocol.ids import CONSUMER, PartitionKey
 from wire.protocol.mirror_append_codec import MirrorAppend, mirror_append_parts
 from wire.protocol.private import MIRROR_APPEND, MIRROR_OFFSET_COMMIT, SITE_METADATA, MirrorAppendResponse, link_claim
 from wire.protocol.produce_codec import ProduceRequest, ProduceResponse
@@ -36,7 +37,6 @@ OFFSET_FOR_LEADER_EPOCH: Final = 23
 
 EARLIEST_TIMESTAMP: Final = -2
 LATEST_TIMESTAMP: Final = -1
-NO_OFFSET: Final = -1
 
 # From these versions on topics go by id alone; names serve everybody.
 _LAST_WITH_NAMES: Final = {0: 12, 1: 12, OFFSET_COMMIT: 9, OFFSET_FETCH: 9}
@@ -47,7 +47,6 @@ transaction by themselves (KIP-890).
 _FIRST_WITH_GROUPS: Final = 8
 """The first OffsetFetch version that asks for several groups."""
 
-TopicPartition = tuple[str, int]
 Result = TypeVar("Result")
 
 
@@ -203,11 +202,11 @@ async def request_mirror_append(
 
 async def request_offsets(
     connection: Connection,
-    queries: Mapping[TopicPartition, OffsetQuery],
+    queries: Mapping[PartitionKey, OffsetQuery],
     *,
-    replica_id: int = fetch_requests.CONSUMER,
+    replica_id: int = CONSUMER,
     isolation_level: int = 0,
-) -> dict[TopicPartition, ListedOffset]:
+) -> dict[PartitionKey, ListedOffset]:
     """Offsets by time, or the ends of logs, from the partitions' leader."""
     topics = _by_topic(
         {"partition_index": partition, **query._asdict()} | {"topic": topic}
@@ -230,8 +229,8 @@ async def request_offsets(
 
 
 async def request_epoch_ends(
-    connection: Connection, queries: Mapping[TopicPartition, EpochQuery], *, replica_id: int = fetch_requests.CONSUMER
-) -> dict[TopicPartition, EpochEndOffset]:
+    connection: Connection, queries: Mapping[PartitionKey, EpochQuery], *, replica_id: int = CONSUMER
+) -> dict[PartitionKey, EpochEndOffset]:
     """The ends of leader epochs, from the partitions' leader (KIP-101, KIP-320)."""
     topics = _by_topic(
         {"partition": partition, **query._asdict()} | {"topic": topic} for (topic, partition), query in queries.items()
@@ -270,8 +269,8 @@ async def request_coordinator(connection: Connection, key: str, *, key_type: int
 
 
 async def request_committed(
-    connection: Connection, group_id: str, partitions: Iterable[TopicPartition] | None = None
-) -> dict[TopicPartition, FetchedOffset]:
+    connection: Connection, group_id: str, partitions: Iterable[PartitionKey] | None = None
+) -> dict[PartitionKey, FetchedOffset]:
     """A group's offsets (None: all) from its coordinator. Raises BrokerError."""
     version = connection.version_for(OFFSET_FETCH, highest=_LAST_WITH_NAMES[OFFSET_FETCH])
     topics = None
@@ -294,7 +293,7 @@ async def request_committed(
 
 async def request_committed_by_groups(
     connection: Connection, group_ids: Sequence[str]
-) -> dict[str, dict[TopicPartition, FetchedOffset]]:
+) -> dict[str, dict[PartitionKey, FetchedOffset]]:
     """All offsets of several groups from their coordinator, in one request where it takes one
     (KIP-709). A group that it does not coordinate is left out.
     """
@@ -306,7 +305,7 @@ async def request_committed_by_groups(
     return {group.group_id: _fetched_offsets(group) for group in response.groups if not group.error_code}
 
 
-def _fetched_offsets(found: Any) -> dict[TopicPartition, FetchedOffset]:
+def _fetched_offsets(found: Any) -> dict[PartitionKey, FetchedOffset]:
     return {
         (topic.name, at.partition_index): FetchedOffset(
             at.error_code, at.committed_offset, getattr(at, "committed_leader_epoch", -1), at.metadata
@@ -332,9 +331,9 @@ NO_MEMBER: Final = Committer(-1, "")
 async def request_commit(
     connection: Connection,
     group_id: str,
-    offsets: Mapping[TopicPartition, CommittedOffset],
+    offsets: Mapping[PartitionKey, CommittedOffset],
     committer: Committer = NO_MEMBER,
-) -> dict[TopicPartition, ErrorCode]:
+) -> dict[PartitionKey, ErrorCode]:
     """Write a group's offsets; the outcome by partition."""
     version = connection.version_for(OFFSET_COMMIT, highest=_LAST_WITH_NAMES[OFFSET_COMMIT])
     return await _commit(connection, OFFSET_COMMIT, version, group_id, offsets, committer)
@@ -343,11 +342,11 @@ async def request_commit(
 async def request_mirror_commit(
     connection: Connection,
     group_id: str,
-    offsets: Mapping[TopicPartition, CommittedOffset],
+    offsets: Mapping[PartitionKey, CommittedOffset],
     *,
     link: str,
     link_epoch: int,
-) -> dict[TopicPartition, ErrorCode]:
+) -> dict[PartitionKey, ErrorCode]:
     """Write a group's offsets as the link's mirror. Raises UnsupportedApi when the broker is none
     of Antipode's.
     """
@@ -363,7 +362,7 @@ async def request_sync_report(connection: Connection, report: SyncReport, *, lin
     """
     version = connection.version_for(MIRROR_OFFSET_COMMIT)
     claim = NO_MEMBER._replace(member_id=str(report.synced_at_ms), instance_id=link_claim(link, link_epoch))
-    offsets: dict[TopicPartition, CommittedOffset] = {("", 0): CommittedOffset(-1, -1, encode_report(report))}
+    offsets: dict[PartitionKey, CommittedOffset] = {("", 0): CommittedOffset(-1, -1, encode_report(report))}
     await _commit(connection, MIRROR_OFFSET_COMMIT, version, "", offsets, claim)
 
 
@@ -372,9 +371,9 @@ async def _commit(
     api_key: int,
     version: int,
     group_id: str,
-    offsets: Mapping[TopicPartition, CommittedOffset],
+    offsets: Mapping[PartitionKey, CommittedOffset],
     committer: Committer,
-) -> dict[TopicPartition, ErrorCode]:
+) -> dict[PartitionKey, ErrorCode]:
     topics = _by_topic(
         {
             "topic": topic,

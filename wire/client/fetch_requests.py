@@ -2,8 +2,7 @@
 wire/protocol/fetch_codec.py.
 
 One set of types serves all versions: the replica id, for one, moved from the front to a tagged
-field in version 15, and callers need not know. Replica id -1 is a consumer; -2 is Kafka's
-"debugging consumer", which Antipode's brokers serve from any role; -3 is an exact mirror.
+field in version 15, and callers need not know. The ids below zero are in wire/protocol/ids.py.
 """
 
 import struct
@@ -14,13 +13,8 @@ from uuid import UUID
 from wire.protocol.byte_reader import Buffer, ByteReader
 from wire.protocol.byte_writer import NO_TAGS, count_bytes, string_bytes, tag_section, uuid_bytes
 from wire.protocol.fetch_codec import FLEXIBLE_FROM, read_topic, topic_bytes
+from wire.protocol.ids import CONSUMER
 
-CONSUMER: Final = -1
-DEBUGGING_CONSUMER: Final = -2
-MIRROR: Final = -3
-"""The replica id of an exact link's mirror: it reads up to what the site's in-sync replicas have,
-before a sync link shows it to consumers.
-"""
 UNKNOWN_HIGH_WATERMARK: Final = 2**63 - 1
 
 _LOG_START_FROM: Final = 5

@@ -7,17 +7,11 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 
 from wire.client import broker_requests as requests
-from wire.client.broker_requests import (
-    NO_MEMBER,
-    CommittedOffset,
-    Committer,
-    FetchedOffset,
-    GroupListing,
-    TopicPartition,
-)
+from wire.client.broker_requests import NO_MEMBER, CommittedOffset, Committer, FetchedOffset, GroupListing
 from wire.client.client_errors import BrokerError, KafkaClientError, Unreachable, broker_error
 from wire.client.cluster_access import ClusterAccess, Result
 from wire.client.connection import Connection
+from wire.protocol.ids import PartitionKey
 from wire.rules.sync_reports import SyncReport
 
 _NOT_READY: Final = (
@@ -60,8 +54,8 @@ class GroupCalls(ClusterAccess):
         return dict(zip(nodes, await asyncio.gather(*map(ask, nodes)), strict=True))
 
     async def committed(
-        self, group_id: str, partitions: Iterable[TopicPartition] | None = None
-    ) -> dict[TopicPartition, FetchedOffset]:
+        self, group_id: str, partitions: Iterable[PartitionKey] | None = None
+    ) -> dict[PartitionKey, FetchedOffset]:
         """The group's offsets: of these partitions, or all that it has."""
         wanted = None if partitions is None else list(partitions)
         return await self._at_coordinator(
@@ -70,11 +64,11 @@ class GroupCalls(ClusterAccess):
 
     async def committed_by_groups(
         self, group_ids: Iterable[str]
-    ) -> dict[str, dict[TopicPartition, FetchedOffset] | KafkaClientError]:
+    ) -> dict[str, dict[PartitionKey, FetchedOffset] | KafkaClientError]:
         """Return all offsets of several groups, with one request to each coordinator, or the error
         of a group. One attempt: groups whose coordinator has moved are left out.
         """
-        found: dict[str, dict[TopicPartition, FetchedOffset] | KafkaClientError] = {}
+        found: dict[str, dict[PartitionKey, FetchedOffset] | KafkaClientError] = {}
         by_node: dict[int, list[str]] = {}
 
         async def find(group_id: str) -> None:
@@ -102,12 +96,12 @@ class GroupCalls(ClusterAccess):
     async def commit(
         self,
         group_id: str,
-        offsets: Mapping[TopicPartition, CommittedOffset],
+        offsets: Mapping[PartitionKey, CommittedOffset],
         committer: Committer = NO_MEMBER,
-    ) -> dict[TopicPartition, ErrorCode]:
+    ) -> dict[PartitionKey, ErrorCode]:
         """Write a group's offsets, as a member or while there is none; the outcome by partition."""
 
-        async def ask(connection: Connection) -> dict[TopicPartition, ErrorCode]:
+        async def ask(connection: Connection) -> dict[PartitionKey, ErrorCode]:
             return _coordinated(await requests.request_commit(connection, group_id, offsets, committer), group_id)
 
         return await self._at_coordinator(group_id, ask)
@@ -120,11 +114,11 @@ class GroupCalls(ClusterAccess):
         await requests.request_sync_report(connection, report, link=link, link_epoch=link_epoch)
 
     async def mirror_offset_commit(
-        self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset], *, link: str, link_epoch: int
-    ) -> dict[TopicPartition, ErrorCode]:
+        self, group_id: str, offsets: Mapping[PartitionKey, CommittedOffset], *, link: str, link_epoch: int
+    ) -> dict[PartitionKey, ErrorCode]:
         """Write a group's offsets as the link's mirror; the outcome by partition."""
 
-        async def ask(connection: Connection) -> dict[TopicPartition, ErrorCode]:
+        async def ask(connection: Connection) -> dict[PartitionKey, ErrorCode]:
             outcomes = await requests.request_mirror_commit(
                 connection, group_id, offsets, link=link, link_epoch=link_epoch
             )
@@ -135,9 +129,9 @@ class GroupCalls(ClusterAccess):
     async def _at_coordinator(
         self,
         group_id: str,
-        ask: Callable[[Connection], Awaitable[dict[TopicPartition, Result]]],
-    ) -> dict[TopicPartition, Result]:
-        async def once() -> dict[TopicPartition, Result]:
+        ask: Callable[[Connection], Awaitable[dict[PartitionKey, Result]]],
+    ) -> dict[PartitionKey, Result]:
+        async def once() -> dict[PartitionKey, Result]:
             try:
                 answer = await ask(await self.connection(await self.coordinator(group_id)))
             except (BrokerError, Unreachable):
@@ -145,11 +139,11 @@ class GroupCalls(ClusterAccess):
                 raise
             return answer
 
-        result: dict[TopicPartition, Result] = await self._retrying()(once)
+        result: dict[PartitionKey, Result] = await self._retrying()(once)
         return result
 
 
-def _coordinated(outcomes: dict[TopicPartition, ErrorCode], group_id: str) -> dict[TopicPartition, ErrorCode]:
+def _coordinated(outcomes: dict[PartitionKey, ErrorCode], group_id: str) -> dict[PartitionKey, ErrorCode]:
     """The outcomes; a transient error if the coordinator is elsewhere or not ready."""
     for code in outcomes.values():
         if code in _NOT_READY:

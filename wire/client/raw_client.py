@@ -27,13 +27,14 @@ from kio.schema.errors import ErrorCode
 from runtime.addresses import HostPort
 from wire.batches.record_batch import Buffer
 from wire.client import broker_requests as requests
-from wire.client.broker_requests import EpochEndOffset, EpochQuery, ListedOffset, OffsetQuery, TopicPartition
+from wire.client.broker_requests import EpochEndOffset, EpochQuery, ListedOffset, OffsetQuery
 from wire.client.client_errors import broker_error, error_code
 from wire.client.cluster_access import Result
-from wire.client.fetch_requests import CONSUMER, FetchRequest
+from wire.client.fetch_requests import FetchRequest
 from wire.client.group_calls import GroupCalls
 from wire.client.topic_calls import NewTopic, TopicCalls, TopicOutcome
 from wire.protocol.fetch_codec import FetchResponse
+from wire.protocol.ids import CONSUMER, PartitionKey
 from wire.protocol.mirror_append_codec import MirrorAppend
 from wire.protocol.private import LINK_PROGRESS, MIRROR_TRANSACTIONAL_IDS, MirrorAppendResponse
 from wire.protocol.produce_codec import (
@@ -77,7 +78,7 @@ class KafkaClient(TopicCalls, GroupCalls):
         return await requests.request_mirror_append(await self.connection(node_id), request, timeout_ms=timeout_ms)
 
     async def link_progress(
-        self, node_id: int, *, link: str, link_epoch: int, acknowledged: Mapping[TopicPartition, int]
+        self, node_id: int, *, link: str, link_epoch: int, acknowledged: Mapping[PartitionKey, int]
     ) -> ErrorCode:
         """Report to a source's broker what a sync link's target has of partitions that it leads."""
         by_topic: dict[str, list[dict[str, int]]] = {}
@@ -91,11 +92,11 @@ class KafkaClient(TopicCalls, GroupCalls):
     async def list_offsets(
         self,
         node_id: int,
-        queries: Mapping[TopicPartition, OffsetQuery],
+        queries: Mapping[PartitionKey, OffsetQuery],
         *,
         replica_id: int = CONSUMER,
         isolation_level: int = 0,
-    ) -> dict[TopicPartition, ListedOffset]:
+    ) -> dict[PartitionKey, ListedOffset]:
         """Offsets by time, or the ends of logs, from the partitions' leader."""
         connection = await self.connection(node_id)
         return await requests.request_offsets(
@@ -103,8 +104,8 @@ class KafkaClient(TopicCalls, GroupCalls):
         )
 
     async def epoch_ends(
-        self, node_id: int, queries: Mapping[TopicPartition, EpochQuery], *, replica_id: int = CONSUMER
-    ) -> dict[TopicPartition, EpochEndOffset]:
+        self, node_id: int, queries: Mapping[PartitionKey, EpochQuery], *, replica_id: int = CONSUMER
+    ) -> dict[PartitionKey, EpochEndOffset]:
         """OffsetForLeaderEpoch: where leader epochs end, from the partitions' leader."""
         return await requests.request_epoch_ends(await self.connection(node_id), queries, replica_id=replica_id)
 
@@ -152,22 +153,22 @@ class KafkaClient(TopicCalls, GroupCalls):
 
     async def offsets_at(
         self,
-        partitions: Iterable[TopicPartition],
+        partitions: Iterable[PartitionKey],
         timestamp: int,
         *,
         replica_id: int = CONSUMER,
         isolation_level: int = 0,
-    ) -> dict[TopicPartition, int]:
+    ) -> dict[PartitionKey, int]:
         """The offset at a time (or EARLIEST_TIMESTAMP, LATEST_TIMESTAMP) of each partition; -1 when
         no record is that young.
 
         LATEST_TIMESTAMP of a read-committed client is the last stable offset.
         """
-        found: dict[TopicPartition, int] = {}
+        found: dict[PartitionKey, int] = {}
         wanted = list(partitions)
 
-        async def attempt() -> dict[TopicPartition, int]:
-            by_leader: dict[int, dict[TopicPartition, OffsetQuery]] = {}
+        async def attempt() -> dict[PartitionKey, int]:
+            by_leader: dict[int, dict[PartitionKey, OffsetQuery]] = {}
             for topic, partition in wanted:
                 if (topic, partition) not in found:
                     at_leader = by_leader.setdefault(await self.leader(topic, partition), {})

@@ -18,8 +18,7 @@ from wire.client.client_errors import broker_error, error_code
 from wire.client.fetch_requests import FetchRequest, ForgottenTopic, PartitionToFetch, TopicToFetch
 from wire.client.session_state import FetchSession
 from wire.protocol.fetch_codec import FetchResponse, PartitionFetched
-
-Place = tuple[str, int]
+from wire.protocol.ids import PartitionKey
 
 _SESSION_ERRORS: Final = frozenset(
     {
@@ -46,14 +45,16 @@ class SessionFetch:
         """
         self._limits = limits
         self._partition_max_bytes = partition_max_bytes
-        self._session: FetchSession[Place, FetchPosition] = FetchSession()
+        self._session: FetchSession[PartitionKey, FetchPosition] = FetchSession()
         self._topic_ids: dict[str, UUID | None] = {}
 
     def reset(self) -> None:
         """No answer came: what the broker has of the session is unknown."""
         self._session.reset()
 
-    def request(self, wanted: Mapping[Place, FetchPosition], topic_ids: Mapping[str, UUID | None]) -> FetchRequest:
+    def request(
+        self, wanted: Mapping[PartitionKey, FetchPosition], topic_ids: Mapping[str, UUID | None]
+    ) -> FetchRequest:
         """The request that makes the broker read these partitions."""
         if any(self._topic_ids.get(name, topic_id) != topic_id for name, topic_id in topic_ids.items()):
             # A topic made again: the session would take it for the partition that it has already,
@@ -101,7 +102,7 @@ class SessionFetch:
         ]
 
 
-def _by_topic(places: Iterable[Place]) -> dict[str, list[int]]:
+def _by_topic(places: Iterable[PartitionKey]) -> dict[str, list[int]]:
     topics: dict[str, list[int]] = {}
     for topic, partition in places:
         topics.setdefault(topic, []).append(partition)

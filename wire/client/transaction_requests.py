@@ -12,9 +12,10 @@ from typing import Any, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from wire.client.broker_requests import CommittedOffset, TopicPartition
+from wire.client.broker_requests import CommittedOffset
 from wire.client.client_errors import broker_error, error_code
 from wire.client.connection import Connection
+from wire.protocol.ids import PartitionKey
 
 INIT_PRODUCER_ID: Final = 22
 ADD_PARTITIONS_TO_TXN: Final = 24
@@ -54,7 +55,7 @@ async def request_identity(connection: Connection, transactional_id: str, *, tim
 
 
 async def request_partitions(
-    connection: Connection, transactional_id: str, identity: ProducerIdentity, places: Iterable[TopicPartition]
+    connection: Connection, transactional_id: str, identity: ProducerIdentity, places: Iterable[PartitionKey]
 ) -> None:
     """AddPartitionsToTxn: all of them or none. BrokerError."""
     by_topic: dict[str, list[int]] = {}
@@ -99,7 +100,7 @@ async def request_group_offsets(
     transactional_id: str,
     identity: ProducerIdentity,
     group_id: str,
-    offsets: Mapping[TopicPartition, CommittedOffset],
+    offsets: Mapping[PartitionKey, CommittedOffset],
 ) -> None:
     """TxnOffsetCommit, of the group's coordinator: the offsets are the group's once the transaction
     is committed. BrokerError.

@@ -14,13 +14,13 @@ from uuid import UUID
 
 from wire.protocol.byte_reader import Buffer, ByteReader
 from wire.protocol.byte_writer import NO_TAGS, count_bytes, string_bytes, uuid_bytes
+from wire.protocol.ids import NO_EPOCH
 
 API_KEY: Final = 8
 LOWEST_VERSION: Final = 2
 HIGHEST_VERSION: Final = 10
 
 BROKERS_RETENTION_MS: Final = -1
-NO_LEADER_EPOCH: Final = -1
 
 _LAST_WITH_RETENTION: Final = 4
 _THROTTLE_FROM: Final = 3
@@ -98,7 +98,7 @@ def _read_topic(reader: ByteReader, version: int) -> TopicOffsets:
         if version >= _LEADER_EPOCH_FROM:
             index, offset, leader_epoch = reader.fields(_OFFSET_WITH_EPOCH)
         else:
-            index, offset, leader_epoch = *reader.fields(_OFFSET), NO_LEADER_EPOCH
+            index, offset, leader_epoch = *reader.fields(_OFFSET), NO_EPOCH
         partitions.append(PartitionOffset(index, offset, leader_epoch, reader.nullable_string(flexible=flexible)))
         if flexible:
             reader.skip_tags()

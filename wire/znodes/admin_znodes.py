@@ -11,16 +11,15 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from wire.protocol.ids import PartitionKey
 from wire.protocol.json_documents import parse_json
 from wire.znodes.layout import ADMIN, MalformedZnode
 
 REASSIGN_PARTITIONS = f"{ADMIN}/reassign_partitions"
 PREFERRED_ELECTION = f"{ADMIN}/preferred_replica_election"
 
-NamedPartition = tuple[str, int]
 
-
-def decode_reassignments(payload: bytes) -> dict[NamedPartition, tuple[int, ...]]:
+def decode_reassignments(payload: bytes) -> dict[PartitionKey, tuple[int, ...]]:
     """Wanted replicas by partition, the preferred leader first."""
     wanted = {}
     for entry in _entries(REASSIGN_PARTITIONS, payload):
@@ -31,7 +30,7 @@ def decode_reassignments(payload: bytes) -> dict[NamedPartition, tuple[int, ...]
     return wanted
 
 
-def encode_reassignments(wanted: Mapping[NamedPartition, tuple[int, ...]]) -> bytes:
+def encode_reassignments(wanted: Mapping[PartitionKey, tuple[int, ...]]) -> bytes:
     """The request with what is left of it."""
     entries = [
         {"topic": topic, "partition": index, "replicas": list(replicas)}
@@ -40,7 +39,7 @@ def encode_reassignments(wanted: Mapping[NamedPartition, tuple[int, ...]]) -> by
     return json.dumps({"version": 1, "partitions": entries}, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def decode_election(payload: bytes) -> list[NamedPartition]:
+def decode_election(payload: bytes) -> list[PartitionKey]:
     """Partitions whose preferred replica is to lead."""
     return [_named(PREFERRED_ELECTION, entry) for entry in _entries(PREFERRED_ELECTION, payload)]
 
@@ -56,7 +55,7 @@ def _entries(path: str, payload: bytes) -> list[dict[str, Any]]:
     return entries
 
 
-def _named(path: str, entry: Mapping[str, Any]) -> NamedPartition:
+def _named(path: str, entry: Mapping[str, Any]) -> PartitionKey:
     topic, index = entry.get("topic"), entry.get("partition")
     if not isinstance(topic, str) or not _is_number(index):
         raise MalformedZnode(path, f"{entry!r} does not name a topic and a partition")

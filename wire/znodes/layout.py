@@ -72,7 +72,6 @@ PERSISTENT_PATHS = (
 )
 """Parents that must exist before anything else is written, in order of creation."""
 
-NO_LEADER = -1
 TOPIC_ID_BYTES = 16
 
 

@@ -57,7 +57,6 @@ from broker.groups.core.group_messages import (
     PartitionsReply,
     ResumeGroup,
     SyncGroup,
-    TopicPartition,
     TransactionEnded,
 )
 from broker.groups.core.group_migration import MEMBER_TIMERS, NotConvertible
@@ -69,6 +68,7 @@ from broker.settings.core.group_configs import SESSION_TIMEOUT, in_force
 from runtime.invariants import InvariantBroken
 from wire.batches.consumer_group_records import GROUP_KIND
 from wire.batches.group_records import OffsetValue
+from wire.protocol.ids import TopicPartition
 from wire.znodes.group_configs import GroupConfigs
 
 STORY_LENGTH: Final = 64

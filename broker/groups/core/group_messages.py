@@ -18,15 +18,8 @@ from msgspec import Struct, field
 from broker.groups.core.consumer_group_states import ConsumerFact, TopicShapes
 from broker.groups.core.consumer_groups import HeartbeatReply, MemberHeartbeat
 from broker.groups.core.group_states import NO_GENERATION, AssignmentProtocol, Group
-from wire.batches.group_records import NO_TIMESTAMP, OffsetValue
-
-
-class TopicPartition(NamedTuple):
-    """A partition by name."""
-
-    topic: str
-    partition: int
-
+from wire.batches.group_records import OffsetValue
+from wire.protocol.ids import NO_TIMESTAMP, TopicPartition
 
 # --- commands
 

@@ -29,13 +29,13 @@ from broker.groups.core.group_messages import (
     OffsetPending,
     OffsetRemoved,
     PartitionsReply,
-    TopicPartition,
 )
 from broker.groups.core.group_states import CONSUMER_PROTOCOL_TYPE, Group, GroupState
 from broker.groups.core.group_turn import Turn
 from wire.batches.consumer_protocol import subscribed_topics
-from wire.batches.group_records import NO_TIMESTAMP, OffsetValue
+from wire.batches.group_records import OffsetValue
 from wire.protocol.byte_reader import Malformed
+from wire.protocol.ids import NO_TIMESTAMP, TopicPartition
 
 Offsets = Mapping[TopicPartition, OffsetValue]
 Subscription = Callable[[str], bool]

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from broker.groups.core.group_messages import OffsetCommitted, OffsetPending, TopicPartition
+from broker.groups.core.group_messages import OffsetCommitted, OffsetPending
+from wire.protocol.ids import TopicPartition
 
 _Key = tuple[str, TopicPartition]
 

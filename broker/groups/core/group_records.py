@@ -14,7 +14,6 @@ from broker.groups.core.group_messages import (
     OffsetCommitted,
     OffsetPending,
     OffsetRemoved,
-    TopicPartition,
 )
 from broker.groups.core.group_states import AssignmentProtocol, Group, GroupState, Member
 from wire.batches.consumer_group_records import (
@@ -36,6 +35,7 @@ from wire.batches.group_records import (
     encode_offset_key,
     encode_offset_value,
 )
+from wire.protocol.ids import TopicPartition
 
 KeyValue = tuple[bytes, bytes | None]
 

@@ -15,7 +15,7 @@ from broker.authorization.authorizer import CLUSTER_ACTION, Check, topics
 from broker.handlers.access import hiding
 from broker.handlers.access.rules import After, Each, EntryCheck, Operations, Rule, Shown, Whole
 from broker.metadata.core.cluster_image import ClusterImage
-from wire.client.fetch_requests import CONSUMER
+from wire.protocol.ids import CONSUMER
 from wire.rules.acls import CLUSTER_NAME, Operation, ResourceType
 
 _TOPIC_RESOURCE: Final = 2

@@ -12,12 +12,12 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from broker.log.directories.checkpoints import TopicPartition
 from broker.log.directories.log_directory import LogDirectory
 from broker.log.directories.log_store import LogStore
 from broker.log.errors import StorageError
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
+from wire.protocol.ids import TopicPartition
 
 API_KEY = 35
 MIN_VERSION = 1

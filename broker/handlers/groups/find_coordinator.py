@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 from kio.schema.errors import ErrorCode
 
 from broker.metadata.cluster import Cluster
-from broker.metadata.core.cluster_image import NO_NODE, ClusterImage, LinkRole, group_partition
+from broker.metadata.core.cluster_image import ClusterImage, LinkRole, group_partition
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
 from broker.settings.dynamic_configs import DynamicConfigs
@@ -29,6 +29,7 @@ from broker.site.topic_creation import TopicCreator
 from broker.transactions.transaction_routing import TransactionRouting
 from wire.batches.group_records import OFFSETS_TOPIC
 from wire.batches.transaction_records import TRANSACTIONS_TOPIC
+from wire.protocol.ids import NO_NODE
 from wire.rules.links import other_site
 
 API_KEY = 10

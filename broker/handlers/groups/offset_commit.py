@@ -19,15 +19,15 @@ from broker.authorization.authorizer import Authorizer, Check
 from broker.authorization.authorizer import topics as read_topics
 from broker.coordination.state_shard import CoordinatorRefusal
 from broker.groups.coordinator import GroupCoordinator
-from broker.groups.core.group_messages import CommitOffsets, CommittedOffset, PartitionsReply, Reply, TopicPartition
+from broker.groups.core.group_messages import CommitOffsets, CommittedOffset, PartitionsReply, Reply
 from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder, topic_id_bytes
+from wire.protocol.ids import NO_EPOCH, TopicPartition
 from wire.protocol.offset_commit_codec import (
     BROKERS_RETENTION_MS,
     HIGHEST_VERSION,
     LOWEST_VERSION,
-    NO_LEADER_EPOCH,
     OffsetCommitRequest,
     TopicOutcome,
     encode_offset_commit_response,
@@ -183,7 +183,7 @@ def named_offsets(
             if is_known(partition):
                 offsets[partition] = CommittedOffset(
                     named.committed_offset,
-                    getattr(named, "committed_leader_epoch", NO_LEADER_EPOCH),
+                    getattr(named, "committed_leader_epoch", NO_EPOCH),
                     named.committed_metadata or "",
                     retention_ms,
                 )

@@ -14,10 +14,11 @@ from kio.schema.errors import ErrorCode
 
 from broker.coordination.state_shard import CoordinatorRefusal
 from broker.groups.coordinator import GroupCoordinator
-from broker.groups.core.group_messages import DeleteOffsets, PartitionsReply, TopicPartition
+from broker.groups.core.group_messages import DeleteOffsets, PartitionsReply
 from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
+from wire.protocol.ids import TopicPartition
 
 API_KEY = 47
 MIN_VERSION = 0

@@ -20,12 +20,11 @@ from kio.schema.errors import ErrorCode
 from broker.coordination.state_shard import CoordinatorRefusal
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.core.consumer_group_offsets import fetch_error
-from broker.groups.core.group_messages import TopicPartition
 from broker.groups.core.group_offsets import Offsets
 from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder, topic_id_bytes, topic_uuid
-from wire.batches.group_records import NO_EPOCH
+from wire.protocol.ids import NO_EPOCH, NO_OFFSET, TopicPartition
 
 API_KEY = 9
 MIN_VERSION = 1
@@ -34,7 +33,6 @@ MAX_VERSION = 10
 _SEVERAL_GROUPS_FROM = 8
 _TOPIC_IDS_FROM = 10
 _GROUP_ERROR_FROM = 2
-NO_OFFSET = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

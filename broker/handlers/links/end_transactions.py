@@ -13,12 +13,12 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from broker.groups.core.group_messages import TopicPartition
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.access import promotion_error
 from broker.metadata.request_context import RequestContext
 from broker.replication.replicas import Replicas
 from broker.transactions.transaction_markers import TransactionEnd, TransactionMarkers
+from wire.protocol.ids import TopicPartition
 from wire.protocol.private import PRIVATE_VERSIONS
 from wire.protocol.transaction_end_messages import END_TRANSACTIONS, EndTransactionsResponse, TransactionEndOutcome
 

@@ -22,13 +22,14 @@ from kio.schema.errors import ErrorCode
 from broker.log.errors import StorageError
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.access import mirror_error
-from broker.metadata.core.cluster_image import UNKNOWN_EPOCH, ClusterImage
+from broker.metadata.core.cluster_image import ClusterImage
 from broker.network.entities import topic_id_bytes
 from broker.replication.core.wake_ups import DelayedOperation
 from broker.replication.hosted_partition import HostedPartition, PartitionFailure
 from broker.replication.mirror_append import Diverged, append_mirrored, restart_in_threads, restart_wanted
 from broker.replication.replicas import Replicas
 from runtime.clock import Clock
+from wire.protocol.ids import NO_EPOCH
 from wire.protocol.mirror_append_codec import (
     MirrorAppend,
     PartitionAppended,
@@ -90,7 +91,7 @@ class _Outcome:
         self.message: str | None = None
         self.hosted: HostedPartition | None = None
         self.log_end_offset = -1
-        self._led_since_epoch = UNKNOWN_EPOCH
+        self._led_since_epoch = NO_EPOCH
         self.divergence: Diverged | None = None
 
     def took(self, hosted: HostedPartition) -> None:

@@ -25,7 +25,7 @@ from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from broker.replication.hosted_partition import PartitionFailure
 from broker.replication.replicas import Replicas
-from wire.client.fetch_requests import DEBUGGING_CONSUMER
+from wire.protocol.ids import DEBUGGING_CONSUMER
 from wire.protocol.private import PRIVATE_VERSIONS
 from wire.protocol.range_digest_messages import (
     DIGESTS_MAX,

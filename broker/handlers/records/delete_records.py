@@ -28,6 +28,7 @@ from broker.replication.core.wake_ups import DelayedOperation
 from broker.replication.hosted_partition import HostedPartition, PartitionFailure
 from broker.replication.partition_failures import failure_of
 from broker.replication.replicas import Replicas
+from wire.protocol.ids import NO_OFFSET
 from wire.rules.topic_names import is_internal_topic
 
 API_KEY = 21
@@ -35,7 +36,6 @@ MIN_VERSION = 0
 MAX_VERSION = 2
 
 UP_TO_HIGH_WATERMARK = -1
-UNKNOWN_OFFSET = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class Advanced:
     def __init__(self, hosted: HostedPartition, offset: int) -> None:
         self.hosted = hosted
         self.offset = offset
-        self.low_watermark = UNKNOWN_OFFSET
+        self.low_watermark = NO_OFFSET
         self.error = ErrorCode.request_timed_out
         self._led_since_epoch = hosted.state.led_since_epoch
 
@@ -86,7 +86,7 @@ class Advanced:
         """Take over how far the living followers are."""
         state = self.hosted.state
         if not state.is_leader or state.led_since_epoch != self._led_since_epoch:
-            self.low_watermark, self.error = UNKNOWN_OFFSET, ErrorCode.not_leader_or_follower
+            self.low_watermark, self.error = NO_OFFSET, ErrorCode.not_leader_or_follower
             return
         self.low_watermark = state.low_watermark(self.hosted.log.log_start_offset, live)
         if self.low_watermark >= self.offset:
@@ -166,9 +166,9 @@ async def _keep_log_starts(doors: Doors) -> PartitionFailure | None:
 
 def _result(build: Any, partition: int, outcome: Advanced | PartitionFailure, failure: PartitionFailure | None) -> Any:
     if isinstance(outcome, PartitionFailure):
-        low_watermark, error = UNKNOWN_OFFSET, outcome.code
+        low_watermark, error = NO_OFFSET, outcome.code
     elif failure is not None:
-        low_watermark, error = UNKNOWN_OFFSET, failure.code
+        low_watermark, error = NO_OFFSET, failure.code
     else:
         low_watermark, error = outcome.low_watermark, outcome.error
     return build.part(

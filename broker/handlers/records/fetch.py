@@ -36,12 +36,11 @@ from broker.metrics import BrokerMetrics
 from broker.network.entities import topic_id_bytes
 from broker.quotas.client_throttling import Quotas
 from broker.replication.core.fetch_sessions import (
-    NO_FOLLOWER,
     NO_SESSION,
     FetchPartitionState,
     FetchPlan,
     FetchSessions,
-    PartitionKey,
+    SessionPartition,
     TopicKey,
 )
 from broker.replication.core.wake_ups import DelayedOperation
@@ -51,7 +50,7 @@ from broker.replication.read_routing import active_leader_epoch, preferred_repli
 from broker.replication.replicas import Replicas
 from broker.settings.dynamic_configs import DynamicConfigs
 from runtime.clock import Clock
-from wire.client.fetch_requests import CONSUMER, DEBUGGING_CONSUMER, MIRROR, FetchRequest, parse_fetch_request
+from wire.client.fetch_requests import FetchRequest, parse_fetch_request
 from wire.protocol.fetch_codec import (
     HIGHEST_VERSION,
     LOWEST_VERSION,
@@ -63,6 +62,7 @@ from wire.protocol.fetch_codec import (
     TopicFetched,
     fetch_response_parts,
 )
+from wire.protocol.ids import CONSUMER, DEBUGGING_CONSUMER, MIRROR, NO_NODE
 from wire.protocol.leader_hints import NO_HINT, LeaderHint
 from wire.rules.acls import Operation, ResourceType
 
@@ -113,7 +113,7 @@ def handle_frame(frame: Frame, exchange: Exchange, doors: Doors) -> None:
         session_epoch=request.session_epoch,
         has_topic_ids=version >= TOPIC_IDS_FROM,
         wanted=_wanted(request, version),
-        follower=request.replica_id if request.replica_id >= 0 else NO_FOLLOWER,
+        follower=request.replica_id if request.replica_id >= 0 else NO_NODE,
         forgotten=_forgotten(request, version),
         now_ms=doors.clock.monotonic_ms(),
     )
@@ -161,7 +161,7 @@ def _wanted(request: FetchRequest, version: int) -> list[FetchPartitionState]:
     ]
 
 
-def _forgotten(request: FetchRequest, version: int) -> Iterable[PartitionKey]:
+def _forgotten(request: FetchRequest, version: int) -> Iterable[SessionPartition]:
     for topic in request.forgotten_topics:
         key = _topic_key(topic.name, topic.topic_id, version)
         for index in topic.partitions:
@@ -401,8 +401,8 @@ class Fetch:
             self._answer_empty(reading, throttle_time_ms)
             return
         topics: dict[TopicKey, list[PartitionFetched]] = {}
-        served: list[PartitionKey] = []
-        settled: list[PartitionKey] = []
+        served: list[SessionPartition] = []
+        settled: list[SessionPartition] = []
         hints: set[int] = set()
         for state, hosted, fetched in reading.results:
             size = len(fetched.records) if isinstance(fetched.records, LogSlice | bytes) else 0

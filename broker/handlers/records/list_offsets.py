@@ -22,7 +22,7 @@ from broker.network.entities import builder
 from broker.replication.hosted_partition import HostedPartition, PartitionFailure
 from broker.replication.partition_failures import failure_of
 from broker.replication.replicas import Replicas
-from wire.client.fetch_requests import CONSUMER
+from wire.protocol.ids import CONSUMER
 
 API_KEY = 2
 MIN_VERSION = 1

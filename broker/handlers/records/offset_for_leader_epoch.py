@@ -17,7 +17,7 @@ from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
 from broker.replication.hosted_partition import PartitionFailure
 from broker.replication.replicas import Replicas
-from wire.client.fetch_requests import CONSUMER
+from wire.protocol.ids import CONSUMER
 
 API_KEY = 23
 MIN_VERSION = 2

@@ -14,7 +14,6 @@ from typing import Final, Protocol
 
 from kio.schema.errors import ErrorCode
 
-from broker.groups.core.group_messages import TopicPartition
 from broker.metadata.cluster import Cluster
 from broker.network.entities import topic_id_bytes
 from broker.replication.hosted_partition import HostedPartition, PartitionFailure
@@ -22,6 +21,7 @@ from broker.replication.replicas import Replicas
 from broker.settings.dynamic_configs import DynamicConfigs
 from broker.transactions.transaction_admission import QUESTIONS_MAX, TransactionAdmission, Writer
 from wire.batches.record_batch import InvalidBatch, read_header
+from wire.protocol.ids import TopicPartition
 from wire.protocol.produce_codec import PartitionRecords, ProduceRequest
 
 _ADDS_PARTITIONS_FROM: Final = 12

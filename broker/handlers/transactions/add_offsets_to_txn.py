@@ -16,9 +16,7 @@ from kio.schema.errors import ErrorCode
 
 from broker.coordination.state_shard import CoordinatorRefusal
 from broker.groups.coordinator import GroupCoordinator
-from broker.groups.core.group_messages import TopicPartition
 from broker.metadata.cluster import Cluster
-from broker.metadata.core.cluster_image import NO_NODE
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
 from broker.settings.dynamic_configs import DynamicConfigs
@@ -26,6 +24,7 @@ from broker.site.topic_creation import TopicCreator
 from broker.transactions.core.transaction_messages import AddPartitions
 from broker.transactions.transaction_coordinator import TransactionCoordinator
 from wire.batches.group_records import OFFSETS_TOPIC
+from wire.protocol.ids import NO_NODE, TopicPartition
 
 API_KEY = 25
 MIN_VERSION = 0

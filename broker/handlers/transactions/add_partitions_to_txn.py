@@ -17,7 +17,6 @@ from kio.schema.errors import ErrorCode
 from broker.authorization.authorizer import CLUSTER_ACTION, Authorizer, Check
 from broker.authorization.authorizer import topics as written_topics
 from broker.coordination.state_shard import CoordinatorRefusal
-from broker.groups.core.group_messages import TopicPartition
 from broker.handlers.registry import request_label
 from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
@@ -26,6 +25,7 @@ from broker.transactions.core.transaction_messages import AddPartitions, AddRepl
 from broker.transactions.core.transaction_states import BUMPING_CLIENT_VERSION
 from broker.transactions.transaction_coordinator import TransactionCoordinator
 from wire.protocol.add_partitions_codec import TopicResults, encode_add_partitions_response
+from wire.protocol.ids import TopicPartition
 from wire.rules.acls import Operation, ResourceType
 
 API_KEY = 24

@@ -16,17 +16,15 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32Timedelta
 
 from broker.coordination.state_shard import CoordinatorRefusal
-from broker.groups.core.group_messages import TopicPartition
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
-from broker.transactions.core.transaction_states import NO_TIMESTAMP, Transaction
+from broker.transactions.core.transaction_states import Transaction
 from broker.transactions.transaction_coordinator import TransactionCoordinator
+from wire.protocol.ids import NO_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
 
 API_KEY = 65
 MIN_VERSION = 0
 MAX_VERSION = 0
-
-NO_ID = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +61,8 @@ def _state(build: Any, transactional_id: str, error: ErrorCode, known: Transacti
         transaction_start_time=datetime.fromtimestamp(
             (NO_TIMESTAMP if known is None else known.started_ms) / 1000, UTC
         ),
-        producer_id=NO_ID if known is None else known.producer_id,
-        producer_epoch=NO_ID if known is None else known.producer_epoch,
+        producer_id=NO_PRODUCER_ID if known is None else known.producer_id,
+        producer_epoch=NO_EPOCH if known is None else known.producer_epoch,
         topics=_topics(build, () if known is None else known.partitions),
     )
 

@@ -24,13 +24,13 @@ from broker.transactions.core.transaction_messages import InitProducer
 from broker.transactions.producer_id_source import ProducerIdSource
 from broker.transactions.transaction_coordinator import TransactionCoordinator
 from wire.control.clients import ControllerUnavailable
+from wire.protocol.ids import NO_EPOCH, NO_PRODUCER_ID
 from wire.rules.acls import Operation, ResourceType
 
 API_KEY = 22
 MIN_VERSION = 0
 MAX_VERSION = 5
 
-NO_ID = -1
 _KNOWS_PRODUCER_FENCED_FROM = 4
 
 
@@ -45,8 +45,11 @@ class Doors:
 
 async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer an InitProducerId request."""
-    producer_id, named_epoch = getattr(request, "producer_id", NO_ID), getattr(request, "producer_epoch", NO_ID)
-    if (producer_id == NO_ID) is not (named_epoch == NO_ID):
+    producer_id, named_epoch = (
+        getattr(request, "producer_id", NO_PRODUCER_ID),
+        getattr(request, "producer_epoch", NO_EPOCH),
+    )
+    if (producer_id == NO_PRODUCER_ID) is not (named_epoch == NO_EPOCH):
         return _answer(context, error=ErrorCode.invalid_request)
     if request.transactional_id is not None:
         return await _transactional(doors, context, request)
@@ -73,8 +76,8 @@ async def _transactional(doors: Doors, context: RequestContext, request: Any) ->
     command = InitProducer(
         transactional_id=request.transactional_id,
         timeout_ms=round(request.transaction_timeout.total_seconds() * 1000),
-        producer_id=getattr(request, "producer_id", NO_ID),
-        producer_epoch=getattr(request, "producer_epoch", NO_ID),
+        producer_id=getattr(request, "producer_id", NO_PRODUCER_ID),
+        producer_epoch=getattr(request, "producer_epoch", NO_EPOCH),
     )
     try:
         reply = await doors.transactions.init_producer(command)
@@ -87,7 +90,11 @@ async def _transactional(doors: Doors, context: RequestContext, request: Any) ->
 
 
 def _answer(
-    context: RequestContext, *, error: ErrorCode = ErrorCode.none, producer_id: int = NO_ID, epoch: int = NO_ID
+    context: RequestContext,
+    *,
+    error: ErrorCode = ErrorCode.none,
+    producer_id: int = NO_PRODUCER_ID,
+    epoch: int = NO_EPOCH,
 ) -> Any:
     return builder(API_KEY, context.api_version).response(
         error_code=error, producer_id=producer_id, producer_epoch=epoch

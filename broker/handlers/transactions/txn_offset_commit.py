@@ -15,7 +15,7 @@ from kio.schema.errors import ErrorCode
 
 from broker.coordination.state_shard import CoordinatorRefusal
 from broker.groups.coordinator import GroupCoordinator
-from broker.groups.core.group_messages import CommitTransactionOffsets, PartitionsReply, TopicPartition
+from broker.groups.core.group_messages import CommitTransactionOffsets, PartitionsReply
 from broker.groups.core.group_states import NO_GENERATION
 from broker.handlers.groups.offset_commit import named_offsets, response
 from broker.metadata.cluster import Cluster
@@ -23,6 +23,7 @@ from broker.metadata.request_context import RequestContext
 from broker.settings.dynamic_configs import DynamicConfigs
 from broker.transactions.transaction_admission import QUESTIONS_MAX, TransactionAdmission, Writer
 from wire.batches.group_records import OFFSETS_TOPIC
+from wire.protocol.ids import TopicPartition
 
 API_KEY = 28
 MIN_VERSION = 0

@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from broker.groups.core.group_messages import TopicPartition
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
 from broker.transactions.transaction_markers import TransactionEnd, TransactionMarkers
+from wire.protocol.ids import TopicPartition
 
 API_KEY = 27
 MIN_VERSION = 1

@@ -25,10 +25,10 @@ from kio.schema.errors import ErrorCode
 from broker.settings.core.topic_configs import LogConfig
 from wire.batches.record_batch import BatchHeader, Buffer, Compression, InvalidBatch
 from wire.batches.records import Record, RecordSummary, TooLarge, decode_body, open_body, summarize_records
+from wire.protocol.ids import NO_TIMESTAMP
 from wire.protocol.produce_codec import RecordError
 
 _CODEC_MAX: Final = 4
-_NO_TIMESTAMP: Final = -1
 _SHOWN_ERRORS: Final = 3
 _LONG_MAX: Final = 2**63 - 1
 _LONG_MIN: Final = -(2**63)
@@ -158,7 +158,7 @@ def check_records(body: bytes, header: BatchHeader, limits: BatchLimits, now_ms:
         )
     if not limits.is_log_append_time:
         _check_timestamps(body, header, summary, limits, now_ms)
-    return max(_NO_TIMESTAMP, _timestamp(header, summary.timestamp_delta_max))
+    return max(NO_TIMESTAMP, _timestamp(header, summary.timestamp_delta_max))
 
 
 def _check_timestamps(
@@ -174,7 +174,7 @@ def _check_timestamps(
         return
 
     def fault(record: Record) -> str | None:
-        if record.timestamp_ms == _NO_TIMESTAMP or earliest_ms <= record.timestamp_ms <= latest_ms:
+        if record.timestamp_ms == NO_TIMESTAMP or earliest_ms <= record.timestamp_ms <= latest_ms:
             return None
         return f"timestamp {record.timestamp_ms} is not within {earliest_ms} and {latest_ms}"
 

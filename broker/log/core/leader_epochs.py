@@ -14,8 +14,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-UNDEFINED_EPOCH: Final = -1
-UNDEFINED_OFFSET: Final = -1
+from wire.protocol.ids import NO_EPOCH, NO_OFFSET
 
 
 class EpochStart(NamedTuple):
@@ -32,7 +31,7 @@ class EpochEnd(NamedTuple):
     end_offset: int
 
 
-UNDEFINED_END: Final = EpochEnd(UNDEFINED_EPOCH, UNDEFINED_OFFSET)
+UNDEFINED_END: Final = EpochEnd(NO_EPOCH, NO_OFFSET)
 
 
 class LeaderEpochs:
@@ -51,7 +50,7 @@ class LeaderEpochs:
     @property
     def latest(self) -> int:
         """The newest epoch, -1 when there is none."""
-        return self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
+        return self._epochs[-1] if self._epochs else NO_EPOCH
 
     @property
     def entries(self) -> list[EpochStart]:
@@ -90,7 +89,7 @@ class LeaderEpochs:
     def epoch_at(self, offset: int) -> int:
         """The epoch that wrote `offset`, -1 when it is older than the table."""
         index = bisect_right(self._starts, offset) - 1
-        return self._epochs[index] if index >= 0 else UNDEFINED_EPOCH
+        return self._epochs[index] if index >= 0 else NO_EPOCH
 
     def start_at_or_above(self, epoch: int) -> int | None:
         """First offset written in `epoch` or a later one, None when nothing was."""

@@ -31,10 +31,10 @@ from kio.schema.errors import ErrorCode
 
 from broker.log.core.batch_checks import BatchRejected
 from wire.batches.record_batch import BatchHeader
+from wire.protocol.ids import NO_EPOCH
 
 SEQUENCE_MAX: Final = 2**31 - 1
 REMEMBERED_BATCHES: Final = 5
-NO_EPOCH: Final = -1
 REFUSALS_REMEMBERED: Final = 1000
 """Producers of one partition."""
 _GAP_MAX: Final = 2**30

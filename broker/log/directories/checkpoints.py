@@ -17,11 +17,12 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from broker.log.core.leader_epochs import EpochStart
 from broker.log.errors import StorageError, storage_errors
 from runtime.disk import Disk, read_file, write_file, write_over
+from wire.protocol.ids import TopicPartition
 
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
@@ -44,13 +45,6 @@ class CorruptCheckpoint(StorageError):
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__("reading", path, reason)
-
-
-class TopicPartition(NamedTuple):
-    """A partition by name and number."""
-
-    topic: str
-    partition: int
 
 
 def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) -> None:

@@ -21,11 +21,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from broker.log.directories import checkpoints
-from broker.log.directories.checkpoints import TopicPartition
 from broker.log.errors import storage_errors
 from broker.log.partition_log import PartitionLog
 from broker.log.threads import in_thread
 from runtime.disk import Disk
+from wire.protocol.ids import TopicPartition
 
 LINES_PER_TURN: Final = 200
 """The number of logs that are asked before the event loop turns to others."""

@@ -24,7 +24,6 @@ from typing import Final, NamedTuple
 from broker.log.batch_scan import BatchScan
 from broker.log.core.clone_plan import plan_clone
 from broker.log.directories import checkpoints
-from broker.log.directories.checkpoints import TopicPartition
 from broker.log.errors import StorageError, storage_errors
 from broker.log.segment_names import (
     INDEX_SUFFIX,
@@ -37,6 +36,7 @@ from broker.log.segment_names import (
 )
 from broker.log.sparse_index import OFFSET_ENTRY
 from runtime.disk import RealDisk
+from wire.protocol.ids import TopicPartition
 
 ATTEMPTS_MAX: Final = 5
 _COPY_BYTES: Final = 16 * 1024 * 1024

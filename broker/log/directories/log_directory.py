@@ -20,7 +20,6 @@ from typing import Final
 
 from broker.log.descriptors import DescriptorCache
 from broker.log.directories import checkpoints
-from broker.log.directories.checkpoints import TopicPartition
 from broker.log.directories.directory_checkpoints import DirectoryCheckpoints, probe
 from broker.log.directories.removal import PendingRemovals, remove_files
 from broker.log.errors import DirectoryLocked, StorageError, storage_errors
@@ -29,6 +28,7 @@ from broker.log.partition_log import PartitionLog
 from broker.log.source_seen import SourceSeen
 from broker.settings.core.topic_configs import LogConfig
 from runtime.disk import Disk, write_file
+from wire.protocol.ids import TopicPartition
 
 LOCK_FILE: Final = ".lock"
 CLOSING_THREADS: Final = 4

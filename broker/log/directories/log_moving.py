@@ -16,12 +16,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from broker.log.directories.checkpoints import TopicPartition
 from broker.log.directories.log_directory import LogDirectory
 from broker.log.errors import storage_errors
 from broker.log.partition_log import PartitionLog
 from runtime.disk import Disk, write_file
 from wire.batches.record_batch import read_header
+from wire.protocol.ids import TopicPartition
 
 CHUNK_BYTES: Final = 1024 * 1024
 COMPLETE_MARK: Final = "move-complete"

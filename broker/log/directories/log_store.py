@@ -36,6 +36,7 @@ from broker.log.recovery import RecoveryReport
 from broker.log.threads import in_thread
 from broker.settings.core.topic_configs import LogConfig
 from runtime.disk import Disk
+from wire.protocol.ids import TopicPartition
 
 RECOVERY_THREADS: Final = 4
 """Logs that are opened at the same time (num.recovery.threads.per.data.dir)."""

@@ -11,8 +11,8 @@ from __future__ import annotations
 from kio.schema.errors import ErrorCode
 
 from broker.metadata.core.cluster_image import ClusterImage, LinkRole
-from wire.client.fetch_requests import DEBUGGING_CONSUMER
 from wire.control.cluster_pb2 import LinkRecord
+from wire.protocol.ids import DEBUGGING_CONSUMER
 from wire.rules.links import truncates_logs
 
 

@@ -23,6 +23,7 @@ from typing import Final
 from broker.metadata.core.peer_topics import PeerTopics
 from wire.batches.group_records import OFFSETS_TOPIC
 from wire.control.cluster_pb2 import BrokerInfo, LinkRecord, SiteView
+from wire.protocol.ids import NO_EPOCH, NO_NODE
 from wire.rules.acls import ResourceAcls
 from wire.rules.client_quotas import QuotaEntity, QuotaValues
 from wire.rules.delegation_tokens import DelegationToken
@@ -167,7 +168,7 @@ class ClusterImage:
             return LinkRole.PASSIVE
         if role is SiteRole.FENCED:
             return LinkRole.FENCED
-        is_confirmed = self.confirmed_epochs.get(link.name, UNKNOWN_EPOCH) == link.epoch
+        is_confirmed = self.confirmed_epochs.get(link.name, NO_EPOCH) == link.epoch
         return LinkRole.ACTIVE if is_confirmed else LinkRole.UNCONFIRMED
 
     def role_of_topic(self, topic: str) -> LinkRole:

@@ -21,16 +21,17 @@ from dataclasses import dataclass, field
 
 from kio.schema.errors import ErrorCode
 
+from wire.protocol.ids import NO_NODE
+
 NO_SESSION = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
-NO_FOLLOWER = -1
 UNWATCHED = (1 << 63) - 1
 """High watermark of a fetcher that does not want each new one at once (KIP-1166)."""
 EPOCH_MAX = (1 << 31) - 1
 
 TopicKey = str | bytes
-PartitionKey = tuple[TopicKey, int]
+SessionPartition = tuple[TopicKey, int]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,7 +53,7 @@ class FetchPartitionState:
     reported_last_stable_offset: int = -1
 
     @property
-    def key(self) -> PartitionKey:
+    def key(self) -> SessionPartition:
         """Topic and index."""
         return self.topic, self.partition
 
@@ -96,10 +97,10 @@ class FetchSession:
     has_topic_ids: bool
     used_at_ms: float
     epoch: int = INITIAL_EPOCH
-    follower: int = NO_FOLLOWER
-    partitions: dict[PartitionKey, FetchPartitionState] = field(default_factory=dict)
+    follower: int = NO_NODE
+    partitions: dict[SessionPartition, FetchPartitionState] = field(default_factory=dict)
 
-    unsettled: dict[PartitionKey, None] = field(default_factory=dict)
+    unsettled: dict[SessionPartition, None] = field(default_factory=dict)
     """The partitions of a follower's session that are to be examined, in the order in which they
     are served.
     """
@@ -107,9 +108,9 @@ class FetchSession:
     @property
     def is_followers(self) -> bool:
         """True when a follower of this site fetches in it."""
-        return self.follower != NO_FOLLOWER
+        return self.follower != NO_NODE
 
-    def serve_last(self, keys: Iterable[PartitionKey]) -> None:
+    def serve_last(self, keys: Iterable[SessionPartition]) -> None:
         """Partitions that just got data go to the end, so that a busy one cannot starve the
         others.
         """
@@ -120,7 +121,7 @@ class FetchSession:
             elif not self.is_followers and (state := self.partitions.pop(key, None)) is not None:
                 self.partitions[key] = state
 
-    def ask(self, wanted: Iterable[FetchPartitionState], forgotten: Iterable[PartitionKey]) -> None:
+    def ask(self, wanted: Iterable[FetchPartitionState], forgotten: Iterable[SessionPartition]) -> None:
         """Take over what a request names and what it takes out."""
         for state in wanted:
             known = self.partitions.get(state.key)
@@ -143,11 +144,11 @@ class FetchSession:
             return tuple(self.partitions[key] for key in self.unsettled)
         return tuple(self.partitions.values())
 
-    def settle(self, key: PartitionKey) -> None:
+    def settle(self, key: SessionPartition) -> None:
         """The follower has everything and got all news."""
         self.unsettled.pop(key, None)
 
-    def mark_changed(self, key: PartitionKey) -> bool:
+    def mark_changed(self, key: SessionPartition) -> bool:
         """Note a change of the partition; return True if it was settled until now."""
         if key in self.unsettled or key not in self.partitions:
             return False
@@ -211,9 +212,9 @@ class FetchSessions:
         session_epoch: int,
         has_topic_ids: bool,
         wanted: Sequence[FetchPartitionState],
-        forgotten: Iterable[PartitionKey],
+        forgotten: Iterable[SessionPartition],
         now_ms: float,
-        follower: int = NO_FOLLOWER,
+        follower: int = NO_NODE,
     ) -> FetchPlan:
         """The plan for a request with these session fields; `follower` is the broker that sends it,
         if one does.
@@ -270,7 +271,7 @@ class FetchSessions:
         self,
         session: FetchSession,
         wanted: Sequence[FetchPartitionState],
-        forgotten: Iterable[PartitionKey],
+        forgotten: Iterable[SessionPartition],
         now_ms: float,
     ) -> FetchPlan:
         session.ask(wanted, forgotten)

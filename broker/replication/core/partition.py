@@ -25,7 +25,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from broker.metadata.core.cluster_image import NO_NODE, UNKNOWN_EPOCH, PartitionImage
+from broker.metadata.core.cluster_image import PartitionImage
 from broker.replication.core.lag_bounded_hold import LagBoundedHold
 from broker.replication.core.partition_effects import (
     FETCHED,
@@ -43,11 +43,12 @@ from broker.replication.core.partition_effects import (
     Wake,
 )
 from broker.replication.core.partition_invariants import Reached, violations
-from broker.replication.core.replica_progress import UNCHECKED_EPOCH, ReplicaProgress
+from broker.replication.core.replica_progress import ReplicaProgress
 from broker.replication.core.standby_hold import StandbyHold
 from broker.replication.core.standby_terms import StandbyTerms, hold_by_terms
 from broker.replication.core.wake_ups import Change
 from runtime.invariants import InvariantBroken
+from wire.protocol.ids import NO_EPOCH, NO_NODE, UNCHECKED_EPOCH
 
 STORY_LENGTH: Final = 12
 
@@ -83,9 +84,9 @@ class Partition:
     node_id: int
     role: ReplicaRole = ReplicaRole.NONE
     leader: int = NO_NODE
-    leader_epoch: int = UNKNOWN_EPOCH
+    leader_epoch: int = NO_EPOCH
     leader_epoch_start_offset: int = 0
-    led_since_epoch: int = UNKNOWN_EPOCH
+    led_since_epoch: int = NO_EPOCH
     """First leader epoch of the unbroken time as leader: what was appended since then is in the log
     still.
     """

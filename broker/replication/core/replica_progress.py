@@ -6,8 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-UNCHECKED_EPOCH: Final = -1
-"""Broker epoch of a replica that did not report it (Fetch before version 15)."""
+from wire.protocol.ids import UNCHECKED_EPOCH
 
 REFUSAL_PAUSE_MS: Final = 1_000
 """A registration that the controller refused to have in sync is not proposed again for so long, in

@@ -15,8 +15,7 @@ from typing import Final, NamedTuple
 
 from broker.log.core.retention import RetentionHold
 from wire.control.cluster_pb2 import LinkRecord
-
-PartitionKey = tuple[str, int]
+from wire.protocol.ids import PartitionKey
 
 FOLLOWS_THE_LEADER: Final = RetentionHold(from_offset=0, ms_max=1 << 62, bytes_max=1 << 62)
 

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from kio.schema.errors import ErrorCode
 from msgspec import Struct, field
 
-from broker.groups.core.group_messages import TopicPartition
-from broker.transactions.core.transaction_states import NO_EPOCH, NO_PRODUCER_ID, Transaction
+from broker.transactions.core.transaction_states import Transaction
+from wire.protocol.ids import NO_EPOCH, NO_PRODUCER_ID, TopicPartition
 
 # --- commands
 

@@ -8,7 +8,6 @@ make of them.
 
 from __future__ import annotations
 
-from broker.groups.core.group_messages import TopicPartition
 from broker.transactions.core.transaction_messages import TransactionRecord, TransactionRemoved, TransactionStored
 from broker.transactions.core.transaction_states import Transaction, TransactionState
 from wire.batches.transaction_records import (
@@ -19,6 +18,7 @@ from wire.batches.transaction_records import (
     encode_transaction_value,
 )
 from wire.protocol.byte_reader import Malformed
+from wire.protocol.ids import TopicPartition
 
 KeyValue = tuple[bytes, bytes | None]
 

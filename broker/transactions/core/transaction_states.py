@@ -23,12 +23,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from broker.groups.core.group_messages import TopicPartition
 from broker.transactions.core.producer_ids import PRODUCER_EPOCH_MAX
+from wire.protocol.ids import NO_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
 
-NO_PRODUCER_ID: Final = -1
-NO_EPOCH: Final = -1
-NO_TIMESTAMP: Final = -1
 FENCING_EPOCH_MAX: Final = PRODUCER_EPOCH_MAX + 1
 """An epoch that only markers carry, so that a producer with the last epoch can still be fenced."""
 

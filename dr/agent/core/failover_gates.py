@@ -29,9 +29,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from dr.agent.core.silences import Silences
-from dr.sites.core.evidence import UNKNOWN, SiteEvidence
+from dr.sites.core.evidence import SiteEvidence
 from wire.control.cluster_pb2 import LinkRecord
 from wire.control.site_pb2 import ArbiterRecord
+from wire.protocol.ids import UNKNOWN
 from wire.rules.links import SyncPolicy, sync_policy
 
 FAILOVERS_MAX: Final = 2

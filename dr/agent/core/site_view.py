@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 from wire.batches.group_records import OFFSETS_TOPIC
 from wire.control.cluster_pb2 import BrokerInfo, Endpoint, LinkRecord, PartitionState, SiteView, TopicInfo
+from wire.protocol.ids import NO_NODE
 from wire.rules.links import carries_topic, governing_link, links_of_topic
 from wire.rules.topic_names import is_internal_topic
-from wire.znodes.layout import NO_LEADER, BrokerRegistration, StoredPartitionState, TopicAssignment
+from wire.znodes.layout import BrokerRegistration, StoredPartitionState, TopicAssignment
 
 VERSION_BYTES = 7
 """A version fits a positive int64."""
@@ -137,7 +138,7 @@ def _partition_states(facts: SiteFacts, topic: str, assignment: TopicAssignment)
         replicas = assignment.partitions[partition]
         stored = facts.states.get((topic, partition))
         if stored is None:
-            yield PartitionState(partition=partition, leader=NO_LEADER, leader_epoch=-1, replicas=replicas)
+            yield PartitionState(partition=partition, leader=NO_NODE, leader_epoch=-1, replicas=replicas)
             continue
         state, version = stored
         yield PartitionState(
@@ -156,4 +157,4 @@ def _group_coordinators(facts: SiteFacts) -> list[int]:
     if assignment is None:
         return []
     states = (facts.states.get((OFFSETS_TOPIC, partition)) for partition in sorted(assignment.partitions))
-    return [NO_LEADER if stored is None else stored[0].leader for stored in states]
+    return [NO_NODE if stored is None else stored[0].leader for stored in states]

@@ -24,7 +24,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from dr.drill.core.history import Acknowledged, Delivered, LogRecord
-from dr.sites.core.evidence import TopicPartition
+from wire.protocol.ids import TopicPartition
 
 
 class Anomaly(NamedTuple):

@@ -17,8 +17,8 @@ from dr.drill.core import checkers
 from dr.drill.core.checkers import Anomaly
 from dr.drill.core.history import Acknowledged, Delivered, LogRecord
 from dr.drill.core.snapshot_baseline import SnapshotLoss, snapshot_baseline
-from dr.sites.core.evidence import TopicPartition
 from dr.sites.core.loss import LossAccount
+from wire.protocol.ids import TopicPartition
 
 NEVER = 1 << 62
 """An offset that no log reaches."""

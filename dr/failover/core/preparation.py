@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dr.sites.core.evidence import UNKNOWN, SiteEvidence, TopicPartition
+from dr.sites.core.evidence import SiteEvidence
 from dr.sites.core.mirror_reports import MIRROR_SILENT_MS
+from wire.protocol.ids import UNKNOWN, TopicPartition
 
 OBSTACLE_AWAITED_MS = MIRROR_SILENT_MS
 """Time (ms) in which a failover waits for a missing mirror or leader: a mirror reports each second,

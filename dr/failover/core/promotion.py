@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dr.sites.core.evidence import UNKNOWN, SiteEvidence, TopicPartition
+from dr.sites.core.evidence import SiteEvidence
 from wire.control.cluster_pb2 import LinkRecord
+from wire.protocol.ids import UNKNOWN, TopicPartition
 from wire.rules.links import other_site
 
 

@@ -6,9 +6,9 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dr.sites.core.evidence import TopicPartition
 from runtime.times import iso_time
 from wire.control.cluster_pb2 import LinkRecord
+from wire.protocol.ids import TopicPartition
 
 CHANGING_STEPS = ("prepare", "fence", "drain", "raise", "account", "promote", "notify")
 """The steps of an undisturbed run with a source that answers."""

@@ -20,11 +20,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from dr.sites.core.evidence import TopicPartition
 from dr.sites.core.loss import LossAccount
 from dr.sites.core.torn_transaction import TornTransaction
 from wire.batches.transaction_members import TransactionMembers
 from wire.control.cluster_pb2 import LinkRecord
+from wire.protocol.ids import TopicPartition
 
 
 class CommitMarker(NamedTuple):

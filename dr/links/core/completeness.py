@@ -26,11 +26,11 @@ from itertools import groupby
 from typing import NamedTuple
 
 from dr.sites.core.divergence import diverged_copies, find_differences, promotion_of
-from dr.sites.core.evidence import Evidence, PartitionPosition, TopicPartition
+from dr.sites.core.evidence import Evidence, PartitionPosition
 from wire.control.mirror_pb2 import DescribeMirrorReply, MirrorPartition
+from wire.protocol.ids import UNKNOWN, TopicPartition
 
 NEVER = -1
-UNKNOWN = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from wire.control.cluster_pb2 import LinkRecord
 from wire.control.controller_pb2 import NewTopic, TopicResult
 from wire.control.mirror_pb2 import DescribeMirrorReply
 from wire.control.site_pb2 import LinkRehearsal, SurveyedTopic, SurveyLinkReply
+from wire.protocol.ids import SITE_DEFAULT
 
 PROBE: Final = "antipode-link-check"
 """A topic that is validated and not created where the source has no topics yet: the answer shows
@@ -27,7 +28,6 @@ the replication that the target gives.
 """
 NAMED_MAX: Final = 5
 """Topics named in one check; the rest is counted."""
-SITE_DEFAULT: Final = -1
 PROOF_COUNTS_MS: Final = 900_000
 """The greatest age (ms) of the last comparison of the sites that still counts; a huge link is
 compared every ten minutes.

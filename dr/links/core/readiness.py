@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from dr.links.core.link_preflight import LinkCheck
 from dr.sites.core.divergence import Divergence, diverged_copies
-from dr.sites.core.evidence import UNKNOWN, Evidence, SiteEvidence, SiteGroups, TopicPartition
+from dr.sites.core.evidence import Evidence, SiteEvidence, SiteGroups
 from dr.sites.core.group_offsets import offsets_behind
+from wire.protocol.ids import UNKNOWN, TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,11 +17,10 @@ from typing import Final
 
 from dr.proof.core.equality import EqualityReport, PartitionEquality
 from wire.control import site_pb2
+from wire.protocol.ids import PartitionKey
 
 SNAPSHOTS_MAX: Final = 120
 """Moments that are kept until the standby has reached them."""
-
-TopicPartition = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +66,8 @@ class VerificationWatch:
     def __init__(self, known: LinkVerification | None = None) -> None:
         """`known` is what another process stored last."""
         self._known = known
-        self._snapshots: deque[tuple[int, Mapping[TopicPartition, int]]] = deque(maxlen=SNAPSHOTS_MAX)
-        self.proven_ends: dict[TopicPartition, int] = {}
+        self._snapshots: deque[tuple[int, Mapping[PartitionKey, int]]] = deque(maxlen=SNAPSHOTS_MAX)
+        self.proven_ends: dict[PartitionKey, int] = {}
         """By partition, the offset below which both sites were equal at the last comparison."""
         self.proven_until_ms: dict[TopicPartition, int] = {}
         """By partition, the moment (Unix ms) until which it is proven equal; 0 before its first

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dr.drill.core.expectations import Verdict
-from dr.sites.core.evidence import GroupPartition, TopicPartition
+from dr.sites.core.evidence import GroupPartition
+from wire.protocol.ids import TopicPartition
 
 NAMED_MAX = 3
 

@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from dr.proof.core.equality import EqualityReport
-
-TopicPartition = tuple[str, int]
+from wire.protocol.ids import PartitionKey
 
 
 class Suspect(NamedTuple):
@@ -47,9 +46,9 @@ def of_document(text: str) -> list[Suspect]:
         ) from error
 
 
-def by_partition(suspects: Iterable[Suspect]) -> dict[TopicPartition, tuple[int, int]]:
+def by_partition(suspects: Iterable[Suspect]) -> dict[PartitionKey, tuple[int, int]]:
     """Return the first and the last suspected offset of each partition, both included."""
-    found: dict[TopicPartition, tuple[int, int]] = {}
+    found: dict[PartitionKey, tuple[int, int]] = {}
     for one in sorted(suspects):
         key = (one.topic, one.partition)
         first, last = found.get(key, (one.first_offset, one.last_offset))

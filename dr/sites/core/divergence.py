@@ -21,8 +21,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from dr.sites.core.evidence import UNKNOWN, PartitionPosition, Promotion, TopicPartition
+from dr.sites.core.evidence import PartitionPosition, Promotion
 from wire.batches.log_histories import LogHistory, common_end
+from wire.protocol.ids import UNKNOWN, TopicPartition
 
 NAMED_MAX = 3
 

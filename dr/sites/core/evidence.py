@@ -18,21 +18,11 @@ from wire.batches.log_histories import EpochStart, LogHistory, history_of
 from wire.control.broker_pb2 import PartitionDescription, TruncatedLog
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.control.site_pb2 import DescribeGroupsReply
+from wire.protocol.ids import UNKNOWN, TopicPartition
 from wire.rules.links import supersedes
 
-UNKNOWN = -1
 NOT_ASKED = -1
 """Enforced epoch of a broker that is registered but did not answer."""
-
-
-class TopicPartition(NamedTuple):
-    """One partition; sorts by topic, then index."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

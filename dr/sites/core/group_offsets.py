@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dr.sites.core.evidence import UNKNOWN, GroupPartition, PartitionPosition, SiteGroups, TopicPartition
+from dr.sites.core.evidence import GroupPartition, PartitionPosition, SiteGroups
+from wire.protocol.ids import UNKNOWN, TopicPartition
 
 NAMED_MAX = 20
 """Offsets that an account names; the others are counted."""

@@ -11,8 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dr.sites.core.divergence import diverged_copies
-from dr.sites.core.evidence import Evidence, SiteEvidence, TopicPartition
+from dr.sites.core.evidence import Evidence, SiteEvidence
 from dr.sites.core.mirror_reports import mirror_sentence
+from wire.protocol.ids import TopicPartition
 
 NAMED_MAX = 3
 """Partitions that a reason names; the others are counted."""

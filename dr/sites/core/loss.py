@@ -20,11 +20,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dr.sites.core.divergence import Differences, Divergence
-from dr.sites.core.evidence import UNKNOWN, PartitionPosition, Promotion, TopicPartition
+from dr.sites.core.evidence import PartitionPosition, Promotion
 from dr.sites.core.group_offsets import GroupLoss
 from dr.sites.core.protection import UnprotectedTopic
 from dr.sites.core.torn_transaction import TornTransaction
 from wire.batches.log_histories import EpochStart, LogHistory
+from wire.protocol.ids import UNKNOWN, TopicPartition
 from wire.protocol.json_documents import parse_json
 
 SAME = Differences(diverged={}, unproven={})

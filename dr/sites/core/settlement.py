@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from dr.sites.core.evidence import UNKNOWN, PartitionPosition, TopicPartition
+from dr.sites.core.evidence import PartitionPosition
 from dr.sites.core.loss import LossAccount, PartitionLoss
 from wire.control.broker_pb2 import QuarantinedEnd
+from wire.protocol.ids import UNKNOWN, TopicPartition
 
 
 def settled(

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from kio.schema.errors import ErrorCode
 
 from mirror.flow.core.flow_events import TargetRefusal
-
-NO_DIVERGENCE = -1
+from wire.protocol.private import NO_DIVERGENCE
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from clients.core.slots import stable_slot
 from mirror.flow.core.priorities import TopicClass, rank_of
-from mirror.link.core.partitions import PartitionKey
+from wire.protocol.ids import TopicPartition
 
 NORMAL_RANK = rank_of(TopicClass.NORMAL, is_backfill=False)
 
@@ -26,15 +26,15 @@ class FetcherKey(NamedTuple):
 
 
 def assign_fetchers(
-    leaders: Mapping[PartitionKey, int],
+    leaders: Mapping[TopicPartition, int],
     *,
     streams_per_broker: int,
-    ranks: Mapping[PartitionKey, int] | None = None,
-) -> dict[FetcherKey, frozenset[PartitionKey]]:
+    ranks: Mapping[TopicPartition, int] | None = None,
+) -> dict[FetcherKey, frozenset[TopicPartition]]:
     """Partitions to fetchers; a partition without a leader (-1) has no fetcher. Each rank has
     fetchers of its own.
     """
-    assignment: dict[FetcherKey, set[PartitionKey]] = {}
+    assignment: dict[FetcherKey, set[TopicPartition]] = {}
     for key, leader in leaders.items():
         if leader >= 0:
             rank = (ranks or {}).get(key, NORMAL_RANK)

@@ -11,9 +11,8 @@ was made is UNKNOWN, and begins where the source's log first starts for the mirr
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
-UNKNOWN: Final = -1
+from wire.protocol.ids import UNKNOWN
 
 
 def written(starts: Mapping[int, int]) -> str:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from mirror.flow.core.flow_events import SourceChecked
 from mirror.flow.core.flow_state import FlowFacts
-from mirror.flow.core.lag import UNKNOWN
 from mirror.link.core.partitions import BatchRun
 from wire.batches.log_histories import EpochEnd, shared_end
+from wire.protocol.ids import UNKNOWN
 
 
 def promised_from(facts: FlowFacts, source: SourceChecked) -> int:

@@ -75,10 +75,11 @@ from mirror.flow.core.flow_events import (
 )
 from mirror.flow.core.flow_orders import ORDERS
 from mirror.flow.core.flow_state import TRANSITIONS, FlowFacts, FlowState, Step
-from mirror.flow.core.lag import UNKNOWN, moved, put_back, received
+from mirror.flow.core.lag import moved, put_back, received
 from mirror.flow.core.tombstones import tombstone_risk
 from mirror.link.core.link_roles import GapPolicy, LinkRole
 from runtime.invariants import InvariantBroken
+from wire.protocol.ids import UNKNOWN
 
 STORY_LENGTH = 16
 SKIPPING = ", or with antipode.gap.policy=skip-and-record mirroring continues after them"

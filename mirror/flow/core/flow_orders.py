@@ -22,8 +22,9 @@ from mirror.flow.core.flow_events import (
     TopicReplaced,
 )
 from mirror.flow.core.flow_state import FlowFacts, FlowState, Step
-from mirror.flow.core.lag import UNKNOWN, without_ends
+from mirror.flow.core.lag import without_ends
 from mirror.link.core.link_roles import LinkRole
+from wire.protocol.ids import UNKNOWN
 
 
 def link_turned(facts: FlowFacts, command: LinkTurned) -> Decision:

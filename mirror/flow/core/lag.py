@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-UNKNOWN = -1
+from wire.protocol.ids import UNKNOWN
 
 
 class Progress(NamedTuple):

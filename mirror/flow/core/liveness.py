@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mirror.flow.core.flow_state import FlowFacts, FlowState, Step
-from mirror.flow.core.lag import UNKNOWN
-from mirror.link.core.partitions import PartitionKey
+from wire.protocol.ids import UNKNOWN, TopicPartition
 
 _MUST_MOVE: Final = frozenset(
     {FlowState.PREPARING, FlowState.MIRRORING, FlowState.SOURCE_UNAVAILABLE, FlowState.PROMOTING, FlowState.REVERSING}
@@ -53,15 +52,15 @@ class Liveness:
 
     def __init__(self, *, stall_ms: int) -> None:
         self._stall_ms = stall_ms
-        self._seen: dict[PartitionKey, _Seen] = {}
-        self._stalled_since_ms: dict[PartitionKey, float] = {}
+        self._seen: dict[TopicPartition, _Seen] = {}
+        self._stalled_since_ms: dict[TopicPartition, float] = {}
 
     @property
-    def stalled_since_ms(self) -> Mapping[PartitionKey, float]:
+    def stalled_since_ms(self) -> Mapping[TopicPartition, float]:
         """Partitions that do not move, and since when (the clock of `see`)."""
         return self._stalled_since_ms
 
-    def see(self, key: PartitionKey, facts: FlowFacts, *, received_ms_ago: float, now_ms: float) -> bool:
+    def see(self, key: TopicPartition, facts: FlowFacts, *, received_ms_ago: float, now_ms: float) -> bool:
         """True if the partition is suspected of a stall; the mirror then asks the source for its
         end.
         """
@@ -84,7 +83,7 @@ class Liveness:
             return False
         return now_ms - seen.end_since_ms >= self._stall_ms
 
-    def judge(self, key: PartitionKey, facts: FlowFacts, *, is_congested: bool, now_ms: float) -> Remedy:
+    def judge(self, key: TopicPartition, facts: FlowFacts, *, is_congested: bool, now_ms: float) -> Remedy:
         """The source answers, and has more or did not answer for this partition: the partition is
         stalled. While all partitions wait for bytes or for room, nothing is done.
         """
@@ -101,12 +100,12 @@ class Liveness:
         seen.remedied_at_ms = now_ms
         return Remedy.RESTART if seen.remedies == 1 else Remedy.REPLACE_WORKERS
 
-    def forget(self, key: PartitionKey) -> None:
+    def forget(self, key: TopicPartition) -> None:
         """Forget a partition that makes progress, or that needs to make none."""
         self._seen.pop(key, None)
         self._stalled_since_ms.pop(key, None)
 
-    def keep(self, keys: frozenset[PartitionKey]) -> None:
+    def keep(self, keys: frozenset[TopicPartition]) -> None:
         """Forget all but these."""
         for key in self._seen.keys() - keys:
             self.forget(key)

@@ -17,7 +17,8 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mirror.flow.core.lag import UNKNOWN, Lag
+from mirror.flow.core.lag import Lag
+from wire.protocol.ids import UNKNOWN
 from wire.rules.links import matches
 
 RANKS = 6

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from mirror.flow.core.lag import UNKNOWN
+from wire.protocol.ids import UNKNOWN
 
 WARNED_FROM: Final = 0.5
 """A partition is behind by this part of its retention: half of the time to act is left."""

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mirror.flow.core.flow_state import FlowFacts
-from mirror.flow.core.lag import UNKNOWN
 from mirror.link.core.partitions import BatchRun
 from mirror.link.core.topic_plan import WAY_OUT
+from wire.protocol.ids import UNKNOWN
 
 NOT_COMPACTED = -1
 DELETE_RETENTION_MS = 86_400_000

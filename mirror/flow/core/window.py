@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from mirror.link.core.partitions import BatchRun, PartitionKey
+from mirror.link.core.partitions import BatchRun
+from wire.protocol.ids import TopicPartition
 
 
 class ChainBroken(Exception):
@@ -29,7 +30,7 @@ class ChainBroken(Exception):
 class QueuedBatches:
     """Batches on their way; `records` is a view into the buffer that they were received in."""
 
-    key: PartitionKey
+    key: TopicPartition
     generation: int
     expected_log_end_offset: int
     run: BatchRun

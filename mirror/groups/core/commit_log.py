@@ -16,11 +16,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mirror.link.core.committed_offsets import REMOVED, GroupOffset
-from mirror.link.core.partitions import PartitionKey
 from wire.batches.group_records import OffsetKey, decode_key, decode_offset_value
 from wire.batches.record_batch import BatchHeader, Buffer, iterate_headers
 from wire.batches.records import Record, decode_batch
 from wire.protocol.byte_reader import Malformed
+from wire.protocol.ids import TopicPartition
 
 _COMMIT_MARKER = 1
 
@@ -30,7 +30,7 @@ class CommitsRead(NamedTuple):
     there is none. `unreadable` are the offsets of records that could not be decoded.
     """
 
-    changes: dict[str, dict[PartitionKey, GroupOffset]]
+    changes: dict[str, dict[TopicPartition, GroupOffset]]
     unreadable: list[int]
 
 
@@ -86,7 +86,7 @@ class CommitLog:
         for pending in self._pending.values():
             if key in pending and pending[key].record_offset < record_offset:
                 del pending[key]
-        found.changes.setdefault(key.group, {})[PartitionKey(key.topic, key.partition)] = value
+        found.changes.setdefault(key.group, {})[TopicPartition(key.topic, key.partition)] = value
 
 
 def _offset(raw: bytes) -> GroupOffset:

@@ -30,8 +30,8 @@ from zlib import crc32
 
 from mirror.groups.core.offset_choice import Stay, TargetRange, offset_to_commit
 from mirror.link.core.committed_offsets import REMOVED, GroupOffset, LastInSync
-from mirror.link.core.partitions import PartitionKey
 from runtime.invariants import InvariantBroken
+from wire.protocol.ids import TopicPartition
 
 PROBLEM_PAUSE_MS: Final = 1_000
 PROBLEM_PAUSE_MS_MAX: Final = 30_000
@@ -58,7 +58,7 @@ STORY_LENGTH: Final = 16
 REPORTED_AHEAD: Final = (Stay.UNKNOWN, Stay.MOVED_ON)
 """The states in which the target stays ahead of a source that may want the group to go back."""
 
-Offsets = Mapping[PartitionKey, GroupOffset]
+Offsets = Mapping[TopicPartition, GroupOffset]
 
 
 class Copy(NamedTuple):
@@ -84,7 +84,7 @@ class Circumstances:
     is_routed: bool
     is_draining: bool
     # None: the partition is not on the board.
-    copy_of: Callable[[PartitionKey], Copy | None]
+    copy_of: Callable[[TopicPartition], Copy | None]
     # True for topics that the link carries.
     is_carried: Callable[[str], bool]
 
@@ -99,16 +99,16 @@ class GroupDecision:
     sources: Offsets = field(default_factory=dict)
     # The target's own offsets, written again so that they do not expire there.
     refreshed: Offsets = field(default_factory=dict)
-    removed: tuple[PartitionKey, ...] = ()
+    removed: tuple[TopicPartition, ...] = ()
     # The source's offsets of partitions in which nothing needs to be written.
     settled: Offsets = field(default_factory=dict)
     # The target's offsets of partitions in which both ends agree anew.
     in_sync: Offsets = field(default_factory=dict)
-    target_ahead: Mapping[PartitionKey, str] = field(default_factory=dict)
-    behind_since_ms: Mapping[PartitionKey, float] = field(default_factory=dict)
-    missing_since_ms: Mapping[PartitionKey, float] = field(default_factory=dict)
+    target_ahead: Mapping[TopicPartition, str] = field(default_factory=dict)
+    behind_since_ms: Mapping[TopicPartition, float] = field(default_factory=dict)
+    missing_since_ms: Mapping[TopicPartition, float] = field(default_factory=dict)
     # Partitions that the link no longer has.
-    forgotten: tuple[PartitionKey, ...] = ()
+    forgotten: tuple[TopicPartition, ...] = ()
     is_written_again: bool = False
     # The decision differs as soon as copies have grown.
     is_open: bool = False
@@ -119,29 +119,29 @@ class GroupDecision:
 @dataclass(slots=True)
 class _Group:
     written_again_at_ms: float
-    at_source: dict[PartitionKey, GroupOffset] = field(default_factory=dict)
+    at_source: dict[TopicPartition, GroupOffset] = field(default_factory=dict)
     # All of its offsets were read since the source's commits are followed.
     is_read: bool = False
     # Partitions whose offset at the source came from the target, by a link in the other direction.
-    from_target: Collection[PartitionKey] = ()
+    from_target: Collection[TopicPartition] = ()
     # The source's offsets when they were carried last, and the target's offsets.
-    carried: dict[PartitionKey, GroupOffset] = field(default_factory=dict)
-    at_target: dict[PartitionKey, GroupOffset] = field(default_factory=dict)
+    carried: dict[TopicPartition, GroupOffset] = field(default_factory=dict)
+    at_target: dict[TopicPartition, GroupOffset] = field(default_factory=dict)
     # Since when the source is without an offset that was carried.
-    missing_since_ms: dict[PartitionKey, float] = field(default_factory=dict)
+    missing_since_ms: dict[TopicPartition, float] = field(default_factory=dict)
     # Since when the source has been behind the target.
-    behind_since_ms: dict[PartitionKey, float] = field(default_factory=dict)
+    behind_since_ms: dict[TopicPartition, float] = field(default_factory=dict)
     # Partitions in which the group has moved at the target by itself since both ends agreed.
-    moved_at_target: set[PartitionKey] = field(default_factory=set)
+    moved_at_target: set[TopicPartition] = field(default_factory=set)
     # Partitions in which the target stays ahead for an unproven cause, and that cause.
-    target_ahead: dict[PartitionKey, str] = field(default_factory=dict)
+    target_ahead: dict[TopicPartition, str] = field(default_factory=dict)
     is_active: bool = False
     is_open: bool = False
     problem: str = ""
     paused_until_ms: float = 0.0
     pause_ms: int = 0
 
-    def forget(self, key: PartitionKey) -> None:
+    def forget(self, key: TopicPartition) -> None:
         self.carried.pop(key, None)
         self.at_target.pop(key, None)
         self.missing_since_ms.pop(key, None)
@@ -156,7 +156,7 @@ class GroupOffsets:
     def __init__(self) -> None:
         self._groups: dict[str, _Group] = {}
         # How often each copy had lost its end when offsets were last compared with it.
-        self._losses: dict[PartitionKey, int] = {}
+        self._losses: dict[TopicPartition, int] = {}
         self._story: deque[tuple[object, ...]] = deque(maxlen=STORY_LENGTH)
 
     def __iter__(self) -> Iterator[str]:
@@ -173,7 +173,7 @@ class GroupOffsets:
         return {name: group.problem for name, group in self._groups.items() if group.problem}
 
     @property
-    def target_ahead(self) -> dict[str, Mapping[PartitionKey, str]]:
+    def target_ahead(self) -> dict[str, Mapping[TopicPartition, str]]:
         """Groups that stay further on at the target than at the source, where they may have been
         reset, and why, by partition.
         """
@@ -234,7 +234,7 @@ class GroupOffsets:
         return [name for name, group in self._groups.items() if group.paused_until_ms <= link.now_ms]
 
     def source_read(
-        self, name: str, offsets: Offsets, *, from_target: Collection[PartitionKey] = (), now_ms: float
+        self, name: str, offsets: Offsets, *, from_target: Collection[TopicPartition] = (), now_ms: float
     ) -> None:
         """Record all offsets of a group at the source."""
         group = self._group(name, now_ms)
@@ -268,7 +268,7 @@ class GroupOffsets:
         is_written_again = link.now_ms >= group.written_again_at_ms
         return is_written_again or any(group.carried.get(key) != offset for key, offset in offsets.items())
 
-    def carriable(self, name: str, link: Circumstances) -> dict[PartitionKey, GroupOffset]:
+    def carriable(self, name: str, link: Circumstances) -> dict[TopicPartition, GroupOffset]:
         """The source's offsets of partitions that this daemon mirrors and whose copy it knows."""
         return {
             key: offset
@@ -281,7 +281,7 @@ class GroupOffsets:
         return self._groups[name].is_active
 
     def target_read(
-        self, name: str, at_target: Offsets, link: Circumstances, *, notes: Mapping[PartitionKey, LastInSync]
+        self, name: str, at_target: Offsets, link: Circumstances, *, notes: Mapping[TopicPartition, LastInSync]
     ) -> None:
         """The target's offsets, and where both ends were last seen to agree, as far as the target
         keeps that.
@@ -363,7 +363,7 @@ class GroupOffsets:
             group.written_again_at_ms = link.now_ms + WRITTEN_AGAIN_MS
         group.is_open = decision.is_open
 
-    def written(self, decision: GroupDecision, refused: Collection[PartitionKey]) -> None:
+    def written(self, decision: GroupDecision, refused: Collection[TopicPartition]) -> None:
         """The target's answer to the decision's writes."""
         group = self._groups.get(decision.group)
         if group is None:
@@ -426,7 +426,7 @@ class GroupOffsets:
     def _choose(
         self,
         group: _Group,
-        key: PartitionKey,
+        key: TopicPartition,
         offset: GroupOffset,
         target: TargetRange,
         link: Circumstances,
@@ -459,13 +459,13 @@ class GroupOffsets:
 
     def _missing(
         self, group: _Group, link: Circumstances
-    ) -> tuple[dict[PartitionKey, float], tuple[PartitionKey, ...], tuple[PartitionKey, ...]]:
+    ) -> tuple[dict[TopicPartition, float], tuple[TopicPartition, ...], tuple[TopicPartition, ...]]:
         """Return the time since which carried offsets are missing at the source, the offsets to
         remove, and those to forget because their partition no longer belongs to the link.
         """
-        since: dict[PartitionKey, float] = {}
-        removed: list[PartitionKey] = []
-        forgotten: list[PartitionKey] = []
+        since: dict[TopicPartition, float] = {}
+        removed: list[TopicPartition] = []
+        forgotten: list[TopicPartition] = []
         for key in group.carried.keys() - group.at_source.keys():
             copy = link.copy_of(key)
             if copy is None:
@@ -477,7 +477,7 @@ class GroupOffsets:
                 removed.append(key)
         return since, tuple(removed), tuple(forgotten)
 
-    def _check_write(self, group: _Group, key: PartitionKey, offset: GroupOffset, link: Circumstances) -> None:
+    def _check_write(self, group: _Group, key: TopicPartition, offset: GroupOffset, link: Circumstances) -> None:
         copy, before, at_target = link.copy_of(key), group.carried.get(key), group.at_target.get(key)
         if copy is None or not copy.is_ours:
             self._break(f"f: {key} is another daemon's")
@@ -501,7 +501,7 @@ class GroupOffsets:
                 self._forget_at_target(key.__eq__)
             self._losses[key] = copy.losses
 
-    def _forget_at_target(self, is_meant: Callable[[PartitionKey], bool]) -> None:
+    def _forget_at_target(self, is_meant: Callable[[TopicPartition], bool]) -> None:
         for group in self._groups.values():
             for key in [key for key in group.at_target if is_meant(key)]:
                 del group.at_target[key]
@@ -527,12 +527,12 @@ class GroupOffsets:
 class _Found:
     """The results of a decision, partition by partition."""
 
-    writes: dict[PartitionKey, GroupOffset] = field(default_factory=dict)
-    refreshed: dict[PartitionKey, GroupOffset] = field(default_factory=dict)
-    settled: dict[PartitionKey, GroupOffset] = field(default_factory=dict)
-    in_sync: dict[PartitionKey, GroupOffset] = field(default_factory=dict)
-    target_ahead: dict[PartitionKey, str] = field(default_factory=dict)
-    behind_since_ms: dict[PartitionKey, float] = field(default_factory=dict)
+    writes: dict[TopicPartition, GroupOffset] = field(default_factory=dict)
+    refreshed: dict[TopicPartition, GroupOffset] = field(default_factory=dict)
+    settled: dict[TopicPartition, GroupOffset] = field(default_factory=dict)
+    in_sync: dict[TopicPartition, GroupOffset] = field(default_factory=dict)
+    target_ahead: dict[TopicPartition, str] = field(default_factory=dict)
+    behind_since_ms: dict[TopicPartition, float] = field(default_factory=dict)
     is_open: bool = False
     is_whole: bool = True
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import NamedTuple
 
 HEADER_SIZE = 61
 _LOG_OVERHEAD = 12
@@ -21,16 +20,6 @@ _MAGIC = 2
 # of a version 2 batch.
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 assert _HEADER.size == HEADER_SIZE
-
-
-class PartitionKey(NamedTuple):
-    """One partition, the same name at both sites."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
 
 class MalformedBatches(ValueError):

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import cycle
 
 from clients.core.slots import stable_slot
-from mirror.link.core.partitions import PartitionKey
+from wire.protocol.ids import TopicPartition
 from wire.protocol.json_documents import parse_json
 from wire.rules.sync_reports import MIRROR_SLOTS
 
@@ -31,7 +31,7 @@ class Strategy(enum.Enum):
     ROUND_ROBIN = "roundrobin"
 
 
-def slot_of(key: PartitionKey) -> int:
+def slot_of(key: TopicPartition) -> int:
     """The slot of a partition."""
     return stable_slot(key, SLOTS)
 

@@ -12,9 +12,9 @@ import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.core.slots import slot_of
 from wire.control.cluster_pb2 import LinkRecord
+from wire.protocol.ids import TopicPartition
 from wire.protocol.json_documents import parse_json
 from wire.rules.links import carries_topic
 
@@ -72,7 +72,7 @@ class Disagreement(NamedTuple):
 class Untaken(NamedTuple):
     """A partition that this daemon would carry and that lies in the slots of one that does not."""
 
-    key: PartitionKey
+    key: TopicPartition
     daemon: str
 
     @property
@@ -130,7 +130,7 @@ def disagreements(own: Daemon, others: Iterable[DaemonShare]) -> tuple[Disagreem
     )
 
 
-def untaken(elsewhere: Collection[PartitionKey], others: Iterable[DaemonShare]) -> tuple[Untaken, ...]:
+def untaken(elsewhere: Collection[TopicPartition], others: Iterable[DaemonShare]) -> tuple[Untaken, ...]:
     """The partitions that this daemon leaves to others and whose owner does not carry them."""
     by_slot = {slot: share.daemon for share in others for slot in share.slots}
     found = ((key, by_slot.get(slot_of(key))) for key in sorted(elsewhere))

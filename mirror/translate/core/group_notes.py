@@ -16,8 +16,8 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
-from mirror.link.core.partitions import PartitionKey
 from mirror.translate.core.stored_map import StoredRecord
+from wire.protocol.ids import TopicPartition
 from wire.protocol.json_documents import parse_json
 
 
@@ -33,14 +33,14 @@ class StoredGroups:
     """The content of the topic, by group and partition of the target."""
 
     def __init__(self) -> None:
-        self.notes: dict[tuple[str, PartitionKey], GroupNote] = {}
+        self.notes: dict[tuple[str, TopicPartition], GroupNote] = {}
 
     def apply(self, key: bytes | None, value: bytes | None) -> None:
         """The next record of the topic. ValueError when it is none of ours."""
         if key is None:
             raise ValueError("a record without a key")
         name = parse_json(key)
-        place = name["group"], PartitionKey(name["topic"], name["partition"])
+        place = name["group"], TopicPartition(name["topic"], name["partition"])
         if value is None:
             self.notes.pop(place, None)
         else:
@@ -48,7 +48,7 @@ class StoredGroups:
             self.notes[place] = GroupNote(content["from"], content["source"], content["target"])
 
 
-def note_record(group: str, key: PartitionKey, note: GroupNote | None) -> StoredRecord:
+def note_record(group: str, key: TopicPartition, note: GroupNote | None) -> StoredRecord:
     """The record of a note, or the tombstone that removes it."""
     name = json.dumps({"group": group, "topic": key.topic, "partition": key.partition}, separators=(",", ":"))
     if note is None:

@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from mirror.link.core.partitions import PartitionKey
 from mirror.translate.core.claims import Claim, ClaimName
 from mirror.translate.core.offset_map import OffsetMap, Run
 from mirror.translate.core.translation import Position, Translation
+from wire.protocol.ids import TopicPartition
 from wire.protocol.json_documents import parse_json
 
 StoredRecord = tuple[bytes, bytes | None]
@@ -52,8 +52,8 @@ class StoredLink:
     claims: dict[ClaimName, Claim] = field(default_factory=dict)
     origins: set[str] = field(default_factory=set)
     bindings: dict[str, Binding] = field(default_factory=dict)
-    positions: dict[PartitionKey, Position] = field(default_factory=dict)
-    chunks: dict[PartitionKey, dict[int, list[Run]]] = field(default_factory=dict)
+    positions: dict[TopicPartition, Position] = field(default_factory=dict)
+    chunks: dict[TopicPartition, dict[int, list[Run]]] = field(default_factory=dict)
 
     def apply(self, key: bytes | None, value: bytes | None) -> None:
         """The next record of the topic. ValueError when it is none of ours."""
@@ -78,15 +78,15 @@ class StoredLink:
             case "topic":
                 _put(self.bindings, name["topic"], content and _binding(name["topic"], content))
             case "position":
-                place = PartitionKey(name["topic"], name["partition"])
+                place = TopicPartition(name["topic"], name["partition"])
                 _put(self.positions, place, content and _position(content))
             case "runs":
-                chunks = self.chunks.setdefault(PartitionKey(name["topic"], name["partition"]), {})
+                chunks = self.chunks.setdefault(TopicPartition(name["topic"], name["partition"]), {})
                 _put(chunks, name["chunk"], content and [Run(*run) for run in content["runs"]])
             case kind:
                 raise ValueError(f"a record of kind {kind!r}")
 
-    def translation(self, key: PartitionKey) -> Translation:
+    def translation(self, key: TopicPartition) -> Translation:
         """The partition's machine as it was stored; a new one when nothing was."""
         offset_map = OffsetMap.from_chunks(list(self.chunks.get(key, {}).items()))
         return Translation(self.positions.get(key), offset_map)
@@ -127,7 +127,7 @@ def topic_record(binding: Binding) -> StoredRecord:
     )
 
 
-def partition_records(key: PartitionKey, translation: Translation, *, chunks: Iterable[int]) -> list[StoredRecord]:
+def partition_records(key: TopicPartition, translation: Translation, *, chunks: Iterable[int]) -> list[StoredRecord]:
     """A partition's position and these chunks of its map, to be written in one batch."""
     position = translation.position
     records: list[StoredRecord] = [_runs_record(key, number, translation.map.chunk(number)) for number in chunks]
@@ -141,7 +141,7 @@ def partition_records(key: PartitionKey, translation: Translation, *, chunks: It
     return records
 
 
-def tombstones(key: PartitionKey, chunks: Iterable[int], *, with_position: bool = False) -> list[StoredRecord]:
+def tombstones(key: TopicPartition, chunks: Iterable[int], *, with_position: bool = False) -> list[StoredRecord]:
     """The records that remove chunks, and the position with them when the partition begins anew."""
     gone: list[StoredRecord] = [(_runs_record(key, number, ())[0], None) for number in chunks]
     if with_position:
@@ -149,7 +149,7 @@ def tombstones(key: PartitionKey, chunks: Iterable[int], *, with_position: bool 
     return gone
 
 
-def _runs_record(key: PartitionKey, number: int, runs: Sequence[Run]) -> StoredRecord:
+def _runs_record(key: TopicPartition, number: int, runs: Sequence[Run]) -> StoredRecord:
     name = _key(kind="runs", topic=key.topic, partition=key.partition, chunk=number)
     return name, _value(runs=[list(run) for run in runs])
 

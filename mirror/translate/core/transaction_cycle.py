@@ -28,11 +28,9 @@ import enum
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from mirror.link.core.partitions import PartitionKey
 from runtime.invariants import InvariantBroken
 from wire.batches.record_batch import BatchHeader
-
-Place = tuple[str, int]
+from wire.protocol.ids import PartitionKey, TopicPartition
 
 
 class Phase(enum.Enum):
@@ -64,9 +62,9 @@ class TransactionCycle:
         self.must_read = True
         self.writers = 0
         # Partitions of the source whose batches (or left-out batches) the open transaction carries.
-        self.keys: dict[PartitionKey, None] = {}
+        self.keys: dict[TopicPartition, None] = {}
         # Partitions of the target that belong to the open transaction.
-        self.places: set[Place] = set()
+        self.places: set[PartitionKey] = set()
         self.record_count = 0
         self._began_at_ms = 0.0
         self._size_bytes = 0
@@ -74,7 +72,7 @@ class TransactionCycle:
         self._refuses_all = False
         # Transactions of the source that have begun in what was carried and not ended, by
         # partition.
-        self._inside: dict[PartitionKey, set[int]] = {}
+        self._inside: dict[TopicPartition, set[int]] = {}
 
     @property
     def may_enter(self) -> bool:
@@ -117,7 +115,7 @@ class TransactionCycle:
         self.writers -= 1
 
     def carry(
-        self, key: PartitionKey, headers: Iterable[BatchHeader], *, skipped: Collection[int], size_bytes: int
+        self, key: TopicPartition, headers: Iterable[BatchHeader], *, skipped: Collection[int], size_bytes: int
     ) -> None:
         """A writer is about to write these batches of a partition, without those that are left
         out.
@@ -136,11 +134,11 @@ class TransactionCycle:
         if not inside:
             del self._inside[key]
 
-    def unadded(self, places: Iterable[Place]) -> list[Place]:
+    def unadded(self, places: Iterable[PartitionKey]) -> list[PartitionKey]:
         """The places that the coordinator does not know yet."""
         return sorted(set(places) - self.places)
 
-    def add(self, places: Iterable[Place]) -> None:
+    def add(self, places: Iterable[PartitionKey]) -> None:
         """The coordinator knows that these belong to the transaction."""
         if self.phase not in (Phase.FILLING, Phase.ENDING):
             raise InvariantBroken(f"partitions are added to a transaction that is {self.phase.value}")

@@ -11,12 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from spark_jobs.connector.core.offsets import (
-    PartitionOffsets,
-    TopicPartition,
-    by_topic,
-    decode_position,
-)
+from spark_jobs.connector.core.offsets import PartitionOffsets, by_topic, decode_position
+from wire.protocol.ids import PartitionKey
 
 VERSION: Final = "v1"
 NO_OFFSETS: Final = "-"
@@ -63,7 +59,7 @@ def topic_offsets(source: str) -> PartitionOffsets | None:
         return None
 
 
-def rewritten(file: OffsetsFile, translated: Mapping[TopicPartition, tuple[str, int, int]]) -> OffsetsFile:
+def rewritten(file: OffsetsFile, translated: Mapping[PartitionKey, tuple[str, int, int]]) -> OffsetsFile:
     """The file with each offset at its other end: topic, partition and offset there. Leader epochs
     are left out, since those of the other end are others.
     """

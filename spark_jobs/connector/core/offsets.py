@@ -13,13 +13,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-TopicPartition = tuple[str, int]
-PartitionOffsets = dict[TopicPartition, int]
+from wire.protocol.ids import NO_OFFSET, PartitionKey
+
+PartitionOffsets = dict[PartitionKey, int]
 OffsetsByTopic = dict[str, dict[str, int]]
 
 EARLIEST: Final = -2
 LATEST: Final = -1
-NO_OFFSET: Final = -1
 EPOCHS_SUFFIX: Final = " (leader epochs)"
 
 
@@ -43,11 +43,11 @@ class Bound:
     """
 
     kind: BoundKind
-    values: Mapping[TopicPartition, int] = field(default_factory=dict)
+    values: Mapping[PartitionKey, int] = field(default_factory=dict)
     timestamp_ms: int | None = None
     option: str = ""
 
-    def times(self, partitions: Iterable[TopicPartition]) -> PartitionOffsets:
+    def times(self, partitions: Iterable[PartitionKey]) -> PartitionOffsets:
         """The time that is to be looked up in each partition; empty unless the bound is one of
         times.
         """
@@ -79,7 +79,7 @@ def parse_offsets(text: str) -> PartitionOffsets:
         raise InvalidOffsets('it is not JSON such as {"orders": {"0": 23, "1": -2}}') from error
 
 
-def parse_partitions(text: str) -> tuple[TopicPartition, ...]:
+def parse_partitions(text: str) -> tuple[PartitionKey, ...]:
     """`{"topic": [0, 1]}` as partitions, sorted. InvalidOffsets."""
     try:
         found = json.loads(text)
@@ -90,7 +90,7 @@ def parse_partitions(text: str) -> tuple[TopicPartition, ...]:
         raise InvalidOffsets('it is not JSON such as {"orders": [0, 1]}') from error
 
 
-def by_topic(offsets: Mapping[TopicPartition, int]) -> OffsetsByTopic:
+def by_topic(offsets: Mapping[PartitionKey, int]) -> OffsetsByTopic:
     """The connector's shape, sorted."""
     found: OffsetsByTopic = {}
     for (topic, partition), offset in sorted(offsets.items()):
@@ -98,7 +98,7 @@ def by_topic(offsets: Mapping[TopicPartition, int]) -> OffsetsByTopic:
     return found
 
 
-def encode_position(offsets: Mapping[TopicPartition, int], epochs: Mapping[TopicPartition, int]) -> OffsetsByTopic:
+def encode_position(offsets: Mapping[PartitionKey, int], epochs: Mapping[PartitionKey, int]) -> OffsetsByTopic:
     """The position of a stream as a checkpoint keeps it: offsets, and the epochs that are known."""
     named = {(topic + EPOCHS_SUFFIX, partition): epoch for (topic, partition), epoch in epochs.items()}
     return by_topic(offsets) | by_topic(named)
@@ -117,8 +117,8 @@ def decode_position(stored: Mapping[str, Mapping[str, int]]) -> tuple[PartitionO
 
 def resolve_start(
     bound: Bound,
-    logs: Mapping[TopicPartition, LogRange],
-    found: Mapping[TopicPartition, int],
+    logs: Mapping[PartitionKey, LogRange],
+    found: Mapping[PartitionKey, int],
     *,
     is_latest_without_match: bool = False,
 ) -> PartitionOffsets:
@@ -139,7 +139,7 @@ def resolve_start(
 
 
 def resolve_end(
-    bound: Bound, logs: Mapping[TopicPartition, LogRange], found: Mapping[TopicPartition, int]
+    bound: Bound, logs: Mapping[PartitionKey, LogRange], found: Mapping[PartitionKey, int]
 ) -> PartitionOffsets:
     """Up to where each log is read, not included. InvalidOffsets."""
     offsets = _resolved(bound, logs, found)
@@ -147,7 +147,7 @@ def resolve_end(
 
 
 def _resolved(
-    bound: Bound, logs: Mapping[TopicPartition, LogRange], found: Mapping[TopicPartition, int]
+    bound: Bound, logs: Mapping[PartitionKey, LogRange], found: Mapping[PartitionKey, int]
 ) -> PartitionOffsets:
     if bound.kind is BoundKind.EARLIEST:
         return {key: log.start_offset for key, log in logs.items()}
@@ -164,7 +164,7 @@ def _resolved(
     }
 
 
-def _check_same_partitions(bound: Bound, logs: Mapping[TopicPartition, LogRange]) -> None:
+def _check_same_partitions(bound: Bound, logs: Mapping[PartitionKey, LogRange]) -> None:
     """Check that the bound names every partition that is read and no other, as the Kafka connector
     does.
     """
@@ -176,9 +176,9 @@ def _check_same_partitions(bound: Bound, logs: Mapping[TopicPartition, LogRange]
         )
 
 
-def _listed(keys: Iterable[TopicPartition]) -> str:
+def _listed(keys: Iterable[PartitionKey]) -> str:
     return ", ".join(f"{topic}-{partition}" for topic, partition in keys)
 
 
-def _time_of(bound: Bound, key: TopicPartition) -> int:
+def _time_of(bound: Bound, key: PartitionKey) -> int:
     return bound.values.get(key, 0) if bound.timestamp_ms is None else bound.timestamp_ms

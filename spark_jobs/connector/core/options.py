@@ -13,16 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from spark_jobs.connector.core.offsets import (
-    LATEST,
-    Bound,
-    BoundKind,
-    InvalidOffsets,
-    TopicPartition,
-    parse_offsets,
-    parse_partitions,
-)
+from spark_jobs.connector.core.offsets import LATEST, Bound, BoundKind, InvalidOffsets, parse_offsets, parse_partitions
 from spark_jobs.connector.core.planning import NO_LIMIT
+from wire.protocol.ids import PartitionKey
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 SPLIT_BYTES: Final = 128 * 1024 * 1024
@@ -84,7 +77,7 @@ class Subscription:
 
     topics: frozenset[str] = frozenset()
     pattern: str = ""
-    partitions: tuple[TopicPartition, ...] = ()
+    partitions: tuple[PartitionKey, ...] = ()
 
     def has(self, topic: str) -> bool:
         """True if the topic's partitions are read; partitions that are assigned one by one do not

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
-from spark_jobs.connector.core.offsets import LogRange, PartitionOffsets, TopicPartition
+from spark_jobs.connector.core.offsets import LogRange, PartitionOffsets
+from wire.protocol.ids import PartitionKey
 
 NO_LIMIT: Final = 0
 
@@ -35,7 +36,7 @@ class OffsetRange:
     size_bytes: int = 0
 
     @property
-    def place(self) -> TopicPartition:
+    def place(self) -> PartitionKey:
         """Its partition."""
         return self.topic, self.partition
 
@@ -46,9 +47,9 @@ class OffsetRange:
 
 
 def ranges(
-    starts: Mapping[TopicPartition, int],
-    ends: Mapping[TopicPartition, int],
-    logs: Mapping[TopicPartition, LogRange],
+    starts: Mapping[PartitionKey, int],
+    ends: Mapping[PartitionKey, int],
+    logs: Mapping[PartitionKey, LogRange],
     *,
     is_failing_on_loss: bool,
 ) -> list[OffsetRange]:
@@ -72,7 +73,7 @@ def ranges(
 
 
 def sized(
-    found: Iterable[OffsetRange], logs: Mapping[TopicPartition, LogRange], log_bytes: Mapping[TopicPartition, int]
+    found: Iterable[OffsetRange], logs: Mapping[PartitionKey, LogRange], log_bytes: Mapping[PartitionKey, int]
 ) -> list[OffsetRange]:
     """The ranges with an estimate of their bytes: their share of the log's offsets."""
     return [
@@ -110,7 +111,7 @@ def _parts(whole: OffsetRange, count: int) -> list[OffsetRange]:
     ]
 
 
-def limited(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], limit: int) -> PartitionOffsets:
+def limited(starts: Mapping[PartitionKey, int], ends: Mapping[PartitionKey, int], limit: int) -> PartitionOffsets:
     """The end offsets of a trigger that may read `limit` offsets (NO_LIMIT: all): each partition
     gets its share of the offsets that wait, at least one, as in the Kafka connector.
     """

@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_jobs.connector.core.offsets import TopicPartition
 from spark_jobs.connector.core.record_encoding import (
     Numbers,
     encoded_headers,
@@ -18,6 +17,7 @@ from spark_jobs.connector.core.record_encoding import (
     partitions_of,
     sizes_of,
 )
+from wire.protocol.ids import PartitionKey
 
 BATCH_BYTES_MAX: Final = 512 * 1024
 ROWS_AT_ONCE_BYTES: Final = 16 * 1024 * 1024
@@ -128,7 +128,7 @@ class Divider:
         self._next_keyless = task
         self._topic_option = topic_option
 
-    def batches(self, rows: Rows, partition_counts: Mapping[str, int]) -> Iterator[tuple[TopicPartition, Rows]]:
+    def batches(self, rows: Rows, partition_counts: Mapping[str, int]) -> Iterator[tuple[PartitionKey, Rows]]:
         """The rows of each batch in their order. InvalidRows for a partition that the topic does
         not have.
         """

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from spark_jobs.connector.core.offsets import PartitionOffsets, TopicPartition
+from spark_jobs.connector.core.offsets import PartitionOffsets
+from wire.protocol.ids import PartitionKey
 
 
 class RecordsLost(ValueError):
@@ -40,10 +41,10 @@ class LostRecords:
 
 
 def lost_records(
-    offsets: Mapping[TopicPartition, int],
-    epochs: Mapping[TopicPartition, int],
-    epoch_ends: Mapping[TopicPartition, tuple[int, int]],
-    log_ends: Mapping[TopicPartition, int],
+    offsets: Mapping[PartitionKey, int],
+    epochs: Mapping[PartitionKey, int],
+    epoch_ends: Mapping[PartitionKey, tuple[int, int]],
+    log_ends: Mapping[PartitionKey, int],
 ) -> list[LostRecords]:
     """The records that each position has read and its log lacks. `epoch_ends` are, by partition,
     the largest epoch of the log that is not above the position's, and its end offset (-1, -1:
@@ -84,10 +85,10 @@ def check_lost(lost: list[LostRecords], *, is_failing_on_loss: bool) -> Partitio
 
 
 def known_epochs(
-    ends: Mapping[TopicPartition, int],
-    offsets: Mapping[TopicPartition, int],
-    epochs: Mapping[TopicPartition, int],
-    epoch_ends: Mapping[TopicPartition, tuple[int, int]],
+    ends: Mapping[PartitionKey, int],
+    offsets: Mapping[PartitionKey, int],
+    epochs: Mapping[PartitionKey, int],
+    epoch_ends: Mapping[PartitionKey, tuple[int, int]],
 ) -> PartitionOffsets:
     """The leader epochs of the last records below `ends`, where the position's own epoch settles
     them: its epoch reaches so far, or nothing was read.

@@ -13,7 +13,6 @@ from typing import Final
 import pytest
 from kio.schema.errors import ErrorCode
 
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.ports import EndToKeep, Leader, TruncatedCopy, Unreachable
 from mirror.topics.quarantine import KafkaQuarantine
 from runtime.zookeeper import ZooKeeper
@@ -25,6 +24,7 @@ from tests.support.sites.replicated_site import CALM, NODES, SETTLE_WITHIN_MS, R
 from wire.client.client_errors import KafkaClientError
 from wire.client.raw_client import KafkaClient
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
+from wire.protocol.ids import TopicPartition
 from wire.protocol.mirror_append_codec import MirrorAppend, PartitionToMirror, TopicToMirror
 from wire.znodes.layout import encode_link, link_path
 
@@ -59,7 +59,7 @@ class PassiveSite:
 
         async def is_answered() -> bool:
             end = EndToKeep(topic_id=self.topic_id, leader=Leader(leader, 0), first_offset=offset)
-            key = PartitionKey(TOPIC, 0)
+            key = TopicPartition(TOPIC, 0)
             try:
                 async with KafkaClient(self.site.nodes[leader].bootstrap, site_local=True) as client:
                     outcomes = await KafkaQuarantine(client).keep_and_truncate(

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from clients.consumer import Consumer, ConsumerOptions
 from clients.core.group_protocol import decode_assignment
 from clients.core.positions import Position, ResetPolicy
-from clients.core.readings import Place, Start
+from clients.core.readings import Start
 from clients.membership import GroupMember, GroupOptions
 from clients.producer import Producer, ProducerOptions, ProducerRecord
 from clients.reader import ReaderOptions
@@ -39,6 +39,7 @@ from tests.support.processes.toxiproxy import Toxiproxy
 from wire.batches.records import decode_records
 from wire.client.group_membership import Joined
 from wire.client.raw_client import KafkaClient, NewTopic
+from wire.protocol.ids import PartitionKey
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
@@ -255,7 +256,7 @@ async def test_a_slow_broker_slows_the_consumer_and_loses_nothing(
     proxy = toxiproxy.create("slow", broker.bootstrap)
     proxy.add("latency", latency=30, jitter=20)
     proxy.add("slicer", average_size=200, size_variation=100, delay=50)
-    places: list[Place] = [(topic, partition) for partition in range(PARTITIONS)]
+    places: list[PartitionKey] = [(topic, partition) for partition in range(PARTITIONS)]
 
     class ThroughProxy(KafkaClient):
         def learn(self, cluster: Any) -> None:
@@ -425,7 +426,7 @@ async def test_a_record_of_10_mib_passes_with_fetches_of_1_mib_and_its_neighbour
         for value in (b"before", large, b"after"):
             await (await producer.send(ProducerRecord(topic=name, value=value, partition=0)))
         await (await producer.send(ProducerRecord(topic=name, value=b"neighbour", partition=1)))
-    places: dict[Place, Start] = {(name, partition): Start(Position(0)) for partition in range(2)}
+    places: dict[PartitionKey, Start] = {(name, partition): Start(Position(0)) for partition in range(2)}
     async with consumer_of(broker) as consumer:
         assert consumer.options.reader.partition_bytes == MEBIBYTE
         consumer.assign(places)

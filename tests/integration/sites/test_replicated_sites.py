@@ -18,8 +18,8 @@ from tests.support.eventually import eventually, eventually_sync
 from tests.support.pairs.site_comparison import caught_up, log_ends, site_client
 from wire.client.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from wire.client.client_errors import KafkaClientError
-from wire.client.fetch_requests import CONSUMER, DEBUGGING_CONSUMER
 from wire.client.raw_client import KafkaClient
+from wire.protocol.ids import CONSUMER, DEBUGGING_CONSUMER
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 

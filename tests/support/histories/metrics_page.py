@@ -31,12 +31,12 @@ from mirror.admin.metrics import MirrorMetrics, OpeningMetrics
 from mirror.admin.status import MirrorStatus
 from mirror.flow.core.health import Health
 from mirror.groups.metrics import CheckpointMetrics
-from mirror.link.core.partitions import PartitionKey
 from mirror.sharing.peer_watch import PeersStatus
 from mirror.translate.metrics import TransactionMetrics
 from runtime.metrics import TaskDeaths
 from tests.support.clock import ManualClock
 from wire.control.site_pb2 import LinkLease, LinkRehearsal
+from wire.protocol.ids import TopicPartition
 from wire.rules.acls import Operation
 
 BEGIN, END = "<!-- {}: begin -->", "<!-- {}: end -->"
@@ -96,7 +96,7 @@ def _mirror_families() -> Iterable[Metric]:
         board=MagicMock(),
         queue=queue,
         ends=MagicMock(
-            tallies={}, name_at_target=None, surplus_records=MagicMock(return_value={PartitionKey("t", 0): 0})
+            tallies={}, name_at_target=None, surplus_records=MagicMock(return_value={TopicPartition("t", 0): 0})
         ),
         clock=ManualClock(),
         status=lambda: MirrorStatus(
@@ -114,7 +114,7 @@ def _mirror_families() -> Iterable[Metric]:
         fetched_monotonic_ms=0.0,
         run=SimpleNamespace(record_count=0, size_bytes=0, max_timestamp_ms=-1),
     )
-    metrics.observe(PartitionKey("t", 0), entry)
+    metrics.observe(TopicPartition("t", 0), entry)
     CheckpointMetrics(registry, source="a", target="b", clock=MagicMock())
     TransactionMetrics(registry, link="a-b").record_committed(open_ms=0, commit_ms=0)
     return registry.collect()

@@ -17,10 +17,11 @@ from msgspec import structs
 
 from controller.core import commands as ask
 from controller.core import facts
-from controller.core.cluster import Broker, Cluster, Leadership, SiteRules, Topic, TopicPartition, derive_phases
+from controller.core.cluster import Broker, Cluster, Leadership, SiteRules, Topic, derive_phases
 from controller.core.machine import ControllerMachine
 from controller.core.replica_states import ReplicaPhase
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
+from wire.protocol.ids import TopicPartition
 from wire.znodes.layout import BrokerRegistration
 
 RULES = SiteRules(site="a", replication_factor_max=3)

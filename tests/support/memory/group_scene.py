@@ -64,7 +64,6 @@ from broker.groups.core.group_messages import (
     SyncGroup,
     SyncReply,
     TimerKey,
-    TopicPartition,
     TransactionEnded,
 )
 from broker.groups.core.group_states import AssignmentProtocol, Group
@@ -80,6 +79,7 @@ from wire.batches.consumer_group_records import (
     TargetEpoch,
 )
 from wire.batches.consumer_protocol import Subscription, encode_subscription
+from wire.protocol.ids import TopicPartition
 
 START_MS = 1_000_000
 LIMITS = GroupLimits(

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from mirror.admin.verifier import Verifier
 from mirror.ends import EndsStatus
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.link_watch import LinkView
 from mirror.link.ports import (
     AppendPort,
@@ -24,6 +23,7 @@ from mirror.link.ports import (
 from mirror.sharing.ownership import Ownership
 from mirror.sharing.shares import Worker
 from wire.protocol.compressed_stream import CompressionTally
+from wire.protocol.ids import TopicPartition
 
 if TYPE_CHECKING:
     from tests.support.memory.memory_sites import MemoryWorld
@@ -56,7 +56,7 @@ class MemoryEnds:
     def status(self) -> EndsStatus:
         return EndsStatus()
 
-    def surplus_records(self) -> Mapping[PartitionKey, int]:
+    def surplus_records(self) -> Mapping[TopicPartition, int]:
         return {}
 
 
@@ -79,5 +79,5 @@ class MemoryShare:
     def ownership(self) -> Ownership | None:
         return self._world.ownership
 
-    def owns(self, key: PartitionKey) -> bool:
+    def owns(self, key: TopicPartition) -> bool:
         return self._world.owns(key)

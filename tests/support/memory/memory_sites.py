@@ -17,7 +17,7 @@ from kio.schema.errors import ErrorCode
 from mirror.admin.verifier import Verifier
 from mirror.link.core.committed_offsets import REMOVED, GroupOffset, LastInSync
 from mirror.link.core.link_roles import LinkRole
-from mirror.link.core.partitions import PartitionKey, survey
+from mirror.link.core.partitions import survey
 from mirror.link.core.topic_plan import Absence, Action, AlterConfigs, CreateTopic, DeleteCopy
 from mirror.link.link_watch import LinkMissing, LinkView, stand
 from mirror.link.ports import (
@@ -44,6 +44,7 @@ from wire.batches.log_histories import EpochEnd
 from wire.batches.record_batch import iterate_headers, read_header
 from wire.batches.records import Record, encode_batch
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
+from wire.protocol.ids import TopicPartition
 from wire.rules.sync_reports import ALL_SLOTS, SyncReport
 
 
@@ -83,9 +84,9 @@ class MemorySite:
         self.name = name
         self.leader = Leader(node_id, 0)
         self.ids: dict[str, UUID] = {}
-        self.logs: dict[PartitionKey, MemoryLog] = {}
+        self.logs: dict[TopicPartition, MemoryLog] = {}
         self.topic_configs: dict[str, dict[str, str]] = {}
-        self.group_offsets: dict[str, dict[PartitionKey, GroupOffset]] = {}
+        self.group_offsets: dict[str, dict[TopicPartition, GroupOffset]] = {}
         self.group_states: dict[str, str] = {}
         self.moving_groups: set[str] = set()
         self.group_problems: dict[str, str] = {}
@@ -97,17 +98,17 @@ class MemorySite:
         self.group_rounds = 0
         # Where groups were seen to stand alike at the source and here; None: the site keeps nothing
         # of that.
-        self.noted_alike: dict[str, dict[PartitionKey, GroupOffset]] | None = None
+        self.noted_alike: dict[str, dict[TopicPartition, GroupOffset]] | None = None
         self.outgrown_groups: set[str] = set()
         # Groups' offsets that came from the target.
-        self.from_target: dict[str, set[PartitionKey]] = {}
+        self.from_target: dict[str, set[TopicPartition]] = {}
         self.synced_at_ms = -1
         # Topics that are not shown, and those that a list just lacks.
         self.hidden: set[str] = set()
         self.unlisted: set[str] = set()
         # What daemons said of groups' offsets.
         self.words: list[SyncReport] = []
-        self.commits: list[tuple[str, PartitionKey, int]] = []
+        self.commits: list[tuple[str, TopicPartition, int]] = []
         self.is_up = True
         # What the site's controller answers to everything; empty: it does what it is asked.
         self.refusal = ""
@@ -117,7 +118,7 @@ class MemorySite:
         self.requests: list[tuple[Action, ...]] = []
         # What was kept before it was deleted: batches by offset, by partition and topic id; and
         # what every such wish is answered.
-        self.quarantined: dict[tuple[PartitionKey, UUID], dict[int, bytes]] = {}
+        self.quarantined: dict[tuple[TopicPartition, UUID], dict[int, bytes]] = {}
         self.quarantine_refusal = ""
         # Runs in front of each such wish and may raise.
         self.before_keep: Callable[[], None] = lambda: None
@@ -128,7 +129,7 @@ class MemorySite:
     def add(self, topic: str, partitions: int, *, number: int = 1) -> None:
         self.ids[topic] = UUID(int=number)
         for partition in range(partitions):
-            self.logs.setdefault(PartitionKey(topic, partition), MemoryLog())
+            self.logs.setdefault(TopicPartition(topic, partition), MemoryLog())
 
     def delete(self, topic: str) -> None:
         del self.ids[topic]
@@ -136,7 +137,7 @@ class MemorySite:
             del self.logs[key]
 
     def produce(self, topic: str, partition: int, count: int = 1, *, epoch: int = 0) -> None:
-        log = self.logs[PartitionKey(topic, partition)]
+        log = self.logs[TopicPartition(topic, partition)]
         for _ in range(count):
             log.batches.append(batch([b"value"] * 3, base_offset=log.end, leader_epoch=epoch))
         self.changed.set()
@@ -166,8 +167,8 @@ class MemorySite:
         return {name: self.topic_configs.get(name, {}) for name in names if name in self.ids}
 
     async def log_ends(
-        self, leaders: Mapping[PartitionKey, Leader]
-    ) -> Mapping[PartitionKey, LogEnds | Refused | Unreachable]:
+        self, leaders: Mapping[TopicPartition, Leader]
+    ) -> Mapping[TopicPartition, LogEnds | Refused | Unreachable]:
         if not self.is_up:
             return dict.fromkeys(leaders, Unreachable(f"site {self.name} is down"))
         return {
@@ -180,8 +181,8 @@ class MemorySite:
         }
 
     async def epoch_ends(
-        self, asked: Mapping[PartitionKey, tuple[Leader, int]]
-    ) -> Mapping[PartitionKey, EpochEnd | Refused | Unreachable]:
+        self, asked: Mapping[TopicPartition, tuple[Leader, int]]
+    ) -> Mapping[TopicPartition, EpochEnd | Refused | Unreachable]:
         if not self.is_up:
             return dict.fromkeys(asked, Unreachable(f"site {self.name} is down"))
         return {key: self.logs[key].epoch_end(epoch) for key, (_, epoch) in asked.items()}
@@ -193,7 +194,7 @@ class MemorySite:
             {group: self.group_states.get(group, "Empty") for group in self.group_offsets}, self.group_problems
         )
 
-    async def offsets(self, group: str) -> Mapping[PartitionKey, GroupOffset]:
+    async def offsets(self, group: str) -> Mapping[TopicPartition, GroupOffset]:
         self._check()
         return dict(self.group_offsets.get(group, {}))
 
@@ -210,8 +211,8 @@ class MemorySite:
         return GroupReading(found, problems, last_in_sync, self.from_target)
 
     async def commit(
-        self, group: str, offsets: Mapping[PartitionKey, GroupOffset], *, link: str, link_epoch: int
-    ) -> Mapping[PartitionKey, ErrorCode]:
+        self, group: str, offsets: Mapping[TopicPartition, GroupOffset], *, link: str, link_epoch: int
+    ) -> Mapping[TopicPartition, ErrorCode]:
         self._check()
         if group in self.group_problems:
             raise Unreachable(self.group_problems[group])
@@ -227,11 +228,11 @@ class MemorySite:
         self.commits += [(group, key, offset.offset) for key, offset in offsets.items()]
         return dict.fromkeys(offsets, ErrorCode.none)
 
-    def note_in_sync(self, group: str, offsets: Mapping[PartitionKey, GroupOffset]) -> None:
+    def note_in_sync(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
         if self.noted_alike is not None:
             self.noted_alike.setdefault(group, {}).update(offsets)
 
-    async def outgrown(self, carried: Mapping[str, Mapping[PartitionKey, GroupOffset]]) -> Sequence[str]:
+    async def outgrown(self, carried: Mapping[str, Mapping[TopicPartition, GroupOffset]]) -> Sequence[str]:
         self._check()
         return [group for group in carried if group in self.outgrown_groups]
 
@@ -242,12 +243,12 @@ class MemorySite:
 
     async def keep(
         self,
-        ends: Mapping[PartitionKey, EndToKeep],
+        ends: Mapping[TopicPartition, EndToKeep],
         *,
         link: str,
         link_epoch: int,
         reason: str,
-    ) -> Mapping[PartitionKey, str]:
+    ) -> Mapping[TopicPartition, str]:
         self._check()
         self.before_keep()
         refused = dict.fromkeys(ends, self.quarantine_refusal)
@@ -261,8 +262,8 @@ class MemorySite:
         return refused
 
     async def keep_and_truncate(
-        self, ends: Mapping[PartitionKey, EndToKeep], *, link: str, link_epoch: int, reason: str
-    ) -> Mapping[PartitionKey, TruncatedCopy]:
+        self, ends: Mapping[TopicPartition, EndToKeep], *, link: str, link_epoch: int, reason: str
+    ) -> Mapping[TopicPartition, TruncatedCopy]:
         refusals = await self.keep(ends, link=link, link_epoch=link_epoch, reason=reason)
         self.before_act()
         found = {}
@@ -296,7 +297,7 @@ class MemorySite:
                 del configs[name]
             return ""
         for partition in range(action.partition_count):
-            self.logs.setdefault(PartitionKey(action.name, partition), MemoryLog())
+            self.logs.setdefault(TopicPartition(action.name, partition), MemoryLog())
         return ""
 
     async def close(self) -> None:
@@ -461,11 +462,11 @@ class MemoryOffsetsTail:
 class MemoryProgress:
     """ProgressPort: keeps what is told."""
 
-    def __init__(self, reported: list[dict[PartitionKey, int]]) -> None:
+    def __init__(self, reported: list[dict[TopicPartition, int]]) -> None:
         self._reported = reported
 
     async def report(
-        self, node_id: int, *, link: str, link_epoch: int, acknowledged: Mapping[PartitionKey, int]
+        self, node_id: int, *, link: str, link_epoch: int, acknowledged: Mapping[TopicPartition, int]
     ) -> str:
         self._reported.append(dict(acknowledged))
         return ""
@@ -493,9 +494,9 @@ class MemoryWorld:
         self.is_link_there = True
         self.reads = 0
         # What the source is told of what the target has, on sync links.
-        self.reported: list[dict[PartitionKey, int]] = []
+        self.reported: list[dict[TopicPartition, int]] = []
         # Which partitions the daemon mirrors, of a link that several share.
-        self.owns: Callable[[PartitionKey], bool] = lambda _: True
+        self.owns: Callable[[TopicPartition], bool] = lambda _: True
         self.slots = ALL_SLOTS
         self.ownership: Ownership | None = None
         self.verifier: Verifier | None = None

@@ -18,7 +18,6 @@ from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from broker.groups.core.group_messages import TopicPartition
 from broker.log.core.batch_checks import BatchRejected
 from broker.log.core.producer_state import DuplicateSequence, Marker, ProducerStates
 from broker.replication.core.verification_guards import VerificationGuards
@@ -46,6 +45,7 @@ from broker.transactions.core.transaction_messages import (
 )
 from broker.transactions.core.transaction_states import BUMPING_CLIENT_VERSION, Transaction, TransactionState
 from wire.batches.record_batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
+from wire.protocol.ids import TopicPartition
 
 START_MS = 1_000_000
 LIMITS = TransactionLimits(timeout_ms_max=60_000, expiration_ms=100_000)

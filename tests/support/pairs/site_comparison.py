@@ -15,9 +15,9 @@ from tests.support.eventually import eventually
 from wire.batches.record_batch import BatchHeader, iterate_headers
 from wire.client.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from wire.client.client_errors import TRANSIENT, KafkaClientError
-from wire.client.fetch_requests import DEBUGGING_CONSUMER
 from wire.client.raw_client import KafkaClient
 from wire.protocol.fetch_codec import PartitionFetched
+from wire.protocol.ids import DEBUGGING_CONSUMER
 
 FETCH_BYTES = 4 * 1024 * 1024
 RETRY_BUDGET_MS = 30_000

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from mirror.link.core.partitions import PartitionKey
 from mirror.translate.core.stored_map import StoredLink
 from mirror.translate.offset_store import TOPIC_PREFIX, read_topic
 from mirror.translate.transactions import TRANSACTIONAL_ID_PREFIX
@@ -33,6 +32,7 @@ from wire.client.broker_requests import LATEST_TIMESTAMP
 from wire.client.client_errors import TRANSIENT
 from wire.client.raw_client import KafkaClient
 from wire.client.transaction_requests import request_identity
+from wire.protocol.ids import TopicPartition
 
 PARTITIONS = 3
 PAUSE_OF_LOAD_S = 0.1
@@ -139,7 +139,7 @@ class TransactionalLink:
         """
         stored = await self.noted()
         for partition in range(self.partitions):
-            key = PartitionKey(self.topic, partition)
+            key = TopicPartition(self.topic, partition)
             ours = await read_partition(self.target, self.copy, partition)
             theirs = await read_partition(self.source, self.topic, partition)
             translation = stored.translation(key)

@@ -9,7 +9,7 @@ import pytest
 
 from bench.hops import STAGES, Way, attribution, stages_ms
 from bench.traced_mirror import Trace, read_ways
-from mirror.link.core.partitions import PartitionKey
+from wire.protocol.ids import TopicPartition
 
 MS = 1_000_000
 
@@ -61,8 +61,8 @@ def test_only_the_slowest_hundredth_is_attributed() -> None:
 def test_a_trace_gives_back_the_batches_of_each_partition_by_offset(tmp_path: Path) -> None:
     trace = Trace()
     for topic, partition, offset, began in (("t", 0, 5, 1), ("u", 0, 0, 2), ("t", 1, 0, 3), ("t", 0, 2, 4)):
-        trace.add("fetch", PartitionKey(topic, partition), offset, began)
-    trace.add("append", PartitionKey("t", 0), 2, 9)
+        trace.add("fetch", TopicPartition(topic, partition), offset, began)
+    trace.add("append", TopicPartition("t", 0), 2, 9)
     trace.write(tmp_path / "trace.npz")
     fetches, appends = read_ways(tmp_path / "trace.npz", "t", 0)
     assert (list(fetches.first_offset), list(fetches.began_ns)) == ([2, 5], [4, 1])

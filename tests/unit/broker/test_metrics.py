@@ -11,10 +11,10 @@ from broker.metrics import BrokerMetrics
 from broker.network.answered_errors import errors_in
 from broker.network.entities import builder
 from controller.core import facts
-from controller.core.cluster import Leadership, TopicPartition
+from controller.core.cluster import Leadership
 from controller.metrics import ControllerMetrics
+from wire.protocol.ids import NO_NODE, TopicPartition
 from wire.protocol.private import PRIVATE_NAMES
-from wire.znodes.layout import NO_LEADER
 
 MESSAGES_IN = "kafka_server_brokertopicmetrics_messagesin_total"
 
@@ -97,8 +97,8 @@ def test_an_election_counts_once_with_its_time_and_each_leader_beside_it() -> No
             partition=TopicPartition("t", index), leadership=leadership, is_unclean=is_unclean
         )
 
-    metrics.record_facts((changed(0, 1), changed(1, 1, is_unclean=True), changed(2, NO_LEADER)), elapsed_ms=7)
-    metrics.record_facts((changed(0, NO_LEADER),), elapsed_ms=7)
+    metrics.record_facts((changed(0, 1), changed(1, 1, is_unclean=True), changed(2, NO_NODE)), elapsed_ms=7)
+    metrics.record_facts((changed(0, NO_NODE),), elapsed_ms=7)
     stats = "kafka_controller_controllerstats_"
     assert registry.get_sample_value(f"{stats}leaderelectionrateandtimems_count") == 1
     assert registry.get_sample_value(f"{stats}leaderelectionrateandtimems_sum") == 7

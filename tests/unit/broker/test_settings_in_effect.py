@@ -14,7 +14,7 @@ import pytest
 
 from broker.log.cleaning.cleaner import CleaningPlan, CleaningResult, clean
 from broker.log.directories import checkpoints
-from broker.log.directories.checkpoints import TopicPartition, read_offsets
+from broker.log.directories.checkpoints import read_offsets
 from broker.log.directories.log_directory import LogDirectory
 from broker.log.directories.log_store import LogStore
 from broker.main import Broker
@@ -39,6 +39,7 @@ from tests.unit.broker.replication.test_replica_fetcher import LEADER, follower,
 from wire.client.connection import ConnectionOptions
 from wire.control.broker_pb2 import ControlBatch
 from wire.control.cluster_pb2 import BrokerInfo, LinkRecord, PartitionState, TopicInfo
+from wire.protocol.ids import TopicPartition
 
 GIVEN = {"node.id": "1", "listeners": "CLIENT://127.0.0.1:0", "zookeeper.connect": "none:1"}
 ID = bytes(range(16))

@@ -14,7 +14,6 @@ import pytest
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32Timedelta
 
-from broker.groups.core.group_messages import TopicPartition
 from broker.handlers.registry import load_handlers
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage
@@ -36,6 +35,7 @@ from wire.control.broker_pb2 import ControlBatch
 from wire.control.cluster_pb2 import BrokerInfo, Endpoint, PartitionState, TopicInfo
 from wire.protocol import schemas
 from wire.protocol.entity_building import build_entity
+from wire.protocol.ids import TopicPartition
 
 HANDLERS = {module.__name__.rpartition(".")[2]: module for module in load_handlers().values()}
 

@@ -23,7 +23,7 @@ from clients.consumer import (
 )
 from clients.core.group_protocol import Subscription, decode_assignment, encode_subscription
 from clients.core.positions import LogTruncated, Position, PositionLost, ResetPolicy
-from clients.core.readings import Phase, Place, Start
+from clients.core.readings import Phase, Start
 from clients.membership import Membership
 from clients.reader import Chunk, DamagedLog, ReaderOptions
 from tests.support.clients.scripted_cluster import EPOCH_ENDS, FETCH, LIST_OFFSETS, ScriptedCluster
@@ -37,6 +37,7 @@ from wire.client.client_errors import BrokerError
 from wire.client.group_membership import Joined
 from wire.client.raw_client import KafkaClient
 from wire.protocol.byte_reader import Malformed
+from wire.protocol.ids import PartitionKey
 
 P0, P1 = ("t", 0), ("t", 1)
 FROM_0 = Start(Position(0))
@@ -409,7 +410,7 @@ async def test_records_are_opened_at_the_edge_until_nothing_comes_any_more() -> 
     async with ScriptedCluster() as cluster, consuming(cluster) as consumer:
         cluster.fill(0, 20, batch=5)
         consumer.assign({P0: Start(Position(3))})
-        found: list[tuple[Place, int]] = []
+        found: list[tuple[PartitionKey, int]] = []
         while len(found) < 17:  # on a busy machine nothing may come for so long, and then the rest
             found += [(place, record.offset) async for place, record in consumer.records(timeout_ms=500)]
         assert found == [(P0, offset) for offset in range(3, 20)]
@@ -436,13 +437,13 @@ class SilentClient:
 class FailingListener:
     """An application whose database is away when partitions are taken from it."""
 
-    async def revoked(self, places: frozenset[Place]) -> None:
+    async def revoked(self, places: frozenset[PartitionKey]) -> None:
         raise RuntimeError(f"{len(places)} partitions cannot be given back")
 
-    async def assigned(self, places: frozenset[Place]) -> None:
+    async def assigned(self, places: frozenset[PartitionKey]) -> None:
         """Nothing."""
 
-    async def lost(self, places: frozenset[Place]) -> None:
+    async def lost(self, places: frozenset[PartitionKey]) -> None:
         """Nothing."""
 
 
@@ -515,7 +516,7 @@ class ScriptedMember:
 async def grouped(
     cluster: ScriptedCluster, member: ScriptedMember, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Consumer]:
-    async def committed(*_: object) -> dict[Place, Any]:
+    async def committed(*_: object) -> dict[PartitionKey, Any]:
         return {}
 
     policy = ResetPolicy.EARLIEST
@@ -562,7 +563,9 @@ async def test_offsets_are_committed_by_polls_alone_and_by_the_first_one_after_t
     """NC-06."""
     commits: list[int] = []
 
-    async def commit(_: str, offsets: Mapping[Place, CommittedOffset], __: Committer) -> dict[Place, ErrorCode]:
+    async def commit(
+        _: str, offsets: Mapping[PartitionKey, CommittedOffset], __: Committer
+    ) -> dict[PartitionKey, ErrorCode]:
         commits.append(offsets[P0].offset)
         return {P0: ErrorCode.none}
 

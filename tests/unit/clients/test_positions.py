@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
 from clients.core.positions import (
-    NO_OFFSET,
     NoWholeBatch,
     Position,
     ResetPolicy,
@@ -23,6 +22,7 @@ from clients.core.positions import (
 )
 from clients.core.readings import Phase, Readings, Start
 from wire.batches.records import Record, encode_batch
+from wire.protocol.ids import NO_OFFSET
 
 PLACE = ("t", 0)
 

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import pytest
 
-from clients.core.positions import NO_EPOCH, Position
+from clients.core.positions import Position
 from clients.core.readings import Phase, Reading, Readings, Start
+from wire.protocol.ids import NO_EPOCH
 
 PLACE = ("t", 0)
 

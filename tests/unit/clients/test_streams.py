@@ -7,11 +7,12 @@ import asyncio
 import pytest
 
 from clients.core.positions import Position
-from clients.core.readings import Place, Readings, Start
+from clients.core.readings import Readings, Start
 from clients.reader import Chunk, DamagedLog
 from clients.streams import ConsumerTimeout, Stream
 from wire.batches.record_batch import InvalidBatch
 from wire.batches.records import Record, encode_batch
+from wire.protocol.ids import PartitionKey
 
 PLACE, OTHER = ("t", 0), ("t", 1)
 
@@ -23,17 +24,17 @@ class HandReader:
         self.readings = Readings()
         self.begin({PLACE: Start(Position(0)), OTHER: Start(Position(0))})
 
-    def begin(self, starts: dict[Place, Start]) -> None:
+    def begin(self, starts: dict[PartitionKey, Start]) -> None:
         for place, start in starts.items():
             self.readings.begin(place, start)
 
-    def retry(self, place: Place) -> None:
+    def retry(self, place: PartitionKey) -> None:
         self.readings.retry(place)
 
-    def consumed(self, place: Place = PLACE) -> int:
+    def consumed(self, place: PartitionKey = PLACE) -> int:
         return self.readings.positions()[place].offset
 
-    def chunk(self, first: int, end: int, *, damaged: int = -1, place: Place = PLACE) -> Chunk:
+    def chunk(self, first: int, end: int, *, damaged: int = -1, place: PartitionKey = PLACE) -> Chunk:
         reading = self.readings.get(place)
         assert reading is not None
         batches = [bytearray(encode_batch([Record(b"k", b"%d" % at, 1)], base_offset=at)) for at in range(first, end)]

@@ -15,7 +15,7 @@ from controller.multis import STEP_OVERHEAD_BYTES, split_steps
 from runtime.configuration import ConfigurationError, load_settings
 from runtime.zookeeper import CreateNode
 from tests.support.memory.controller_scene import SiteModel, link_record, topic_request
-from wire.znodes.layout import NO_LEADER
+from wire.protocol.ids import NO_NODE
 
 
 def site_with_topics(*names: str) -> SiteModel:
@@ -64,7 +64,7 @@ def test_what_was_built_for_one_broker_is_told_to_the_next_until_the_cluster_cha
     assert topics.about(model.cluster, model.cluster.topics["t"], (partition,)) is first
     model.give(ask.BrokersListed(brokers=model.alive(2)))
     (state,) = topics.about(model.cluster, model.cluster.topics["t"], (partition,)).partitions
-    assert state.leader == NO_LEADER
+    assert state.leader == NO_NODE
     assert len(topics.about(model.cluster, model.cluster.topics["t"], ()).partitions) == 0
 
 

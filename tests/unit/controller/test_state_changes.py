@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from controller.core import commands as ask
-from controller.core.cluster import Replica, TopicPartition
+from controller.core.cluster import Replica
 from controller.state_changes import log_state_changes
 from runtime.logs import STATE_CHANGE, configure
 from tests.support.memory.controller_scene import SiteModel, topic_request
+from wire.protocol.ids import TopicPartition
 
 
 @pytest.fixture

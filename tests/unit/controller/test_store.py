@@ -9,10 +9,11 @@ from typing import Any
 
 from controller.core import commands as ask
 from controller.core import facts
-from controller.core.cluster import Leadership, TopicPartition
+from controller.core.cluster import Leadership
 from controller.store import ClusterWriter, _leadership
 from runtime.zookeeper import NodeStat, SetNode
 from tests.support.memory.controller_scene import SiteModel, topic_request
+from wire.protocol.ids import TopicPartition
 from wire.znodes import layout as znodes
 
 T0 = TopicPartition("t", 0)

@@ -14,7 +14,6 @@ from mirror.admin.service import describe
 from mirror.flow.core.flow_events import Start
 from mirror.flow.core.flow_state import FlowState
 from mirror.link.core.committed_offsets import GroupOffset
-from mirror.link.core.partitions import PartitionKey
 from runtime import supervision
 from runtime.process import OperationalFailure
 from tests.support.disks.log_batches import batch
@@ -22,8 +21,9 @@ from tests.support.eventually import eventually
 from tests.support.memory.memory_mirror import mirroring, states, world_with
 from tests.support.memory.memory_sites import MemoryWorld
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
+from wire.protocol.ids import TopicPartition
 
-FIRST = PartitionKey("orders", 0)
+FIRST = TopicPartition("orders", 0)
 
 
 async def test_the_target_becomes_equal_and_the_queue_empty() -> None:
@@ -332,7 +332,7 @@ async def test_a_turned_link_stops_the_mirror_and_a_link_turned_back_lets_it_go_
 async def test_groups_are_carried_clamped_and_left_alone_while_active_at_the_target() -> None:
     """M3, M4."""
     world = world_with(partitions=2)
-    second = PartitionKey("orders", 1)
+    second = TopicPartition("orders", 1)
     world.source.group_offsets["billing"] = {FIRST: GroupOffset(0), second: GroupOffset(999, 3, "mine")}
     world.source.group_offsets["live"] = {FIRST: GroupOffset(6)}
     world.target.group_offsets["live"] = {FIRST: GroupOffset(3)}

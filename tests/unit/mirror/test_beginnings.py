@@ -11,19 +11,19 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from mirror.flow.core.flow_state import FlowState
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.ports import LogAnswer, Unreachable
 from tests.support.disks.log_batches import batch
 from tests.support.eventually import eventually
 from tests.support.memory.memory_mirror import mirroring, states, world_with
 from tests.support.memory.memory_sites import MemoryWorld
+from wire.protocol.ids import TopicPartition
 from wire.rules.topic_configs import COPY_BEGINS
 
-FIRST = PartitionKey("orders", 0)
+FIRST = TopicPartition("orders", 0)
 WITHIN_MS = 20_000
 
 
-def expire(world: MemoryWorld, *, batches: int = 4, key: PartitionKey = FIRST) -> None:
+def expire(world: MemoryWorld, *, batches: int = 4, key: TopicPartition = FIRST) -> None:
     """Records (3 a batch) come at the source and expire, but for the last batch."""
     world.source.produce(key.topic, key.partition, batches + 1)
     log = world.source.logs[key]
@@ -35,7 +35,7 @@ def with_old_records_gone(*, partitions: int = 1) -> MemoryWorld:
     """A topic whose first 12 records the source deleted before there was a mirror."""
     world = world_with(partitions=partitions, batches=0)
     for partition in range(partitions):
-        expire(world, key=PartitionKey("orders", partition))
+        expire(world, key=TopicPartition("orders", partition))
     return world
 
 
@@ -136,7 +136,7 @@ async def test_a_source_that_does_not_tell_where_it_begins_is_followed_from_wher
     world = with_old_records_gone()
     ask = world.source.log_ends
 
-    async def silent_at_first(leaders: Any) -> Mapping[PartitionKey, LogAnswer]:
+    async def silent_at_first(leaders: Any) -> Mapping[TopicPartition, LogAnswer]:
         monkeypatch.setattr(world.source, "log_ends", ask)
         return dict.fromkeys(leaders, Unreachable("no answer"))
 
@@ -150,7 +150,7 @@ async def test_a_partition_that_came_later_and_expired_unseen_is_a_gap() -> None
     world = with_old_records_gone()
     async with mirroring(world):
         await eventually(world.is_equal, WITHIN_MS)
-    second = PartitionKey("orders", 1)
+    second = TopicPartition("orders", 1)
     world.source.add("orders", 2)
     expire(world, key=second)
     async with mirroring(world) as mirror:

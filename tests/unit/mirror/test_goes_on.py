@@ -15,7 +15,6 @@ from mirror.flow.core.assignment import NORMAL_RANK
 from mirror.flow.core.flow_state import FlowState
 from mirror.flow.fetchers import Fetcher
 from mirror.flow.throttle import Throttle
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.ports import Leader, Unreachable
 from mirror.main import MirrorDaemon
 from mirror.settings.config import load_config
@@ -32,8 +31,9 @@ from tests.support.memory.memory_mirror import mirroring, states, world_with
 from tests.unit.mirror.flow.test_queue import entry
 from wire.client.connection import ConnectionOptions
 from wire.client.raw_client import KafkaClient
+from wire.protocol.ids import TopicPartition
 
-FIRST = PartitionKey("orders", 0)
+FIRST = TopicPartition("orders", 0)
 
 
 async def test_who_waits_for_a_turn_goes_when_a_fetch_before_brought_less_than_was_expected() -> None:

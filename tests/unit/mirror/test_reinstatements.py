@@ -12,14 +12,14 @@ from mirror.admin.reinstatements import ReinstateOutcome
 from mirror.admin.verifier import Comparison
 from mirror.assembly import Mirror
 from mirror.flow.core.flow_state import FlowState
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.ports import Unreachable
 from tests.support.eventually import eventually
 from tests.support.memory.memory_mirror import mirroring, states
 from tests.support.memory.memory_sites import MemoryWorld
+from wire.protocol.ids import TopicPartition
 from wire.rules.links import ReinstatePolicy
 
-FIRST, SECOND = PartitionKey("orders", 0), PartitionKey("orders", 1)
+FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 COPY_ID = UUID(int=1)
 FAULTED = {FlowState.FAULTED}
 PROMOTED_FROM = 5
@@ -42,12 +42,12 @@ def diverged(policy: ReinstatePolicy, *, epoch: int = 2) -> MemoryWorld:
     return world
 
 
-def tails(world: MemoryWorld) -> dict[PartitionKey, set[bytes]]:
+def tails(world: MemoryWorld) -> dict[TopicPartition, set[bytes]]:
     """What the copies have alone."""
     return {FIRST: set(world.target.logs[FIRST].batches[4:]), SECOND: set(world.target.logs[SECOND].batches)}
 
 
-def quarantined(world: MemoryWorld) -> dict[PartitionKey, set[bytes]]:
+def quarantined(world: MemoryWorld) -> dict[TopicPartition, set[bytes]]:
     return {key: set(kept.values()) for (key, _), kept in world.target.quarantined.items()}
 
 
@@ -55,7 +55,7 @@ async def faulted(mirror: Mirror) -> None:
     await eventually(lambda: bool(states(mirror)) and states(mirror) == FAULTED)
 
 
-def reasons(mirror: Mirror) -> dict[PartitionKey, str]:
+def reasons(mirror: Mirror) -> dict[TopicPartition, str]:
     return {key: row.facts.reason for key, row in mirror.board.rows()}
 
 
@@ -170,7 +170,7 @@ async def test_where_the_quarantine_refuses_the_copy_stays() -> None:
 class Differing:
     """A Verifier that finds other bytes."""
 
-    async def compare(self, key: PartitionKey, *, mirrored_end: int, last_offsets: int) -> Comparison:
+    async def compare(self, key: TopicPartition, *, mirrored_end: int, last_offsets: int) -> Comparison:
         return Comparison(finding=f"{key} differs below {mirrored_end}, of {last_offsets}")
 
 

@@ -12,13 +12,13 @@ from mirror.admin.resets import ResetOutcome, TopicReset
 from mirror.admin.verifier import Comparison
 from mirror.assembly import Mirror
 from mirror.flow.core.flow_state import FlowState
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.ports import Unreachable
 from tests.support.eventually import eventually
 from tests.support.memory.memory_mirror import mirroring, states
 from tests.support.memory.memory_sites import MemorySite, MemoryWorld
+from wire.protocol.ids import TopicPartition
 
-FIRST, SECOND = PartitionKey("orders", 0), PartitionKey("orders", 1)
+FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 COPY_ID = UUID(int=1)
 
 
@@ -46,7 +46,7 @@ async def reset(mirror: Mirror, *, is_dry_run: bool = False) -> TopicReset:
     return found
 
 
-def kept(site: MemorySite, key: PartitionKey = FIRST) -> dict[int, bytes]:
+def kept(site: MemorySite, key: TopicPartition = FIRST) -> dict[int, bytes]:
     return site.quarantined.get((key, COPY_ID), {})
 
 
@@ -131,7 +131,7 @@ async def test_what_is_not_known_of_the_source_is_not_taken_for_equal(monkeypatc
     async with mirroring(world) as mirror:
         await faulted(mirror)
 
-        async def silent(_: object) -> dict[PartitionKey, object]:
+        async def silent(_: object) -> dict[TopicPartition, object]:
             return {}
 
         monkeypatch.setattr(world.source, "epoch_ends", silent)
@@ -145,9 +145,9 @@ class Comparing:
 
     def __init__(self, found: Comparison) -> None:
         self.found = found
-        self.asked: list[tuple[PartitionKey, int, int]] = []
+        self.asked: list[tuple[TopicPartition, int, int]] = []
 
-    async def compare(self, key: PartitionKey, *, mirrored_end: int, last_offsets: int) -> Comparison:
+    async def compare(self, key: TopicPartition, *, mirrored_end: int, last_offsets: int) -> Comparison:
         self.asked.append((key, mirrored_end, last_offsets))
         return self.found
 

@@ -12,14 +12,14 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from mirror.flow.core.flow_state import FlowState
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.ports import FetchAnswer, FetchPart, Leader
 from runtime import supervision
 from tests.support.eventually import eventually
 from tests.support.memory.memory_mirror import mirroring, states, world_with
 from tests.support.memory.memory_sites import MemoryFetch
+from wire.protocol.ids import TopicPartition
 
-FIRST = PartitionKey("orders", 0)
+FIRST = TopicPartition("orders", 0)
 
 
 def failing_once(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -111,7 +111,7 @@ async def test_what_a_fetcher_had_in_hand_when_it_died_is_fetched_again_by_whoev
     monkeypatch.setattr(supervision, "RESTART_INITIAL_MS", 400)
     world = world_with(partitions=2, batches=0)
     fetch = MemoryFetch.fetch
-    spoiled: list[PartitionKey] = []
+    spoiled: list[TopicPartition] = []
 
     async def spoiling_once(port: MemoryFetch, node_id: int, parts: Sequence[FetchPart]) -> Sequence[FetchAnswer]:
         answers = await fetch(port, node_id, parts)

@@ -7,7 +7,6 @@ from __future__ import annotations
 import pytest
 from kio.schema.errors import ErrorCode
 
-from broker.groups.core.group_messages import TopicPartition
 from broker.transactions.core import transaction_records
 from broker.transactions.core.transaction_machine import TransactionLimits, Transactions
 from broker.transactions.core.transaction_messages import (
@@ -28,6 +27,7 @@ from broker.transactions.core.transaction_messages import (
     WriteMarkers,
 )
 from broker.transactions.core.transaction_states import TransactionState
+from wire.protocol.ids import TopicPartition
 
 NAME = "booking"
 THEIRS, OURS, NEXT = 7, (1 << 40) + 1, (1 << 40) + 2

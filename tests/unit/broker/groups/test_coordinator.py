@@ -21,7 +21,6 @@ from broker.groups.core.group_messages import (
     MirrorOffsets,
     PartitionsReply,
     SyncGroup,
-    TopicPartition,
 )
 from broker.groups.core.group_states import AssignmentProtocol, GroupState
 from broker.groups.core.group_turn import GroupLimits
@@ -42,6 +41,7 @@ from wire.batches.record_batch import iterate_headers
 from wire.batches.records import Record, encode_batch
 from wire.control.broker_pb2 import ControlBatch, DeletedTopic
 from wire.control.cluster_pb2 import BrokerInfo, LinkPhase, LinkRecord, PartitionState, TopicInfo
+from wire.protocol.ids import TopicPartition
 from wire.rules.sync_reports import SyncReport
 
 PARTITIONS = 4

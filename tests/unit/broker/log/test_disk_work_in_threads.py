@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from broker.log.directories import checkpoints
-from broker.log.directories.checkpoints import TopicPartition, read_offsets
+from broker.log.directories.checkpoints import read_offsets
 from broker.log.directories.directory_checkpoints import _OffsetFile
 from broker.log.directories.log_store import LogStore
 from broker.log.errors import StorageError
@@ -23,6 +23,7 @@ from tests.support.disks.log_batches import batch
 from tests.support.disks.logs_on_disk import NOW_MS, config, data_records, fill
 from tests.support.disks.thread_noting_disk import ThreadNotingDisk
 from tests.support.eventually import eventually
+from wire.protocol.ids import TopicPartition
 
 ID, OTHER_ID = bytes(range(16)), bytes(range(1, 17))
 KEY = TopicPartition("t", 0)

@@ -10,7 +10,6 @@ import shutil
 
 import pytest
 
-from broker.log.directories.checkpoints import TopicPartition
 from broker.log.directories.log_store import LogStore
 from broker.log.errors import DirectoryOffline, StorageError
 from broker.settings.core.topic_configs import LogConfig
@@ -18,6 +17,7 @@ from runtime.disk import RealDisk
 from tests.support.disks.faulty_disk import FaultyDisk
 from tests.support.disks.log_batches import batch
 from tests.support.disks.logs_on_disk import NOW_MS, fill, read_all
+from wire.protocol.ids import TopicPartition
 
 ID = bytes(range(16))
 

@@ -39,6 +39,7 @@ from tests.support.memory.quiet_replicas import QuietReplicas
 from wire.client.broker_requests import ListedOffset
 from wire.client.client_errors import Unreachable
 from wire.protocol.fetch_codec import FetchResponse, PartitionFetched, TopicFetched
+from wire.protocol.ids import TopicPartition
 
 SETTINGS = {
     "node.id": "1",
@@ -222,7 +223,7 @@ async def test_a_follower_is_truncated_without_holding_the_loop(
     recovery_points = f"{tmp_path}/{checkpoints.RECOVERY_POINTS}"
     first_renamed = next(n for n, done in enumerate(disk.in_threads) if done[1].startswith(f"{tmp_path}/t-0/"))
     assert ("rename", f"{recovery_points}.tmp") in disk.in_threads[:first_renamed]
-    assert checkpoints.read_offsets(RealDisk(), recovery_points)[checkpoints.TopicPartition("t", 0)] <= 10
+    assert checkpoints.read_offsets(RealDisk(), recovery_points)[TopicPartition("t", 0)] <= 10
     logs.abandon()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from broker.groups.core.group_messages import PartitionsReply, TopicPartition
+from broker.groups.core.group_messages import PartitionsReply
 from broker.handlers.records.transactional_produce import TransactionalProduce
 from broker.handlers.transactions import txn_offset_commit
 from broker.replication.core.verification_guards import VerificationGuards
@@ -19,6 +19,7 @@ from broker.transactions.transaction_admission import QUESTIONS_MAX
 from wire.batches.records import Record, encode_batch
 from wire.protocol import schemas
 from wire.protocol.entity_building import build_entity
+from wire.protocol.ids import TopicPartition
 from wire.protocol.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
 
 PRODUCER_ID = 7

@@ -12,7 +12,6 @@ from kio.schema.errors import ErrorCode
 
 from broker.coordination.state_shard import CoordinatorRefusal
 from broker.groups.coordinator import GroupCoordinator
-from broker.groups.core.group_messages import TopicPartition
 from broker.groups.core.group_turn import GroupLimits
 from broker.groups.group_routing import ImageRouting
 from broker.metadata.core.cluster_image import ClusterImage
@@ -39,6 +38,7 @@ from wire.batches.records import Record, encode_batch
 from wire.batches.transaction_records import TRANSACTIONS_TOPIC
 from wire.control.broker_pb2 import ControlBatch
 from wire.control.cluster_pb2 import BrokerInfo, LinkPhase, LinkRecord, PartitionState, TopicInfo
+from wire.protocol.ids import TopicPartition
 
 T0 = TopicPartition("t", 0)
 

@@ -11,7 +11,6 @@ from typing import Any, cast
 import pytest
 from kio.schema.errors import ErrorCode
 
-from broker.groups.core.group_messages import TopicPartition
 from broker.log.intake import AppendInfo
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.replication.core.verification_guards import VerificationGuards
@@ -23,6 +22,7 @@ from tests.support.disks.logs_on_disk import open_log
 from tests.support.eventually import eventually
 from wire.batches.record_batch import TRANSACTIONAL_BIT
 from wire.batches.records import Record, encode_batch
+from wire.protocol.ids import TopicPartition
 
 T0 = TopicPartition("t", 0)
 END = TransactionEnd(producer_id=7, producer_epoch=1, is_commit=True, coordinator_epoch=1, transaction_version=2)

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.moving.reassignment_plan import (
-    Place,
     Replica,
     UnusablePlan,
     parse_directories,
@@ -19,8 +18,9 @@ from cli.moving.reassignment_plan import (
     plan_document,
     propose,
 )
+from wire.protocol.ids import TopicPartition
 
-T0, T1, T2 = (Place("t", index) for index in range(3))
+T0, T1, T2 = (TopicPartition("t", index) for index in range(3))
 
 
 def test_a_plan_is_read_as_it_is_written() -> None:
@@ -69,7 +69,7 @@ def test_a_broker_that_shall_be_empty_hands_its_replicas_to_those_with_the_fewes
 
 
 def test_a_new_broker_gets_its_share_and_leads_some() -> None:
-    before = {Place("t", index): (1, 2) for index in range(6)}
+    before = {TopicPartition("t", index): (1, 2) for index in range(6)}
     after = propose(before, [1, 2, 3], racks={})
     assert Counter(node for replicas in after.values() for node in replicas) == {1: 4, 2: 4, 3: 4}
     assert Counter(replicas[0] for replicas in after.values()) == {1: 2, 2: 2, 3: 2}
@@ -94,7 +94,7 @@ def test_too_few_brokers_are_told() -> None:
 def test_a_proposal_is_always_a_proper_and_even_assignment(
     replicas: list[list[int]], factor: int, brokers: set[int]
 ) -> None:
-    before = {Place("t", index): tuple(nodes[:factor]) for index, nodes in enumerate(replicas)}
+    before = {TopicPartition("t", index): tuple(nodes[:factor]) for index, nodes in enumerate(replicas)}
     after = propose(before, brokers, racks={})
     assert after.keys() == before.keys()
     assert all(len(set(nodes)) == factor and set(nodes) <= brokers for nodes in after.values())

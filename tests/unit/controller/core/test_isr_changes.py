@@ -8,8 +8,8 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from controller.core import commands as ask
-from controller.core.cluster import TopicPartition
 from tests.support.memory.controller_scene import SiteModel, topic_request
+from wire.protocol.ids import TopicPartition
 
 T0 = TopicPartition("t", 0)
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 
 from controller.core import commands as ask
-from controller.core.cluster import TopicPartition
 from tests.support.memory.controller_scene import Crashed, SiteModel, topic_request
-from wire.znodes.layout import NO_LEADER
+from wire.protocol.ids import NO_NODE, TopicPartition
 
 T0 = TopicPartition("t", 0)
 
@@ -70,7 +69,7 @@ def test_one_that_has_restarted_beside_the_leader_does_not_lead_before_it_has_ca
     restart(model, 1, 2, 3)
     model.take_over()
     model.give(ask.BrokersListed(brokers=model.alive(2, 3)))
-    assert model.leaderships[T0].leader == NO_LEADER
+    assert model.leaderships[T0].leader == NO_NODE
     assert model.leaderships[T0].isr == (1,)
     model.give(ask.BrokersListed(brokers=model.alive(1, 2, 3)))
     assert model.leaderships[T0].leader == 1
@@ -129,7 +128,7 @@ def test_for_one_that_stayed_and_is_only_held_for_dead_the_partition_waits() -> 
     model = site(factor=2)
     restart(model, 1)
     model.take_over(unreachable=frozenset({2}))
-    assert model.leaderships[T0].leader == NO_LEADER
+    assert model.leaderships[T0].leader == NO_NODE
     assert model.leaderships[T0].isr == (2,)
     model.give(ask.BrokerAnswered(node_id=2, broker_epoch=model.brokers[2].epoch))
     assert model.leaderships[T0].leader == 2

@@ -9,9 +9,9 @@ from kio.schema.errors import ErrorCode
 
 from controller.core import commands as ask
 from controller.core import facts
-from controller.core.cluster import TopicPartition
 from controller.core.replica_states import ReplicaPhase
 from tests.support.memory.controller_scene import SiteModel, link_record, topic_request
+from wire.protocol.ids import TopicPartition
 
 DOOMED = TopicPartition("orders", 0)
 

@@ -20,7 +20,6 @@ from dr.sites.core.evidence import (
     PartitionPosition,
     SiteEvidence,
     SiteGroups,
-    TopicPartition,
     TransactionalProducer,
 )
 from dr.sites.core.group_offsets import group_loss
@@ -28,6 +27,7 @@ from dr.sites.core.loss import LossAccount, account
 from dr.sites.core.protection import UnprotectedTopic
 from wire.batches.log_histories import EpochStart
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
+from wire.protocol.ids import TopicPartition
 from wire.rules.links import SiteRole, other_site, role_of, supersedes, truncates_logs
 
 KEY = TopicPartition("flights", 0)

@@ -12,7 +12,7 @@ from dr.drill.core.measures import Measured
 from dr.drill.core.snapshot_baseline import snapshot_baseline
 from dr.drill.drill_report import write_report
 from dr.drill.drill_results import FAILED, PASSED, DrillResult, StepResult
-from dr.sites.core.evidence import TopicPartition
+from wire.protocol.ids import TopicPartition
 
 
 def test_a_report_has_what_is_missing_and_what_a_backup_would_have_lost(tmp_path: Path) -> None:

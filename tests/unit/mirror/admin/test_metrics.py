@@ -18,7 +18,7 @@ from mirror.flow.core.lag import Progress
 from mirror.flow.core.window import QueuedBatches
 from mirror.flow.rolling import WINDOW_MS
 from mirror.groups.metrics import CheckpointMetrics
-from mirror.link.core.partitions import BatchRun, PartitionKey
+from mirror.link.core.partitions import BatchRun
 from mirror.link.core.topic_plan import NameAtTarget
 from mirror.settings.config import load_config
 from mirror.translate.metrics import TransactionMetrics
@@ -27,8 +27,9 @@ from tests.support.clock import ManualClock
 from tests.support.disks.log_batches import batch
 from tests.support.eventually import eventually
 from tests.support.memory.memory_mirror import mirroring, world_with
+from wire.protocol.ids import TopicPartition
 
-KEY = PartitionKey("t", 0)
+KEY = TopicPartition("t", 0)
 MIRROR_MAKER = "kafka_connect_mirror_mirrorsourceconnector"
 LATENCY = f"{MIRROR_MAKER}_replication_latency_ms"
 PLACE = {"source": "a", "target": "b", "topic": "t", "partition": "0"}
@@ -221,7 +222,7 @@ def test_rates_and_waits_are_right_after_a_clock_was_put_back() -> None:
 def test_checkpoints_are_timed_by_group_and_copy_until_the_group_is_gone() -> None:
     clock, registry = ManualClock(), CollectorRegistry()
     metrics = CheckpointMetrics(registry, source="a", target="b", clock=clock)
-    copy = PartitionKey("a.t", 0)
+    copy = TopicPartition("a.t", 0)
     name = "kafka_connect_mirror_mirrorcheckpointconnector_checkpoint_latency_ms"
     place = PLACE | {"topic": "a.t", "group": "readers"}
     for latency_ms in (40, 20):
@@ -272,7 +273,7 @@ async def test_producers_that_have_nothing_to_send_and_fetchers_without_room_cou
         await eventually(lambda: figure(registry, "queue_take_wait_seconds_total") > before_s, WITHIN_MS)
         assert figure(registry, "queue_wait_seconds_total") == 0
         world.before_append = lambda: ErrorCode.kafka_storage_error
-        log = world.source.logs[PartitionKey("orders", 0)]
+        log = world.source.logs[TopicPartition("orders", 0)]
         log.batches = [batch([b"v" * 500_000], base_offset=offset) for offset in range(6)]
         world.source.changed.set()
         # An answer of three batches fills the queue; the next one waits for room.

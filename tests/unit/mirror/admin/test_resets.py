@@ -15,16 +15,15 @@ from mirror.admin.resets import ResetOutcome, TopicReset
 from mirror.admin.service import describe
 from mirror.assembly import Mirror
 from mirror.flow.core.flow_state import FlowState
-from mirror.flow.core.lag import UNKNOWN
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.core.topic_plan import DeleteCopy
 from mirror.link.ports import Leader
 from tests.support.eventually import eventually
 from tests.support.memory.memory_mirror import mirroring, states, world_with
 from tests.support.memory.memory_sites import MemoryWorld
+from wire.protocol.ids import UNKNOWN, TopicPartition
 from wire.rules.links import InvalidPattern
 
-FIRST = PartitionKey("orders", 0)
+FIRST = TopicPartition("orders", 0)
 REFUSAL = "invalid_replication_factor Replication factor: 3 larger than available brokers: 2."
 
 
@@ -161,7 +160,7 @@ async def test_a_copy_that_cannot_be_counted_or_that_the_controller_keeps_stays(
         assert (refused.outcome, refused.reason) == (ResetOutcome.REFUSED, world.target.refusal)
         world.target.refusal = ""
 
-        async def silent(_: object) -> dict[PartitionKey, object]:
+        async def silent(_: object) -> dict[TopicPartition, object]:
             return {}
 
         monkeypatch.setattr(world.target, "log_ends", silent)
@@ -254,8 +253,8 @@ async def test_partitions_that_the_target_refuses_to_add_are_named_while_the_oth
     async with mirroring(world) as mirror:
         await eventually(world.is_equal)
         world.target.refusal = "invalid_partitions too many"
-        world.source.logs[PartitionKey("orders", 1)] = type(world.source.logs[FIRST])()
-        second = PartitionKey("orders", 1)
+        world.source.logs[TopicPartition("orders", 1)] = type(world.source.logs[FIRST])()
+        second = TopicPartition("orders", 1)
         await eventually(lambda: second in mirror.board and mirror.board.row(second).facts.state is FlowState.REFUSED)
         assert "grow topic orders to 2 partitions: invalid_partitions too many" in mirror.board.row(second).facts.reason
         assert mirror.board.row(FIRST).facts.state is FlowState.MIRRORING

@@ -12,11 +12,11 @@ import pytest
 from mirror.admin.service import MirrorAdminService
 from mirror.admin.verifier import Comparison
 from mirror.flow.core.flow_state import FlowState
-from mirror.link.core.partitions import PartitionKey
 from tests.support.eventually import eventually
 from tests.support.memory.memory_mirror import mirroring, states, world_with
 from tests.support.processes.ports import LOOPBACK
 from wire.control import mirror_pb2, mirror_pb2_grpc
+from wire.protocol.ids import TopicPartition
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ async def test_a_mirror_that_has_not_found_its_link_says_so_to_whoever_means_it_
 class Agreeing:
     """A Verifier that finds whatever it is asked about equal."""
 
-    async def compare(self, key: PartitionKey, *, mirrored_end: int, last_offsets: int) -> Comparison:
+    async def compare(self, key: TopicPartition, *, mirrored_end: int, last_offsets: int) -> Comparison:
         return Comparison(to_offset=mirrored_end)
 
 

@@ -12,12 +12,12 @@ import pytest
 from mirror.admin import verifier
 from mirror.admin.verifier import Comparison, ExactVerifier, TranslateVerifier
 from mirror.link.core.naming import Naming, NamingPolicy
-from mirror.link.core.partitions import PartitionKey
 from mirror.translate.core.translation import Translation
 from wire.batches.record_batch import iterate_headers
 from wire.batches.records import Record, encode_batch
+from wire.protocol.ids import TopicPartition
 
-KEY = PartitionKey("prices", 0)
+KEY = TopicPartition("prices", 0)
 END = 4
 
 
@@ -64,7 +64,7 @@ def _logs_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 class RecordFilter:
     """Leaves nothing out."""
 
-    async def read(self, client: Log, key: PartitionKey, offset: int, *, max_bytes: int) -> Any:
+    async def read(self, client: Log, key: TopicPartition, offset: int, *, max_bytes: int) -> Any:
         return memoryview(client.from_offset(offset)), frozenset()
 
 

@@ -21,7 +21,7 @@ from mirror.flow.core.lag import Lag, Progress, measure, moved
 from mirror.flow.core.window import ChainBroken, QueuedBatches, SendWindow
 from mirror.groups.core.offset_choice import Stay, TargetRange, offset_to_commit
 from mirror.link.core.committed_offsets import GroupOffset
-from mirror.link.core.partitions import BatchRun, MalformedBatches, PartitionKey, survey
+from mirror.link.core.partitions import BatchRun, MalformedBatches, survey
 from mirror.link.core.topic_plan import (
     Action,
     AlterConfigs,
@@ -35,8 +35,9 @@ from mirror.link.core.topic_plan import (
 from tests.support.disks.log_batches import batch
 from wire.client.session_state import FetchSession
 from wire.client.topic_requests import PARTITIONS_AT_ONCE, TOPICS_AT_ONCE
+from wire.protocol.ids import TopicPartition
 
-KEY = PartitionKey("orders", 0)
+KEY = TopicPartition("orders", 0)
 ID = UUID(int=1)
 
 
@@ -110,7 +111,7 @@ def test_no_bytes_break_a_survey(rubbish: bytes) -> None:
 
 
 def test_each_partition_has_one_fetcher_at_its_leader_and_one_lasting_producer() -> None:
-    leaders = {PartitionKey("t", index): (1 if index < 4 else 2 if index < 8 else -1) for index in range(10)}
+    leaders = {TopicPartition("t", index): (1 if index < 4 else 2 if index < 8 else -1) for index in range(10)}
     assigned = assign_fetchers(leaders, streams_per_broker=2)
     assert {key.node_id for key in assigned} == {1, 2}
     assert sorted(key for keys in assigned.values() for key in keys) == [key for key in leaders if leaders[key] >= 0]
@@ -330,8 +331,8 @@ def test_lag_in_time_counts_from_the_last_moment_with_everything() -> None:
 
 
 def test_a_session_names_only_what_changed_and_begins_anew_after_a_loss() -> None:
-    session: FetchSession[PartitionKey, tuple[int, int]] = FetchSession()
-    other = PartitionKey("orders", 1)
+    session: FetchSession[TopicPartition, tuple[int, int]] = FetchSession()
+    other = TopicPartition("orders", 1)
     first = session.next_request({KEY: (0, 0), other: (0, 0)})
     assert (first.session_id, first.session_epoch, set(first.named)) == (0, 0, {KEY, other})
     session.answered(77)

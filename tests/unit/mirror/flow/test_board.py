@@ -25,10 +25,11 @@ from mirror.flow.core.flow_events import (
     TombstonesKept,
 )
 from mirror.link.core.link_roles import GapPolicy, LinkRole
-from mirror.link.core.partitions import BatchRun, PartitionKey
+from mirror.link.core.partitions import BatchRun
 from tests.support.clock import ManualClock
+from wire.protocol.ids import TopicPartition
 
-KEY = PartitionKey("orders", 0)
+KEY = TopicPartition("orders", 0)
 HOUR_MS = 3_600_000
 END = {"high_watermark": 10, "log_start_offset": 0}
 

@@ -10,23 +10,23 @@ from kio.schema.errors import ErrorCode
 from mirror.admin.service import describe
 from mirror.flow.core.flow_state import FlowState
 from mirror.flow.pauses import NotKept, Pauses
-from mirror.link.core.partitions import PartitionKey
 from runtime.configuration import ConfigurationError
 from tests.support.eventually import eventually
 from tests.support.memory.memory_sites import MemoryWorld
 from tests.unit.mirror.test_assembly import mirroring, world_with
 from wire.control.cluster_pb2 import LinkPhase
+from wire.protocol.ids import TopicPartition
 from wire.rules.links import InvalidPattern
 
-FIRST = PartitionKey("orders", 0)
+FIRST = TopicPartition("orders", 0)
 
 
-def state(mirror: object, key: PartitionKey = FIRST) -> FlowState:
+def state(mirror: object, key: TopicPartition = FIRST) -> FlowState:
     found: FlowState = mirror.board.row(key).facts.state  # type: ignore[attr-defined]
     return found
 
 
-def mirrored(world: MemoryWorld, key: PartitionKey = FIRST) -> bool:
+def mirrored(world: MemoryWorld, key: TopicPartition = FIRST) -> bool:
     return key in world.target.logs and world.target.logs[key].data == world.source.logs[key].data
 
 
@@ -39,7 +39,7 @@ async def test_a_paused_topic_stands_still_and_goes_on_where_it_was() -> None:
         world.source.produce("orders", 0, 5)
         world.source.add("others", 1, number=2)
         world.source.produce("others", 0, 5)
-        await eventually(lambda: mirrored(world, PartitionKey("others", 0)))
+        await eventually(lambda: mirrored(world, TopicPartition("others", 0)))
         assert not mirrored(world)
         reply = describe(mirror)
         assert list(reply.paused_topics) == ["orders"]
@@ -54,7 +54,7 @@ async def test_a_topic_that_appears_under_a_pause_is_paused_too() -> None:
         await eventually(lambda: mirrored(world))
         mirror.pauses.pause(["la.*"])
         world.source.add("later", 1, number=2)
-        later = PartitionKey("later", 0)
+        later = TopicPartition("later", 0)
         await eventually(lambda: later in mirror.board and state(mirror, later) is FlowState.PAUSED)
         mirror.pauses.resume([])
         world.source.produce("later", 0, 1)

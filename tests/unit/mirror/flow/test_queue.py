@@ -10,7 +10,8 @@ from clients.budget import QueueFull
 from mirror.flow.core.priorities import TopicClass, rank_of
 from mirror.flow.core.window import QueuedBatches
 from mirror.flow.queue import ByteQueue
-from mirror.link.core.partitions import BatchRun, PartitionKey
+from mirror.link.core.partitions import BatchRun
+from wire.protocol.ids import TopicPartition
 
 BACKFILL = rank_of(TopicClass.NORMAL, is_backfill=True)
 
@@ -26,7 +27,7 @@ def entry(size: int, offset: int = 0) -> QueuedBatches:
         max_timestamp_ms=-1,
     )
     return QueuedBatches(
-        key=PartitionKey("t", 0), generation=0, expected_log_end_offset=offset, run=run, records=memoryview(b"")
+        key=TopicPartition("t", 0), generation=0, expected_log_end_offset=offset, run=run, records=memoryview(b"")
     )
 
 

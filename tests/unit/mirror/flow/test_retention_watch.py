@@ -5,11 +5,11 @@ source is silent.
 from __future__ import annotations
 
 from mirror.admin.service import describe
-from mirror.link.core.partitions import PartitionKey
 from tests.support.eventually import eventually
 from tests.support.memory.memory_mirror import mirroring, world_with
+from wire.protocol.ids import TopicPartition
 
-FIRST = PartitionKey("orders", 0)
+FIRST = TopicPartition("orders", 0)
 
 
 async def test_a_partition_whose_records_may_expire_is_told_until_it_has_caught_up() -> None:

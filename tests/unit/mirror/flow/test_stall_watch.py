@@ -13,13 +13,13 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from mirror.admin.service import describe
 from mirror.assembly import Mirror
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.ports import AppendAnswer, AppendPart, FetchAnswer, FetchPart
 from tests.support.eventually import eventually
 from tests.support.memory.memory_mirror import mirroring, world_with
 from tests.support.memory.memory_sites import MemoryAppend, MemoryFetch, MemoryWorld
+from wire.protocol.ids import TopicPartition
 
-KEY = PartitionKey("orders", 0)
+KEY = TopicPartition("orders", 0)
 QUICK = {"antipode.stall.timeout.ms": "200"}
 
 

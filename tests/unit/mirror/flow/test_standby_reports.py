@@ -9,14 +9,14 @@ import contextlib
 
 from mirror.flow.core.flow_state import FlowState
 from mirror.flow.standby_reports import StandbyReports
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.ports import Leader
 from tests.support.eventually import eventually
 from tests.support.memory.memory_mirror import mirroring, states, world_with
 from tests.support.memory.memory_sites import MemoryProgress, MemoryWorld
+from wire.protocol.ids import TopicPartition
 from wire.rules.links import SyncPolicy
 
-FIRST, OTHER = PartitionKey("orders", 0), PartitionKey("other", 0)
+FIRST, OTHER = TopicPartition("orders", 0), TopicPartition("other", 0)
 
 
 def sync_world() -> MemoryWorld:
@@ -31,7 +31,7 @@ def sync_world() -> MemoryWorld:
     return world
 
 
-def reported_of(world: MemoryWorld, key: PartitionKey) -> list[int]:
+def reported_of(world: MemoryWorld, key: TopicPartition) -> list[int]:
     return [reported[key] for reported in world.reported if key in reported]
 
 
@@ -39,7 +39,7 @@ async def test_the_source_of_a_link_that_is_not_sync_gets_reports_too() -> None:
     """It keeps what the standby lacks beyond its retention."""
     world = world_with(partitions=1)
     async with mirroring(world) as mirror:
-        reported: list[dict[PartitionKey, int]] = []
+        reported: list[dict[TopicPartition, int]] = []
         await eventually(lambda: FIRST in mirror.board and states(mirror) == {FlowState.MIRRORING})
         await eventually(lambda: mirror.board.row(FIRST).facts.progress.target_log_end_offset == 60)
         reports = StandbyReports(mirror.board, MemoryProgress(reported), mirror.link)
@@ -82,12 +82,12 @@ async def test_a_quiet_partition_is_told_of_again_and_again_while_others_are_bus
     and consumers wait for it.
     """
     world = sync_world()
-    reported: list[dict[PartitionKey, int]] = []
+    reported: list[dict[TopicPartition, int]] = []
     async with mirroring(world) as mirror:
         await eventually(lambda: 15 in reported_of(world, OTHER))
         world.source.add("quiet", 1, number=3)
         world.source.produce("quiet", 0, 5, epoch=7)
-        quiet = PartitionKey("quiet", 0)
+        quiet = TopicPartition("quiet", 0)
         await eventually(lambda: 15 in reported_of(world, quiet))
         reports = StandbyReports(mirror.board, MemoryProgress(reported), mirror.link)
         running = asyncio.create_task(reports.run())

@@ -4,22 +4,22 @@ hold up the live tail.
 
 from __future__ import annotations
 
-from mirror.link.core.partitions import PartitionKey
 from runtime.clock import SystemClock
 from tests.support.eventually import eventually
 from tests.support.memory.memory_sites import MemoryWorld
 from tests.unit.mirror.test_assembly import mirroring
+from wire.protocol.ids import TopicPartition
 
 SOME_BATCHES = 40
 
 
 def size_bytes(world: MemoryWorld, topic: str) -> int:
-    key = PartitionKey(topic, 0)
+    key = TopicPartition(topic, 0)
     return len(world.target.logs[key].data) if key in world.target.logs else 0
 
 
 def is_complete(world: MemoryWorld, topic: str) -> bool:
-    return size_bytes(world, topic) == len(world.source.logs[PartitionKey(topic, 0)].data)
+    return size_bytes(world, topic) == len(world.source.logs[TopicPartition(topic, 0)].data)
 
 
 def world_of(**batches: int) -> MemoryWorld:
@@ -32,7 +32,7 @@ def world_of(**batches: int) -> MemoryWorld:
 
 async def test_no_more_passes_in_a_second_than_the_rate_allows() -> None:
     world, clock = world_of(orders=SOME_BATCHES), SystemClock()
-    rate = len(world.source.logs[PartitionKey("orders", 0)].data) // 2
+    rate = len(world.source.logs[TopicPartition("orders", 0)].data) // 2
     began_ms = clock.monotonic_ms()
     async with mirroring(world, **{"antipode.throttle.bytes.per.second": str(rate)}):
         await eventually(lambda: is_complete(world, "orders"))
@@ -43,7 +43,7 @@ async def test_no_more_passes_in_a_second_than_the_rate_allows() -> None:
 
 async def test_topics_of_a_tight_recovery_point_go_first() -> None:
     world = world_of(alpha=SOME_BATCHES, pay=SOME_BATCHES, zeta=SOME_BATCHES)
-    rate = len(world.source.logs[PartitionKey("pay", 0)].data) // 2
+    rate = len(world.source.logs[TopicPartition("pay", 0)].data) // 2
     settings = {"antipode.throttle.bytes.per.second": str(rate), "antipode.priority.high": "pay"}
     others_bytes: list[int] = []
 
@@ -60,7 +60,7 @@ async def test_topics_of_a_tight_recovery_point_go_first() -> None:
 async def test_a_backlog_does_not_hold_up_the_live_tail() -> None:
     world = world_of(backlog=4000, live=1)
     rate = (
-        len(world.source.logs[PartitionKey("backlog", 0)].data) // 100
+        len(world.source.logs[TopicPartition("backlog", 0)].data) // 100
     )  # it takes longer than any machine needs for the rest
     settings = {"antipode.throttle.bytes.per.second": str(rate), "antipode.backfill.bytes": "5000"}
     async with mirroring(world, **settings):

@@ -19,7 +19,6 @@ from mirror.flow.core.flow_state import FlowState
 from mirror.groups.core import group_offsets
 from mirror.groups.group_sync import GroupSync
 from mirror.link.core.committed_offsets import GroupOffset
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.core.slots import slot_of
 from mirror.link.link_watch import stand
 from mirror.link.ports import Leader, LogAnswer
@@ -27,9 +26,10 @@ from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
 from tests.support.memory.memory_mirror import mirroring, states, world_with
 from tests.support.memory.memory_sites import MemoryOffsetsTail, MemoryWorld
+from wire.protocol.ids import TopicPartition
 from wire.rules.sync_reports import ALL_SLOTS
 
-FIRST, SECOND = PartitionKey("orders", 0), PartitionKey("orders", 1)
+FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ async def test_what_another_daemon_has_carried_meanwhile_does_not_go_back(
             site.group_offsets["billing"][FIRST] = GroupOffset(27)
         known_ends, is_told = world.target.log_ends, asyncio.Event()
 
-        async def ends_when_told(leaders: Mapping[PartitionKey, Leader]) -> Mapping[PartitionKey, LogAnswer]:
+        async def ends_when_told(leaders: Mapping[TopicPartition, Leader]) -> Mapping[TopicPartition, LogAnswer]:
             await is_told.wait()
             return await known_ends(leaders)
 

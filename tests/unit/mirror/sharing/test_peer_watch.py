@@ -13,7 +13,6 @@ from prometheus_client import CollectorRegistry
 from mirror.admin.service import describe
 from mirror.assembly import Mirror
 from mirror.link.core.committed_offsets import GroupOffset
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.core.slots import slot_of
 from mirror.settings.config import MirrorConfig, load_config
 from mirror.sharing.agreed_settings import agreed_settings, self_description
@@ -24,9 +23,10 @@ from runtime.clock import SystemClock
 from tests.support.eventually import eventually
 from tests.support.memory.memory_mirror import mirroring, world_with
 from tests.support.memory.memory_sites import MemoryWorld
+from wire.protocol.ids import TopicPartition
 from wire.rules.sync_reports import ALL_SLOTS
 
-FIRST, SECOND = PartitionKey("orders", 0), PartitionKey("orders", 1)
+FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 LINK = {
     "link.name": "a-b",
     "link.mode": "translate",

@@ -15,7 +15,6 @@ import pytest
 from kio.schema.errors import ErrorCode
 from typer.testing import CliRunner
 
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.ports import EndToKeep, Leader, Unreachable
 from mirror.topics.quarantine import KafkaQuarantine
 from tests.support.clients.scripted_cluster import ScriptedCluster
@@ -23,6 +22,7 @@ from tests.support.embedded.commands import app
 from wire.batches.records import Record, encode_batch
 from wire.client.raw_client import KafkaClient
 from wire.protocol.frames import RequestHeader, VersionRange
+from wire.protocol.ids import TopicPartition
 from wire.protocol.quarantine_messages import DELETE, LIST, QUARANTINE, QUARANTINE_RECORDS, READ
 
 TOPIC_ID = uuid.UUID(int=7)
@@ -46,7 +46,7 @@ def end(node_id: int, first_offset: int = 30) -> EndToKeep:
     return EndToKeep(topic_id=TOPIC_ID, leader=Leader(node_id, 5), first_offset=first_offset)
 
 
-async def keep(cluster: ScriptedCluster, ends: dict[PartitionKey, EndToKeep]) -> Any:
+async def keep(cluster: ScriptedCluster, ends: dict[TopicPartition, EndToKeep]) -> Any:
     async with KafkaClient(cluster.bootstrap) as client:
         return await KafkaQuarantine(client).keep(ends, link="a-b", link_epoch=3, reason="why")
 
@@ -68,7 +68,7 @@ async def test_each_leader_is_asked_for_its_partitions_and_refusals_come_by_part
     async with ScriptedCluster(nodes=2) as cluster:
         for broker in cluster.brokers.values():
             broker.on(QUARANTINE_RECORDS, lambda request, header: keeping(request, refusals), VersionRange(0, 0))
-        keys = [PartitionKey("orders", index) for index in range(4)]
+        keys = [TopicPartition("orders", index) for index in range(4)]
         ends = {keys[0]: end(1), keys[1]: end(2), keys[2]: end(2), keys[3]: end(-1)}
         outcomes = await keep(cluster, ends)
         assert outcomes == {
@@ -84,7 +84,7 @@ async def test_a_broker_that_says_nothing_of_a_partition_has_kept_nothing() -> N
     async with ScriptedCluster() as cluster:
         cluster.brokers[1].on(QUARANTINE_RECORDS, lambda request, header: {"outcomes": ()}, VersionRange(0, 0))
         with pytest.raises(Unreachable, match="orders-0"):
-            await keep(cluster, {PartitionKey("orders", 0): end(1)})
+            await keep(cluster, {TopicPartition("orders", 0): end(1)})
 
 
 class Store:

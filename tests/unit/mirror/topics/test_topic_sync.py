@@ -12,7 +12,6 @@ from prometheus_client import CollectorRegistry
 
 from mirror.admin.service import describe
 from mirror.flow.core.flow_state import FlowState
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.core.topic_plan import AlterConfigs, CreateTopic
 from mirror.link.ports import Unreachable
 from tests.sim.virtual_loop import VirtualLoop
@@ -21,6 +20,7 @@ from tests.support.memory.memory_mirror import mirroring, world_with
 from tests.support.memory.memory_sites import MemoryWorld
 from wire.client.topic_requests import TOPICS_AT_ONCE
 from wire.control.cluster_pb2 import LinkRecord
+from wire.protocol.ids import TopicPartition
 
 TOPICS = 2 * TOPICS_AT_ONCE + 1
 WITHIN_MS = 60_000
@@ -49,7 +49,7 @@ async def test_of_topics_asked_for_together_a_refused_one_is_shown_and_the_other
     world.target.refusals["t7"] = "invalid_config no such config"
     async with mirroring(world) as mirror:
         await eventually(lambda: len(world.target.ids) == TOPICS - 1, WITHIN_MS)
-        refused = mirror.board.row(PartitionKey("t7", 0))
+        refused = mirror.board.row(TopicPartition("t7", 0))
         await eventually(lambda: refused.facts.state is FlowState.REFUSED, WITHIN_MS)
         assert "invalid_config no such config" in refused.facts.reason
         del world.target.refusals["t7"]

@@ -9,7 +9,6 @@ from uuid import UUID
 
 import pytest
 
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.ports import Unreachable
 from mirror.translate import followed_notes
 from mirror.translate import group_notes as module
@@ -17,9 +16,10 @@ from mirror.translate.core.group_notes import GroupNote, StoredGroups, note_reco
 from mirror.translate.core.stored_map import StoredRecord
 from mirror.translate.group_notes import GROUPS_TOPIC_PREFIX, GroupNotes, OppositeGroupNotes
 from tests.support.clock import ManualClock
+from wire.protocol.ids import TopicPartition
 
-KEY = PartitionKey("orders", 0)
-OTHER = PartitionKey("bills", 1)
+KEY = TopicPartition("orders", 0)
+OTHER = TopicPartition("bills", 1)
 TOPIC = f"{GROUPS_TOPIC_PREFIX}a-b"
 
 

@@ -12,7 +12,6 @@ from typing import cast
 
 import pytest
 
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.ports import Unreachable
 from mirror.sharing.process_places import is_gone, own_place
 from mirror.translate import link_holder
@@ -20,10 +19,11 @@ from mirror.translate.core.stored_map import StoredRecord
 from mirror.translate.link_holder import LinkHolder
 from mirror.translate.offset_store import OffsetStore
 from tests.support.clock import ManualClock
+from wire.protocol.ids import TopicPartition
 from wire.rules.sync_reports import ALL_SLOTS
 
 SESSION_MS = 6_000
-PARTITION = PartitionKey("orders", 0)
+PARTITION = TopicPartition("orders", 0)
 
 
 class Topic:

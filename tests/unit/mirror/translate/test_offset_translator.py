@@ -7,13 +7,13 @@ from uuid import UUID
 
 import pytest
 
-from mirror.link.core.partitions import PartitionKey
 from mirror.translate.core.offset_map import OffsetMap
 from mirror.translate.core.stored_map import Binding, StoredLink, partition_records, topic_record
 from mirror.translate.core.translation import Position, Translation
 from mirror.translate.offset_translator import OffsetTranslator, SourceNotes
 from mirror.translate.opposite_links import UnknownPlace
 from runtime.process import OperationalFailure
+from wire.protocol.ids import TopicPartition
 
 SOURCE, TARGET = "orders", "a.orders"
 
@@ -31,7 +31,7 @@ def stored_link() -> StoredLink:
     offset_map.append(5, 0, 4)
     offset_map.append(10, 4, 2)
     at = Position(source_next=13, target_next=6)
-    records = partition_records(PartitionKey(SOURCE, 0), Translation(at, offset_map), chunks=[0])
+    records = partition_records(TopicPartition(SOURCE, 0), Translation(at, offset_map), chunks=[0])
     for record in (binding, *records):
         stored.apply(*record)
     return stored
@@ -71,7 +71,7 @@ class Opposite:
     def __init__(self, error: UnknownPlace | None = None) -> None:
         self._error = error
 
-    def of(self, key: PartitionKey, binding: Binding) -> Translation:
+    def of(self, key: TopicPartition, binding: Binding) -> Translation:
         assert (key.topic, binding.target) == (SOURCE, TARGET)
         if self._error is not None:
             raise self._error
@@ -82,7 +82,7 @@ class Opposite:
 
 def both_ways(source_end: int, error: UnknownPlace | None = None) -> OffsetTranslator:
     opposite: Any = Opposite(error)
-    ends = {PartitionKey(SOURCE, 0): source_end}
+    ends = {TopicPartition(SOURCE, 0): source_end}
     return OffsetTranslator("a-b", stored_link(), SourceNotes(opposite=opposite, ends=ends))
 
 

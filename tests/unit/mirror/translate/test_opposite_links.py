@@ -7,15 +7,15 @@ from uuid import UUID
 
 import pytest
 
-from mirror.link.core.partitions import PartitionKey
 from mirror.translate import followed_notes
 from mirror.translate.core.stored_map import Binding, StoredRecord, partition_records, producer_record, topic_record
 from mirror.translate.core.translation import Translation
 from mirror.translate.followed_notes import READ_AGAIN_MS
 from mirror.translate.opposite_links import OppositeLinks, UnknownPlace
 from tests.support.clock import ManualClock
+from wire.protocol.ids import TopicPartition
 
-KEY = PartitionKey("orders", 0)
+KEY = TopicPartition("orders", 0)
 HERE, THERE, ELSEWHERE = UUID(int=1), UUID(int=2), UUID(int=3)
 BINDING = Binding(topic="orders", source_id=HERE, target="orders", target_id=THERE)
 """Of our link, from here to there."""

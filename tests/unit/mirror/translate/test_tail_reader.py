@@ -10,7 +10,6 @@ from unittest.mock import AsyncMock, MagicMock
 import pytest
 
 from mirror.link.core.naming import Naming, NamingPolicy
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.ports import LogEnds
 from mirror.translate import tail_reader
 from mirror.translate.core.offset_map import Run
@@ -18,9 +17,10 @@ from mirror.translate.core.translation import Position, Translation
 from mirror.translate.tail_reader import TailReader
 from tests.support.clock import ManualClock
 from wire.batches.records import Record, encode_batch
+from wire.protocol.ids import TopicPartition
 
 OURS, STRANGER = 7, 99
-KEY = PartitionKey("orders", 0)
+KEY = TopicPartition("orders", 0)
 BATCH = 100
 
 
@@ -80,10 +80,10 @@ async def test_what_the_target_took_after_its_end_was_asked_for_is_compared_once
         log[:] = copies[:2]
         return b"".join(log[offset // BATCH :])
 
-    async def read(_client: Any, _key: PartitionKey, offset: int, **_: Any) -> tuple[bytes, frozenset[int]]:
+    async def read(_client: Any, _key: TopicPartition, offset: int, **_: Any) -> tuple[bytes, frozenset[int]]:
         return b"".join(source[offset // BATCH :]), frozenset()
 
-    async def log_ends() -> dict[PartitionKey, LogEnds]:
+    async def log_ends() -> dict[TopicPartition, LogEnds]:
         return {KEY: LogEnds(log_start_offset=0, end_offset=len(log) * BATCH, last_epoch=0)}
 
     monkeypatch.setattr(tail_reader, "fetch_records", fetch)

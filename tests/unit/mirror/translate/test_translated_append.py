@@ -11,7 +11,6 @@ from kio.schema.errors import ErrorCode
 from prometheus_client import CollectorRegistry
 
 from mirror.link.core.naming import Naming
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.core.slots import slot_of
 from mirror.link.ports import AppendPart
 from mirror.settings.config import load_config
@@ -24,6 +23,7 @@ from mirror.translate_ends import TranslateEnds
 from tests.support.clock import ManualClock
 from wire.batches.records import Record, encode_batch
 from wire.client.raw_client import KafkaClient
+from wire.protocol.ids import TopicPartition
 
 
 class Client:
@@ -47,7 +47,7 @@ async def test_records_are_to_be_sent_again_later_when_another_daemon_may_carry_
         timeout_ms=1_000,
     )
     part = AppendPart(
-        key=PartitionKey("orders", 0),
+        key=TopicPartition("orders", 0),
         topic_id=UUID(int=1),
         expected_log_end_offset=0,
         source_high_watermark=1,
@@ -77,8 +77,8 @@ async def test_a_daemon_of_a_shared_link_writes_as_long_as_its_share_is_confirme
         ownership = Ownership(session_timeout_ms=1_000, clock=clock)
         link.share(ownership)
         ownership.on_gain = None
-        key = PartitionKey("orders", 0)
-        others = (PartitionKey("orders", index) for index in range(1, 100))
+        key = TopicPartition("orders", 0)
+        others = (TopicPartition("orders", index) for index in range(1, 100))
         other = next(one for one in others if slot_of(one) != slot_of(key))
         assert not link.translations.may_write(key)
         await ownership.take(frozenset({slot_of(key)}), asked_at_ms=clock.monotonic_ms())

@@ -14,7 +14,6 @@ from kio.schema.errors import ErrorCode
 
 from mirror.link.core.committed_offsets import REMOVED, GroupOffset, LastInSync
 from mirror.link.core.naming import Naming, NamingPolicy
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.core.topic_plan import Action, CreateTopic, GrowTopic
 from mirror.link.ports import GroupReading, Unreachable
 from mirror.translate.core.stored_map import Binding
@@ -25,6 +24,7 @@ from tests.support.clients.scripted_broker import NO_TIME, ScriptedBroker
 from tests.support.clock import ManualClock
 from wire.client.broker_requests import CommittedOffset
 from wire.client.raw_client import KafkaClient
+from wire.protocol.ids import TopicPartition
 
 NOT_ASKED: Any = None
 NAMING = Naming(policy=NamingPolicy.PREFIX, source_alias="a", target_alias="b")
@@ -106,18 +106,18 @@ async def test_a_target_that_cannot_be_reached_refuses_nothing(actions: list[Act
             await target(client).act(actions, link="a-b", link_epoch=1)
 
 
-KEY, COPY = PartitionKey("orders", 0), PartitionKey("a.orders", 0)
+KEY, COPY = TopicPartition("orders", 0), TopicPartition("a.orders", 0)
 
 
 class Groups:
     """What the target's coordinators have, as client and as site."""
 
     def __init__(self) -> None:
-        self.committed: dict[str, dict[PartitionKey, GroupOffset]] = {}
+        self.committed: dict[str, dict[TopicPartition, GroupOffset]] = {}
 
     async def commit(
-        self, group: str, offsets: Mapping[PartitionKey, CommittedOffset]
-    ) -> dict[PartitionKey, ErrorCode]:
+        self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]
+    ) -> dict[TopicPartition, ErrorCode]:
         kept = self.committed.setdefault(group, {})
         kept |= {key: GroupOffset(at.offset, -1, at.metadata) for key, at in offsets.items()}
         return dict.fromkeys(offsets, ErrorCode.none)
@@ -168,7 +168,7 @@ class Opposite:
     async def refresh(self, _topics: Mapping[str, UUID]) -> None:
         return
 
-    def of(self, _key: PartitionKey, _binding: Binding) -> Translation:
+    def of(self, _key: TopicPartition, _binding: Binding) -> Translation:
         return self.noted
 
 

@@ -7,12 +7,12 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from mirror.link.core.partitions import PartitionKey
 from mirror.translate.core.translation import Translation
 from mirror.translate.translations import Translations
 from tests.support.clock import ManualClock
+from wire.protocol.ids import TopicPartition
 
-KEY = PartitionKey("t", 0)
+KEY = TopicPartition("t", 0)
 
 
 @pytest.mark.parametrize(("transactions", "counted"), [(None, 5), (MagicMock(), 9)])

@@ -12,14 +12,7 @@ from kio.schema.errors import ErrorCode
 from runtime.addresses import HostPort
 from tests.support.clients.scripted_broker import NO_TIME, ScriptedBroker
 from wire.batches.records import Record, encode_batch
-from wire.client.broker_requests import (
-    LATEST_TIMESTAMP,
-    CommittedOffset,
-    EpochQuery,
-    FetchedOffset,
-    GroupListing,
-    TopicPartition,
-)
+from wire.client.broker_requests import LATEST_TIMESTAMP, CommittedOffset, EpochQuery, FetchedOffset, GroupListing
 from wire.client.client_errors import BrokerError, TransientBrokerError, Unreachable, broker_error
 from wire.client.connection import Connection
 from wire.client.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
@@ -30,6 +23,7 @@ from wire.client.raw_client import (
 )
 from wire.client.topic_calls import DYNAMIC_TOPIC_CONFIG, RESOURCE_TOPIC, TOPICS_DESCRIBED_AT_ONCE
 from wire.protocol.frames import VersionRange
+from wire.protocol.ids import PartitionKey
 from wire.protocol.private import MIRROR_OFFSET_COMMIT, SITE_METADATA, parse_link_claim
 
 TOPIC_ID = uuid.UUID(int=7)
@@ -308,7 +302,7 @@ async def test_what_is_in_the_way_of_one_group_or_coordinator_is_that_group_s_an
             raise Unreachable("connection refused")
         return node_id
 
-    async def committed(_: object, group_ids: list[str]) -> dict[str, dict[TopicPartition, FetchedOffset]]:
+    async def committed(_: object, group_ids: list[str]) -> dict[str, dict[PartitionKey, FetchedOffset]]:
         return {group_id: {} for group_id in group_ids}
 
     monkeypatch.setattr(client, "coordinator", coordinator)

@@ -11,7 +11,7 @@ from broker.log.cleaning.cleaner import clean
 from broker.log.cleaning.cleaner_process import CleanerProcess, CleanerProcesses
 from broker.log.cleaning.log_cleaning import LogCleaning, in_a_thread
 from broker.log.cleaning.log_compaction import plan_compaction, swap_in
-from broker.log.directories.checkpoints import CLEANER_OFFSETS, TopicPartition, read_offsets
+from broker.log.directories.checkpoints import CLEANER_OFFSETS, read_offsets
 from broker.log.directories.log_store import LogStore
 from broker.log.errors import StorageError
 from broker.settings.core.topic_configs import LONG_MAX, LogConfig
@@ -20,6 +20,7 @@ from tests.support.disks.log_batches import TRANSACTIONAL, batch, marker
 from tests.support.disks.logs_on_disk import NOW_MS, open_log, read_all
 from wire.batches.record_batch import InvalidBatch
 from wire.batches.records import decode_records
+from wire.protocol.ids import TopicPartition
 
 ID = bytes(range(16))
 

@@ -10,13 +10,7 @@ import sys
 import pytest
 
 from broker.log.directories import checkpoints
-from broker.log.directories.checkpoints import (
-    CorruptCheckpoint,
-    TopicPartition,
-    read_epochs,
-    read_offsets,
-    write_offsets,
-)
+from broker.log.directories.checkpoints import CorruptCheckpoint, read_epochs, read_offsets, write_offsets
 from broker.log.directories.log_directory import ForeignDirectory, parse_directory_name
 from broker.log.directories.log_store import LogStore
 from broker.log.errors import DirectoryLocked, StorageError
@@ -28,6 +22,7 @@ from tests.support.disks.faulty_disk import FaultyDisk
 from tests.support.disks.log_batches import batch
 from tests.support.disks.logs_on_disk import NOW_MS, fill, read_all
 from wire.batches.record_batch import encode_header, read_header
+from wire.protocol.ids import TopicPartition
 
 ID = bytes(range(16))
 OTHER_ID = bytes(range(1, 17))

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from dr.agent.core.failover_gates import FAILOVERS_MAX, PERIOD_MS, LossState, LossWatch, Views, closed_gates
-from dr.sites.core.evidence import UNKNOWN, PartitionPosition, SiteEvidence, TopicPartition
+from dr.sites.core.evidence import PartitionPosition, SiteEvidence
 from dr.sites.core.protection import UnprotectedTopic
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.control.site_pb2 import ArbiterRecord
+from wire.protocol.ids import UNKNOWN, TopicPartition
 
 NOW_MS = 10_000_000
 LEASE_MS = 2_000

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dr.drill.core import checkers
 from dr.drill.core.history import Acknowledged, Delivered, Failed, LogRecord, read_lines, to_line
-from dr.sites.core.evidence import TopicPartition
+from wire.protocol.ids import TopicPartition
 
 PLACE = TopicPartition("flights", 0)
 

@@ -15,8 +15,8 @@ from dr.drill.core.history import Acknowledged, Delivered, LogRecord
 from dr.drill.core.measures import Measured, longest_pause, measure, unaccounted_losses
 from dr.drill.core.plots import Curve, Span, plot, rate_points
 from dr.failover.reconciliation import judge_findings, last_json
-from dr.sites.core.evidence import TopicPartition
 from dr.sites.core.loss import LossAccount, PartitionLoss
+from wire.protocol.ids import TopicPartition
 
 
 def account(kept_below: int, *, epoch: int = 2, accounted_at_ms: int = 0, from_site: str = "a") -> LossAccount:

@@ -9,11 +9,12 @@ import itertools
 import pytest
 
 from dr.failover.core.steps import FailoverPolicy, Step
-from dr.sites.core.evidence import TopicPartition, TransactionalProducer
+from dr.sites.core.evidence import TransactionalProducer
 from dr.sites.core.loss import LossAccount
 from dr.sites.core.protection import UnprotectedTopic
 from tests.unit.dr.core.link_model import KEY, PLACE, ModelLink, ModelPartition, Operator
 from wire.control.cluster_pb2 import LinkPhase
+from wire.protocol.ids import TopicPartition
 
 
 def link_with_records(*, written: int, mirrored: int) -> ModelLink:

@@ -11,8 +11,8 @@ import pytest
 from dr.failover.core.assess import assess
 from dr.failover.core.preparation import CatchUp
 from dr.failover.core.steps import FailoverPolicy, Step
-from dr.sites.core.evidence import TopicPartition
 from tests.unit.dr.core.link_model import KEY, ModelLink, ModelPartition, Operator
+from wire.protocol.ids import TopicPartition
 
 OTHER = TopicPartition("flights", 1)
 

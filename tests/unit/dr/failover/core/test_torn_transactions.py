@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dr.failover.core.torn_transactions import CommitMarker, survey
-from dr.sites.core.evidence import TopicPartition
 from wire.batches.transaction_members import TransactionMembers
+from wire.protocol.ids import TopicPartition
 
 P0, P1, P2 = (TopicPartition("flights", index) for index in range(3))
 

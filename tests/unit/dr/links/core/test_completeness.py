@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import pytest
 
-from dr.links.core.completeness import NEVER, UNKNOWN, Completeness, PartitionCompleteness, by_topic
-from dr.sites.core.evidence import Evidence, PartitionPosition, SiteEvidence, TopicPartition
+from dr.links.core.completeness import NEVER, Completeness, PartitionCompleteness, by_topic
+from dr.sites.core.evidence import Evidence, PartitionPosition, SiteEvidence
 from wire.batches.log_histories import EpochStart
 from wire.control.cluster_pb2 import LinkRecord
 from wire.control.mirror_pb2 import DescribeMirrorReply, MirrorPartition
+from wire.protocol.ids import UNKNOWN, TopicPartition
 
 KEY = TopicPartition("orders", 0)
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from dr.links.core.readiness import GroupLack, Readiness, TopicLack, readiness
-from dr.sites.core.evidence import Evidence, GroupPartition, PartitionPosition, SiteEvidence, SiteGroups, TopicPartition
+from dr.sites.core.evidence import Evidence, GroupPartition, PartitionPosition, SiteEvidence, SiteGroups
 from dr.sites.core.protection import UnprotectedTopic
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
+from wire.protocol.ids import TopicPartition
 
 NOW_MS = 10_000
 RECORD = LinkRecord(

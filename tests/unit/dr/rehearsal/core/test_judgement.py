@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from dr.rehearsal.core.judgement import RehearsalFacts, judge_rehearsal
-from dr.sites.core.evidence import GroupPartition, TopicPartition
+from dr.sites.core.evidence import GroupPartition
+from wire.protocol.ids import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 GROUP = GroupPartition("g", "t", 0)

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from dr.sites.core.evidence import Evidence, PartitionPosition, SiteEvidence, TopicPartition
+from dr.sites.core.evidence import Evidence, PartitionPosition, SiteEvidence
 from dr.sites.core.link_protection import LinkProtection, ProtectionWatch
 from dr.sites.core.protection import UnprotectedTopic
 from wire.batches.log_histories import EpochStart
 from wire.control.cluster_pb2 import LinkRecord
+from wire.protocol.ids import TopicPartition
 
 NEW_TOPIC = UnprotectedTopic(topic="new", partitions=(0,), reason="topic new is not at b yet")
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from dr.sites.core.evidence import UNKNOWN, PartitionPosition, TopicPartition
+from dr.sites.core.evidence import PartitionPosition
 from dr.sites.core.loss import LossAccount, PartitionLoss
 from dr.sites.core.settlement import settled
 from wire.batches.log_histories import EpochStart
 from wire.control.broker_pb2 import QuarantinedEnd
+from wire.protocol.ids import UNKNOWN, TopicPartition
 
 KEY = TopicPartition("flights", 0)
 FLOOR = 1 << 16

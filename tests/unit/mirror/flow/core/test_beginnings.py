@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.flow.core.beginnings import UNKNOWN, read, written
+from mirror.flow.core.beginnings import read, written
+from wire.protocol.ids import UNKNOWN
 from wire.rules.topic_configs import COPY_BEGINS, check_overrides
 
 

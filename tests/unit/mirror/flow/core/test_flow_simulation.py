@@ -51,9 +51,10 @@ from mirror.flow.core.flow_events import (
 from mirror.flow.core.flow_state import FlowFacts, FlowState, Step
 from mirror.flow.core.window import QueuedBatches, SendWindow
 from mirror.link.core.link_roles import LinkRole
-from mirror.link.core.partitions import BatchRun, PartitionKey
+from mirror.link.core.partitions import BatchRun
+from wire.protocol.ids import TopicPartition
 
-KEY = PartitionKey("orders", 0)
+KEY = TopicPartition("orders", 0)
 Batch = tuple[int, int, int]  # first offset, next offset, leader epoch
 
 

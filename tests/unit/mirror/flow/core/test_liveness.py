@@ -7,9 +7,9 @@ import pytest
 from mirror.flow.core.flow_state import FlowFacts, FlowState, Step
 from mirror.flow.core.lag import Progress
 from mirror.flow.core.liveness import DOUBLINGS_MAX, Liveness, Remedy
-from mirror.link.core.partitions import PartitionKey
+from wire.protocol.ids import TopicPartition
 
-KEY = PartitionKey("orders", 0)
+KEY = TopicPartition("orders", 0)
 STALL_MS = 100
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clients.core.line import TURNS, Line
-from mirror.flow.core.lag import UNKNOWN, Lag
+from mirror.flow.core.lag import Lag
 from mirror.flow.core.priorities import (
     RANKS,
     Classes,
@@ -17,6 +17,7 @@ from mirror.flow.core.priorities import (
     rank_of,
     share_bytes,
 )
+from wire.protocol.ids import UNKNOWN
 
 
 def test_the_live_tail_of_every_class_goes_before_any_backfill() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.core.slots import SLOTS, Strategy, decode_slots, encode_slots, share_slots, slot_of
+from wire.protocol.ids import TopicPartition
 
 MEMBERS = st.sets(st.text("abcdefgh", min_size=1, max_size=3), min_size=1, max_size=20)
 CLAIMS = st.dictionaries(st.text("abcdefgh", min_size=1, max_size=3), st.sets(st.integers(-5, SLOTS + 5)))
@@ -73,8 +73,8 @@ def test_what_others_wrote_is_no_claim() -> None:
 
 
 def test_partitions_of_a_topic_follow_each_other() -> None:
-    first = slot_of(PartitionKey("orders", 0))
-    assert slot_of(PartitionKey("orders", 3)) == (first + 3) % SLOTS
+    first = slot_of(TopicPartition("orders", 0))
+    assert slot_of(TopicPartition("orders", 3)) == (first + 3) % SLOTS
 
 
 def test_a_topic_s_partitions_come_to_different_daemons() -> None:
@@ -82,6 +82,6 @@ def test_a_topic_s_partitions_come_to_different_daemons() -> None:
     for members in (["a"], ["a", "b"], ["a", "b", "c"], ["b", "c"], ["b", "c", "d"]):
         held = share_slots(members, {member: slots for member, slots in held.items() if member in members})
         for partitions in (6, 12):
-            slots = [slot_of(PartitionKey("orders", partition)) for partition in range(partitions)]
+            slots = [slot_of(TopicPartition("orders", partition)) for partition in range(partitions)]
             counts = [len(owned.intersection(slots)) for owned in held.values()]
             assert max(counts) - min(counts) <= 2, (members, counts)

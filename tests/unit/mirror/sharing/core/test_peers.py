@@ -8,7 +8,6 @@ import json
 
 import pytest
 
-from mirror.link.core.partitions import PartitionKey
 from mirror.link.core.slots import SLOTS, decode_slots, encode_slots, slot_of
 from mirror.sharing.core.peers import (
     VALUE_LENGTH_MAX,
@@ -22,9 +21,10 @@ from mirror.sharing.core.peers import (
     shortened,
     untaken,
 )
+from wire.protocol.ids import TopicPartition
 
 ALL = frozenset(range(SLOTS))
-ORDERS, PAYMENTS = PartitionKey("orders", 0), PartitionKey("payments", 0)
+ORDERS, PAYMENTS = TopicPartition("orders", 0), TopicPartition("payments", 0)
 
 
 def daemon(name: str, whitelist: str = ".*", mode: str = "translate", **settings: str) -> Daemon:
@@ -71,7 +71,7 @@ def test_a_partition_in_the_share_of_a_daemon_that_does_not_carry_it_is_nobodys(
         DaemonShare(daemon("m2", "payments"), frozenset({slot_of(ORDERS), slot_of(PAYMENTS)})),
         DaemonShare(daemon("m3"), ALL - {slot_of(ORDERS), slot_of(PAYMENTS)}),
     ]
-    found = untaken([PAYMENTS, ORDERS, PartitionKey("orders", 1)], others)
+    found = untaken([PAYMENTS, ORDERS, TopicPartition("orders", 1)], others)
     assert found == (Untaken(ORDERS, "m2"),)
     assert found[0].sentence == "no daemon mirrors orders-0: it is assigned to daemon m2, whose filters exclude it"
 

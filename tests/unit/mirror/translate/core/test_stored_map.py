@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from mirror.link.core.partitions import PartitionKey
 from mirror.translate.core.claims import Claim, ClaimName
 from mirror.translate.core.offset_map import CHUNK_RUNS
 from mirror.translate.core.renumbering import Piece
@@ -26,8 +25,9 @@ from mirror.translate.core.stored_map import (
 from mirror.translate.core.translation import Position, Translation
 from wire.batches.record_batch import read_header
 from wire.batches.records import Record, encode_batch
+from wire.protocol.ids import TopicPartition
 
-KEY = PartitionKey("orders", 1)
+KEY = TopicPartition("orders", 1)
 BINDING = Binding(topic="orders", source_id=UUID(int=1), target="a.orders", target_id=UUID(int=2))
 
 

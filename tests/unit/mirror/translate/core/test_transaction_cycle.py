@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from mirror.link.core.partitions import PartitionKey
 from mirror.translate.core.transaction_cycle import CycleLimits, Phase, TransactionCycle
 from runtime.invariants import InvariantBroken
 from wire.batches.record_batch import BatchHeader, read_header
 from wire.batches.records import Record, encode_batch
+from wire.protocol.ids import TopicPartition
 
-KEY, OTHER = PartitionKey("orders", 0), PartitionKey("orders", 1)
+KEY, OTHER = TopicPartition("orders", 0), TopicPartition("orders", 1)
 LIMITS = CycleLimits(interval_ms=100, hold_max_ms=1000, bytes_max=5000)
 TRANSACTIONAL, CONTROL = 0x10, 0x30
 
@@ -30,7 +30,7 @@ def opened() -> TransactionCycle:
     return cycle
 
 
-def carry(cycle: TransactionCycle, *headers: BatchHeader, key: PartitionKey = KEY, size_bytes: int = 10) -> None:
+def carry(cycle: TransactionCycle, *headers: BatchHeader, key: TopicPartition = KEY, size_bytes: int = 10) -> None:
     cycle.carry(key, headers, skipped=(), size_bytes=size_bytes)
 
 

@@ -1,0 +1,55 @@
+"""Identities that all packages share: partitions, nodes, replica ids, epochs, and the values that
+stand for "none" and "unknown". Each is defined here alone.
+
+Kafka writes -1 for most of them. They have names of their own because they mean different things,
+and because some ids below zero name a reader (`CONSUMER`, `DEBUGGING_CONSUMER`, `MIRROR`).
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class TopicPartition(NamedTuple):
+    """One partition by name; sorts by topic, then by index."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+PartitionKey = tuple[str, int]
+"""A topic and a partition index as the key of a mapping. A TopicPartition is one, with the same
+hash; code that looks up a partition for each request uses the plain pair, which is cheaper to make.
+"""
+
+CONSUMER: Final = -1
+"""Replica id of a client in Fetch and ListOffsets."""
+DEBUGGING_CONSUMER: Final = -2
+"""Kafka's replica id of tools; Antipode's brokers serve it from any role."""
+MIRROR: Final = -3
+"""The replica id of an exact link's mirror: it reads up to what the site's in-sync replicas have,
+before a sync link shows it to consumers.
+"""
+
+NO_NODE: Final = -1
+"""Instead of a node id: no leader, no controller, no coordinator, no follower."""
+
+NO_EPOCH: Final = -1
+"""Instead of a leader epoch, partition epoch, producer epoch or link epoch: none, or unknown."""
+UNCHECKED_EPOCH: Final = -1
+"""Broker epoch of a replica that did not report it (Fetch before version 15)."""
+
+NO_PRODUCER_ID: Final = -1
+NO_SEQUENCE: Final = -1
+
+NO_OFFSET: Final = -1
+"""Instead of an offset in a response: there is none."""
+NO_TIMESTAMP: Final = -1
+UNKNOWN: Final = -1
+"""Instead of an offset, a time, a count or an epoch that was not measured or not reported."""
+
+SITE_DEFAULT: Final = -1
+"""Partition count or replication factor of a new topic: the one of the site's configs."""

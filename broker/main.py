@@ -42,7 +42,7 @@ from wire.batches.transaction_records import TRANSACTIONS_TOPIC
 from wire.client.connection import installed_version
 from wire.control import broker_pb2_grpc
 from wire.control.clients import ControllerClient
-from wire.znodes import layout as znodes
+from wire.znodes.broker_znodes import BrokerEndpoint, BrokerRegistration
 
 log = get_logger(__name__)
 
@@ -250,7 +250,7 @@ class Broker:
         for listener in then:
             self._control.on_image(listener)
 
-    def _registration(self, grpc_port: int) -> znodes.BrokerRegistration:
+    def _registration(self, grpc_port: int) -> BrokerRegistration:
         settings = self.settings
         advertised = {listener.name: listener.address for listener in settings.advertised_listeners}
         endpoints = []
@@ -258,12 +258,10 @@ class Broker:
             address = reachable_address(listener.address, advertised.get(listener.name), self._ports[listener.name])
             protocol = self.serving.entrances.by_listener[listener.name].security.protocol.value
             endpoints.append(
-                znodes.BrokerEndpoint(
-                    listener=listener.name, host=address.host, port=address.port, security_protocol=protocol
-                )
+                BrokerEndpoint(listener=listener.name, host=address.host, port=address.port, security_protocol=protocol)
             )
         grpc = reachable_address(settings.grpc_listener, settings.grpc_advertised, grpc_port)
-        return znodes.BrokerRegistration(
+        return BrokerRegistration(
             node_id=settings.node_id,
             endpoints=tuple(endpoints),
             grpc_address=str(grpc),

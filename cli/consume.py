@@ -388,8 +388,9 @@ class Printed:
 
 async def _classic(wanted: Wanted, classic: tuple[str, str, str, bool], stack: AsyncExitStack) -> Found:
     """A high-level consumer as in Kafka 0.8."""
+    from clients.classic_settings import ZooKeeperConsumerOptions
     from clients.reader import ReaderOptions
-    from clients.zookeeper_consumer import ZooKeeperConsumer, ZooKeeperConsumerOptions
+    from clients.zookeeper_consumer import ZooKeeperConsumer
     from runtime.zookeeper import ZooKeeper
     from wire.znodes.consumer_znodes import BLACK_LIST, STATIC, WHITE_LIST
 

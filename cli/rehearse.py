@@ -174,13 +174,12 @@ async def _addresses(zookeeper: object, site: str) -> tuple[str, list[str]]:
     """Client addresses and agents of the site's live brokers, as they have registered."""
     from runtime.zookeeper import ZooKeeper
     from wire.znodes import layout as znodes
+    from wire.znodes.broker_znodes import decode_broker
 
     assert isinstance(zookeeper, ZooKeeper)
     nodes = sorted(map(int, await zookeeper.children(znodes.BROKER_IDS)))
     stored = await zookeeper.get_many([znodes.broker_path(node) for node in nodes])
-    live = [
-        znodes.decode_broker(node, found[0]) for node, found in zip(nodes, stored, strict=True) if found is not None
-    ]
+    live = [decode_broker(node, found[0]) for node, found in zip(nodes, stored, strict=True) if found is not None]
     if not live:
         raise OperationalFailure(f"no broker of {site} is registered: start the standby first")
     ends = [one.endpoints[0] for one in live if one.endpoints]

@@ -15,7 +15,10 @@ from runtime.addresses import HostPort
 from runtime.logs import get_logger
 from runtime.zookeeper import Watch, ZooKeeper
 from wire.znodes import layout as znodes
+from wire.znodes.broker_znodes import decode_broker
 from wire.znodes.consumer_znodes import STATIC, ConsumerRegistration, decode_registration, id_path, ids_path
+from wire.znodes.documents import MalformedZnode
+from wire.znodes.topic_znodes import decode_topic
 
 CLIENT_LISTENER: Final = "CLIENT"
 Answer = TypeVar("Answer")
@@ -55,7 +58,7 @@ class GroupSnapshots:
                 continue
             try:
                 made.append((stored[1].czxid, consumer, decode_registration(path, stored[0])))
-            except znodes.MalformedZnode as error:
+            except MalformedZnode as error:
                 _log.warning("a member of the group is left out", group=group, consumer=consumer, reason=str(error))
         found = {consumer: registration for _, consumer, registration in sorted(made, key=lambda each: each[:2])}
         topics: list[str] = []
@@ -78,7 +81,7 @@ class GroupSnapshots:
         for node_id in node_ids:
             stored = await self._zookeeper.get_or_none(znodes.broker_path(int(node_id)))
             if stored is not None:
-                endpoints = znodes.decode_broker(int(node_id), stored[0]).endpoints
+                endpoints = decode_broker(int(node_id), stored[0]).endpoints
                 # Kafka's own registrations name listeners by their protocol; ours have one for
                 # clients.
                 for_clients = [endpoint for endpoint in endpoints if endpoint.listener == CLIENT_LISTENER]
@@ -89,7 +92,7 @@ class GroupSnapshots:
         """A topic's partitions, none when it is not there. MalformedZnode."""
         path = znodes.topic_path(topic)
         stored = await self._watched(path, lambda watch: self._zookeeper.get_or_none(path, watch=watch))
-        return [] if stored is None else sorted(znodes.decode_topic(topic, stored[0]).partitions)
+        return [] if stored is None else sorted(decode_topic(topic, stored[0]).partitions)
 
     async def _watched(self, path: str, ask: Callable[[Watch | None], Awaitable[Answer]]) -> Answer:
         """Ask with a watch, unless one is set on the path. A question that failed has set none that

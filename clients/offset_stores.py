@@ -133,3 +133,16 @@ class DualOffsets:
         wanted = list(places)
         new, old = await self._broker.fetch(wanted), await self._zookeeper.fetch(wanted)
         return {place: max(new.get(place, -1), old.get(place, -1)) for place in wanted if place in new or place in old}
+
+
+def offset_store(
+    group_id: str, zookeeper: ZooKeeper, client: KafkaClient, *, storage: str, is_dual_commit: bool | None
+) -> OffsetStore:
+    """The store of a group with `storage` zookeeper or kafka; with kafka, commits go to both unless
+    `is_dual_commit` is False.
+    """
+    in_zookeeper = ZooKeeperOffsets(zookeeper, group_id)
+    if storage == "zookeeper":
+        return in_zookeeper
+    in_broker = BrokerOffsets(client, group_id)
+    return in_broker if is_dual_commit is False else DualOffsets(in_broker, in_zookeeper)

@@ -131,3 +131,16 @@ class Stream:
             if self._failure is not None:
                 raise self._failure
         return found
+
+
+class ThreadStreams:
+    """The sink of a reader that puts each chunk into the stream of its partition's thread."""
+
+    def __init__(self) -> None:
+        self.by_partition: dict[PartitionKey, Stream] = {}
+
+    async def put(self, chunk: Chunk) -> None:
+        """Put the chunk into its stream; waits for room there."""
+        stream = self.by_partition.get(chunk.place)
+        if stream is not None:
+            await stream.put(chunk)

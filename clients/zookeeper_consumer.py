@@ -25,12 +25,11 @@ import contextlib
 import secrets
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
-from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
+from kazoo.exceptions import KazooException
 
-from clients.budget import FOREVER_MS
+from clients.classic_settings import OwnershipListener, QuietOwnershipListener, ZooKeeperConsumerOptions
 from clients.core.classic_group import (
     STRATEGIES,
     UnequalSubscriptions,
@@ -40,12 +39,18 @@ from clients.core.classic_group import (
     threads_by_topic,
     unusable_filter,
 )
-from clients.core.positions import Position, ResetPolicy
+from clients.core.positions import Position
 from clients.core.readings import Start
 from clients.group_snapshots import GroupSnapshots
-from clients.offset_stores import BrokerOffsets, DualOffsets, OffsetsRefused, OffsetStore, ZooKeeperOffsets
-from clients.reader import Chunk, Reader, ReaderOptions
-from clients.streams import Stream
+from clients.member_nodes import MemberNodes
+from clients.offset_stores import (
+    OffsetsRefused,
+    OffsetStore,
+    offset_store,
+)
+from clients.reader import Reader
+from clients.silence_watch import SilenceWatch
+from clients.streams import Stream, ThreadStreams
 from runtime.addresses import HostPort
 from runtime.clock import Clock, SystemClock
 from runtime.logs import get_logger
@@ -55,16 +60,11 @@ from runtime.zookeeper import SessionState, ZooKeeper
 from wire.client.client_errors import KafkaClientError
 from wire.client.raw_client import KafkaClient
 from wire.protocol.ids import PartitionKey
-from wire.znodes import layout as znodes
 from wire.znodes.consumer_znodes import (
     STATIC,
     ConsumerRegistration,
-    encode_registration,
-    id_path,
-    ids_path,
-    owner_path,
-    owners_path,
 )
+from wire.znodes.documents import MalformedZnode
 
 STEPS: Final = (
     "read group",
@@ -79,12 +79,7 @@ STEPS: Final = (
     "before starting",
     "start",
 )
-LISTENS_PER_SESSION: Final = 12
-SILENCE_SHARE_MAX: Final = 2 / 3
-"""The share of a session's time without an answer after which the consumer reads nothing. The
-remaining time lets fetchers end and covers differences between clocks.
-"""
-FAILURES: Final = (KazooException, KafkaClientError, OffsetsRefused, znodes.MalformedZnode)
+FAILURES: Final = (KazooException, KafkaClientError, OffsetsRefused, MalformedZnode)
 _log = get_logger("clients.zookeeper_consumer")
 
 
@@ -96,78 +91,7 @@ class RebalanceFailed(Exception):
     """No attempt at a rebalance succeeded."""
 
 
-class _Conflict(Exception):
-    """Another consumer still owns a partition."""
-
-
-class OwnershipListener(Protocol):
-    """The application's callbacks around a rebalance."""
-
-    async def before_releasing(self, places: Mapping[PartitionKey, str]) -> None:
-        """Fetchers have stopped, offsets are committed; the partitions (with their threads) are
-        still owned. Empty at first.
-        """
-        ...
-
-    async def before_starting(self, consumer: str, owners: Mapping[PartitionKey, str]) -> None:
-        """The own partitions are claimed, nothing is fetched yet; `owners` are the threads of the
-        whole group.
-        """
-        ...
-
-
-class QuietOwnershipListener:
-    """Does nothing."""
-
-    async def before_releasing(self, places: Mapping[PartitionKey, str]) -> None:
-        """Nothing."""
-
-    async def before_starting(self, consumer: str, owners: Mapping[PartitionKey, str]) -> None:
-        """Nothing."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ZooKeeperConsumerOptions:
-    """The old consumer's settings. Times in milliseconds."""
-
-    group_id: str
-    consumer_id: str | None = None
-    strategy: str = "range"
-    offsets_storage: str = "zookeeper"
-    is_dual_commit: bool | None = None
-    is_auto_commit: bool = True
-    auto_commit_interval_ms: float = 60_000
-    commit_attempts_max: int = 6
-    commit_backoff_ms: float = 1_000
-    consumer_timeout_ms: int = FOREVER_MS
-    queued_chunks_max: int = 2
-    excludes_internal: bool = True
-    rebalance_attempts_max: int = 4
-    rebalance_backoff_ms: float = 2_000
-    session_timeout_ms: int = 6_000
-    reader: ReaderOptions = field(default_factory=lambda: ReaderOptions(policy=ResetPolicy.LATEST, max_wait_ms=100))
-
-    def __post_init__(self) -> None:
-        if self.strategy not in STRATEGIES:
-            raise ValueError(f"strategy {self.strategy!r} is not usable: accepted are {', '.join(STRATEGIES)}")
-        if self.offsets_storage not in ("zookeeper", "kafka"):
-            raise ValueError(f"offsets storage {self.offsets_storage!r} is not usable: accepted are zookeeper, kafka")
-
-
 NewClient = Callable[[Sequence[HostPort]], KafkaClient]
-
-
-class _Router:
-    """Chunks to the stream of their partition's thread."""
-
-    def __init__(self) -> None:
-        self.streams: dict[PartitionKey, Stream] = {}
-
-    async def put(self, chunk: Chunk) -> None:
-        """Put the chunk into its stream; waits for room there."""
-        stream = self.streams.get(chunk.place)
-        if stream is not None:
-            await stream.put(chunk)
 
 
 class ZooKeeperConsumer:
@@ -199,11 +123,11 @@ class ZooKeeperConsumer:
         )
         self._registration: ConsumerRegistration | None = None
         self._streams: dict[str, Stream] = {}
-        self._router = _Router()
+        self._router = ThreadStreams()
         self._clients: list[KafkaClient] = []
         self._reader: Reader | None = None
         self._store: OffsetStore | None = None
-        self._claimed: dict[PartitionKey, str] = {}
+        self._nodes = MemberNodes(zookeeper, self.consumer_id, options, self._clock)
         self._uncommitted: dict[PartitionKey, int] = {}
         self._changed = asyncio.Event()
         self._seen = GroupSnapshots(zookeeper, options.group_id, on_change=self._changed.set)
@@ -212,8 +136,13 @@ class ZooKeeperConsumer:
         self._has_released = False
         self._has_lost_session = False
         self._tasks: list[asyncio.Task[None]] = []
-        self._received_at_ms = 0.0
-        self._is_disconnected = False
+        self._silence = SilenceWatch(
+            zookeeper,
+            self._clock,
+            session_timeout_ms=options.session_timeout_ms,
+            on_silence=self._stop_disconnected,
+            on_answer=self._changed.set,
+        )
         self.rebalances = 0
         self.attempts = 0
         self.failure: Exception | None = None
@@ -227,7 +156,7 @@ class ZooKeeperConsumer:
     @property
     def owned(self) -> Mapping[PartitionKey, str]:
         """The own partitions and their threads."""
-        return dict(self._claimed)
+        return dict(self._nodes.claimed)
 
     @property
     def reading(self) -> list[PartitionKey]:
@@ -269,11 +198,10 @@ class ZooKeeperConsumer:
                 timeout_ms=self.options.consumer_timeout_ms,
                 reader=lambda: self._reader,
             )
-        await self._register()
+        await self._nodes.register(registration)
         self._zookeeper.on_session(self._on_session)
         loop = asyncio.get_running_loop()
-        self._received_at_ms = self._clock.monotonic_ms()
-        self._keep(loop.create_task(self._listen()))
+        self._keep(loop.create_task(self._silence.run()))
         await self.rebalance()
         self._keep(loop.create_task(self._watch()))
         if self.options.is_auto_commit:
@@ -335,25 +263,6 @@ class ZooKeeperConsumer:
 
     # Group
 
-    async def _register(self) -> None:
-        assert self._registration is not None, "create the streams before this call"
-        path = id_path(self.options.group_id, self.consumer_id)
-        await self._zookeeper.ensure_path(ids_path(self.options.group_id))
-        deadline_ms = self._clock.monotonic_ms() + 2 * self.options.session_timeout_ms
-        while True:
-            try:
-                await self._zookeeper.create(path, encode_registration(self._registration), is_ephemeral=True)
-            except NodeExistsError:
-                stat = await self._zookeeper.exists(path)
-                if stat is not None and stat.ephemeral_owner == self._zookeeper.session_id:
-                    return
-                # A session of ours that is over for us may not be over for ZooKeeper yet.
-                if self._clock.monotonic_ms() > deadline_ms:
-                    raise OperationalFailure(f"another consumer is registered as {path}") from None
-                await asyncio.sleep(self.options.rebalance_backoff_ms / 1000)
-            else:
-                return
-
     def _on_session(self, state: SessionState) -> None:
         if state is SessionState.LOST:
             self._needs_registration = self._has_lost_session = True
@@ -361,40 +270,8 @@ class ZooKeeperConsumer:
         if state is SessionState.CONNECTED:
             self._changed.set()
 
-    async def _listen(self) -> None:
-        """Ask ZooKeeper for a sign of life now and then; stop reading when it has been silent for
-        so long that others may take over.
-        """
-        interval_s = self.options.session_timeout_ms / LISTENS_PER_SESSION / 1000
-        asking: asyncio.Task[object] | None = None
-        asked_at_ms = 0.0
-        try:
-            while True:
-                if asking is None:
-                    asked_at_ms = self._clock.monotonic_ms()
-                    asking = asyncio.ensure_future(self._zookeeper.exists(znodes.BROKER_IDS))
-                await asyncio.wait([asking], timeout=interval_s)
-                if asking.done():
-                    if asking.exception() is None:
-                        self._note_answer(asked_at_ms)
-                    asking = None
-                    await asyncio.sleep(interval_s)
-                silent_ms = self._clock.monotonic_ms() - self._received_at_ms
-                if silent_ms + 1000 * interval_s > self.options.session_timeout_ms * SILENCE_SHARE_MAX:
-                    await self._stop_disconnected()
-        finally:
-            if asking is not None:
-                asking.cancel()
-
-    def _note_answer(self, asked_at_ms: float) -> None:
-        self._received_at_ms = asked_at_ms
-        if self._is_disconnected:
-            self._is_disconnected = False
-            self._changed.set()
-
     async def _stop_disconnected(self) -> None:
-        if not self._is_disconnected or self.reading:
-            self._is_disconnected = True
+        if not self._silence.is_silent or self.reading:
             _log.warning("ZooKeeper is unreachable: reading is paused until it answers", group=self.options.group_id)
             await self._stop_fetchers()
 
@@ -407,7 +284,8 @@ class ZooKeeperConsumer:
             self._changed.clear()
             try:
                 if self._needs_registration:
-                    await self._register()
+                    assert self._registration is not None, "create the streams before this call"
+                    await self._nodes.register(self._registration)
                     self._needs_registration = False
                 await self.rebalance()
             except (*FAILURES, RebalanceFailed, UnequalSubscriptions, OperationalFailure) as error:
@@ -427,8 +305,8 @@ class ZooKeeperConsumer:
                 if self.options.is_auto_commit and not self._has_lost_session:
                     await self._commit_once(self._uncommitted)
                 self._uncommitted.clear()
-                await self._release()
-                await self._zookeeper.delete(id_path(self.options.group_id, self.consumer_id))
+                await self._nodes.release()
+                await self._nodes.unregister()
         except FAILURES as error:
             # Its session ends with the consumer; until then the others go on giving it partitions.
             _log.warning("a consumer that failed could not leave its group", reason=str(error))
@@ -453,7 +331,7 @@ class ZooKeeperConsumer:
                     await self._stop_fetchers()
                     if self._has_released:
                         with contextlib.suppress(*FAILURES):
-                            await self._release()
+                            await self._nodes.release()
                     await asyncio.sleep(self.options.rebalance_backoff_ms / 1000)
                 else:
                     self.rebalances += 1
@@ -483,9 +361,9 @@ class ZooKeeperConsumer:
             await self._commit_once(self._uncommitted)
         self._uncommitted.clear()
         await self._step("commit")
-        await self._listener.before_releasing(dict(self._claimed))
+        await self._listener.before_releasing(dict(self._nodes.claimed))
         await self._step("before releasing")
-        await self._release()
+        await self._nodes.release()
         self._has_released = True
         await self._step("release")
         threads = threads_by_topic(registrations, topics, excludes_internal=self.options.excludes_internal)
@@ -496,7 +374,7 @@ class ZooKeeperConsumer:
         assert self._store is not None, "made with the reader"
         offsets = await self._store.fetch(own)
         await self._step("fetch offsets")
-        await self._claim(own)
+        await self._nodes.claim(own)
         await self._step("claim")
         await self._listener.before_starting(self.consumer_id, owners)
         await self._step("before starting")
@@ -529,12 +407,13 @@ class ZooKeeperConsumer:
             return
         self._clients = [self._new_client(brokers) for _ in range(2 + self.options.reader.fetchers)]
         client, offsets_client, *fetchers = self._clients
-        in_zookeeper = ZooKeeperOffsets(self._zookeeper, self.options.group_id)
-        in_broker = BrokerOffsets(offsets_client, self.options.group_id)
-        if self.options.offsets_storage == "zookeeper":
-            self._store = in_zookeeper
-        else:
-            self._store = in_broker if self.options.is_dual_commit is False else DualOffsets(in_broker, in_zookeeper)
+        self._store = offset_store(
+            self.options.group_id,
+            self._zookeeper,
+            offsets_client,
+            storage=self.options.offsets_storage,
+            is_dual_commit=self.options.is_dual_commit,
+        )
         self._reader = Reader(client, fetchers, self._router, self.options.reader, self._clock, name=self.consumer_id)
         self._reader.on_failure = self._break
         self._reader.start()
@@ -548,37 +427,9 @@ class ZooKeeperConsumer:
         for stream in self._streams.values():
             stream.clear()
 
-    async def _release(self) -> None:
-        for (topic, partition), thread in list(self._claimed.items()):
-            path = owner_path(self.options.group_id, topic, partition)
-            stored = await self._zookeeper.get_or_none(path)
-            # Another session's node is another owner's, even under our name.
-            if (
-                stored is not None
-                and stored[1].ephemeral_owner == self._zookeeper.session_id
-                and stored[0] == thread.encode()
-            ):
-                with contextlib.suppress(NoNodeError):
-                    await self._zookeeper.delete(path)
-            del self._claimed[topic, partition]
-
-    async def _claim(self, own: Mapping[PartitionKey, str]) -> None:
-        for topic, partition in sorted(own):
-            thread = own[topic, partition]
-            await self._zookeeper.ensure_path(owners_path(self.options.group_id, topic))
-            path = owner_path(self.options.group_id, topic, partition)
-            # Noted before it is created: an interrupted claim is given back by the next attempt.
-            self._claimed[topic, partition] = thread
-            try:
-                await self._zookeeper.create(path, thread.encode(), is_ephemeral=True)
-            except NodeExistsError:
-                del self._claimed[topic, partition]
-                await self._release()
-                raise _Conflict(f"{topic}-{partition} is still owned by another member") from None
-
     def _start(self, own: Mapping[PartitionKey, str], offsets: Mapping[PartitionKey, int]) -> None:
         assert self._reader is not None, "made before"
-        self._router.streams = {place: self._streams[thread] for place, thread in own.items()}
+        self._router.by_partition = {place: self._streams[thread] for place, thread in own.items()}
         known = {place: Start(Position(offset)) for place, offset in offsets.items()}
         self._reader.begin({place: known.get(place, Start()) for place in own})
         idle = set(self._streams) - set(own.values())

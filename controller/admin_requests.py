@@ -15,7 +15,9 @@ from kio.schema.errors import ErrorCode
 
 from controller.core import commands as ask
 from controller.core.cluster import Cluster
-from controller.store import ClusterWriter, FoundRequest
+from controller.core.decisions import Decision
+from controller.stored.cluster_reader import FoundRequest
+from controller.stored.cluster_writer import ClusterWriter
 from runtime.logs import get_logger
 from runtime.zookeeper import DeleteNode, SetNode, TransactionStep
 from wire.protocol.ids import TopicPartition
@@ -29,7 +31,7 @@ from wire.znodes.admin_znodes import (
 
 _log = get_logger(__name__)
 
-Submit = Callable[[ask.Command], Awaitable[ask.Decision]]
+Submit = Callable[[ask.Command], Awaitable[Decision]]
 Wanted = Mapping[TopicPartition, tuple[int, ...]]
 
 
@@ -104,7 +106,7 @@ class AdminRequests:
             _log.info("a request in ZooKeeper was deleted or changed during its execution", path=step.path)
 
     @staticmethod
-    def _report_refused(path: str, decision: ask.Decision) -> None:
+    def _report_refused(path: str, decision: Decision) -> None:
         for outcome in decision.partitions:
             if outcome.error not in (ErrorCode.none, ErrorCode.election_not_needed):
                 _log.warning(

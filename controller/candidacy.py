@@ -24,7 +24,15 @@ from runtime.retries import jittered_backoff
 from runtime.zookeeper import CreateNode, DeleteNode, NodeStat, SessionState, SetNode, TransactionStep, ZooKeeper
 from wire.znodes import layout as znodes
 from wire.znodes.acl_znodes import ACL_PATHS
+from wire.znodes.cluster_znodes import (
+    ControllerRegistration,
+    decode_controller,
+    decode_controller_epoch,
+    encode_controller,
+    encode_controller_epoch,
+)
 from wire.znodes.controller_znodes import UNREGISTERED_BROKERS
+from wire.znodes.documents import MalformedZnode
 from wire.znodes.token_znodes import TOKEN_PATHS
 
 RESIGN_TIMEOUT_S = 2.0
@@ -50,7 +58,7 @@ class Candidacy:
         self._session_timeout_ms = session_timeout_ms
         self._clock = clock
         self._state_changed = asyncio.Event()
-        self.active_controller: znodes.ControllerRegistration | None = None
+        self.active_controller: ControllerRegistration | None = None
         zookeeper.on_session(lambda _: self._state_changed.set())
 
     async def win(self) -> Tenure:
@@ -101,7 +109,7 @@ class Candidacy:
             await self._zookeeper.ensure_path(path)
         if await self._zookeeper.exists(znodes.CONTROLLER_EPOCH) is None:
             try:
-                await self._zookeeper.create(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(0))
+                await self._zookeeper.create(znodes.CONTROLLER_EPOCH, encode_controller_epoch(0))
             except NodeExistsError:
                 _log.info("another candidate created the site's znodes first")
 
@@ -110,16 +118,16 @@ class Candidacy:
         when another was quicker.
         """
         payload, stat = former
-        epoch = znodes.decode_controller_epoch(payload) + 1
-        registration = znodes.ControllerRegistration(
+        epoch = decode_controller_epoch(payload) + 1
+        registration = ControllerRegistration(
             controller_id=self._node_id, timestamp_ms=self._clock.now_ms(), grpc_address=self._grpc_address
         )
         steps: list[TransactionStep] = []
         if left is not None:
             steps.append(DeleteNode(path=znodes.CONTROLLER, version=left.version))
         steps += [
-            CreateNode(path=znodes.CONTROLLER, value=znodes.encode_controller(registration), is_ephemeral=True),
-            SetNode(path=znodes.CONTROLLER_EPOCH, value=znodes.encode_controller_epoch(epoch), version=stat.version),
+            CreateNode(path=znodes.CONTROLLER, value=encode_controller(registration), is_ephemeral=True),
+            SetNode(path=znodes.CONTROLLER_EPOCH, value=encode_controller_epoch(epoch), version=stat.version),
         ]
         try:
             await self._zookeeper.transaction(steps)
@@ -131,8 +139,8 @@ class Candidacy:
 
     def _learn(self, payload: bytes) -> None:
         try:
-            self.active_controller = znodes.decode_controller(payload)
-        except znodes.MalformedZnode as error:
+            self.active_controller = decode_controller(payload)
+        except MalformedZnode as error:
             _log.error("the active controller is unknown", problem=str(error))
             self.active_controller = None
 

@@ -13,8 +13,10 @@ from collections.abc import Awaitable, Callable
 import grpc
 from tenacity import RetryCallState
 
-from controller.core.cluster import Broker, Cluster
-from controller.core.commands import DeletionsAnswered, Publish
+from controller.core.cluster import Cluster
+from controller.core.commands import DeletionsAnswered
+from controller.core.decisions import Publish
+from controller.core.site_values import Broker
 from controller.images import PendingChanges, TopicMessages
 from controller.metrics import ControllerMetrics
 from runtime.logs import get_logger

@@ -15,21 +15,32 @@ from functools import partial
 
 from kazoo.exceptions import KazooException
 
-from controller.acl_store import acl_changes, read_acls
 from controller.admin_requests import AdminRequests
 from controller.balance_rule import BalanceRule
 from controller.channels import BrokerChannels
 from controller.core import commands as ask
-from controller.core.cluster import Broker, Cluster, Topic
+from controller.core.cluster import Cluster
+from controller.core.decisions import Decision, Effect, Publish, PublishImage
+from controller.core.entity_commands import (
+    AclsRead,
+    ClientQuotasRead,
+    DelegationTokensRead,
+    GroupConfigsRead,
+    RemoveExpiredTokens,
+    ScramUsersRead,
+)
 from controller.core.machine import ControllerMachine
 from controller.core.producer_ids import next_block
+from controller.core.site_values import Broker, Topic
 from controller.metrics import ControllerMetrics
 from controller.quarantine_looks import look_again_and_again
 from controller.sentinels import Sentinels, refusing
 from controller.state_changes import log_state_changes
-from controller.store import ClusterReader, ClusterWriter
+from controller.stored.acl_store import acl_changes, read_acls
+from controller.stored.cluster_reader import ClusterReader
+from controller.stored.cluster_writer import ClusterWriter
+from controller.stored.token_store import read_tokens, token_changes
 from controller.tenure import Deposed, Tenure
-from controller.token_store import read_tokens, token_changes
 from controller.topic_watches import TopicWatches
 from controller.watches import follow
 from runtime.clock import SystemClock
@@ -40,6 +51,8 @@ from wire.control.cluster_pb2 import LinkRecord
 from wire.znodes import layout as znodes
 from wire.znodes.acl_znodes import ACL_CHANGES, EXTENDED_ACL_CHANGES
 from wire.znodes.admin_znodes import PREFERRED_ELECTION, REASSIGN_PARTITIONS
+from wire.znodes.cluster_znodes import ProducerIdBlock, decode_producer_id_block, encode_producer_id_block
+from wire.znodes.documents import MalformedZnode
 
 COMMANDS_QUEUED_MAX = 1000
 FIRST_BALANCE_AFTER_S = 5
@@ -85,7 +98,7 @@ class ActiveController:
             metrics=metrics,
             apply_timeout_ms=apply_timeout_ms,
         )
-        self._queue: asyncio.Queue[tuple[ask.Command, asyncio.Future[ask.Decision], float]] = asyncio.Queue(
+        self._queue: asyncio.Queue[tuple[ask.Command, asyncio.Future[Decision], float]] = asyncio.Queue(
             COMMANDS_QUEUED_MAX
         )
         self._has_changed = asyncio.Condition()
@@ -103,20 +116,20 @@ class ActiveController:
         """The cluster as committed; read only."""
         return self._machine.cluster
 
-    async def submit(self, command: ask.Command) -> ask.Decision:
+    async def submit(self, command: ask.Command) -> Decision:
         """Have a command handled in its turn: what was decided and committed.
 
         Deposed when the tenure ends first: whether it took effect is then unknown.
         """
         if self._is_over:
             raise Deposed("this controller is no longer active")
-        future: asyncio.Future[ask.Decision] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
         await self._queue.put((command, future, time.monotonic()))
         return await future
 
     async def _tell(self, command: ask.Command) -> None:
         """Queue a command whose outcome no caller awaits."""
-        future: asyncio.Future[ask.Decision] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         await self._queue.put((command, future, time.monotonic()))
 
@@ -193,7 +206,7 @@ class ActiveController:
             if not future.done():
                 future.set_result(reply)
 
-    async def _handle(self, command: ask.Command) -> ask.Decision:
+    async def _handle(self, command: ask.Command) -> Decision:
         started = time.monotonic()
         decision = self._machine.decide(command)
         if decision.facts:
@@ -209,17 +222,17 @@ class ActiveController:
         self._metrics.record_event(type(command).__name__, _ms_since(started), queued=self._queue.qsize())
         return decision
 
-    def _act(self, effects: tuple[ask.Effect, ...]) -> None:
+    def _act(self, effects: tuple[Effect, ...]) -> None:
         self._channels.follow_membership()
         self._sentinels.follow(self.cluster)
         for effect in effects:
             match effect:
-                case ask.PublishImage():
+                case PublishImage():
                     self._channels.publish_image(effect.node_ids)
-                case ask.Publish():
+                case Publish():
                     self._channels.publish(effect)
 
-    def _report(self, decision: ask.Decision, elapsed_ms: float) -> None:
+    def _report(self, decision: Decision, elapsed_ms: float) -> None:
         self._metrics.record_facts(decision.facts, elapsed_ms)
         self._metrics.record_cluster(self.cluster)
         _log.info("decided", reason=decision.reason, facts=len(decision.facts), controller_epoch=self.tenure.epoch)
@@ -272,7 +285,7 @@ class ActiveController:
         for name in unknown:
             try:
                 found += await self._reader.topics([name])
-            except znodes.MalformedZnode as error:
+            except MalformedZnode as error:
                 _log.error("malformed topic in ZooKeeper is in quarantine", problem=str(error))
                 await self._tell(ask.QuarantineLookedAt(problems={**self.cluster.quarantine, name: str(error)}))
         topics = tuple(topic for topic in found if topic.assignment)
@@ -298,29 +311,29 @@ class ActiveController:
         for topic in {entity.removeprefix("topics/") for entity in notices.values() if entity.startswith("topics/")}:
             try:
                 configs = await self._reader.topic_configs(topic)
-            except znodes.MalformedZnode as error:
+            except MalformedZnode as error:
                 _log.error("malformed topic configs in ZooKeeper are not applied", problem=str(error))
                 continue
             await self._tell(ask.TopicConfigsRead(topic=topic, configs=configs or {}))
         if any(entity.startswith(("users/", "clients/", "ips/")) for entity in notices.values()):
-            await self._tell(ask.ClientQuotasRead(quotas=await self._reader.quotas()))
+            await self._tell(ClientQuotasRead(quotas=await self._reader.quotas()))
         if any(entity.startswith("users/") for entity in notices.values()):
-            await self._tell(ask.ScramUsersRead(users=await self._reader.scram_users()))
+            await self._tell(ScramUsersRead(users=await self._reader.scram_users()))
         if any(entity.startswith("groups/") for entity in notices.values()):
-            await self._tell(ask.GroupConfigsRead(configs=await self._reader.group_configs()))
+            await self._tell(GroupConfigsRead(configs=await self._reader.group_configs()))
         if notices:
             await self._writer.write([DeleteNode(path=path) for path in notices])
 
     async def _on_acl_changes(self, notices: list[str]) -> None:
         """Read all ACLs again, then remove the notices: another tool has changed some."""
         if notices:
-            await self._tell(ask.AclsRead(acls=await read_acls(self._zookeeper)))
+            await self._tell(AclsRead(acls=await read_acls(self._zookeeper)))
             await self._writer.write([DeleteNode(path=path) for path in notices])
 
     async def _on_token_changes(self, notices: list[str]) -> None:
         """Read all tokens again, then remove the notices: another tool has changed some."""
         if notices:
-            await self._tell(ask.DelegationTokensRead(tokens=await read_tokens(self._zookeeper)))
+            await self._tell(DelegationTokensRead(tokens=await read_tokens(self._zookeeper)))
             await self._writer.write([DeleteNode(path=path) for path in notices])
 
     async def _retry_deletions(self) -> None:
@@ -333,7 +346,7 @@ class ActiveController:
         clock = SystemClock()
         while True:
             if any(token.is_expired(clock.now_ms()) for token in self.cluster.delegation_tokens.values()):
-                await self._tell(ask.RemoveExpiredTokens(now_ms=clock.now_ms()))
+                await self._tell(RemoveExpiredTokens(now_ms=clock.now_ms()))
             await asyncio.sleep(self._token_expiry_check_ms / 1000)
 
     async def _balance_leaders(self, rule: BalanceRule) -> None:
@@ -342,9 +355,7 @@ class ActiveController:
             await self._tell(ask.BalanceLeaders(imbalance_percentage=rule.imbalance_percentage))
             await asyncio.sleep(rule.interval_s)
 
-    async def allocate_producer_ids(
-        self, broker_id: int, *, range_start: int, range_size: int
-    ) -> znodes.ProducerIdBlock:
+    async def allocate_producer_ids(self, broker_id: int, *, range_start: int, range_size: int) -> ProducerIdBlock:
         """The next block of the site's producer ids. ProducerIdsExhausted; Deposed when it could
         not be stored.
         """
@@ -354,11 +365,11 @@ class ActiveController:
             except KazooException as error:
                 raise Deposed(f"a block of producer ids could not be stored: {error!r}") from error
 
-    async def _allocate(self, broker_id: int, *, range_start: int, range_size: int) -> znodes.ProducerIdBlock:
+    async def _allocate(self, broker_id: int, *, range_start: int, range_size: int) -> ProducerIdBlock:
         found = await self._zookeeper.get_or_none(znodes.PRODUCER_ID_BLOCK)
-        latest = None if found is None else znodes.decode_producer_id_block(found[0])
+        latest = None if found is None else decode_producer_id_block(found[0])
         block = next_block(latest, broker_id=broker_id, range_start=range_start, range_size=range_size)
-        path, value = znodes.PRODUCER_ID_BLOCK, znodes.encode_producer_id_block(block)
+        path, value = znodes.PRODUCER_ID_BLOCK, encode_producer_id_block(block)
         if found is None:
             await self._writer.write([CreateNode(path=path, value=value)])
         else:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from controller.core.cluster import Broker, Cluster, Topic
-from controller.core.commands import Publish
+from controller.core.cluster import Cluster
+from controller.core.decisions import Publish
+from controller.core.site_values import Broker, Topic
 from wire.control.broker_pb2 import ControlBatch, DeletedTopic
 from wire.control.cluster_pb2 import BrokerInfo, Endpoint, PartitionState, ScramUser, TopicInfo
 from wire.protocol.ids import NO_EPOCH, NO_NODE, TopicPartition

@@ -22,7 +22,8 @@ from controller.event_loop import ActiveController
 from controller.metrics import ControllerMetrics
 from controller.service import Controller
 from controller.site_rules import rules_step, warn_of_other_rules
-from controller.store import ClusterReader, ClusterWriter
+from controller.stored.cluster_reader import ClusterReader
+from controller.stored.cluster_writer import ClusterWriter
 from controller.tenure import Deposed, Tenure
 from runtime.clock import Clock, SystemClock
 from runtime.configuration import ConfigurationError
@@ -32,6 +33,8 @@ from runtime.supervision import Supervisor, note_death
 from runtime.zookeeper import NoteSession, ZooKeeper, note_no_session, until_answered
 from wire.control import controller_pb2, controller_pb2_grpc
 from wire.znodes import layout as znodes
+from wire.znodes.cluster_znodes import ControllerRegistration, decode_cluster_id, encode_cluster_id
+from wire.znodes.documents import MalformedZnode
 
 PAUSE_AFTER_FAILED_TENURE_S = 0.5
 
@@ -80,7 +83,7 @@ class ControllerCandidate:
         """Epoch of the present tenure, 0 when not elected."""
         return 0 if self._active is None else self._active.tenure.epoch
 
-    def _known_controller(self) -> znodes.ControllerRegistration | None:
+    def _known_controller(self) -> ControllerRegistration | None:
         return None if self._candidacy is None else self._candidacy.active_controller
 
     async def start(self, *, grpc_address: str) -> None:
@@ -126,11 +129,11 @@ class ControllerCandidate:
         if found is None:
             fresh = wanted or base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
             try:
-                await zookeeper.create(znodes.CLUSTER_ID, znodes.encode_cluster_id(fresh), make_path=True)
+                await zookeeper.create(znodes.CLUSTER_ID, encode_cluster_id(fresh), make_path=True)
             except NodeExistsError:
                 return await self._settle_cluster_id(zookeeper)
             return fresh
-        stored = znodes.decode_cluster_id(found[0])
+        stored = decode_cluster_id(found[0])
         if wanted and wanted != stored:
             raise ConfigurationError(
                 "antipode.cluster.id",
@@ -145,7 +148,7 @@ class ControllerCandidate:
             reason = "the process stops"
             try:
                 reason = await self._govern(zookeeper, candidacy, tenure)
-            except (Deposed, KazooException, znodes.MalformedZnode) as error:
+            except (Deposed, KazooException, MalformedZnode) as error:
                 reason = str(error) or repr(error)
                 _log.error("controller tenure failed", controller_epoch=tenure.epoch, problem=reason)
             except Exception as error:

@@ -13,7 +13,7 @@ from kazoo.exceptions import KazooException
 
 from controller.core.cluster import Cluster
 from controller.core.commands import Command, DeletionsMarked, QuarantineLookedAt
-from controller.store import ClusterReader
+from controller.stored.cluster_reader import ClusterReader
 from runtime.retries import jittered_backoff
 
 LOOK_INTERVAL_S: Final = 2.0

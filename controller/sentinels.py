@@ -12,7 +12,8 @@ from functools import partial
 from typing import Any
 
 from controller.core import commands as ask
-from controller.core.cluster import Broker, Cluster
+from controller.core.cluster import Cluster
+from controller.core.site_values import Broker
 from controller.liveness import until_identified
 from runtime.listening import until_refused
 from runtime.supervision import Supervisor

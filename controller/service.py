@@ -9,8 +9,7 @@ of it, so that a client that asks any of them next finds it.
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
@@ -18,19 +17,39 @@ from kio.schema.errors import ErrorCode
 
 from controller.config import PRODUCER_IDS_PER_SITE, ControllerSettings
 from controller.core import commands as ask
-from controller.core.cluster import Cluster, Topic
+from controller.core.decisions import Decision
 from controller.core.producer_ids import ProducerIdsExhausted
+from controller.entity_messages import (
+    acl_changes,
+    acl_results,
+    entity_results,
+    group_config_changes,
+    quota_changes,
+    scram_changes,
+    token_changes,
+)
 from controller.event_loop import ActiveController
-from controller.images import broker_info, partition_state
+from controller.images import broker_info
+from controller.service_messages import (
+    altered,
+    brokers_awaited,
+    config_change,
+    growth_request,
+    partition_results,
+    pending_deletions,
+    proposal,
+    quarantines,
+    refused_ids,
+    still_awaited,
+    topic_request,
+    topic_results,
+)
 from controller.tenure import Deposed
 from wire.control import controller_pb2 as pb
-from wire.control.clients import ACTIVE_CONTROLLER_KEY, new_topic_id
+from wire.control.clients import ACTIVE_CONTROLLER_KEY
 from wire.control.controller_pb2_grpc import ControllerServicer
 from wire.protocol.ids import NO_NODE, TopicPartition
-from wire.rules.client_quotas import entity_from_message
-from wire.znodes.acl_znodes import acls_message, creation_from_message, filter_from_message
-from wire.znodes.layout import TOPIC_ID_BYTES, ControllerRegistration
-from wire.znodes.token_znodes import token_from_message
+from wire.znodes.cluster_znodes import ControllerRegistration
 
 if TYPE_CHECKING:
     Context = grpc.aio.ServicerContext[Any, Any]
@@ -75,7 +94,7 @@ class Controller(ControllerServicer):
 
     async def _submit(
         self, active: ActiveController, command: ask.Command, context: Context, *, timeout_ms: int = 0
-    ) -> ask.Decision:
+    ) -> Decision:
         """Have a change made and wait until the brokers know, at most as long as the client and the
         settings allow.
         """
@@ -94,12 +113,12 @@ class Controller(ControllerServicer):
         """Create topics."""
         active = await self._active(context)
         command = ask.CreateTopics(
-            topics=tuple(_topic_request(topic) for topic in request.topics), is_validate_only=request.is_validate_only
+            topics=tuple(topic_request(topic) for topic in request.topics), is_validate_only=request.is_validate_only
         )
-        if refused := _refused_ids(request):
+        if refused := refused_ids(request):
             return pb.CreateTopicsReply(results=refused)
         decision = await self._submit(active, command, context, timeout_ms=request.timeout_ms)
-        return pb.CreateTopicsReply(results=_results(decision.reply))
+        return pb.CreateTopicsReply(results=topic_results(decision.reply))
 
     async def CreatePartitions(  # noqa: N802
         self, request: pb.CreatePartitionsRequest, context: Context
@@ -107,10 +126,10 @@ class Controller(ControllerServicer):
         """Grow topics."""
         active = await self._active(context)
         command = ask.CreatePartitions(
-            topics=tuple(_growth_request(topic) for topic in request.topics), is_validate_only=request.is_validate_only
+            topics=tuple(growth_request(topic) for topic in request.topics), is_validate_only=request.is_validate_only
         )
         decision = await self._submit(active, command, context, timeout_ms=request.timeout_ms)
-        return pb.CreatePartitionsReply(results=_results(decision.reply))
+        return pb.CreatePartitionsReply(results=topic_results(decision.reply))
 
     async def AlterTopicConfigs(  # noqa: N802
         self, request: pb.AlterTopicConfigsRequest, context: Context
@@ -118,11 +137,11 @@ class Controller(ControllerServicer):
         """Change topic configs."""
         active = await self._active(context)
         command = ask.AlterTopicConfigs(
-            changes=tuple(_config_change(change) for change in request.changes),
+            changes=tuple(config_change(change) for change in request.changes),
             is_validate_only=request.is_validate_only,
         )
         decision = await self._submit(active, command, context)
-        return pb.AlterTopicConfigsReply(results=_results(decision.reply))
+        return pb.AlterTopicConfigsReply(results=topic_results(decision.reply))
 
     async def DeleteTopics(  # noqa: N802
         self, request: pb.DeleteTopicsRequest, context: Context
@@ -145,12 +164,12 @@ class Controller(ControllerServicer):
             await self._wait_deleted(active, accepted, request.timeout_ms)
         except Deposed as error:
             await _abort_deposed(context, error)
-        awaited = _awaited(active.cluster, accepted)
-        results = list(_results(reply))
+        awaited = brokers_awaited(active.cluster, accepted)
+        results = list(topic_results(reply))
         for result in results:
             if result.error_code == ErrorCode.none and result.topic_id in awaited:
                 result.error_code = ErrorCode.request_timed_out
-                result.error_message = _still_awaited(active.cluster, awaited[result.topic_id])
+                result.error_message = still_awaited(active.cluster, awaited[result.topic_id])
         return pb.DeleteTopicsReply(results=results)
 
     async def _wait_deleted(self, active: ActiveController, topic_ids: Collection[bytes], timeout_ms: int) -> None:
@@ -160,12 +179,12 @@ class Controller(ControllerServicer):
         first_ms = self._settings.apply_wait_ms
         allowed_ms = min(timeout_ms, WAIT_MS_MAX) if timeout_ms > 0 else first_ms
         is_complete = await active.wait_until(
-            lambda cluster: not _awaited(cluster, topic_ids), timeout_ms=min(first_ms, allowed_ms)
+            lambda cluster: not brokers_awaited(cluster, topic_ids), timeout_ms=min(first_ms, allowed_ms)
         )
         if not is_complete and allowed_ms > first_ms:
             await active.wait_until(
                 lambda cluster: (
-                    not any(nodes & cluster.brokers.keys() for nodes in _awaited(cluster, topic_ids).values())
+                    not any(nodes & cluster.brokers.keys() for nodes in brokers_awaited(cluster, topic_ids).values())
                 ),
                 timeout_ms=allowed_ms - first_ms,
             )
@@ -195,13 +214,13 @@ class Controller(ControllerServicer):
         command = ask.AlterPartitions(
             node_id=request.node_id,
             broker_epoch=request.broker_epoch,
-            proposals=tuple(_proposal(partition) for partition in request.partitions),
+            proposals=tuple(proposal(partition) for partition in request.partitions),
         )
         try:
             decision = await active.submit(command)
         except Deposed as error:
             await _abort_deposed(context, error)
-        return pb.AlterPartitionsReply(partitions=[_altered(active, outcome) for outcome in decision.partitions])
+        return pb.AlterPartitionsReply(partitions=[altered(active, outcome) for outcome in decision.partitions])
 
     async def ControlledShutdown(  # noqa: N802
         self, request: pb.ControlledShutdownRequest, context: Context
@@ -239,7 +258,7 @@ class Controller(ControllerServicer):
         active = await self._active(context)
         partitions = tuple(TopicPartition(name.topic, name.partition) for name in request.partitions)
         command = ask.ElectLeaders(partitions=None if request.is_all else partitions, is_unclean=request.is_unclean)
-        return _partition_results(await self._submit(active, command, context, timeout_ms=request.timeout_ms))
+        return partition_results(await self._submit(active, command, context, timeout_ms=request.timeout_ms))
 
     async def AlterReassignments(  # noqa: N802
         self, request: pb.AlterReassignmentsRequest, context: Context
@@ -256,7 +275,7 @@ class Controller(ControllerServicer):
             ),
             must_keep_replication_factor=request.must_keep_replication_factor,
         )
-        return _partition_results(await self._submit(active, command, context, timeout_ms=request.timeout_ms))
+        return partition_results(await self._submit(active, command, context, timeout_ms=request.timeout_ms))
 
     async def ListReassignments(  # noqa: N802
         self, request: pb.ListReassignmentsRequest, context: Context
@@ -284,41 +303,16 @@ class Controller(ControllerServicer):
     ) -> pb.AlterClientQuotasReply:
         """Change client quotas."""
         active = await self._active(context)
-        command = ask.AlterClientQuotas(
-            changes=tuple(
-                ask.QuotaChange(
-                    entity=entity_from_message(change.entity),
-                    set_values=dict(change.set),
-                    remove=tuple(change.remove),
-                )
-                for change in request.changes
-            ),
-            is_validate_only=request.is_validate_only,
-        )
-        decision = await self._submit(active, command, context)
-        return pb.AlterClientQuotasReply(
-            results=[
-                pb.QuotaResult(error_code=outcome.error, error_message=outcome.message) for outcome in decision.quotas
-            ]
-        )
+        decision = await self._submit(active, quota_changes(request), context)
+        return pb.AlterClientQuotasReply(results=entity_results(decision))
 
     async def AlterScramUsers(  # noqa: N802
         self, request: pb.AlterScramUsersRequest, context: Context
     ) -> pb.AlterScramUsersReply:
         """Change SCRAM credentials of users."""
         active = await self._active(context)
-        command = ask.AlterScramUsers(
-            changes=tuple(
-                ask.ScramUserChange(name=change.name, set_credentials=dict(change.set), remove=tuple(change.remove))
-                for change in request.changes
-            )
-        )
-        decision = await self._submit(active, command, context)
-        return pb.AlterScramUsersReply(
-            results=[
-                pb.QuotaResult(error_code=outcome.error, error_message=outcome.message) for outcome in decision.quotas
-            ]
-        )
+        decision = await self._submit(active, scram_changes(request), context)
+        return pb.AlterScramUsersReply(results=entity_results(decision))
 
     async def AlterDelegationTokens(  # noqa: N802
         self, request: pb.AlterDelegationTokensRequest, context: Context
@@ -326,20 +320,11 @@ class Controller(ControllerServicer):
         """Make, renew and remove delegation tokens."""
         active = await self._active(context)
         try:
-            changes = tuple(
-                ask.DelegationTokenChange(
-                    token_id=change.token.token_id, token=token_from_message(change.token), is_new=change.is_new
-                )
-                for change in request.tokens
-            )
+            command = token_changes(request)
         except ValueError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        decision = await self._submit(active, ask.AlterDelegationTokens(changes=changes), context)
-        return pb.AlterDelegationTokensReply(
-            results=[
-                pb.QuotaResult(error_code=outcome.error, error_message=outcome.message) for outcome in decision.quotas
-            ]
-        )
+        decision = await self._submit(active, command, context)
+        return pb.AlterDelegationTokensReply(results=entity_results(decision))
 
     async def AlterAcls(  # noqa: N802
         self, request: pb.AlterAclsRequest, context: Context
@@ -347,41 +332,18 @@ class Controller(ControllerServicer):
         """Add and remove ACLs."""
         active = await self._active(context)
         try:
-            command = ask.AlterAcls(
-                creations=tuple(map(creation_from_message, request.creations)),
-                removals=tuple(map(filter_from_message, request.removals)),
-            )
+            command = acl_changes(request)
         except ValueError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         decision = await self._submit(active, command, context)
-        return pb.AlterAclsReply(
-            results=[
-                pb.AclResult(
-                    error_code=outcome.error,
-                    error_message=outcome.message,
-                    removed=[acls_message(acl.pattern, (acl.entry,)) for acl in outcome.removed],
-                )
-                for outcome in decision.acls
-            ]
-        )
+        return pb.AlterAclsReply(results=acl_results(decision))
 
     async def AlterGroupConfigs(  # noqa: N802
         self, request: pb.AlterGroupConfigsRequest, context: Context
     ) -> pb.AlterGroupConfigsReply:
         """Change configs of groups."""
         active = await self._active(context)
-        command = ask.AlterGroupConfigs(
-            changes=tuple(
-                ask.GroupConfigChange(
-                    group=change.group,
-                    set_values=dict(change.set),
-                    remove=tuple(change.remove),
-                    replaces_all=change.replaces_all,
-                )
-                for change in request.changes
-            )
-        )
-        await self._submit(active, command, context)
+        await self._submit(active, group_config_changes(request), context)
         return pb.AlterGroupConfigsReply()
 
     async def DescribeController(  # noqa: N802
@@ -399,9 +361,9 @@ class Controller(ControllerServicer):
             controller_epoch=active.tenure.epoch,
             is_active=True,
             brokers=[broker_info(active.cluster.brokers[node]) for node in sorted(active.cluster.brokers)],
-            deletions=_pending_deletions(active.cluster),
+            deletions=pending_deletions(active.cluster),
             unregistered_brokers=sorted(active.cluster.unregistered),
-            quarantines=_quarantines(active.cluster),
+            quarantines=quarantines(active.cluster),
         )
 
     async def UnregisterBroker(  # noqa: N802
@@ -414,140 +376,6 @@ class Controller(ControllerServicer):
         return pb.UnregisterBrokerReply(error_code=decision.error, error_message=decision.message)
 
 
-def _awaited(cluster: Cluster, topic_ids: Collection[bytes]) -> dict[bytes, set[int]]:
-    """The topics among these that are not deleted yet, with the brokers that their deletion waits
-    for.
-    """
-    return {
-        cluster.topics[name].topic_id: cluster.awaited_for_deletion(name)
-        for name in cluster.deletions
-        if cluster.topics[name].topic_id in topic_ids
-    }
-
-
-def _still_awaited(cluster: Cluster, nodes: set[int]) -> str:
-    absent = sorted(nodes - cluster.brokers.keys())
-    if not absent:
-        return f"The deletion continues; brokers {sorted(nodes)} have not confirmed it yet."
-    return (
-        f"The deletion continues when brokers {absent}, which hold replicas and are not registered, are started;"
-        " to give up a broker that is gone for good: antipode brokers unregister ID"
-    )
-
-
-def _pending_deletions(cluster: Cluster) -> list[pb.PendingDeletion]:
-    return [
-        pb.PendingDeletion(
-            topic=name, absent_brokers=sorted(cluster.awaited_for_deletion(name) - cluster.brokers.keys())
-        )
-        for name in sorted(cluster.deletions)
-    ]
-
-
-def _quarantines(cluster: Cluster) -> list[pb.Quarantine]:
-    found = [("topic", cluster.quarantine), ("link", cluster.link_problems)]
-    return [
-        pb.Quarantine(kind=kind, name=name, problem=problem)
-        for kind, problems in found
-        for name, problem in sorted(problems.items())
-    ]
-
-
 async def _abort_deposed(context: Context, error: Deposed) -> NoReturn:
     await context.abort(grpc.StatusCode.UNAVAILABLE, f"{error}; whether the request took effect is unknown")
     raise error
-
-
-def _refused_ids(request: pb.CreateTopicsRequest) -> list[pb.TopicResult]:
-    """Requests with a topic id of the wrong length: a mistake of the caller, refused as a whole."""
-    if all(len(topic.topic_id) in (0, TOPIC_ID_BYTES) for topic in request.topics):
-        return []
-    message = f"A topic id has {TOPIC_ID_BYTES} bytes."
-    return [
-        pb.TopicResult(name=topic.name, error_code=ErrorCode.invalid_request, error_message=message)
-        for topic in request.topics
-    ]
-
-
-def _topic_request(topic: pb.NewTopic) -> ask.TopicRequest:
-    return ask.TopicRequest(
-        name=topic.name,
-        topic_id=topic.topic_id or new_topic_id(),
-        partition_count=topic.partition_count,
-        replication_factor=topic.replication_factor,
-        configs=dict(topic.configs),
-        assignments=tuple((item.partition, tuple(item.replicas)) for item in topic.assignments),
-        claim=ask.LinkClaim(link=topic.link, epoch=topic.link_epoch),
-        start_shift=secrets.randbelow(1 << 16),
-    )
-
-
-def _growth_request(topic: pb.NewPartitions) -> ask.GrowthRequest:
-    ordered = sorted(topic.assignments, key=lambda item: item.partition)
-    return ask.GrowthRequest(
-        name=topic.name,
-        total_count=topic.total_count,
-        assignments=tuple(tuple(item.replicas) for item in ordered),
-        claim=ask.LinkClaim(link=topic.link, epoch=topic.link_epoch),
-        start_shift=secrets.randbelow(1 << 16),
-    )
-
-
-def _config_change(change: pb.TopicConfigChange) -> ask.ConfigChange:
-    return ask.ConfigChange(
-        name=change.name,
-        set_configs=dict(change.set),
-        remove=tuple(change.remove),
-        replaces_all=change.replaces_all,
-        claim=ask.LinkClaim(link=change.link, epoch=change.link_epoch),
-    )
-
-
-def _results(reply: Iterable[ask.TopicOutcome]) -> Iterable[pb.TopicResult]:
-    return [_result(outcome, outcome.topic) for outcome in reply]
-
-
-def _result(outcome: ask.TopicOutcome, topic: Topic | None) -> pb.TopicResult:
-    if topic is None:
-        return pb.TopicResult(name=outcome.name, error_code=outcome.error, error_message=outcome.message)
-    return pb.TopicResult(
-        name=outcome.name,
-        topic_id=topic.topic_id,
-        error_code=outcome.error,
-        error_message=outcome.message,
-        partition_count=len(topic.assignment),
-        replication_factor=topic.replication_factor,
-        configs=dict(topic.configs),
-    )
-
-
-def _proposal(partition: pb.ProposedPartition) -> ask.IsrProposal:
-    return ask.IsrProposal(
-        partition=TopicPartition(partition.topic, partition.partition),
-        topic_id=partition.topic_id,
-        leader_epoch=partition.leader_epoch,
-        partition_epoch=partition.partition_epoch,
-        isr=tuple((member.node_id, member.broker_epoch) for member in partition.isr),
-    )
-
-
-def _altered(active: ActiveController, outcome: ask.PartitionOutcome) -> pb.AlteredPartition:
-    partition = outcome.partition
-    answer = pb.AlteredPartition(topic=partition.topic, partition=partition.partition, error_code=outcome.error)
-    if partition in active.cluster.leaderships:
-        answer.state.CopyFrom(partition_state(active.cluster, partition))
-    return answer
-
-
-def _partition_results(decision: ask.Decision) -> pb.PartitionResultsReply:
-    return pb.PartitionResultsReply(
-        results=[
-            pb.PartitionResult(
-                topic=outcome.partition.topic,
-                partition=outcome.partition.partition,
-                error_code=outcome.error,
-                error_message=outcome.message,
-            )
-            for outcome in decision.partitions
-        ]
-    )

@@ -20,10 +20,10 @@ from kazoo.exceptions import KazooException
 
 from controller.core.cluster import Cluster
 from controller.core.commands import PartitionsFound
-from controller.store import ClusterReader
+from controller.stored.cluster_reader import ClusterReader
 from runtime.logs import get_logger
 from runtime.retries import jittered_backoff
-from wire.znodes.layout import MalformedZnode
+from wire.znodes.documents import MalformedZnode
 
 LOOKS_AT_ONCE: Final = 16
 FIRST_LOOK_AFTER_S = 10.0

@@ -18,7 +18,7 @@ from kazoo.protocol.states import WatchedEvent
 from runtime.logs import get_logger
 from runtime.retries import jittered_backoff
 from runtime.zookeeper import Watch
-from wire.znodes.layout import MalformedZnode
+from wire.znodes.documents import MalformedZnode
 
 Value = TypeVar("Value")
 

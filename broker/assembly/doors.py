@@ -13,7 +13,7 @@ from broker.settings.config_store import BrokerConfigStore
 from runtime.clock import Clock, SystemClock
 from runtime.disk import Disk, RealDisk
 from runtime.zookeeper import SessionState
-from wire.znodes import layout as znodes
+from wire.znodes.broker_znodes import BrokerRegistration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class SiteMembership(Protocol):
         """The site's cluster id."""
         ...
 
-    async def register(self, registration: znodes.BrokerRegistration) -> None:
+    async def register(self, registration: BrokerRegistration) -> None:
         """Register, now and after every lost session."""
         ...
 

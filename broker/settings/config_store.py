@@ -22,6 +22,8 @@ from runtime.retries import jittered_backoff
 from runtime.supervision import Supervisor
 from runtime.zookeeper import SessionState, ZooKeeper, until_answered
 from wire.znodes import layout as znodes
+from wire.znodes.config_znodes import decode_config, encode_topic_config
+from wire.znodes.documents import MalformedZnode
 
 log = get_logger(__name__)
 
@@ -84,8 +86,8 @@ class ZooKeeperConfigStore:
         if found is None:
             return {}
         try:
-            return znodes.decode_config(path, found[0])
-        except znodes.MalformedZnode as error:
+            return decode_config(path, found[0])
+        except MalformedZnode as error:
             log.warning("malformed broker configs in ZooKeeper are ignored", reason=str(error))
             return {}
 
@@ -117,13 +119,13 @@ class ZooKeeperConfigStore:
             await self._read()
         except KazooException as error:
             raise ConfigStoreUnavailable(f"ZooKeeper: {type(error).__name__}") from error
-        except znodes.MalformedZnode as error:
+        except MalformedZnode as error:
             raise ConfigStoreUnavailable(str(error)) from error
 
     async def _try_change(self, path: str, change: Change) -> bool:
         found = await self._zookeeper.get_or_none(path)
-        stored = {} if found is None else znodes.decode_config(path, found[0])
-        payload = znodes.encode_topic_config(change(stored))
+        stored = {} if found is None else decode_config(path, found[0])
+        payload = encode_topic_config(change(stored))
         try:
             if found is None:
                 await self._zookeeper.create(path, payload, make_path=True)

@@ -28,6 +28,9 @@ from runtime.retries import jittered_backoff
 from runtime.supervision import Supervisor
 from runtime.zookeeper import SessionState, ZooKeeper, until_answered
 from wire.znodes import layout as znodes
+from wire.znodes.broker_znodes import BrokerRegistration, encode_broker
+from wire.znodes.cluster_znodes import decode_cluster_id, decode_controller, encode_cluster_id
+from wire.znodes.documents import MalformedZnode
 
 log = get_logger(__name__)
 
@@ -45,7 +48,7 @@ class Membership:
         self._settings = settings
         self._zookeeper = zookeeper
         self._clock = clock
-        self._registration: znodes.BrokerRegistration | None = None
+        self._registration: BrokerRegistration | None = None
         self._has_new_session = asyncio.Event()
         self._loops = Supervisor()
         self.broker_epoch = 0
@@ -77,12 +80,12 @@ class Membership:
     async def _stored_cluster_id(self, candidate: str) -> str:
         await self._zookeeper.ensure_path(znodes.CLUSTER)
         try:
-            await self._zookeeper.create(znodes.CLUSTER_ID, znodes.encode_cluster_id(candidate))
+            await self._zookeeper.create(znodes.CLUSTER_ID, encode_cluster_id(candidate))
         except NodeExistsError:
-            return znodes.decode_cluster_id((await self._zookeeper.get(znodes.CLUSTER_ID))[0])
+            return decode_cluster_id((await self._zookeeper.get(znodes.CLUSTER_ID))[0])
         return candidate
 
-    async def register(self, registration: znodes.BrokerRegistration) -> None:
+    async def register(self, registration: BrokerRegistration) -> None:
         """Register now and after every lost session; OperationalFailure when the node id belongs to
         a live broker.
         """
@@ -92,13 +95,13 @@ class Membership:
         await until_answered(lambda: self._create(registration))
         self._loops.start("registration", partial(self._register_again_and_again, registration))
 
-    async def _create(self, registration: znodes.BrokerRegistration) -> None:
+    async def _create(self, registration: BrokerRegistration) -> None:
         path = znodes.broker_path(registration.node_id)
         deadline_ms = self._clock.monotonic_ms() + self._settings.zookeeper_session_timeout_ms + TAKEN_WAIT_EXTRA_MS
         while True:
             changed = asyncio.Event()
             try:
-                await self._zookeeper.create(path, znodes.encode_broker(registration), is_ephemeral=True)
+                await self._zookeeper.create(path, encode_broker(registration), is_ephemeral=True)
                 break
             except NodeExistsError:
                 holder = await self._zookeeper.exists(path, watch=lambda _, event=changed: event.set())  # type: ignore[misc]
@@ -132,7 +135,7 @@ class Membership:
         if state is SessionState.CONNECTED:
             self._has_new_session.set()
 
-    async def _register_again_and_again(self, registration: znodes.BrokerRegistration) -> None:
+    async def _register_again_and_again(self, registration: BrokerRegistration) -> None:
         while True:
             await self._has_new_session.wait()
             policy = jittered_backoff(retry_on=(KazooException, OperationalFailure), initial_ms=100, max_ms=2000)
@@ -152,13 +155,13 @@ class Membership:
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_MS / 1000):
                 data, _ = await self._zookeeper.get(znodes.CONTROLLER)
-            return znodes.decode_controller(data).grpc_address
+            return decode_controller(data).grpc_address
         except NoNodeError:
             return ""
         except (KazooException, TimeoutError) as error:
             log.warning("the active controller could not be read from ZooKeeper", reason=type(error).__name__)
             return ""
-        except znodes.MalformedZnode as error:
+        except MalformedZnode as error:
             log.warning("the active controller is unknown", reason=str(error))
             return ""
 

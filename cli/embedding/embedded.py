@@ -70,6 +70,7 @@ from runtime.zookeeper import ZooKeeper
 from wire.control.cluster_pb2 import LinkRecord
 from wire.rules.links import DEFAULT_TOPIC_BLACKLIST, FailoverMode, SyncPolicy, blacklist_of
 from wire.znodes import layout as znodes
+from wire.znodes.cluster_znodes import decode_cluster_id, encode_cluster_id
 
 PORTS_FILE = "ports.json"
 ENVIRONMENT_FILE = "environment.json"
@@ -382,10 +383,10 @@ async def _agree_cluster_id(connect: str, cluster_id: str) -> str:
     zookeeper = ZooKeeper(connect)
     await zookeeper.start()
     try:
-        await zookeeper.create(znodes.CLUSTER_ID, znodes.encode_cluster_id(cluster_id), make_path=True)
+        await zookeeper.create(znodes.CLUSTER_ID, encode_cluster_id(cluster_id), make_path=True)
     except NodeExistsError:
         payload, _ = await zookeeper.get(znodes.CLUSTER_ID)
-        return znodes.decode_cluster_id(payload)
+        return decode_cluster_id(payload)
     finally:
         await zookeeper.stop()
     return cluster_id

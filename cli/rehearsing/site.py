@@ -28,6 +28,10 @@ from runtime.zookeeper import CreateNode, TransactionStep, ZooKeeper
 from wire.control.cluster_pb2 import LinkRecord
 from wire.protocol.ids import TopicPartition
 from wire.znodes import layout as znodes
+from wire.znodes.cluster_znodes import encode_cluster_id
+from wire.znodes.config_znodes import encode_topic_config
+from wire.znodes.link_znodes import encode_link
+from wire.znodes.topic_znodes import StoredPartitionState, TopicAssignment, encode_partition_state, encode_topic
 
 CHROOT: Final = f"{znodes.ANTIPODE}/rehearsal"
 NODES_AT_A_TIME: Final = 200
@@ -141,8 +145,8 @@ class SandboxSite:
         async with zookeeper_at(sandbox_connect(self._connect)) as zookeeper:
             for path in (*znodes.PERSISTENT_PATHS, znodes.link_path(record.name)):
                 await zookeeper.ensure_path(path)
-            await zookeeper.set(znodes.link_path(record.name), znodes.encode_link(alone(record)))
-            cluster_id = znodes.encode_cluster_id(f"rehearsal-{self._broker.settings.node_id}")
+            await zookeeper.set(znodes.link_path(record.name), encode_link(alone(record)))
+            cluster_id = encode_cluster_id(f"rehearsal-{self._broker.settings.node_id}")
             steps: list[TransactionStep] = [CreateNode(path=znodes.CLUSTER_ID, value=cluster_id)]
             if producer_ids is not None:
                 steps.append(CreateNode(path=znodes.PRODUCER_ID_BLOCK, value=producer_ids[0]))
@@ -160,17 +164,17 @@ class SandboxSite:
         steps: list[TransactionStep] = []
         for name, numbers in sorted(by_topic.items()):
             topic = topics[name]
-            assignment = znodes.TopicAssignment(topic_id=topic.topic_id, partitions=dict.fromkeys(numbers, (node,)))
+            assignment = TopicAssignment(topic_id=topic.topic_id, partitions=dict.fromkeys(numbers, (node,)))
             configs = {**topic.configs, "min.insync.replicas": "1"}
-            steps.append(CreateNode(path=znodes.topic_config_path(name), value=znodes.encode_topic_config(configs)))
-            steps.append(CreateNode(path=znodes.topic_path(name), value=znodes.encode_topic(assignment)))
+            steps.append(CreateNode(path=znodes.topic_config_path(name), value=encode_topic_config(configs)))
+            steps.append(CreateNode(path=znodes.topic_path(name), value=encode_topic(assignment)))
             steps.append(CreateNode(path=znodes.partitions_path(name)))
             for number in numbers:
-                state = znodes.StoredPartitionState(
+                state = StoredPartitionState(
                     leader=node, leader_epoch=topic.leader_epochs.get(number, 0), isr=(node,), controller_epoch=0
                 )
                 steps.append(CreateNode(path=znodes.partition_path(name, number)))
-                payload = znodes.encode_partition_state(state)
+                payload = encode_partition_state(state)
                 steps.append(CreateNode(path=znodes.partition_state_path(name, number), value=payload))
         return steps
 

@@ -19,6 +19,9 @@ from runtime.process import OperationalFailure
 from runtime.zookeeper import ZooKeeper
 from wire.protocol.ids import TopicPartition
 from wire.znodes import layout as znodes
+from wire.znodes.config_znodes import decode_topic_config
+from wire.znodes.documents import MalformedZnode
+from wire.znodes.topic_znodes import decode_partition_state, decode_topic
 
 MISSING_NAMED_MAX = 3
 
@@ -71,24 +74,24 @@ async def read_topics(zookeeper: ZooKeeper, wanted: Iterable[str]) -> dict[str, 
             topics[name] = await _topic(zookeeper, name)
         except NoNodeError:
             continue  # deleted a moment ago, or not made yet
-        except znodes.MalformedZnode as error:
+        except MalformedZnode as error:
             raise OperationalFailure(str(error)) from error
     return topics
 
 
 async def _topic(zookeeper: ZooKeeper, name: str) -> StandbyTopic:
-    assignment = znodes.decode_topic(name, (await zookeeper.get(znodes.topic_path(name)))[0])
+    assignment = decode_topic(name, (await zookeeper.get(znodes.topic_path(name)))[0])
     configs = await zookeeper.get_or_none(znodes.topic_config_path(name))
     numbers = sorted(assignment.partitions)
     stored = await zookeeper.get_many([znodes.partition_state_path(name, number) for number in numbers])
     states = {
-        number: znodes.decode_partition_state(name, number, found[0])
+        number: decode_partition_state(name, number, found[0])
         for number, found in zip(numbers, stored, strict=True)
         if found is not None
     }
     return StandbyTopic(
         topic_id=assignment.topic_id,
-        configs={} if configs is None else znodes.decode_topic_config(name, configs[0]),
+        configs={} if configs is None else decode_topic_config(name, configs[0]),
         leaders={number: state.leader for number, state in states.items()},
         leader_epochs={number: state.leader_epoch for number, state in states.items()},
     )

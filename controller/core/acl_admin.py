@@ -12,8 +12,9 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 
 from controller.core import facts
-from controller.core.commands import AclOutcome, AclsRead, AlterAcls
+from controller.core.decisions import AclOutcome
 from controller.core.draft import Draft
+from controller.core.entity_commands import AclsRead, AlterAcls
 from wire.rules.acls import AccessEntry, Acl, AclFilter, ResourcePattern, refusal_of_acl
 from wire.znodes.acl_znodes import encode_acls
 

@@ -21,139 +21,29 @@ Invariants (`check_invariants`):
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from typing import Final
 
 from controller.core import facts as fact
 from controller.core import partition_states, replica_states
+from controller.core.derived_phases import derive_topic
 from controller.core.partition_states import PartitionPhase
 from controller.core.replica_states import ReplicaPhase
+from controller.core.site_values import Broker, Leadership, Replica, SiteRules, Topic
 from runtime.invariants import InvariantBroken
 from wire.control.cluster_pb2 import LinkRecord
-from wire.protocol.ids import NO_NODE, TopicPartition
+from wire.protocol.ids import TopicPartition
 from wire.rules.acls import AccessEntry, ResourcePattern
 from wire.rules.client_quotas import QuotaEntity, QuotaValues
 from wire.rules.delegation_tokens import DelegationToken
 from wire.rules.links import SiteRole, governing_link, links_of_topic, role_of
 from wire.znodes.group_configs import GroupConfigs
-from wire.znodes.layout import BrokerRegistration
 
 UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
 """A config of a topic or of brokers: whether an out-of-sync replica may lead when no other replica
 is left.
 """
-
-
-class Replica(NamedTuple):
-    """One replica of a partition."""
-
-    topic: str
-    partition: int
-    node: int
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        """The partition that it belongs to."""
-        return TopicPartition(self.topic, self.partition)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Broker:
-    """A registered broker; the epoch is the creation zxid of its registration."""
-
-    registration: BrokerRegistration
-    epoch: int
-
-    @property
-    def node_id(self) -> int:
-        """Its node id."""
-        return self.registration.node_id
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leadership:
-    """The leader and the in-sync replicas of a partition. `partition_epoch` is the znode's version.
-
-    Of a state that another controller wrote, `known_zxid` is the point in ZooKeeper's history up to
-    which that controller knew registrations; brokers that registered later restarted since. 0: the
-    state is ours.
-    """
-
-    leader: int
-    leader_epoch: int
-    isr: tuple[int, ...]
-    controller_epoch: int
-    partition_epoch: int
-    known_zxid: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Topic:
-    """One topic: identity, replicas by partition, overrides. `version` is that of its assignment
-    znode.
-
-    While a partition is reassigned, `assignment` has the wanted replicas and behind them those that
-    are to go (KIP-455).
-    """
-
-    name: str
-    topic_id: bytes
-    assignment: Mapping[int, tuple[int, ...]]
-    adding: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    removing: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    configs: Mapping[str, str] = field(default_factory=dict)
-    version: int = 0
-    has_stored_configs: bool = True
-
-    def partitions(self) -> Iterator[TopicPartition]:
-        """Its partitions in order."""
-        return (TopicPartition(self.name, index) for index in sorted(self.assignment))
-
-    def replicas(self) -> Iterator[Replica]:
-        """All replicas of all partitions."""
-        return (Replica(self.name, index, node) for index in sorted(self.assignment) for node in self.assignment[index])
-
-    @property
-    def replication_factor(self) -> int:
-        """Replicas of its first partition, without those that are being added; 0 when it has
-        none.
-        """
-        if not self.assignment:
-            return 0
-        first = min(self.assignment)
-        return len(self.assignment[first]) - len(self.adding.get(first, ()))
-
-    def is_reassigning(self, index: int) -> bool:
-        """True while the partition gets other replicas."""
-        return bool(self.adding.get(index) or self.removing.get(index))
-
-    def grown(self, added: fact.PartitionsAdded) -> Topic:
-        """The topic with more partitions."""
-        version = self.version if added.over_version is None else added.over_version
-        return replace(self, assignment={**self.assignment, **added.assignment}, version=version + 1)
-
-    def reassigned(self, partitions: Mapping[int, fact.NewReplicas]) -> Topic:
-        """The topic with other replicas for some partitions."""
-        adding = {index: nodes for index, nodes in self.adding.items() if index not in partitions}
-        removing = {index: nodes for index, nodes in self.removing.items() if index not in partitions}
-        adding |= {index: new.adding for index, new in partitions.items() if new.adding}
-        removing |= {index: new.removing for index, new in partitions.items() if new.removing}
-        assignment = {**self.assignment, **{index: new.replicas for index, new in partitions.items()}}
-        return replace(self, assignment=assignment, adding=adding, removing=removing, version=self.version + 1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SiteRules:
-    """The site's settings that decisions need."""
-
-    site: str
-    default_partition_count: int = 1
-    default_replication_factor: int = 1
-    replication_factor_max: int = 32_767
-    partitions_per_request_max: int = 20_000
-    may_elect_unclean: bool = False
-    may_delete_topics: bool = True
 
 
 @dataclass(slots=True, kw_only=True)
@@ -381,7 +271,7 @@ class Cluster:
             case fact.TopicReleased():
                 self.topics[change.topic.name] = change.topic
                 self.leaderships.update(change.leaderships)
-                _derive_topic(self, change.topic)
+                derive_topic(self, change.topic)
             case fact.QuarantineRead():
                 self.quarantine = dict(change.problems)
             case fact.LinkProblemsRead():
@@ -490,38 +380,3 @@ class Cluster:
 def _hold(letter: str, is_true: bool, evidence: object) -> None:
     if not is_true:
         raise InvariantBroken(f"invariant {letter} of the cluster does not hold: {evidence}")
-
-
-def derive_phases(cluster: Cluster) -> None:
-    """Give every loaded partition and replica the phase that follows from what is stored and who is
-    alive.
-
-    A leader that registered after its leadership was written is another incarnation of that broker:
-    it may have lost the unflushed end of its log, so its partitions count as offline and get a new
-    leader epoch.
-    """
-    for topic in cluster.topics.values():
-        _derive_topic(cluster, topic)
-
-
-def _derive_topic(cluster: Cluster, topic: Topic) -> None:
-    for partition in topic.partitions():
-        cluster.partition_phases[partition] = _derived_phase(cluster, partition)
-    for replica in topic.replicas():
-        cluster.replica_phases[replica] = _derived_replica_phase(cluster, replica)
-
-
-def _derived_phase(cluster: Cluster, partition: TopicPartition) -> PartitionPhase:
-    leadership = cluster.leaderships.get(partition)
-    if leadership is None:
-        return PartitionPhase.NEW
-    leader = None if leadership.leader == NO_NODE else cluster.brokers.get(leadership.leader)
-    if leader is None or leader.epoch > leadership.known_zxid:
-        return PartitionPhase.OFFLINE
-    return PartitionPhase.ONLINE
-
-
-def _derived_replica_phase(cluster: Cluster, replica: Replica) -> ReplicaPhase:
-    if replica.node in cluster.brokers:
-        return ReplicaPhase.ONLINE
-    return ReplicaPhase.DELETION_INELIGIBLE if cluster.is_deleting(replica.topic) else ReplicaPhase.OFFLINE

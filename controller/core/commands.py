@@ -8,16 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kio.schema.errors import ErrorCode
 from msgspec import Struct, field
 
-from controller.core.cluster import Broker, Leadership, Topic
-from controller.core.facts import Fact
+from controller.core.entity_commands import (
+    AclsRead,
+    AlterAcls,
+    AlterClientQuotas,
+    AlterDelegationTokens,
+    AlterGroupConfigs,
+    AlterScramUsers,
+    ClientQuotasRead,
+    DelegationTokensRead,
+    GroupConfigsRead,
+    RemoveExpiredTokens,
+    ScramUsersRead,
+)
+from controller.core.site_values import Broker, Leadership, Topic
 from wire.control.cluster_pb2 import LinkRecord
 from wire.protocol.ids import TopicPartition
-from wire.rules.acls import AccessEntry, Acl, AclFilter, ResourcePattern
-from wire.rules.client_quotas import QuotaEntity
-from wire.rules.delegation_tokens import DelegationToken
 
 
 class LinkClaim(Struct, frozen=True, kw_only=True):
@@ -255,107 +263,6 @@ class AlterReassignments(Struct, frozen=True, kw_only=True):
     must_keep_replication_factor: bool = False
 
 
-class QuotaChange(Struct, frozen=True, kw_only=True):
-    """Quotas of one entity to set and to remove."""
-
-    entity: QuotaEntity
-    set_values: Mapping[str, float] = field(default_factory=dict)
-    remove: tuple[str, ...] = ()
-
-
-class AlterClientQuotas(Struct, frozen=True, kw_only=True):
-    """Change client quotas, each entity for itself."""
-
-    changes: tuple[QuotaChange, ...]
-    is_validate_only: bool = False
-
-
-class ClientQuotasRead(Struct, frozen=True, kw_only=True):
-    """All client quotas as they are stored now, after a notice of change."""
-
-    quotas: Mapping[QuotaEntity, Mapping[str, float]]
-
-
-class ScramUserChange(Struct, frozen=True, kw_only=True):
-    """SCRAM credentials of one user to set and to remove, by mechanism."""
-
-    name: str
-    set_credentials: Mapping[str, str] = field(default_factory=dict)
-    remove: tuple[str, ...] = ()
-
-
-class AlterScramUsers(Struct, frozen=True, kw_only=True):
-    """Change SCRAM credentials, each user for itself."""
-
-    changes: tuple[ScramUserChange, ...]
-
-
-class ScramUsersRead(Struct, frozen=True, kw_only=True):
-    """All SCRAM credentials as they are stored now, after a notice of change."""
-
-    users: Mapping[str, Mapping[str, str]]
-
-
-class AlterAcls(Struct, frozen=True, kw_only=True):
-    """Add ACLs, then remove those that a filter means."""
-
-    creations: tuple[Acl, ...] = ()
-    removals: tuple[AclFilter, ...] = ()
-
-
-class AclsRead(Struct, frozen=True, kw_only=True):
-    """All ACLs as they are stored now, after a notice of change."""
-
-    acls: Mapping[ResourcePattern, frozenset[AccessEntry]]
-
-
-class DelegationTokenChange(Struct, frozen=True, kw_only=True):
-    """A delegation token to make (`is_new`), to alter, or to remove (None)."""
-
-    token_id: str
-    token: DelegationToken | None
-    is_new: bool = False
-
-
-class AlterDelegationTokens(Struct, frozen=True, kw_only=True):
-    """Change delegation tokens, each for itself."""
-
-    changes: tuple[DelegationTokenChange, ...]
-
-
-class DelegationTokensRead(Struct, frozen=True, kw_only=True):
-    """All delegation tokens as they are stored now, after a notice of change."""
-
-    tokens: Mapping[str, DelegationToken]
-
-
-class RemoveExpiredTokens(Struct, frozen=True, kw_only=True):
-    """Remove the tokens that have expired before this time (Unix ms)."""
-
-    now_ms: int
-
-
-class GroupConfigChange(Struct, frozen=True, kw_only=True):
-    """Configs of one group to set and to remove; with `replaces_all` what is not set is removed."""
-
-    group: str
-    set_values: Mapping[str, str] = field(default_factory=dict)
-    remove: tuple[str, ...] = ()
-    replaces_all: bool = False
-
-
-class AlterGroupConfigs(Struct, frozen=True, kw_only=True):
-    """Change configs of groups; the broker that asks has checked the values."""
-
-    changes: tuple[GroupConfigChange, ...]
-
-
-class GroupConfigsRead(Struct, frozen=True, kw_only=True):
-    """The configs of all groups as they are stored now, after a notice of change."""
-
-    configs: Mapping[str, Mapping[str, str]]
-
-
 Command = (
     CreateTopics
     | DeleteTopics
@@ -393,95 +300,3 @@ Command = (
     | AlterGroupConfigs
     | GroupConfigsRead
 )
-
-
-EntityConfigCommand = (
-    AlterClientQuotas
-    | ClientQuotasRead
-    | AlterScramUsers
-    | ScramUsersRead
-    | AlterAcls
-    | AclsRead
-    | AlterDelegationTokens
-    | DelegationTokensRead
-    | RemoveExpiredTokens
-    | AlterGroupConfigs
-    | GroupConfigsRead
-)
-
-
-class TopicOutcome(Struct, frozen=True, kw_only=True):
-    """The outcome for one topic of a request."""
-
-    name: str
-    error: ErrorCode = ErrorCode.none
-    message: str = ""
-    topic: Topic | None = None
-
-
-class PartitionOutcome(Struct, frozen=True, kw_only=True):
-    """The outcome for one partition of a request."""
-
-    partition: TopicPartition
-    error: ErrorCode = ErrorCode.none
-    message: str = ""
-
-
-class QuotaOutcome(Struct, frozen=True, kw_only=True):
-    """The outcome for one entity of a request about quotas, or one user of a request about
-    credentials.
-    """
-
-    error: ErrorCode = ErrorCode.none
-    message: str = ""
-
-
-class AclOutcome(Struct, frozen=True, kw_only=True):
-    """The result of one creation or one filter of a request about ACLs."""
-
-    error: ErrorCode = ErrorCode.none
-    message: str = ""
-    removed: tuple[Acl, ...] = ()
-
-
-class Publish(Struct, frozen=True, kw_only=True):
-    """Effect: send a change to every living broker. A named topic goes with its configs, partitions
-    with their leaderships.
-    """
-
-    topics: frozenset[str] = frozenset()
-    partitions: frozenset[TopicPartition] = frozenset()
-    deleted_topics: tuple[tuple[str, bytes], ...] = ()
-    links: frozenset[str] = frozenset()
-    deleted_links: tuple[str, ...] = ()
-    quotas: frozenset[QuotaEntity] = frozenset()
-    scram_users: frozenset[str] = frozenset()
-    acls: frozenset[ResourcePattern] = frozenset()
-    delegation_tokens: frozenset[str] = frozenset()
-    group_configs: frozenset[str] = frozenset()
-
-
-class PublishImage(Struct, frozen=True, kw_only=True):
-    """Effect: send the whole image to these brokers; they are new or restarted."""
-
-    node_ids: tuple[int, ...]
-
-
-Effect = Publish | PublishImage
-
-
-class Decision(Struct, frozen=True, kw_only=True):
-    """Facts to make durable and apply, effects to act on afterwards, the reply (by topic, by
-    partition, by quota entity, or an error for the whole request), and why in one sentence.
-    """
-
-    facts: tuple[Fact, ...] = ()
-    effects: tuple[Effect, ...] = ()
-    reply: tuple[TopicOutcome, ...] = ()
-    partitions: tuple[PartitionOutcome, ...] = ()
-    quotas: tuple[QuotaOutcome, ...] = ()
-    acls: tuple[AclOutcome, ...] = ()
-    error: ErrorCode = ErrorCode.none
-    message: str = ""
-    """The message for the client beside `error`."""
-    reason: str = ""

@@ -13,8 +13,8 @@ from dataclasses import replace
 from kio.schema.errors import ErrorCode
 
 from controller.core import elections, facts
-from controller.core.cluster import Cluster, Leadership, Replica
-from controller.core.commands import (
+from controller.core.cluster import Cluster
+from controller.core.decisions import (
     AclOutcome,
     Decision,
     Effect,
@@ -27,6 +27,7 @@ from controller.core.commands import (
 from controller.core.elections import Election, NoLeader
 from controller.core.partition_states import PartitionPhase
 from controller.core.replica_states import ReplicaPhase
+from controller.core.site_values import Leadership, Replica
 from wire.protocol.ids import NO_NODE, TopicPartition
 from wire.rules.acls import ResourcePattern
 from wire.rules.client_quotas import QuotaEntity

@@ -1,5 +1,5 @@
-"""Facts: what a decision makes true. `Cluster.apply` takes them one by one; `controller/store.py`
-makes some of them durable.
+"""Facts: what a decision makes true. `Cluster.apply` takes them one by one;
+`controller/stored/cluster_reader.py` makes some of them durable.
 
 Those that only concern memory (phases, brokers and links that others wrote to ZooKeeper) have no
 stored form.
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from controller.core.cluster import Broker, Leadership, Replica, Topic
     from controller.core.partition_states import PartitionPhase
     from controller.core.replica_states import ReplicaPhase
+    from controller.core.site_values import Broker, Leadership, Replica, Topic
     from wire.control.cluster_pb2 import LinkRecord
     from wire.protocol.ids import TopicPartition
     from wire.rules.acls import AccessEntry, ResourcePattern

@@ -8,8 +8,8 @@ Which names and values there are is the business of the brokers, whose settings 
 from __future__ import annotations
 
 from controller.core import facts
-from controller.core.commands import AlterGroupConfigs, GroupConfigChange, GroupConfigsRead
 from controller.core.draft import Draft
+from controller.core.entity_commands import AlterGroupConfigs, GroupConfigChange, GroupConfigsRead
 from wire.znodes.group_configs import GroupConfigs
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from kio.schema.errors import ErrorCode
 
 from controller.core import reassignment
-from controller.core.cluster import Leadership
 from controller.core.commands import AlterPartitions, IsrProposal
 from controller.core.draft import Draft
+from controller.core.site_values import Leadership
 from wire.protocol.ids import UNCHECKED_EPOCH
 
 

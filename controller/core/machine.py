@@ -30,8 +30,23 @@ from controller.core import (
 )
 from controller.core import commands as ask
 from controller.core.cluster import Cluster
-from controller.core.commands import Command, Decision
+from controller.core.commands import Command
+from controller.core.decisions import Decision
 from controller.core.draft import Draft
+from controller.core.entity_commands import (
+    AclsRead,
+    AlterAcls,
+    AlterClientQuotas,
+    AlterDelegationTokens,
+    AlterGroupConfigs,
+    AlterScramUsers,
+    ClientQuotasRead,
+    DelegationTokensRead,
+    EntityConfigCommand,
+    GroupConfigsRead,
+    RemoveExpiredTokens,
+    ScramUsersRead,
+)
 from runtime.invariants import InvariantBroken
 
 STORY_LENGTH_MAX = 32
@@ -83,7 +98,7 @@ class ControllerMachine:
         return InvariantBroken("\n  ".join([f"{error}; decisions before it:", *self._story]))
 
     def _consider(self, draft: Draft, command: Command) -> str:  # noqa: C901 (one branch a command)
-        if isinstance(command, ask.EntityConfigCommand):
+        if isinstance(command, EntityConfigCommand):
             return _apply_entity_configs(draft, command)
         match command:
             case ask.CreateTopics():
@@ -161,18 +176,18 @@ def _names(names: Iterable[str]) -> str:
     return ", ".join(repr(name) for name in names)
 
 
-def _apply_entity_configs(draft: Draft, command: ask.EntityConfigCommand) -> str:
+def _apply_entity_configs(draft: Draft, command: EntityConfigCommand) -> str:
     """Decide a change of single clients', users' or groups' configs, or of ACLs."""
     match command:
-        case ask.AlterAcls() | ask.AclsRead():
+        case AlterAcls() | AclsRead():
             return acl_admin.consider(draft, command)
-        case ask.AlterDelegationTokens() | ask.DelegationTokensRead() | ask.RemoveExpiredTokens():
+        case AlterDelegationTokens() | DelegationTokensRead() | RemoveExpiredTokens():
             return token_admin.consider(draft, command)
-        case ask.AlterClientQuotas() | ask.ClientQuotasRead():
+        case AlterClientQuotas() | ClientQuotasRead():
             return quota_admin.consider(draft, command)
-        case ask.AlterScramUsers() | ask.ScramUsersRead():
+        case AlterScramUsers() | ScramUsersRead():
             return scram_admin.consider(draft, command)
-        case ask.AlterGroupConfigs() | ask.GroupConfigsRead():
+        case AlterGroupConfigs() | GroupConfigsRead():
             return group_config_admin.consider(draft, command)
 
 

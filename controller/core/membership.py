@@ -15,7 +15,6 @@ from collections.abc import Iterable, Sequence
 from kio.schema.errors import ErrorCode
 
 from controller.core import elections, facts, reassignment, topic_deletion
-from controller.core.cluster import Broker, Replica
 from controller.core.commands import (
     BrokerAnswered,
     BrokersListed,
@@ -29,6 +28,7 @@ from controller.core.draft import Draft
 from controller.core.elections import Election
 from controller.core.partition_states import PartitionPhase
 from controller.core.replica_states import ReplicaPhase
+from controller.core.site_values import Broker, Replica
 from wire.protocol.ids import NO_NODE, TopicPartition
 
 

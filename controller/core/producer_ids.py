@@ -4,7 +4,7 @@ site.
 
 from __future__ import annotations
 
-from wire.znodes.layout import ProducerIdBlock
+from wire.znodes.cluster_znodes import ProducerIdBlock
 
 PRODUCER_ID_BLOCK_SIZE = 1000
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from kio.schema.errors import ErrorCode
 
 from controller.core import facts
-from controller.core.commands import AlterClientQuotas, ClientQuotasRead, QuotaChange, QuotaOutcome
+from controller.core.decisions import QuotaOutcome
 from controller.core.draft import Draft
+from controller.core.entity_commands import AlterClientQuotas, ClientQuotasRead, QuotaChange
 from wire.rules.client_quotas import refusal_of_entity, refusal_of_value
 
 

@@ -22,13 +22,13 @@ from collections.abc import Iterable, Mapping
 from kio.schema.errors import ErrorCode
 
 from controller.core import elections, facts
-from controller.core.cluster import Replica
 from controller.core.commands import AlterReassignments
 from controller.core.draft import Draft
 from controller.core.elections import Election, NoLeader
 from controller.core.facts import NewReplicas
 from controller.core.partition_states import PartitionPhase
 from controller.core.replica_states import ReplicaPhase
+from controller.core.site_values import Replica
 from controller.core.topic_checks import Refusal
 from wire.protocol.ids import NO_NODE, TopicPartition
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 from kio.schema.errors import ErrorCode
 
 from controller.core import facts
-from controller.core.commands import AlterScramUsers, QuotaOutcome, ScramUsersRead
+from controller.core.decisions import QuotaOutcome
 from controller.core.draft import Draft
+from controller.core.entity_commands import AlterScramUsers, ScramUsersRead
 
 _MISSING = "Attempt to delete a user credential that does not exist"
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 from kio.schema.errors import ErrorCode
 
 from controller.core import facts
-from controller.core.commands import AlterDelegationTokens, DelegationTokensRead, QuotaOutcome, RemoveExpiredTokens
+from controller.core.decisions import QuotaOutcome
 from controller.core.draft import Draft
+from controller.core.entity_commands import AlterDelegationTokens, DelegationTokensRead, RemoveExpiredTokens
 from wire.rules.delegation_tokens import DelegationToken
 
 

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping
 from kio.schema.errors import ErrorCode
 
 from controller.core import facts
-from controller.core.cluster import Replica, Topic
 from controller.core.commands import (
     AlterTopicConfigs,
     ConfigChange,
@@ -22,13 +21,14 @@ from controller.core.commands import (
     GrowthRequest,
     LinkClaim,
     PartitionsFound,
-    TopicOutcome,
     TopicRequest,
 )
+from controller.core.decisions import TopicOutcome
 from controller.core.draft import Draft
 from controller.core.partition_states import PartitionPhase
 from controller.core.placement import least_loaded_first, place
 from controller.core.replica_states import ReplicaPhase
+from controller.core.site_values import Replica, Topic
 from controller.core.topic_checks import (
     Refusal,
     check_absent,

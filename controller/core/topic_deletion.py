@@ -18,11 +18,12 @@ from collections.abc import Iterable
 from kio.schema.errors import ErrorCode
 
 from controller.core import facts
-from controller.core.cluster import Replica
-from controller.core.commands import DeleteTopics, DeletionsAnswered, DeletionsMarked, TopicOutcome
+from controller.core.commands import DeleteTopics, DeletionsAnswered, DeletionsMarked
+from controller.core.decisions import TopicOutcome
 from controller.core.draft import Draft
 from controller.core.partition_states import PartitionPhase
 from controller.core.replica_states import ReplicaPhase
+from controller.core.site_values import Replica
 from controller.core.topic_checks import Refusal, check_link, check_present
 
 

@@ -26,7 +26,7 @@ from runtime.process import OperationalFailure
 from runtime.supervision import Supervisor
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.rules.links import blacklist_of, other_site
-from wire.znodes.layout import MalformedZnode
+from wire.znodes.documents import MalformedZnode
 
 INTERVAL_MS: Final = 5_000
 INTERVAL_MS_MAX: Final = 600_000

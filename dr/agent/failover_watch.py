@@ -34,7 +34,7 @@ from runtime.supervision import Supervisor
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.protocol.ids import UNKNOWN
 from wire.rules.links import FailoverMode, failover_mode, other_site
-from wire.znodes.layout import MalformedZnode
+from wire.znodes.documents import MalformedZnode
 
 LOOKS_PER_LEASE: Final = 8
 IDLE_INTERVAL_S: Final = 1.0

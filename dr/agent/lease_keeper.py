@@ -31,7 +31,7 @@ from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.control.site_pb2 import GrantVowRequest, LinkLease
 from wire.rules.links import other_site
 from wire.znodes.arbiter_znodes import Holder
-from wire.znodes.layout import MalformedZnode
+from wire.znodes.documents import MalformedZnode
 
 RENEWALS_PER_LEASE: Final = 3
 TURNS_AT_ONCE_MAX: Final = 4

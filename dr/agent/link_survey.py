@@ -15,6 +15,8 @@ from wire.control.cluster_pb2 import LinkRecord
 from wire.control.site_pb2 import SurveyedTopic
 from wire.rules.links import carries_topic
 from wire.znodes import layout as znodes
+from wire.znodes.config_znodes import decode_topic_config
+from wire.znodes.topic_znodes import decode_topic
 
 TOPICS_MAX = 1_000
 """Topics looked at; the rest is only counted."""
@@ -38,10 +40,10 @@ async def _topic(name: str, zookeeper: ZooKeeper) -> SurveyedTopic | None:
     if stored is None:
         return None
     configs = await zookeeper.get_or_none(znodes.topic_config_path(name))
-    assignment = znodes.decode_topic(name, stored[0])
+    assignment = decode_topic(name, stored[0])
     return SurveyedTopic(
         name=name,
         topic_id=assignment.topic_id,
         partition_count=len(assignment.partitions),
-        configs={} if configs is None else znodes.decode_topic_config(name, configs[0]),
+        configs={} if configs is None else decode_topic_config(name, configs[0]),
     )

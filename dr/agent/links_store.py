@@ -22,6 +22,8 @@ from wire.rules.links import supersedes
 from wire.znodes import layout as znodes
 from wire.znodes import link_znodes
 from wire.znodes.arbiter_znodes import Holder
+from wire.znodes.documents import MalformedZnode
+from wire.znodes.link_znodes import decode_link, encode_link
 
 RUNS_KEPT_MAX = 100
 BUDGET_MS = 5_000
@@ -56,7 +58,7 @@ class LinksStore:
         found = await self._zookeeper.get_or_none(znodes.link_path(name))
         if found is None:
             raise LinkUnknown(name)
-        return znodes.decode_link(name, found[0]), found[1].version
+        return decode_link(name, found[0]), found[1].version
 
     async def create(self, record: LinkRecord) -> LinkRecord:
         """Store a new link. LinkConflict when a different one is there; an identical one counts as
@@ -66,7 +68,7 @@ class LinksStore:
             with attempt:
                 await self._zookeeper.ensure_path(znodes.LINKS)
                 try:
-                    await self._zookeeper.create(znodes.link_path(record.name), znodes.encode_link(record))
+                    await self._zookeeper.create(znodes.link_path(record.name), encode_link(record))
                 except NodeExistsError:
                     stored, _ = await self.get(record.name)
                     if stored != record:
@@ -91,7 +93,7 @@ class LinksStore:
     async def _replace(self, record: LinkRecord, *, version: int, account: str) -> None:
         path = znodes.link_path(record.name)
         if not account:
-            await self._zookeeper.set(path, znodes.encode_link(record), version=version)
+            await self._zookeeper.set(path, encode_link(record), version=version)
             return
         kept = link_znodes.failover_path(record.name, record.epoch)
         is_kept = await self._zookeeper.exists(kept) is not None
@@ -99,7 +101,7 @@ class LinksStore:
             await self._zookeeper.ensure_path(link_znodes.failovers_path(record.name))
         payload = link_znodes.encode_account(account)
         keep = SetNode(path=kept, value=payload) if is_kept else CreateNode(path=kept, value=payload)
-        raised = SetNode(path=path, value=znodes.encode_link(record), version=version)
+        raised = SetNode(path=path, value=encode_link(record), version=version)
         await self._zookeeper.transaction([raised, keep])
 
     async def delete(self, name: str, *, epoch: int) -> LinkRecord:
@@ -270,7 +272,7 @@ class LinksStore:
         if found is None:
             return 0
         if not found[0].isdigit():
-            raise znodes.MalformedZnode(path, f"{found[0]!r} is not an epoch")
+            raise MalformedZnode(path, f"{found[0]!r} is not an epoch")
         return int(found[0])
 
     async def record_failover(self, link: str, *, epoch: int, document: str) -> None:

@@ -26,7 +26,7 @@ from wire.control.broker_pb2 import ConfirmLinkRequest, PeerViewConfirmedRequest
 from wire.control.cluster_pb2 import LinkRecord, SiteView
 from wire.control.site_pb2 import GetSiteViewRequest
 from wire.rules.links import other_site, supersedes, truncates_logs
-from wire.znodes.layout import MalformedZnode
+from wire.znodes.documents import MalformedZnode
 
 INTERVAL_MS = 1000
 IMPATIENT_INTERVAL_MS = 100

@@ -29,7 +29,7 @@ from runtime.supervision import Supervisor
 from wire.control import site_pb2 as site
 from wire.control.cluster_pb2 import LinkRecord
 from wire.rules.links import other_site
-from wire.znodes.layout import MalformedZnode
+from wire.znodes.documents import MalformedZnode
 
 INTERVAL_MS: Final = 2_000
 INTERVAL_MS_MAX: Final = 10_000

@@ -16,7 +16,7 @@ from runtime.clock import Clock
 from runtime.logs import get_logger
 from runtime.supervision import Supervisor
 from wire.control.site_pb2 import LinkRehearsal
-from wire.znodes.layout import MalformedZnode
+from wire.znodes.documents import MalformedZnode
 
 INTERVAL_S: Final = 30.0
 

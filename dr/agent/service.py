@@ -44,7 +44,7 @@ from wire.control.cluster_pb2 import LinkRecord, SiteView
 from wire.control.site_pb2_grpc import SiteAgentServicer
 from wire.rules.links import KEPT_POLICY, MANUAL_POLICY, SyncPolicy, other_site
 from wire.znodes.arbiter_znodes import Holder
-from wire.znodes.layout import MalformedZnode
+from wire.znodes.documents import MalformedZnode
 
 SERVICE_NAME = "antipode.control.SiteAgent"
 CONFIRM_TIMEOUT_MS = 5_000

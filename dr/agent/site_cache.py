@@ -26,6 +26,11 @@ from runtime.zookeeper import NodeStat, Watch, ZooKeeper, until_answered
 from wire.batches.group_records import OFFSETS_TOPIC
 from wire.control.cluster_pb2 import LinkRecord
 from wire.znodes import layout as znodes
+from wire.znodes.broker_znodes import BrokerRegistration, decode_broker
+from wire.znodes.cluster_znodes import decode_cluster_id, decode_controller
+from wire.znodes.documents import MalformedZnode
+from wire.znodes.link_znodes import decode_link
+from wire.znodes.topic_znodes import StoredPartitionState, TopicAssignment, decode_partition_state, decode_topic
 
 log = get_logger(__name__)
 
@@ -34,8 +39,8 @@ DISCONNECTED = (ConnectionLoss, SessionExpiredError, OperationTimeoutError)
 
 READS_AT_ONCE = 200
 
-Assignments: TypeAlias = dict[str, znodes.TopicAssignment]
-States: TypeAlias = dict[tuple[str, int], tuple[znodes.StoredPartitionState, int]]
+Assignments: TypeAlias = dict[str, TopicAssignment]
+States: TypeAlias = dict[tuple[str, int], tuple[StoredPartitionState, int]]
 
 
 class SiteCache:
@@ -104,7 +109,7 @@ class SiteCache:
         self._unreadable = unreadable
         return SiteFacts(
             site=self._site,
-            cluster_id=znodes.decode_cluster_id(cluster[0]) if cluster else "",
+            cluster_id=decode_cluster_id(cluster[0]) if cluster else "",
             controller_id=controller_id,
             brokers=brokers,
             links=links,
@@ -118,8 +123,8 @@ class SiteCache:
         if stored is None:
             return -1
         try:
-            return znodes.decode_controller(stored[0]).controller_id
-        except znodes.MalformedZnode as error:
+            return decode_controller(stored[0]).controller_id
+        except MalformedZnode as error:
             unreadable[Place("controller", "")] = str(error)
             return -1
 
@@ -132,31 +137,31 @@ class SiteCache:
                 continue
             try:
                 assignment, states_of = self._topic(topic, stored[0])
-            except znodes.MalformedZnode as error:
+            except MalformedZnode as error:
                 unreadable[Place("topic", topic)] = str(error)
                 continue
             topics[topic] = assignment
             states.update(states_of)
         return topics, states
 
-    def _topic(self, topic: str, payload: bytes) -> tuple[znodes.TopicAssignment, States]:
-        assignment = znodes.decode_topic(topic, payload)
+    def _topic(self, topic: str, payload: bytes) -> tuple[TopicAssignment, States]:
+        assignment = decode_topic(topic, payload)
         states = {}
         for index in assignment.partitions:
             state = self._data.get(znodes.partition_state_path(topic, index))
             if state is not None:
-                states[topic, index] = (znodes.decode_partition_state(topic, index, state[0]), state[1].version)
+                states[topic, index] = (decode_partition_state(topic, index, state[0]), state[1].version)
         return assignment, states
 
-    def _brokers(self, unreadable: dict[Place, str]) -> dict[int, tuple[znodes.BrokerRegistration, int]]:
+    def _brokers(self, unreadable: dict[Place, str]) -> dict[int, tuple[BrokerRegistration, int]]:
         brokers = {}
         for node_id in self._node_ids():
             stored = self._data.get(znodes.broker_path(node_id))
             if stored is None:
                 continue
             try:
-                brokers[node_id] = (znodes.decode_broker(node_id, stored[0]), stored[1].czxid)
-            except znodes.MalformedZnode as error:
+                brokers[node_id] = (decode_broker(node_id, stored[0]), stored[1].czxid)
+            except MalformedZnode as error:
                 unreadable[Place("broker", str(node_id))] = str(error)
         return brokers
 
@@ -173,8 +178,8 @@ class SiteCache:
             if stored is None:
                 continue
             try:
-                links[name] = znodes.decode_link(name, stored[0])
-            except znodes.MalformedZnode as error:
+                links[name] = decode_link(name, stored[0])
+            except MalformedZnode as error:
                 if unreadable is not None:
                     unreadable[Place("link", name)] = str(error)
                 if name in self._understood:
@@ -286,6 +291,6 @@ class SiteCache:
 def _partitions(topic: str, payload: bytes) -> Iterable[int]:
     """None where the assignment cannot be understood: the topic is left out then."""
     try:
-        return znodes.decode_topic(topic, payload).partitions
-    except znodes.MalformedZnode:
+        return decode_topic(topic, payload).partitions
+    except MalformedZnode:
         return ()

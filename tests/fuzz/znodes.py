@@ -8,21 +8,31 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from wire.znodes import admin_znodes, consumer_znodes, token_znodes
-from wire.znodes import layout as znodes
+from wire.znodes.broker_znodes import decode_broker
+from wire.znodes.cluster_znodes import (
+    decode_cluster_id,
+    decode_controller,
+    decode_controller_epoch,
+    decode_producer_id_block,
+)
+from wire.znodes.config_znodes import decode_config_change, decode_topic_config, quotas_in
+from wire.znodes.documents import MalformedZnode
+from wire.znodes.link_znodes import decode_link
+from wire.znodes.topic_znodes import decode_partition_state, decode_replicas, decode_topic
 
 DECODERS: Final[Sequence[Callable[[bytes], Any]]] = (
-    lambda payload: znodes.decode_broker(1, payload),
-    znodes.decode_controller,
-    znodes.decode_controller_epoch,
-    lambda payload: znodes.decode_topic("t", payload),
-    lambda payload: znodes.decode_replicas("t", payload),
-    lambda payload: znodes.decode_partition_state("t", 0, payload),
-    lambda payload: znodes.decode_topic_config("t", payload),
-    lambda payload: znodes.quotas_in("/config/clients/c", payload),
-    lambda payload: znodes.decode_config_change("/config/changes/1", payload),
-    znodes.decode_cluster_id,
-    znodes.decode_producer_id_block,
-    lambda payload: znodes.decode_link("a-b", payload),
+    lambda payload: decode_broker(1, payload),
+    decode_controller,
+    decode_controller_epoch,
+    lambda payload: decode_topic("t", payload),
+    lambda payload: decode_replicas("t", payload),
+    lambda payload: decode_partition_state("t", 0, payload),
+    lambda payload: decode_topic_config("t", payload),
+    lambda payload: quotas_in("/config/clients/c", payload),
+    lambda payload: decode_config_change("/config/changes/1", payload),
+    decode_cluster_id,
+    decode_producer_id_block,
+    lambda payload: decode_link("a-b", payload),
     lambda payload: token_znodes.decode_token("t", payload),
     admin_znodes.decode_reassignments,
     admin_znodes.decode_election,
@@ -36,7 +46,7 @@ def run(data: bytes) -> None:
     for decode in DECODERS:
         try:
             decode(data)
-        except znodes.MalformedZnode:
+        except MalformedZnode:
             continue
 
 

@@ -25,6 +25,10 @@ from wire.control.clients import ACTIVE_CONTROLLER_KEY, ControllerClient
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.control.controller_pb2_grpc import ControllerStub
 from wire.znodes import layout as znodes
+from wire.znodes.cluster_znodes import encode_controller_epoch
+from wire.znodes.config_znodes import encode_config_change, encode_topic_config
+from wire.znodes.link_znodes import encode_link
+from wire.znodes.topic_znodes import TopicAssignment, decode_partition_state, decode_topic, encode_topic
 
 pytestmark = pytest.mark.integration
 
@@ -74,10 +78,10 @@ async def test_a_created_topic_is_stored_as_kafka_stores_it_and_known_to_brokers
     assert (result.partition_count, result.replication_factor) == (3, 1)
     assert [broker.leader_of("orders", index) for index in range(3)] == [1001] * 3
     assert broker.topic_configs["orders"] == {"retention.ms": "1000"}
-    stored = znodes.decode_topic("orders", (await zookeeper.get(znodes.topic_path("orders")))[0])
+    stored = decode_topic("orders", (await zookeeper.get(znodes.topic_path("orders")))[0])
     assert stored.topic_id == result.topic_id
     state, stat = await zookeeper.get(znodes.partition_state_path("orders", 2))
-    assert znodes.decode_partition_state("orders", 2, state).leader == 1001
+    assert decode_partition_state("orders", 2, state).leader == 1001
     assert stat.version == broker.partitions["orders", 2].partition_epoch
     again = await create(client, "orders")
     assert again.error_code == ErrorCode.topic_already_exists
@@ -134,7 +138,7 @@ async def test_losing_records_may_be_allowed_for_a_topic_and_for_all_of_them_whi
     await client.alter_topic_configs(pb.AlterTopicConfigsRequest(changes=[change]))
     assert (late.leader_of("t", 0), late.leader_of("u", 0)) == (1, -1)
 
-    allowed = znodes.encode_topic_config({"unclean.leader.election.enable": "true"})
+    allowed = encode_topic_config({"unclean.leader.election.enable": "true"})
     await zookeeper.create(znodes.broker_config_path(""), allowed, make_path=True)
     await eventually(lambda: late.leader_of("u", 0) == 1)
     assert candidate.metric("uncleanleaderelections_total", bean="controllerstats") == 2
@@ -194,11 +198,11 @@ async def test_a_controller_whose_epoch_was_passed_writes_nothing_and_steps_down
     epoch = candidate.candidate.controller_epoch
     zombie = candidate.candidate.active
     assert zombie is not None
-    await zookeeper.set(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(epoch + 7))
+    await zookeeper.set(znodes.CONTROLLER_EPOCH, encode_controller_epoch(epoch + 7))
     client = await start_client(stack, candidate)
     assert (await create(client, "t")).error_code == ErrorCode.none
     assert candidate.candidate.active is not zombie
-    state = znodes.decode_partition_state("t", 0, (await zookeeper.get(znodes.partition_state_path("t", 0)))[0])
+    state = decode_partition_state("t", 0, (await zookeeper.get(znodes.partition_state_path("t", 0)))[0])
     assert state.controller_epoch == epoch + 8 == candidate.candidate.controller_epoch
 
 
@@ -315,19 +319,19 @@ async def test_what_other_tools_write_to_zookeeper_is_taken_over(
     broker = await stack.enter_async_context(ScriptedBroker(zookeeper_connect, 1))
     candidate = await stack.enter_async_context(CandidateProcess(zookeeper_connect, 1))
     await eventually(lambda: broker.batches and candidate.is_active)
-    assignment = znodes.TopicAssignment(topic_id=bytes(16), partitions={0: (1,), 1: (1,)})
-    await zookeeper.create(znodes.topic_path("by-hand"), znodes.encode_topic(assignment))
+    assignment = TopicAssignment(topic_id=bytes(16), partitions={0: (1,), 1: (1,)})
+    await zookeeper.create(znodes.topic_path("by-hand"), encode_topic(assignment))
     await eventually(lambda: broker.leader_of("by-hand", 1) == 1)
     path = znodes.topic_path("by-hand")
     _, stat = await zookeeper.get(path)
     await zookeeper.set(path, b'{"version":1,"partitions":{"0":[1],"1":[1],"2":[1]}}', version=stat.version)
     await eventually(lambda: broker.leader_of("by-hand", 2) == 1)
     grown, _ = await zookeeper.get(path)
-    assert znodes.decode_topic("by-hand", grown).topic_id == bytes(16)
+    assert decode_topic("by-hand", grown).topic_id == bytes(16)
     await zookeeper.create(
-        znodes.topic_config_path("by-hand"), znodes.encode_topic_config({"retention.ms": "5"}), make_path=True
+        znodes.topic_config_path("by-hand"), encode_topic_config({"retention.ms": "5"}), make_path=True
     )
-    await zookeeper.create(znodes.config_change_path(), znodes.encode_config_change("topics/by-hand"), is_sequence=True)
+    await zookeeper.create(znodes.config_change_path(), encode_config_change("topics/by-hand"), is_sequence=True)
     await eventually(lambda: broker.topic_configs["by-hand"] == {"retention.ms": "5"})
     await eventually(lambda: _is_empty(zookeeper, znodes.CONFIG_CHANGES))
     await zookeeper.create(znodes.delete_topic_path("by-hand"))
@@ -351,8 +355,8 @@ async def test_a_topic_that_another_tool_writes_in_two_steps_is_taken_over(
     path = znodes.topic_path("by-hand")
     await zookeeper.create(path, first)
     await create(await start_client(stack, candidate), "later")  # it has looked at what was written before
-    assignment = znodes.TopicAssignment(topic_id=bytes(16), partitions={0: (1,)})
-    await zookeeper.set(path, znodes.encode_topic(assignment))
+    assignment = TopicAssignment(topic_id=bytes(16), partitions={0: (1,)})
+    await zookeeper.set(path, encode_topic(assignment))
     await eventually(lambda: broker.leader_of("by-hand", 0) == 1, within_ms=10_000)
 
 
@@ -376,7 +380,7 @@ async def test_a_promotion_lifts_leader_epochs_to_the_links_floor_and_a_passive_
         phase=LinkPhase.MIRRORING,
         topic_whitelist=["orders.*"],
     )
-    await zookeeper.create(znodes.link_path("b-a"), znodes.encode_link(link))
+    await zookeeper.create(znodes.link_path("b-a"), encode_link(link))
     await eventually(lambda: "b-a" in broker.links)
     refused = await create(client, "orders")
     assert refused.error_code == ErrorCode.policy_violation
@@ -387,7 +391,7 @@ async def test_a_promotion_lifts_leader_epochs_to_the_links_floor_and_a_passive_
     assert (reply.results[0].error_code, reply.results[0].topic_id) == (ErrorCode.none, bytes(range(16)))
     assert (await create(client, "local")).error_code == ErrorCode.none
     link.epoch, link.active_site, link.leader_epoch_floor = 2, "a", 1 << 20
-    await zookeeper.set(znodes.link_path("b-a"), znodes.encode_link(link))
+    await zookeeper.set(znodes.link_path("b-a"), encode_link(link))
     await eventually(lambda: broker.partitions["orders", 1].leader_epoch == 1 << 20)
     assert broker.partitions["local", 0].leader_epoch == 0
     assert broker.links["b-a"].epoch == 2
@@ -462,6 +466,6 @@ async def test_a_candidate_stands_again_once_somebody_has_mended_the_epoch_that_
     candidate = await stack.enter_async_context(CandidateProcess(zookeeper_connect, 1))
     await eventually(lambda: deaths().get("controller candidate", 0) > before)
     assert not candidate.is_active
-    await zookeeper.set(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(7))
+    await zookeeper.set(znodes.CONTROLLER_EPOCH, encode_controller_epoch(7))
     await eventually(lambda: candidate.is_active)
     assert candidate.candidate.controller_epoch == 8

@@ -21,6 +21,8 @@ from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.rules.links import is_stand_in
 from wire.znodes import layout as znodes
 from wire.znodes.controller_znodes import unregistered_broker_path
+from wire.znodes.link_znodes import encode_link
+from wire.znodes.topic_znodes import TopicAssignment, encode_topic
 
 pytestmark = pytest.mark.integration
 
@@ -132,7 +134,7 @@ async def test_a_topic_that_another_tool_wrote_while_there_was_no_controller_or_
     stack: AsyncExitStack, zookeeper_connect: str, zookeeper: ZooKeeper
 ) -> None:
     broker = await stack.enter_async_context(ScriptedBroker(zookeeper_connect, 1))
-    good = znodes.encode_topic(znodes.TopicAssignment(topic_id=b"i" * 16, partitions={0: (1,)}))
+    good = encode_topic(TopicAssignment(topic_id=b"i" * 16, partitions={0: (1,)}))
     await zookeeper.create(znodes.topic_path("early"), good)
     candidate = await stack.enter_async_context(CandidateProcess(zookeeper_connect, 1))
     await eventually(lambda: ("early", 0) in broker.partitions and broker.leader_of("early", 0) == 1)
@@ -140,7 +142,7 @@ async def test_a_topic_that_another_tool_wrote_while_there_was_no_controller_or_
     await eventually(lambda: candidate.registry.get_sample_value("antipode_controller_quarantined", {"kind": "topic"}))
     client = await client_of(stack, candidate)
     assert (await create(client, "bad")).error_code == ErrorCode.topic_already_exists
-    mended = znodes.encode_topic(znodes.TopicAssignment(topic_id=b"j" * 16, partitions={0: (1,)}))
+    mended = encode_topic(TopicAssignment(topic_id=b"j" * 16, partitions={0: (1,)}))
     await zookeeper.set(znodes.topic_path("bad"), mended)
     await eventually(lambda: ("bad", 0) in broker.partitions and broker.leader_of("bad", 0) == 1)
     assert candidate.candidate.controller_epoch == 1
@@ -154,7 +156,7 @@ async def test_a_link_that_cannot_be_understood_costs_the_writes_that_it_may_car
         name="a-b", source_site="a", target_site="b", active_site="a", epoch=3, phase=LinkPhase.MIRRORING,
         topic_whitelist=["orders.*"],
     )  # fmt: skip
-    await zookeeper.create(znodes.link_path("a-b"), znodes.encode_link(link))
+    await zookeeper.create(znodes.link_path("a-b"), encode_link(link))
     first = await stack.enter_async_context(CandidateProcess(zookeeper_connect, 1))
     client = await client_of(stack, first)
     await eventually(lambda: "a-b" in broker.links)
@@ -171,7 +173,7 @@ async def test_a_link_that_cannot_be_understood_costs_the_writes_that_it_may_car
     assert is_stand_in(broker.batches[0].links[0])
     assert (await create(client, "anything")).error_code == ErrorCode.policy_violation
     assert [(one.kind, one.name) for one in (await client.describe_controller()).quarantines] == [("link", "a-b")]
-    await zookeeper.set(znodes.link_path("a-b"), znodes.encode_link(link))
+    await zookeeper.set(znodes.link_path("a-b"), encode_link(link))
     await eventually(lambda: broker.links["a-b"] == link)
     assert (await create(client, "anything")).error_code == ErrorCode.none
     assert second.registry.get_sample_value(*quarantined) == 0

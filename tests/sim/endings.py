@@ -14,6 +14,7 @@ from tests.sim.node import Node
 from tests.sim.world import World
 from tests.sim.zookeeper_ensemble import Tree
 from wire.znodes import layout as znodes
+from wire.znodes.topic_znodes import decode_partition_state, decode_topic
 
 
 def missing_for_wholeness(
@@ -34,7 +35,7 @@ def missing_for_wholeness(
 
 
 def _missing_of_topic(tree: Tree, nodes: Mapping[int, Node], name: str) -> Iterator[str]:
-    topic = znodes.decode_topic(name, tree.nodes[znodes.topic_path(name)].value)
+    topic = decode_topic(name, tree.nodes[znodes.topic_path(name)].value)
     if topic.adding_replicas or topic.removing_replicas:
         yield f"{name} is still reassigned"
     for index, replicas in topic.partitions.items():
@@ -42,7 +43,7 @@ def _missing_of_topic(tree: Tree, nodes: Mapping[int, Node], name: str) -> Itera
         if node is None:
             yield f"{name}-{index} never had a leader"
             continue
-        state = znodes.decode_partition_state(name, index, node.value)
+        state = decode_partition_state(name, index, node.value)
         if state.leader not in replicas or not nodes[state.leader].is_running:
             yield f"{name}-{index} is led by {state.leader}"
         if set(state.isr) != set(replicas):
@@ -78,7 +79,7 @@ def unsound_endings(
     """Invariant and story for each that does not hold at the end."""
     tree = world.ensemble.tree
     topics = {
-        name: znodes.decode_topic(name, tree.nodes[znodes.topic_path(name)].value)
+        name: decode_topic(name, tree.nodes[znodes.topic_path(name)].value)
         for name in sorted(tree.nodes[znodes.TOPICS].children)
     }
     by_key = {

@@ -21,6 +21,8 @@ from tests.sim.virtual_loop import Process
 from tests.sim.world import World
 from tests.sim.zookeeper_ensemble import SERVERS
 from wire.znodes import layout as znodes
+from wire.znodes.cluster_znodes import decode_controller
+from wire.znodes.topic_znodes import decode_partition_state
 
 LONG_S: Final = 5.0
 SHORT_S: Final = 0.4
@@ -62,7 +64,7 @@ class Faults(FaultSchedule):
         wanted = chance.choice(tuple(self._nodes))
         draw = chance.random()
         if draw < 0.25 and (office := tree.nodes.get(znodes.CONTROLLER)) is not None:
-            wanted = znodes.decode_controller(office.value).controller_id
+            wanted = decode_controller(office.value).controller_id
         elif draw < 0.6 and self._ledger.leaders:
             wanted = next(reversed(self._ledger.leaders.values()))
         node = self._nodes[wanted]
@@ -105,7 +107,7 @@ class Faults(FaultSchedule):
         for path, found in tree.nodes.items():
             if path.endswith("/state") and node is not None:
                 _, _, _, topic, _, index, _ = path.split("/")
-                state = znodes.decode_partition_state(topic, int(index), found.value)
+                state = decode_partition_state(topic, int(index), found.value)
                 others = [other for other in state.isr if other != node.node_id]
                 if node.node_id in state.isr and not others:
                     return True

@@ -16,6 +16,8 @@ from tests.sim.disk import Batch, Disk, MemoryLog, StoredLog
 from tests.sim.world import World
 from tests.sim.zookeeper_ensemble import Node, Tree
 from wire.znodes import layout as znodes
+from wire.znodes.cluster_znodes import decode_controller_epoch
+from wire.znodes.topic_znodes import decode_partition_state, decode_topic
 
 HEADER_BYTES = 61
 """Of a record batch; what follows is the same wherever the batch is stored."""
@@ -98,7 +100,7 @@ class Ledger:
         topic = self._world.ensemble.tree.nodes.get(znodes.topic_path(log.topic))
         if topic is None:
             return
-        replicas = znodes.decode_topic(log.topic, topic.value).partitions.get(log.partition, ())
+        replicas = decode_topic(log.topic, topic.value).partitions.get(log.partition, ())
         holders = []
         for node in replicas:
             stored = self._stored(node, log.topic, log.partition, log.topic_id)
@@ -163,8 +165,8 @@ class Ledger:
             return
         _, _, _, topic, _, text, _ = step.path.split("/")
         index = int(text)
-        state = znodes.decode_partition_state(topic, index, step.value)
-        controller_epoch = znodes.decode_controller_epoch(tree.nodes[znodes.CONTROLLER_EPOCH].value)
+        state = decode_partition_state(topic, index, step.value)
+        controller_epoch = decode_controller_epoch(tree.nodes[znodes.CONTROLLER_EPOCH].value)
         if state.controller_epoch != controller_epoch:
             self._world.violate(
                 "controllers-are-fenced",
@@ -172,10 +174,10 @@ class Ledger:
             )
         former = tree.nodes.get(step.path)
         if former is not None:
-            before = znodes.decode_partition_state(topic, index, former.value)
+            before = decode_partition_state(topic, index, former.value)
             if before.leader_epoch > state.leader_epoch:
                 self._world.violate("epochs-grow", f"{topic}-{index} goes from {before} to {state}")
-        topic_id = znodes.decode_topic(topic, tree.nodes[znodes.topic_path(topic)].value).topic_id
+        topic_id = decode_topic(topic, tree.nodes[znodes.topic_path(topic)].value).topic_id
         if state.leader >= 0:
             known = self.leaders.setdefault((topic_id, index, state.leader_epoch), state.leader)
             if known != state.leader:
@@ -185,7 +187,7 @@ class Ledger:
                 )
         if former is not None and (topic, index) in self.excused[state.leader]:
             self._waive(tree, topic, index, (topic_id, index), former)
-        former_isr = znodes.decode_partition_state(topic, index, former.value).isr if former is not None else ()
+        former_isr = decode_partition_state(topic, index, former.value).isr if former is not None else ()
         self._end_excuses(tree, topic, index, set(state.isr) & set(former_isr))
         self._check_in_sync(topic, index, (topic_id, index), state.isr)
 
@@ -193,7 +195,7 @@ class Ledger:
         """A replica that has lost power may lead when no other one in sync has been there all the
         time.
         """
-        for node in znodes.decode_partition_state(topic, index, former.value).isr:
+        for node in decode_partition_state(topic, index, former.value).isr:
             broker = tree.nodes.get(znodes.broker_path(node))
             if (topic, index) not in self.excused[node] and broker is not None and broker.czxid <= former.mzxid:
                 return

@@ -32,7 +32,7 @@ from broker.site import control_service
 from controller.core import elections, facts, isr_changes, membership
 from controller.core.draft import Draft
 from controller.core.elections import Election
-from controller.store import ClusterWriter
+from controller.stored.cluster_writer import ClusterWriter
 from runtime.zookeeper import SetNode
 from tests.sim.seed_run import Kind
 

@@ -57,7 +57,7 @@ from wire.control import broker_pb2_grpc
 from wire.control.clients import ControllerClient
 from wire.protocol.private import CLIENT_SOFTWARE_NAME
 from wire.rules.principals import ANONYMOUS
-from wire.znodes import layout as znodes
+from wire.znodes.broker_znodes import BrokerEndpoint, BrokerRegistration
 
 CLIENT_HOST = "c1"
 KAFKA_PORT = 9092
@@ -289,9 +289,9 @@ class Running:
         await self.membership.cluster_id(known=None)
         await self.candidate.start(grpc_address=self.node.rpc_address)
         await self.membership.register(
-            znodes.BrokerRegistration(
+            BrokerRegistration(
                 node_id=self.node.node_id,
-                endpoints=(znodes.BrokerEndpoint(listener="CLIENT", host=self.node.host, port=KAFKA_PORT),),
+                endpoints=(BrokerEndpoint(listener="CLIENT", host=self.node.host, port=KAFKA_PORT),),
                 grpc_address=self.node.rpc_address,
             )
         )

@@ -6,7 +6,8 @@ default, for all clients without an entity of their own. Users and client ids ma
 together, ip addresses alone. Messages are those that Kafka gives. Source: KIP-546, KIP-599,
 KIP-612.
 
-Callers: the controller decides and stores, brokers enforce, wire/znodes/layout.py knows the paths.
+Callers: the controller decides and stores, brokers enforce; the paths are in
+wire/znodes/config_znodes.py.
 """
 
 from __future__ import annotations

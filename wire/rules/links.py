@@ -3,7 +3,7 @@ under it.
 
 Pure functions over the generated ``LinkRecord``. Broker, controller, mirror and disaster-recovery
 tools import these so that they cannot disagree. Nothing here reads or writes;
-`wire/znodes/layout.py` has the stored form.
+`wire/znodes/link_znodes.py` has the stored form.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from wire.rules.acls import (
     camel_case,
 )
 from wire.rules.principals import WILDCARD_PRINCIPAL
-from wire.znodes.layout import MalformedZnode
+from wire.znodes.documents import MalformedZnode
 
 ACLS: Final = "/kafka-acl"
 EXTENDED_ACLS: Final = "/kafka-acl-extended"

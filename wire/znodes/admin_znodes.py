@@ -13,7 +13,8 @@ from typing import Any
 
 from wire.protocol.ids import PartitionKey
 from wire.protocol.json_documents import parse_json
-from wire.znodes.layout import ADMIN, MalformedZnode
+from wire.znodes.documents import MalformedZnode
+from wire.znodes.layout import ADMIN
 
 REASSIGN_PARTITIONS = f"{ADMIN}/reassign_partitions"
 PREFERRED_ELECTION = f"{ADMIN}/preferred_replica_election"

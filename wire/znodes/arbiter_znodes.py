@@ -11,7 +11,7 @@ from typing import NamedTuple
 from google.protobuf import json_format
 
 from wire.control.site_pb2 import ArbiterRecord
-from wire.znodes.layout import MalformedZnode
+from wire.znodes.documents import MalformedZnode
 
 ARBITRATION = "/antipode/arbitration"
 IDENTITY = f"{ARBITRATION}/id"

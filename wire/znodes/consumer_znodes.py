@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from wire.protocol.json_documents import parse_json
-from wire.znodes.layout import MalformedZnode
+from wire.znodes.documents import MalformedZnode
 
 CONSUMERS: Final = "/consumers"
 STATIC, WHITE_LIST, BLACK_LIST = "static", "white_list", "black_list"

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from wire.control.cluster_pb2 import GroupConfigs as GroupConfigsMessage
-from wire.znodes.layout import CONFIG, decode_entity_config, encode_topic_config, entity_node
+from wire.znodes.config_znodes import decode_entity_config, encode_topic_config, entity_node
+from wire.znodes.layout import CONFIG
 
 GROUP_CONFIGS: Final = f"{CONFIG}/groups"
 

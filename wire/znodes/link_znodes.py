@@ -1,6 +1,6 @@
-"""The data that a site keeps beside a link's record (`layout.py`): the accounts of its failovers,
-whether its standby protects the site, until when the sites are proven equal, the last rehearsal,
-and its part in the link's lease. Decoders raise `MalformedZnode`.
+"""A link's record and what a site keeps beside it: the accounts of its failovers, whether its
+standby protects the site, until when the sites are proven equal, the last rehearsal, and its part
+in the link's lease. Decoders raise `MalformedZnode`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,11 @@ from typing import Final, TypeVar
 
 from google.protobuf import json_format
 
+from wire.control.cluster_pb2 import LinkRecord
 from wire.control.site_pb2 import LinkProtection, LinkRehearsal, LinkVerification
-from wire.znodes.layout import MalformedZnode, link_path
+from wire.rules.links import InvalidPattern, check_pattern, patterns_of
+from wire.znodes.documents import Fields, MalformedZnode, encode_document
+from wire.znodes.layout import link_path
 
 Stored = TypeVar("Stored", LinkProtection, LinkVerification, LinkRehearsal)
 
@@ -120,3 +123,28 @@ def _decoded(message: Stored, path: str, payload: bytes) -> Stored:
         return json_format.Parse(payload, message, ignore_unknown_fields=True)
     except (json_format.ParseError, UnicodeDecodeError) as error:
         raise MalformedZnode(path, str(error)) from error
+
+
+def encode_link(link: LinkRecord) -> bytes:
+    """A link record as JSON with the names of the proto."""
+    return encode_document(json_format.MessageToDict(link, preserving_proto_field_name=True))
+
+
+def decode_link(name: str, payload: bytes) -> LinkRecord:
+    """The link stored under `name`."""
+    path = link_path(name)
+    fields = Fields.parse(path, payload)
+    try:
+        link = json_format.ParseDict(dict(fields.values), LinkRecord(), ignore_unknown_fields=True)
+    except json_format.ParseError as error:
+        raise MalformedZnode(path, str(error)) from error
+    if not link.active_site:
+        fields.fail("field 'active_site' is missing or empty")
+    if link.name != name:
+        fields.fail(f"field 'name' is {link.name!r}, not the name of the node")
+    try:
+        for pattern in patterns_of(link):
+            check_pattern(pattern)
+    except InvalidPattern as error:
+        raise MalformedZnode(path, str(error)) from error
+    return link

@@ -17,7 +17,8 @@ from wire.control.cluster_pb2 import DelegationToken as DelegationTokenMessage
 from wire.protocol.json_documents import parse_json
 from wire.rules.delegation_tokens import TIME_MS_MAX, DelegationToken
 from wire.rules.principals import Principal, parse_principal
-from wire.znodes.layout import MalformedZnode, entity_name, entity_node
+from wire.znodes.config_znodes import entity_name, entity_node
+from wire.znodes.documents import MalformedZnode
 
 TOKENS: Final = "/delegation_token/tokens"
 TOKEN_CHANGES: Final = "/delegation_token/token_changes"  # noqa: S105  a path

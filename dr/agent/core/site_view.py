@@ -17,7 +17,8 @@ from wire.control.cluster_pb2 import BrokerInfo, Endpoint, LinkRecord, Partition
 from wire.protocol.ids import NO_NODE
 from wire.rules.links import carries_topic, governing_link, links_of_topic
 from wire.rules.topic_names import is_internal_topic
-from wire.znodes.layout import BrokerRegistration, StoredPartitionState, TopicAssignment
+from wire.znodes.broker_znodes import BrokerRegistration
+from wire.znodes.topic_znodes import StoredPartitionState, TopicAssignment
 
 VERSION_BYTES = 7
 """A version fits a positive int64."""

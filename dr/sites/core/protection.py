@@ -13,7 +13,7 @@ from uuid import UUID
 
 from wire.control.cluster_pb2 import LinkRecord, TopicInfo
 from wire.rules.links import carries_topic
-from wire.znodes.layout import TopicAssignment
+from wire.znodes.topic_znodes import TopicAssignment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

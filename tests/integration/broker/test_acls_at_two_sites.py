@@ -37,7 +37,8 @@ from wire.rules.acls import (
     ResourceType,
 )
 from wire.rules.client_quotas import USER, QuotaEntity, entity_message
-from wire.znodes.layout import encode_link, link_path
+from wire.znodes.layout import link_path
+from wire.znodes.link_znodes import encode_link
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 

@@ -13,6 +13,7 @@ from broker.settings.config_store import ConfigStoreUnavailable, ZooKeeperConfig
 from runtime.zookeeper import ZooKeeper
 from tests.support.eventually import eventually
 from wire.znodes import layout as znodes
+from wire.znodes.config_znodes import decode_config
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
@@ -62,7 +63,7 @@ async def test_changes_made_at_the_same_time_are_all_there(zookeeper: ZooKeeper)
 
     await asyncio.gather(*(add(number, store) for number, store in enumerate(stores)))
     stored, _ = await zookeeper.get(znodes.broker_config_path(""))
-    assert len(znodes.decode_config("", stored)) == 20
+    assert len(decode_config("", stored)) == 20
     for store in stores:
         await store.stop()
 

@@ -21,6 +21,7 @@ from tests.support.eventually import eventually, eventually_sync
 from tests.support.lone_brokers.lone_broker_process import LoneBroker
 from tests.support.sites.site_broker import SiteBroker
 from wire.znodes import layout as znodes
+from wire.znodes.config_znodes import encode_config_change
 from wire.znodes.group_configs import decode_group_configs, encode_group_configs, group_config_path
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
@@ -118,7 +119,7 @@ async def test_kafkas_own_tool_sets_shows_and_removes_configs_of_groups(
 async def test_configs_of_groups_that_were_written_by_hand_are_taken_over(site: SiteBroker) -> None:
     path = group_config_path("billing")
     await site.zookeeper.create(path, encode_group_configs({INTERVAL: "7000"}), make_path=True)
-    notice = znodes.encode_config_change("groups/billing")
+    notice = encode_config_change("groups/billing")
     await site.zookeeper.create(znodes.config_change_path(), notice, is_sequence=True)
     await eventually(lambda: site.broker.cluster.image.group_configs.get("billing") == {INTERVAL: "7000"})
 

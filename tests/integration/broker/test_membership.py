@@ -18,15 +18,16 @@ from runtime.process import OperationalFailure
 from runtime.zookeeper import SessionState, ZooKeeper, until_answered
 from tests.support.eventually import eventually
 from tests.support.processes.zookeeper import ZooKeeperProcess
-from wire.znodes import layout as znodes
+from wire.znodes.broker_znodes import BrokerEndpoint, BrokerRegistration, decode_broker
+from wire.znodes.cluster_znodes import ControllerRegistration, encode_controller
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
 SESSION_MS = 10_000
 """Longer than this machine stands still: no session ends that a test does not end."""
 
-REGISTRATION = znodes.BrokerRegistration(
-    node_id=7, endpoints=(znodes.BrokerEndpoint(listener="CLIENT", host="h", port=9),), grpc_address="h:10"
+REGISTRATION = BrokerRegistration(
+    node_id=7, endpoints=(BrokerEndpoint(listener="CLIENT", host="h", port=9),), grpc_address="h:10"
 )
 
 
@@ -58,7 +59,7 @@ async def test_a_broker_registers_and_leaves(zookeeper_connect: str, zookeeper: 
     member = membership(zookeeper_connect, zookeeper)
     await member.register(REGISTRATION)
     data, stat = await zookeeper.get("/brokers/ids/7")
-    assert znodes.decode_broker(7, data).grpc_address == "h:10"
+    assert decode_broker(7, data).grpc_address == "h:10"
     assert member.broker_epoch == stat.czxid > 0
     await member.unregister()
     assert await zookeeper.exists("/brokers/ids/7") is None
@@ -120,8 +121,8 @@ async def test_an_expired_session_registers_again_with_a_new_broker_epoch(
 async def test_the_active_controllers_address_is_looked_up(zookeeper_connect: str, zookeeper: ZooKeeper) -> None:
     member = membership(zookeeper_connect, zookeeper)
     assert await member.controller_address() == ""
-    registered = znodes.ControllerRegistration(controller_id=7, timestamp_ms=1, grpc_address="h:11")
-    await zookeeper.create("/controller", znodes.encode_controller(registered), is_ephemeral=True)
+    registered = ControllerRegistration(controller_id=7, timestamp_ms=1, grpc_address="h:11")
+    await zookeeper.create("/controller", encode_controller(registered), is_ephemeral=True)
     assert await member.controller_address() == "h:11"
 
 

@@ -18,6 +18,7 @@ from tests.support.sites.site_broker import SiteBroker
 from wire.control import controller_pb2 as pb
 from wire.rules.client_quotas import entity_message
 from wire.znodes import layout as znodes
+from wire.znodes.config_znodes import decode_entity_config, encode_config_change, encode_topic_config
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
@@ -57,7 +58,7 @@ SET = (
 
 async def _stored(site: SiteBroker, path: str) -> dict[str, str] | None:
     found = await site.zookeeper.get_or_none(path)
-    return None if found is None else znodes.decode_entity_config(path, found[0])
+    return None if found is None else decode_entity_config(path, found[0])
 
 
 async def test_kafkas_own_tool_sets_shows_and_removes_every_kind_of_quota(site: SiteBroker, configs: Run) -> None:
@@ -89,9 +90,9 @@ async def test_what_is_no_quota_beside_quotas_stays_and_quotas_written_by_hand_a
 ) -> None:
     path = "/config/users/bob"
     await site.zookeeper.create(
-        path, znodes.encode_topic_config({"SCRAM-SHA-256": "salt", "producer_byte_rate": "7"}), make_path=True
+        path, encode_topic_config({"SCRAM-SHA-256": "salt", "producer_byte_rate": "7"}), make_path=True
     )
-    await site.zookeeper.create(znodes.config_change_path(), znodes.encode_config_change("users/bob"), is_sequence=True)
+    await site.zookeeper.create(znodes.config_change_path(), encode_config_change("users/bob"), is_sequence=True)
     entity = (("user", "bob"),)
     await eventually(lambda: site.broker.cluster.image.quotas.get(entity) == {"producer_byte_rate": 7.0})
     change = pb.QuotaChange(entity=entity_message(entity), remove=["producer_byte_rate"])

@@ -21,18 +21,13 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
+from clients.classic_settings import ZooKeeperConsumerOptions
 from clients.core.classic_group import UnequalSubscriptions
 from clients.core.positions import ResetPolicy
 from clients.offset_stores import OffsetsRefused
 from clients.reader import ReaderOptions
 from clients.streams import ConsumerTimeout
-from clients.zookeeper_consumer import (
-    STEPS,
-    RebalanceFailed,
-    StreamsExist,
-    ZooKeeperConsumer,
-    ZooKeeperConsumerOptions,
-)
+from clients.zookeeper_consumer import STEPS, RebalanceFailed, StreamsExist, ZooKeeperConsumer
 from runtime.zookeeper import ZooKeeper
 from tests.support.clients.classic_consumers import WITHIN_MS, Read, Site, member, owners
 from tests.support.eventually import eventually

@@ -20,6 +20,7 @@ from wire.control.cluster_pb2 import LinkRecord
 from wire.rules.links import SyncPolicy, sync_policy
 from wire.znodes import arbiter_znodes
 from wire.znodes import layout as znodes
+from wire.znodes.link_znodes import decode_link
 
 PERMITS_INTERVAL_S = 0.005
 
@@ -96,7 +97,7 @@ class LinkLedger:
             if name == "arbiter":
                 epoch = arbiter_znodes.decode_record(LINK, step.value).epoch
             else:
-                record = znodes.decode_link(LINK, step.value)
+                record = decode_link(LINK, step.value)
                 epoch = record.epoch
                 self._note_move(name, tree, record)
             if epoch < self._epochs.get(name, 0):
@@ -109,7 +110,7 @@ class LinkLedger:
         node = tree.nodes.get(znodes.link_path(LINK))
         if node is None or record.active_site != site:
             return
-        former = znodes.decode_link(LINK, node.value)
+        former = decode_link(LINK, node.value)
         if former.active_site == site:
             return
         self.moves += 1
@@ -138,7 +139,7 @@ class LinkLedger:
     def record_at(self, site: str) -> LinkRecord | None:
         """The link's record as the site's ZooKeeper has it."""
         node = self._ensemble(site).tree.nodes.get(znodes.link_path(LINK))
-        return None if node is None else znodes.decode_link(LINK, node.value)
+        return None if node is None else decode_link(LINK, node.value)
 
     def _ensemble(self, site: str) -> Ensemble:
         return self._world.ensembles[SITES.index(site)]

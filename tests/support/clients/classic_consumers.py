@@ -10,10 +10,11 @@ import uuid
 from collections.abc import AsyncIterator
 from typing import Any
 
+from clients.classic_settings import ZooKeeperConsumerOptions
 from clients.core.positions import ResetPolicy
 from clients.reader import ReaderOptions
 from clients.streams import Stream
-from clients.zookeeper_consumer import ZooKeeperConsumer, ZooKeeperConsumerOptions
+from clients.zookeeper_consumer import ZooKeeperConsumer
 from runtime.zookeeper import ZooKeeper
 from tests.support.clients.kafka_clients import Record, librdkafka_produce
 from tests.support.eventually import eventually

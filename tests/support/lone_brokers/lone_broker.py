@@ -33,7 +33,7 @@ from tests.support.memory.memory_configs import FileConfigStore
 from wire.control import broker_pb2, cluster_pb2, controller_pb2, controller_pb2_grpc
 from wire.control.broker_pb2_grpc import BrokerControlStub
 from wire.rules.client_quotas import QuotaEntity, entity_from_message, quota_message
-from wire.znodes import layout as znodes
+from wire.znodes.broker_znodes import BrokerRegistration
 from wire.znodes.group_configs import group_configs_message
 
 CLUSTER_ID = "lone-cluster-0000000000"
@@ -49,12 +49,12 @@ class LoneMembership:
         self.broker_epoch = 1
         self.session_changes: Counter[SessionState] = Counter()
         self.address = ""
-        self.registration: znodes.BrokerRegistration | None = None
+        self.registration: BrokerRegistration | None = None
 
     async def cluster_id(self, *, known: str | None) -> str:
         return known or CLUSTER_ID
 
-    async def register(self, registration: znodes.BrokerRegistration) -> None:
+    async def register(self, registration: BrokerRegistration) -> None:
         self.registration = registration
 
     async def is_registered(self) -> bool:
@@ -101,7 +101,7 @@ class LoneController(controller_pb2_grpc.ControllerServicer):
             state.write(batch.SerializeToString())
         os.replace(self._state_path + ".new", self._state_path)
 
-    async def begin(self, registration: znodes.BrokerRegistration) -> None:
+    async def begin(self, registration: BrokerRegistration) -> None:
         self._stub = BrokerControlStub(open_channel(registration.grpc_address))  # type: ignore[no-untyped-call]
         self._broker = cluster_pb2.BrokerInfo(
             node_id=registration.node_id,

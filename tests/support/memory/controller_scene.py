@@ -17,12 +17,15 @@ from msgspec import structs
 
 from controller.core import commands as ask
 from controller.core import facts
-from controller.core.cluster import Broker, Cluster, Leadership, SiteRules, Topic, derive_phases
+from controller.core.cluster import Cluster
+from controller.core.decisions import Decision, PartitionOutcome, Publish, PublishImage
+from controller.core.derived_phases import derive_phases
 from controller.core.machine import ControllerMachine
 from controller.core.replica_states import ReplicaPhase
+from controller.core.site_values import Broker, Leadership, SiteRules, Topic
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.protocol.ids import TopicPartition
-from wire.znodes.layout import BrokerRegistration
+from wire.znodes.broker_znodes import BrokerRegistration
 
 RULES = SiteRules(site="a", replication_factor_max=3)
 
@@ -75,7 +78,7 @@ class SiteModel:
         self.brokers = {node: broker for node, broker in self.brokers.items() if node in nodes}
         return dict(self.brokers)
 
-    def take_over(self, *, unreachable: frozenset[int] = frozenset()) -> ask.Decision:
+    def take_over(self, *, unreachable: frozenset[int] = frozenset()) -> Decision:
         """A new controller loads what is stored and takes over; nothing listens at some of the
         brokers.
         """
@@ -101,7 +104,7 @@ class SiteModel:
         assert self.machine is not None, "no controller"
         return self.machine.cluster
 
-    def give(self, command: ask.Command) -> ask.Decision:
+    def give(self, command: ask.Command) -> Decision:
         """Decide, commit, apply. Crashed when the commit is to be interrupted; then only a part of
         it is stored.
         """
@@ -117,7 +120,7 @@ class SiteModel:
         self.machine.cluster.check_invariants()
         return decision
 
-    def mend(self, name: str) -> list[ask.Decision]:
+    def mend(self, name: str) -> list[Decision]:
         """What is stored of a topic can be understood again, or is gone; the controller looks at
         it, then at the marks.
         """
@@ -161,7 +164,7 @@ class SiteModel:
             case _:
                 pass
 
-    def answer_deletions(self, *, failing: frozenset[int] = frozenset()) -> list[ask.Decision]:
+    def answer_deletions(self, *, failing: frozenset[int] = frozenset()) -> list[Decision]:
         """Every living broker answers what it was asked to delete."""
         decisions = []
         for node, broker in sorted(self.brokers.items()):
@@ -186,11 +189,11 @@ class SiteModel:
                 )
         return decisions
 
-    def propose(self, partition: TopicPartition, members: tuple[int, ...], /, **changed: Any) -> ask.PartitionOutcome:
+    def propose(self, partition: TopicPartition, members: tuple[int, ...], /, **changed: Any) -> PartitionOutcome:
         """As `proposed`; the outcome alone."""
         return self.proposed(partition, members, **changed).partitions[0]
 
-    def proposed(self, partition: TopicPartition, members: tuple[int, ...], /, **changed: Any) -> ask.Decision:
+    def proposed(self, partition: TopicPartition, members: tuple[int, ...], /, **changed: Any) -> Decision:
         """The leader of a partition proposes in-sync replicas under the state that stands;
         `changed` fields lie.
         """
@@ -472,7 +475,7 @@ def _nodes(nodes: tuple[int, ...]) -> str:
     return ",".join(map(str, nodes))
 
 
-def reported(decision: ask.Decision) -> list[str]:
+def reported(decision: Decision) -> list[str]:
     """A decision in lines: outcomes, leaderships and topics stored, and what is published to
     whom.
     """
@@ -484,9 +487,9 @@ def reported(decision: ask.Decision) -> list[str]:
         lines += _stored(change)
     for effect in decision.effects:
         match effect:
-            case ask.PublishImage(node_ids=node_ids):
+            case PublishImage(node_ids=node_ids):
                 lines.append(f"image to {_nodes(node_ids)}")
-            case ask.Publish():
+            case Publish():
                 reported_of = [
                     *sorted(map(str, effect.partitions)),
                     *(f"configs of {name}" for name in sorted(effect.topics)),

@@ -19,6 +19,7 @@ from wire.control.broker_pb2 import ControlBatch, ControlReply, PartitionFailure
 from wire.control.cluster_pb2 import PartitionState
 from wire.znodes import layout as znodes
 from wire.znodes.acl_znodes import ACL_PATHS
+from wire.znodes.broker_znodes import BrokerEndpoint, BrokerRegistration, encode_broker
 from wire.znodes.token_znodes import TOKEN_PATHS
 
 
@@ -59,15 +60,13 @@ class ScriptedBroker(broker_pb2_grpc.BrokerControlServicer):
         await self._zookeeper.start()
         for path in (*znodes.PERSISTENT_PATHS, *ACL_PATHS, *TOKEN_PATHS):
             await self._zookeeper.ensure_path(path)
-        registration = znodes.BrokerRegistration(
+        registration = BrokerRegistration(
             node_id=self.node_id,
-            endpoints=(znodes.BrokerEndpoint(listener="CLIENT", host="127.0.0.1", port=9092),),
+            endpoints=(BrokerEndpoint(listener="CLIENT", host="127.0.0.1", port=9092),),
             grpc_address=f"127.0.0.1:{self._port}",
             rack=self.rack,
         )
-        await self._zookeeper.create(
-            znodes.broker_path(self.node_id), znodes.encode_broker(registration), is_ephemeral=True
-        )
+        await self._zookeeper.create(znodes.broker_path(self.node_id), encode_broker(registration), is_ephemeral=True)
 
     async def unregister(self) -> None:
         """Leave the site; the process goes on answering."""

@@ -23,7 +23,7 @@ from runtime.process import run_daemon
 from tests.support.lone_brokers.lone_broker import CLUSTER_ID, LoneController, LoneMembership
 from wire.control import broker_pb2, cluster_pb2, controller_pb2_grpc, site_pb2, site_pb2_grpc
 from wire.control.broker_pb2_grpc import BrokerControlStub
-from wire.znodes import layout as znodes
+from wire.znodes.broker_znodes import BrokerRegistration
 
 
 class LinkedController(LoneController):
@@ -33,14 +33,14 @@ class LinkedController(LoneController):
         super().__init__(state_path)
         self.site = site
         self.links: dict[str, cluster_pb2.LinkRecord] = {}
-        self.registration: znodes.BrokerRegistration | None = None
+        self.registration: BrokerRegistration | None = None
         self._links_path = state_path + ".links"
         if os.path.exists(self._links_path):
             with open(self._links_path, "rb") as state:
                 kept = broker_pb2.ControlBatch.FromString(state.read())
             self.links = {link.name: link for link in kept.links}
 
-    async def begin(self, registration: znodes.BrokerRegistration) -> None:
+    async def begin(self, registration: BrokerRegistration) -> None:
         self.registration = registration
         await super().begin(registration)
         await self._confirm()

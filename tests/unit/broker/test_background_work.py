@@ -29,6 +29,8 @@ from wire.control import controller_pb2 as pb
 from wire.control.broker_pb2 import ControlBatch
 from wire.control.clients import ControllerUnavailable
 from wire.znodes import layout as znodes
+from wire.znodes.broker_znodes import BrokerRegistration
+from wire.znodes.config_znodes import encode_topic_config
 
 
 class Lost:
@@ -195,7 +197,7 @@ class Settings:
 
 
 PATH = znodes.broker_path(1)
-REGISTRATION = znodes.BrokerRegistration(node_id=1, endpoints=(), grpc_address="127.0.0.1:1", timestamp_ms=0)
+REGISTRATION = BrokerRegistration(node_id=1, endpoints=(), grpc_address="127.0.0.1:1", timestamp_ms=0)
 
 
 @pytest.fixture
@@ -261,7 +263,7 @@ async def test_broker_configs_are_read_again_after_a_failure_to_take_them(regist
 
     await store.follow(take)
     path = znodes.broker_config_path("")
-    registrations.data[path] = znodes.encode_topic_config({"log.retention.ms": "1"})
+    registrations.data[path] = encode_topic_config({"log.retention.ms": "1"})
     registrations.watches[path](None)
     await eventually(lambda: taken[-1] == {"log.retention.ms": "1"})
     await store.stop()

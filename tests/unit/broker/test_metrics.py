@@ -11,7 +11,7 @@ from broker.metrics import BrokerMetrics
 from broker.network.answered_errors import errors_in
 from broker.network.entities import builder
 from controller.core import facts
-from controller.core.cluster import Leadership
+from controller.core.site_values import Leadership
 from controller.metrics import ControllerMetrics
 from wire.protocol.ids import NO_NODE, TopicPartition
 from wire.protocol.private import PRIVATE_NAMES

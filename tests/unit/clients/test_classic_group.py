@@ -32,7 +32,7 @@ from wire.znodes.consumer_znodes import (
     offset_path,
     owner_path,
 )
-from wire.znodes.layout import MalformedZnode
+from wire.znodes.documents import MalformedZnode
 
 
 def owned(owners: dict[tuple[str, int], str], thread: str) -> list[int]:

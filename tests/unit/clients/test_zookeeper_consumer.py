@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from kazoo.exceptions import ConnectionLoss
 
+from clients.classic_settings import ZooKeeperConsumerOptions
 from clients.core.classic_group import sound_members, threads_by_topic
 from clients.group_snapshots import GroupSnapshots
-from clients.zookeeper_consumer import ZooKeeperConsumer, ZooKeeperConsumerOptions
+from clients.zookeeper_consumer import ZooKeeperConsumer
 from runtime.zookeeper import SessionState
 from tests.support.eventually import eventually
 from wire.znodes.consumer_znodes import ConsumerRegistration, encode_registration, ids_path

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from controller.config import ControllerSettings
 from controller.core import commands as ask
+from controller.core.decisions import Decision, Publish
 from controller.images import PendingChanges, TopicMessages
-from controller.multis import STEP_OVERHEAD_BYTES, split_steps
+from controller.stored.multis import STEP_OVERHEAD_BYTES, split_steps
 from runtime.configuration import ConfigurationError, load_settings
 from runtime.zookeeper import CreateNode
 from tests.support.memory.controller_scene import SiteModel, link_record, topic_request
@@ -26,8 +27,8 @@ def site_with_topics(*names: str) -> SiteModel:
     return model
 
 
-def publications(decision: ask.Decision) -> Sequence[ask.Publish]:
-    return [effect for effect in decision.effects if isinstance(effect, ask.Publish)]
+def publications(decision: Decision) -> Sequence[Publish]:
+    return [effect for effect in decision.effects if isinstance(effect, Publish)]
 
 
 def test_a_full_image_names_everything_but_topics_that_are_being_deleted() -> None:

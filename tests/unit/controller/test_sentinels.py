@@ -8,12 +8,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from controller.core import commands as ask
-from controller.core.cluster import Broker
+from controller.core.site_values import Broker
 from controller.sentinels import Sentinels
 from runtime.grpc_server import GrpcServer
 from tests.support.eventually import eventually
 from wire.control import broker_pb2, broker_pb2_grpc
-from wire.znodes.layout import BrokerRegistration
+from wire.znodes.broker_znodes import BrokerRegistration
 
 OWN, OTHER, EPOCH = 1, 2, 7
 

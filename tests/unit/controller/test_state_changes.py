@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from controller.core import commands as ask
-from controller.core.cluster import Replica
+from controller.core.decisions import Decision
+from controller.core.site_values import Replica
 from controller.state_changes import log_state_changes
 from runtime.logs import STATE_CHANGE, configure
 from tests.support.memory.controller_scene import SiteModel, topic_request
@@ -36,7 +37,7 @@ def changes(tmp_path: Path) -> Iterator[Path]:
 class LoggedSite(SiteModel):
     """Logs each decision as the event loop does."""
 
-    def give(self, command: ask.Command) -> ask.Decision:
+    def give(self, command: ask.Command) -> Decision:
         decision = super().give(command)
         log_state_changes(decision.facts)
         return decision

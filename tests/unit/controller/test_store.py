@@ -9,12 +9,13 @@ from typing import Any
 
 from controller.core import commands as ask
 from controller.core import facts
-from controller.core.cluster import Leadership
-from controller.store import ClusterWriter, _leadership
+from controller.core.site_values import Leadership
+from controller.stored.cluster_reader import _leadership
+from controller.stored.cluster_writer import ClusterWriter
 from runtime.zookeeper import NodeStat, SetNode
 from tests.support.memory.controller_scene import SiteModel, topic_request
 from wire.protocol.ids import TopicPartition
-from wire.znodes import layout as znodes
+from wire.znodes.topic_znodes import StoredPartitionState, encode_partition_state
 
 T0 = TopicPartition("t", 0)
 MOVED = Leadership(leader=1, leader_epoch=1, isr=(1, 2), controller_epoch=1, partition_epoch=1)
@@ -53,5 +54,5 @@ async def test_a_write_after_an_unknown_registration_does_not_make_that_broker_o
 
 
 def test_a_state_of_an_older_controller_counts_from_its_write() -> None:
-    state = znodes.StoredPartitionState(leader=1, leader_epoch=0, isr=(1,), controller_epoch=1)
-    assert _leadership(T0, znodes.encode_partition_state(state), stat(77)).known_zxid == 77
+    state = StoredPartitionState(leader=1, leader_epoch=0, isr=(1,), controller_epoch=1)
+    assert _leadership(T0, encode_partition_state(state), stat(77)).known_zxid == 77

@@ -13,9 +13,9 @@ from broker.site.membership import Membership
 from runtime.zookeeper import SessionState
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
-from wire.znodes import layout as znodes
+from wire.znodes.broker_znodes import BrokerRegistration
 
-REGISTRATION = znodes.BrokerRegistration(node_id=1, endpoints=(), grpc_address="b1:1")
+REGISTRATION = BrokerRegistration(node_id=1, endpoints=(), grpc_address="b1:1")
 
 
 class ShortSession:

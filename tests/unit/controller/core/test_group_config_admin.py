@@ -24,31 +24,31 @@ def model() -> SiteModel:
     return site
 
 
-def alter(model: SiteModel, *changes: ask.GroupConfigChange) -> list[GroupConfigsReplaced]:
-    decision = model.give(ask.AlterGroupConfigs(changes=changes))
+def alter(model: SiteModel, *changes: GroupConfigChange) -> list[GroupConfigsReplaced]:
+    decision = model.give(AlterGroupConfigs(changes=changes))
     return [fact for fact in decision.facts if isinstance(fact, GroupConfigsReplaced)]
 
 
 def test_configs_are_set_removed_and_replaced(model: SiteModel) -> None:
-    alter(model, ask.GroupConfigChange(group="g", set_values={SESSION: "50000", INTERVAL: "6000"}))
-    alter(model, ask.GroupConfigChange(group="g", remove=(SESSION,)))
+    alter(model, GroupConfigChange(group="g", set_values={SESSION: "50000", INTERVAL: "6000"}))
+    alter(model, GroupConfigChange(group="g", remove=(SESSION,)))
     assert model.cluster.group_configs == {"g": {INTERVAL: "6000"}}
-    alter(model, ask.GroupConfigChange(group="g", set_values={SESSION: "55000"}, replaces_all=True))
+    alter(model, GroupConfigChange(group="g", set_values={SESSION: "55000"}, replaces_all=True))
     assert model.cluster.group_configs == {"g": {SESSION: "55000"}}
-    alter(model, ask.GroupConfigChange(group="g", replaces_all=True))
+    alter(model, GroupConfigChange(group="g", replaces_all=True))
     assert model.cluster.group_configs == {}
 
 
 def test_a_change_that_changes_nothing_is_not_stored(model: SiteModel) -> None:
-    change = ask.GroupConfigChange(group="g", set_values={SESSION: "50000"})
+    change = GroupConfigChange(group="g", set_values={SESSION: "50000"})
     assert len(alter(model, change)) == 1
     assert alter(model, change) == []
-    assert alter(model, ask.GroupConfigChange(group="h", remove=(SESSION,))) == []
+    assert alter(model, GroupConfigChange(group="h", remove=(SESSION,))) == []
 
 
 def test_what_somebody_else_wrote_is_taken_over_and_not_stored_again(model: SiteModel) -> None:
-    alter(model, ask.GroupConfigChange(group="g", set_values={SESSION: "50000"}))
-    decision = model.give(ask.GroupConfigsRead(configs={"h": {INTERVAL: "7000"}}))
+    alter(model, GroupConfigChange(group="g", set_values={SESSION: "50000"}))
+    decision = model.give(GroupConfigsRead(configs={"h": {INTERVAL: "7000"}}))
     replaced = [fact for fact in decision.facts if isinstance(fact, GroupConfigsReplaced)]
     assert [(fact.group, dict(fact.configs), fact.must_store) for fact in replaced] == [
         ("g", {}, False),
@@ -57,20 +57,20 @@ def test_what_somebody_else_wrote_is_taken_over_and_not_stored_again(model: Site
 
 
 def test_brokers_learn_of_configs_by_image_and_by_change(model: SiteModel) -> None:
-    alter(model, ask.GroupConfigChange(group="g", set_values={SESSION: "50000"}))
+    alter(model, GroupConfigChange(group="g", set_values={SESSION: "50000"}))
     whole = PendingChanges()
     whole.add_image()
     image = ClusterImage(site="a", node_id=1)
     image = apply_batch(image, whole.batch(model.cluster, broker_epoch=1, topics=TopicMessages()))
     assert image.group_configs == {"g": {SESSION: "50000"}}
     for change in (
-        ask.GroupConfigChange(group="h", set_values={INTERVAL: "6000"}),
-        ask.GroupConfigChange(group="g", remove=(SESSION,)),
+        GroupConfigChange(group="h", set_values={INTERVAL: "6000"}),
+        GroupConfigChange(group="g", remove=(SESSION,)),
     ):
-        decision = model.give(ask.AlterGroupConfigs(changes=(change,)))
+        decision = model.give(AlterGroupConfigs(changes=(change,)))
         pending = PendingChanges()
         for effect in decision.effects:
-            assert isinstance(effect, ask.Publish)
+            assert isinstance(effect, Publish)
             pending.add(effect)
         image = apply_batch(image, pending.batch(model.cluster, broker_epoch=1, topics=TopicMessages()))
     assert image.group_configs == {"h": {INTERVAL: "6000"}}

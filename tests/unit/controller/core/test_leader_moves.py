@@ -6,6 +6,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from controller.core import commands as ask
+from controller.core.decisions import Decision
 from tests.support.memory.controller_scene import SiteModel, topic_request
 from wire.protocol.ids import TopicPartition
 
@@ -29,7 +30,7 @@ def led_by(model: SiteModel, node: int) -> TopicPartition:
     return next(partition for partition in PARTITIONS if model.cluster.leaderships[partition].leader == node)
 
 
-def shut_down(model: SiteModel, node: int) -> ask.Decision:
+def shut_down(model: SiteModel, node: int) -> Decision:
     return model.give(ask.ControlledShutdown(node_id=node, broker_epoch=model.brokers[node].epoch))
 
 

@@ -30,12 +30,12 @@ def model() -> SiteModel:
     return site
 
 
-def change(entity: QuotaEntity, values: Mapping[str, float], *remove: str) -> ask.QuotaChange:
-    return ask.QuotaChange(entity=entity, set_values=values, remove=remove)
+def change(entity: QuotaEntity, values: Mapping[str, float], *remove: str) -> QuotaChange:
+    return QuotaChange(entity=entity, set_values=values, remove=remove)
 
 
-def alter(model: SiteModel, *changes: ask.QuotaChange, is_validate_only: bool = False) -> list[ErrorCode]:
-    decision = model.give(ask.AlterClientQuotas(changes=changes, is_validate_only=is_validate_only))
+def alter(model: SiteModel, *changes: QuotaChange, is_validate_only: bool = False) -> list[ErrorCode]:
+    decision = model.give(AlterClientQuotas(changes=changes, is_validate_only=is_validate_only))
     return [outcome.error for outcome in decision.quotas]
 
 
@@ -69,14 +69,14 @@ def test_an_entity_named_twice_is_refused_and_a_dry_run_changes_nothing(model: S
 
 def test_a_change_that_changes_nothing_is_not_written(model: SiteModel) -> None:
     alter(model, change(HOST, {"connection_creation_rate": 5.0}))
-    decision = model.give(ask.AlterClientQuotas(changes=(change(HOST, {"connection_creation_rate": 5.0}),)))
+    decision = model.give(AlterClientQuotas(changes=(change(HOST, {"connection_creation_rate": 5.0}),)))
     assert (decision.facts, decision.effects) == ((), ())
 
 
 def test_quotas_written_by_others_are_taken_over_and_not_written_again(model: SiteModel) -> None:
     alter(model, change(ALICE, {"producer_byte_rate": 1.0}))
     client: QuotaEntity = ((USER, "alice"), (CLIENT_ID, "app"))
-    decision = model.give(ask.ClientQuotasRead(quotas={client: {"consumer_byte_rate": 2.0}}))
+    decision = model.give(ClientQuotasRead(quotas={client: {"consumer_byte_rate": 2.0}}))
     assert model.cluster.quotas == {client: {"consumer_byte_rate": 2.0}}
     assert all(isinstance(fact, ClientQuotaReplaced) and not fact.must_store for fact in decision.facts)
 
@@ -88,9 +88,9 @@ def test_brokers_are_told_of_changed_removed_and_in_a_whole_image_of_all_quotas(
         (HOST, {"connection_creation_rate": 2.0}, ()),
         (ALICE, {}, ("producer_byte_rate",)),
     ):
-        decision = model.give(ask.AlterClientQuotas(changes=(change(entity, values, *remove),)))
+        decision = model.give(AlterClientQuotas(changes=(change(entity, values, *remove),)))
         for effect in decision.effects:
-            assert isinstance(effect, ask.Publish)
+            assert isinstance(effect, Publish)
             pending.add(effect)
         image = apply_batch(image, pending.batch(model.cluster, broker_epoch=1, topics=TopicMessages()))
         assert image.quotas == model.cluster.quotas

@@ -8,7 +8,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from controller.core import commands as ask
-from controller.core.cluster import Replica, Topic
+from controller.core.site_values import Replica, Topic
 from tests.support.memory.controller_scene import Crashed, SiteModel, topic_request
 from wire.protocol.ids import TopicPartition
 

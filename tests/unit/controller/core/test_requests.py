@@ -10,13 +10,14 @@ from kio.schema.errors import ErrorCode
 from msgspec import structs
 
 from controller.core import commands as ask
+from controller.core.decisions import TopicOutcome
 from controller.core.facts import LeadershipChanged, PartitionMoved
 from controller.core.partition_states import PartitionPhase
 from controller.core.producer_ids import ProducerIdsExhausted, next_block
 from runtime.invariants import InvariantBroken
 from tests.support.memory.controller_scene import RULES, SiteModel, link_record, topic_request
 from wire.control.cluster_pb2 import LinkPhase
-from wire.znodes.layout import ProducerIdBlock
+from wire.znodes.cluster_znodes import ProducerIdBlock
 
 
 @pytest.fixture
@@ -27,11 +28,11 @@ def model() -> SiteModel:
     return site
 
 
-def create(model: SiteModel, request: ask.TopicRequest, *, is_validate_only: bool = False) -> ask.TopicOutcome:
+def create(model: SiteModel, request: ask.TopicRequest, *, is_validate_only: bool = False) -> TopicOutcome:
     return model.give(ask.CreateTopics(topics=(request,), is_validate_only=is_validate_only)).reply[0]
 
 
-def grow(model: SiteModel, name: str, total: int, **more: Any) -> ask.TopicOutcome:
+def grow(model: SiteModel, name: str, total: int, **more: Any) -> TopicOutcome:
     request = ask.GrowthRequest(name=name, total_count=total, **more)
     return model.give(ask.CreatePartitions(topics=(request,))).reply[0]
 
@@ -39,7 +40,7 @@ def grow(model: SiteModel, name: str, total: int, **more: Any) -> ask.TopicOutco
 def test_a_repeated_request_whose_answer_was_lost_succeeds_and_changes_nothing(model: SiteModel) -> None:
     first = create(model, topic_request("t", 2))
     decision = model.give(ask.CreateTopics(topics=(topic_request("t", 2),)))
-    assert decision.reply[0] == ask.TopicOutcome(name="t", topic=model.cluster.topics["t"])
+    assert decision.reply[0] == TopicOutcome(name="t", topic=model.cluster.topics["t"])
     assert (decision.facts, first.error, first.topic) == ((), ErrorCode.none, model.cluster.topics["t"])
     another = structs.replace(topic_request("t", 2), topic_id=b"another id......")
     assert create(model, another).error is ErrorCode.topic_already_exists

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from kio.schema.errors import ErrorCode
 
-from controller.core import commands as ask
 from controller.core import facts, scram_admin
 from controller.core.cluster import Cluster
+from controller.core.decisions import Publish
 from controller.core.draft import Draft
+from controller.core.entity_commands import AlterScramUsers, ScramUserChange, ScramUsersRead
 from tests.support.memory.controller_scene import RULES
 
 
@@ -22,11 +23,11 @@ def draft_with(**users: dict[str, str]) -> Draft:
 def test_credentials_are_set_and_removed_user_by_user() -> None:
     draft = draft_with(anna={"SCRAM-SHA-256": "a", "SCRAM-SHA-512": "b"}, bert={"SCRAM-SHA-256": "c"})
     changes = (
-        ask.ScramUserChange(name="anna", set_credentials={"SCRAM-SHA-256": "new"}, remove=("SCRAM-SHA-512",)),
-        ask.ScramUserChange(name="bert", remove=("SCRAM-SHA-512",)),
-        ask.ScramUserChange(name="carl", set_credentials={"SCRAM-SHA-512": "d"}),
+        ScramUserChange(name="anna", set_credentials={"SCRAM-SHA-256": "new"}, remove=("SCRAM-SHA-512",)),
+        ScramUserChange(name="bert", remove=("SCRAM-SHA-512",)),
+        ScramUserChange(name="carl", set_credentials={"SCRAM-SHA-512": "d"}),
     )
-    scram_admin.consider(draft, ask.AlterScramUsers(changes=changes))
+    scram_admin.consider(draft, AlterScramUsers(changes=changes))
     decision = draft.finish("test")
     assert [outcome.error for outcome in decision.quotas] == [
         ErrorCode.none,
@@ -38,15 +39,13 @@ def test_credentials_are_set_and_removed_user_by_user() -> None:
         facts.ScramUserReplaced(user="carl", credentials={"SCRAM-SHA-512": "d"}),
     )
     (effect,) = decision.effects
-    assert isinstance(effect, ask.Publish)
+    assert isinstance(effect, Publish)
     assert effect.scram_users == {"anna", "carl"}
 
 
 def test_what_another_tool_wrote_is_taken_and_not_stored_again() -> None:
     draft = draft_with(anna={"SCRAM-SHA-256": "a"}, bert={"SCRAM-SHA-256": "c"})
-    scram_admin.consider(
-        draft, ask.ScramUsersRead(users={"bert": {"SCRAM-SHA-256": "c"}, "carl": {"SCRAM-SHA-256": "d"}})
-    )
+    scram_admin.consider(draft, ScramUsersRead(users={"bert": {"SCRAM-SHA-256": "c"}, "carl": {"SCRAM-SHA-256": "d"}}))
     assert draft.finish("test").facts == (
         facts.ScramUserReplaced(user="anna", credentials={}, must_store=False),
         facts.ScramUserReplaced(user="carl", credentials={"SCRAM-SHA-256": "d"}, must_store=False),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from controller.core import commands as ask
+from controller.core.decisions import PublishImage
 from tests.support.memory.controller_scene import Crashed, SiteModel, topic_request
 from wire.protocol.ids import NO_NODE, TopicPartition
 
@@ -105,7 +106,7 @@ def test_who_is_unreachable_loses_its_leaderships_in_the_decision_that_takes_ove
     assert model.leaderships[T0].leader_epoch == before.leader_epoch + 1
     assert model.cluster.presumed_dead.keys() == {1}
     (image, *_) = decision.effects
-    assert image == ask.PublishImage(node_ids=(2, 3))
+    assert image == PublishImage(node_ids=(2, 3))
 
 
 def test_who_was_wrongly_held_for_dead_at_a_take_over_is_taken_back() -> None:

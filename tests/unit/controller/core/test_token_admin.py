@@ -6,10 +6,16 @@ from __future__ import annotations
 
 from kio.schema.errors import ErrorCode
 
-from controller.core import commands as ask
 from controller.core import facts, token_admin
 from controller.core.cluster import Cluster
+from controller.core.decisions import Publish
 from controller.core.draft import Draft
+from controller.core.entity_commands import (
+    AlterDelegationTokens,
+    DelegationTokenChange,
+    DelegationTokensRead,
+    RemoveExpiredTokens,
+)
 from tests.support.memory.controller_scene import RULES
 from wire.rules.delegation_tokens import DelegationToken
 from wire.rules.principals import Principal
@@ -29,12 +35,12 @@ def draft_with(*tokens: DelegationToken) -> Draft:
 def test_a_renewal_of_a_token_that_is_gone_is_refused() -> None:
     draft = draft_with(token("a"), token("b"))
     changes = (
-        ask.DelegationTokenChange(token_id="a", token=token("a", 200)),
-        ask.DelegationTokenChange(token_id="gone", token=token("gone", 200)),
-        ask.DelegationTokenChange(token_id="b", token=None),
-        ask.DelegationTokenChange(token_id="new", token=token("new"), is_new=True),
+        DelegationTokenChange(token_id="a", token=token("a", 200)),
+        DelegationTokenChange(token_id="gone", token=token("gone", 200)),
+        DelegationTokenChange(token_id="b", token=None),
+        DelegationTokenChange(token_id="new", token=token("new"), is_new=True),
     )
-    token_admin.consider(draft, ask.AlterDelegationTokens(changes=changes))
+    token_admin.consider(draft, AlterDelegationTokens(changes=changes))
     decision = draft.finish("test")
     ok, gone = ErrorCode.none, ErrorCode.delegation_token_not_found
     assert [outcome.error for outcome in decision.quotas] == [ok, gone, ok, ok]
@@ -44,19 +50,19 @@ def test_a_renewal_of_a_token_that_is_gone_is_refused() -> None:
         facts.DelegationTokenReplaced(token_id="new", token=token("new")),
     )
     (effect,) = decision.effects
-    assert isinstance(effect, ask.Publish)
+    assert isinstance(effect, Publish)
     assert effect.delegation_tokens == {"a", "b", "new"}
 
 
 def test_expired_tokens_are_removed() -> None:
     draft = draft_with(token("early"), token("late", 300))
-    token_admin.consider(draft, ask.RemoveExpiredTokens(now_ms=200))
+    token_admin.consider(draft, RemoveExpiredTokens(now_ms=200))
     assert draft.finish("test").facts == (facts.DelegationTokenReplaced(token_id="early", token=None),)
 
 
 def test_what_another_tool_wrote_is_taken_and_not_stored_again() -> None:
     draft = draft_with(token("a"), token("b"))
-    token_admin.consider(draft, ask.DelegationTokensRead(tokens={"b": token("b"), "c": token("c")}))
+    token_admin.consider(draft, DelegationTokensRead(tokens={"b": token("b"), "c": token("c")}))
     assert draft.finish("test").facts == (
         facts.DelegationTokenReplaced(token_id="a", token=None, must_store=False),
         facts.DelegationTokenReplaced(token_id="c", token=token("c"), must_store=False),

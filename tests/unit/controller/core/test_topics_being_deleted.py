@@ -9,6 +9,7 @@ from kio.schema.errors import ErrorCode
 
 from controller.core import commands as ask
 from controller.core import facts
+from controller.core.decisions import Decision, Publish
 from controller.core.replica_states import ReplicaPhase
 from tests.support.memory.controller_scene import SiteModel, link_record, topic_request
 from wire.protocol.ids import TopicPartition
@@ -35,51 +36,51 @@ def model() -> SiteModel:
     return model
 
 
-def take_orderly_stop(model: SiteModel) -> ask.Decision:
+def take_orderly_stop(model: SiteModel) -> Decision:
     return model.give(ask.ControlledShutdown(node_id=1, broker_epoch=model.brokers[1].epoch))
 
 
-def take_death(model: SiteModel) -> ask.Decision:
+def take_death(model: SiteModel) -> Decision:
     return model.give(ask.BrokersListed(brokers=model.alive(2, 3, 4)))
 
 
-def take_return(model: SiteModel) -> ask.Decision:
+def take_return(model: SiteModel) -> Decision:
     model.give(ask.BrokersListed(brokers=model.alive(2, 3, 4)))
     return model.give(ask.BrokersListed(brokers=model.alive(1, 2, 3, 4)))
 
 
-def take_refused_connection(model: SiteModel) -> ask.Decision:
+def take_refused_connection(model: SiteModel) -> Decision:
     return model.give(ask.BrokerUnreachable(node_id=1, broker_epoch=model.brokers[1].epoch))
 
 
-def take_lost_directory(model: SiteModel) -> ask.Decision:
+def take_lost_directory(model: SiteModel) -> Decision:
     lost = frozenset({DOOMED, TopicPartition("kept", 0)})
     return model.give(ask.ReplicasOffline(node_id=1, broker_epoch=model.brokers[1].epoch, partitions=lost))
 
 
-def take_balance(model: SiteModel) -> ask.Decision:
+def take_balance(model: SiteModel) -> Decision:
     return model.give(ask.BalanceLeaders(imbalance_percentage=0))
 
 
-def take_elections_of_all(model: SiteModel) -> ask.Decision:
+def take_elections_of_all(model: SiteModel) -> Decision:
     return model.give(ask.ElectLeaders())
 
 
-def take_unclean_permission(model: SiteModel) -> ask.Decision:
+def take_unclean_permission(model: SiteModel) -> Decision:
     return model.give(ask.UncleanElectionRead(is_allowed=True))
 
 
-def take_floor(model: SiteModel) -> ask.Decision:
+def take_floor(model: SiteModel) -> Decision:
     return model.give(ask.LinksListed(links={"b-a": link_record(active="a", floor=1 << 20)}))
 
 
-def take_new_controller(model: SiteModel) -> ask.Decision:
+def take_new_controller(model: SiteModel) -> Decision:
     model.machine = None
     model.alive(2, 3, 4)
     return model.take_over()
 
 
-def take_configs_of_another_tool(model: SiteModel) -> ask.Decision:
+def take_configs_of_another_tool(model: SiteModel) -> Decision:
     return model.give(ask.TopicConfigsRead(topic="orders", configs={"unclean.leader.election.enable": "true"}))
 
 
@@ -100,7 +101,7 @@ EVENTS = [
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.__name__)
 def test_an_event_neither_elects_nor_moves_nor_publishes_it(
-    event: Callable[[SiteModel], ask.Decision], model: SiteModel
+    event: Callable[[SiteModel], Decision], model: SiteModel
 ) -> None:
     leadership = model.leaderships[DOOMED]
     decision = event(model)
@@ -115,7 +116,7 @@ def test_an_event_neither_elects_nor_moves_nor_publishes_it(
             case _:
                 pass
     for effect in decision.effects:
-        if isinstance(effect, ask.Publish):
+        if isinstance(effect, Publish):
             assert "orders" not in effect.topics
             assert all(partition.topic != "orders" for partition in effect.partitions)
     assert model.leaderships[DOOMED] == leadership

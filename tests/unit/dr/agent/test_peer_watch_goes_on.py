@@ -16,7 +16,7 @@ from tests.support.eventually import eventually
 from wire.control.broker_pb2 import ConfirmLinkReply, PeerViewConfirmedReply, UpdatePeerViewReply
 from wire.control.cluster_pb2 import LinkRecord, LinkSite, SiteView
 from wire.control.site_pb2 import GetSiteViewReply
-from wire.znodes.layout import MalformedZnode
+from wire.znodes.documents import MalformedZnode
 
 LINK = LinkRecord(
     name="a-b",

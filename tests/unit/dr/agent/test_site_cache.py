@@ -19,8 +19,12 @@ from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
 from wire.control.cluster_pb2 import LinkRecord
 from wire.znodes import layout as znodes
+from wire.znodes.broker_znodes import BrokerRegistration, encode_broker
+from wire.znodes.cluster_znodes import ControllerRegistration, encode_controller
+from wire.znodes.link_znodes import encode_link
+from wire.znodes.topic_znodes import TopicAssignment, encode_topic
 
-CONTROLLER = znodes.ControllerRegistration(controller_id=1, timestamp_ms=0)
+CONTROLLER = ControllerRegistration(controller_id=1, timestamp_ms=0)
 LINK = LinkRecord(name="a-b", source_site="a", target_site="b", active_site="a", epoch=1)
 
 
@@ -87,20 +91,20 @@ class Nodes:
 OTHER_LINK = LinkRecord(
     name="a-c", source_site="a", target_site="c", active_site="a", epoch=1, topic_whitelist=["t.*"], is_routed=True
 )
-BROKER = znodes.BrokerRegistration(node_id=1, endpoints=(), grpc_address="h:1")
-TOPIC = znodes.TopicAssignment(topic_id=bytes(range(16)), partitions={0: (1,)})
+BROKER = BrokerRegistration(node_id=1, endpoints=(), grpc_address="h:1")
+TOPIC = TopicAssignment(topic_id=bytes(range(16)), partitions={0: (1,)})
 
 
 def site_of_two() -> Nodes:
     """A site with two links, brokers and topics."""
     nodes = Nodes()
-    nodes.nodes[znodes.CONTROLLER] = znodes.encode_controller(CONTROLLER)
+    nodes.nodes[znodes.CONTROLLER] = encode_controller(CONTROLLER)
     for link in (LINK, OTHER_LINK):
-        nodes.nodes[znodes.link_path(link.name)] = znodes.encode_link(link)
+        nodes.nodes[znodes.link_path(link.name)] = encode_link(link)
     for node in (1, 2):
-        nodes.nodes[znodes.broker_path(node)] = znodes.encode_broker(replace(BROKER, node_id=node))
+        nodes.nodes[znodes.broker_path(node)] = encode_broker(replace(BROKER, node_id=node))
     for topic in ("t1", "t2"):
-        nodes.nodes[znodes.topic_path(topic)] = znodes.encode_topic(TOPIC)
+        nodes.nodes[znodes.topic_path(topic)] = encode_topic(TOPIC)
     return nodes
 
 
@@ -128,7 +132,7 @@ async def test_a_malformed_znode_costs_what_it_is_of_until_it_is_mended(path: st
         assert set(cache.facts.brokers) == ({1} if place.kind == "broker" else {1, 2})
         assert set(cache.facts.topics) == ({"t1"} if place.kind == "topic" else {"t1", "t2"})
         # what else changes is followed
-        nodes.add(znodes.broker_path(3), znodes.encode_broker(replace(BROKER, node_id=3)))
+        nodes.add(znodes.broker_path(3), encode_broker(replace(BROKER, node_id=3)))
         await eventually(lambda: 3 in cache.facts.brokers)
         nodes.put(path, sound)
         await eventually(lambda: cache.facts.unreadable == {})
@@ -193,7 +197,7 @@ async def test_changes_are_followed_after_somebody_wrote_what_nobody_expects(pat
     own = znodes.link_path(LINK.name)
     nodes = Nodes()
     nodes.nodes[znodes.topic_path("t")] = b""  # what is carried by no link is not read
-    nodes.nodes[own] = znodes.encode_link(LINK)
+    nodes.nodes[own] = encode_link(LINK)
     cache = SiteCache("a", nodes)  # type: ignore[arg-type]
     await cache.start()
     try:
@@ -203,7 +207,7 @@ async def test_changes_are_followed_after_somebody_wrote_what_nobody_expects(pat
         mended = LinkRecord()
         mended.CopyFrom(LINK)
         mended.epoch = 2
-        nodes.put(own, znodes.encode_link(mended))
+        nodes.put(own, encode_link(mended))
         await eventually(lambda: cache.facts.links[LINK.name].epoch == 2)
     finally:
         await cache.stop()
@@ -212,7 +216,7 @@ async def test_changes_are_followed_after_somebody_wrote_what_nobody_expects(pat
 async def test_what_could_not_be_read_once_is_read_again() -> None:
     path = znodes.link_path(LINK.name)
     nodes = Nodes()
-    nodes.nodes[path] = znodes.encode_link(LINK)
+    nodes.nodes[path] = encode_link(LINK)
     cache = SiteCache("a", nodes)  # type: ignore[arg-type]
     await cache.start()
     try:
@@ -220,7 +224,7 @@ async def test_what_could_not_be_read_once_is_read_again() -> None:
         mended.CopyFrom(LINK)
         mended.epoch = 2
         nodes.failures = [NoAuthError()]
-        nodes.put(path, znodes.encode_link(mended))
+        nodes.put(path, encode_link(mended))
         await eventually(lambda: cache.facts.links[LINK.name].epoch == 2)
     finally:
         await cache.stop()
@@ -237,7 +241,7 @@ async def test_a_connection_that_is_lost_while_everything_is_read_first_does_not
             return await super().get(path, watch=watch)
 
     nodes = LostOnce()
-    nodes.nodes[znodes.link_path(LINK.name)] = znodes.encode_link(LINK)
+    nodes.nodes[znodes.link_path(LINK.name)] = encode_link(LINK)
     cache = SiteCache("a", nodes)  # type: ignore[arg-type]
     await cache.start()
     try:
@@ -248,7 +252,7 @@ async def test_a_connection_that_is_lost_while_everything_is_read_first_does_not
 
 async def test_a_znode_that_is_gone_is_gone_although_the_connection_was_lost_while_that_was_noticed() -> None:
     nodes = Nodes()
-    nodes.nodes[znodes.CONTROLLER] = znodes.encode_controller(CONTROLLER)
+    nodes.nodes[znodes.CONTROLLER] = encode_controller(CONTROLLER)
     cache = SiteCache("a", nodes)  # type: ignore[arg-type]
     await cache.start()
     try:

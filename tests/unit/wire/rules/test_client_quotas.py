@@ -16,7 +16,8 @@ from wire.rules.client_quotas import (
     refusal_of_entity,
     refusal_of_value,
 )
-from wire.znodes import layout as znodes
+from wire.znodes.config_znodes import client_quota_path, encode_topic_config, entity_name, quotas_in
+from wire.znodes.documents import MalformedZnode
 
 PATHS: list[tuple[QuotaEntity, str]] = [
     (((USER, "alice"),), "/config/users/alice"),
@@ -35,8 +36,8 @@ PATHS: list[tuple[QuotaEntity, str]] = [
 
 @pytest.mark.parametrize(("entity", "path"), PATHS)
 def test_entities_lie_where_kafka_keeps_them(entity: QuotaEntity, path: str) -> None:
-    assert znodes.client_quota_path(entity) == path
-    assert znodes.entity_name(path.rpartition("/")[2]) == entity[-1][1]
+    assert client_quota_path(entity) == path
+    assert entity_name(path.rpartition("/")[2]) == entity[-1][1]
 
 
 @pytest.mark.parametrize("entity", [entity for entity, _ in PATHS])
@@ -90,13 +91,13 @@ def test_fractions_are_for_percentages_and_mutations() -> None:
 
 
 def test_quotas_are_stored_as_kafka_writes_them_and_beside_what_is_there() -> None:
-    payload = znodes.encode_topic_config(
+    payload = encode_topic_config(
         {"SCRAM-SHA-256": "x", **quota_texts({"producer_byte_rate": 1024.0, "request_percentage": 2.5})}
     )
     assert payload == (
         b'{"version":1,"config":{"SCRAM-SHA-256":"x","producer_byte_rate":"1024","request_percentage":"2.5"}}'
     )
-    assert znodes.quotas_in("/config/users/u", payload) == {"producer_byte_rate": 1024.0, "request_percentage": 2.5}
-    assert znodes.quotas_in("/config/users/u", b"") == {}
-    with pytest.raises(znodes.MalformedZnode, match="producer_byte_rate"):
-        znodes.quotas_in("/config/users/u", b'{"version":1,"config":{"producer_byte_rate":"fast"}}')
+    assert quotas_in("/config/users/u", payload) == {"producer_byte_rate": 1024.0, "request_percentage": 2.5}
+    assert quotas_in("/config/users/u", b"") == {}
+    with pytest.raises(MalformedZnode, match="producer_byte_rate"):
+        quotas_in("/config/users/u", b'{"version":1,"config":{"producer_byte_rate":"fast"}}')

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from wire.znodes.admin_znodes import decode_election, decode_reassignments, encode_reassignments
-from wire.znodes.layout import MalformedZnode
+from wire.znodes.documents import MalformedZnode
 
 PLAN = b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[2,3]}]}'
 

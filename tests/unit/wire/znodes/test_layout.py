@@ -10,22 +10,51 @@ import pytest
 
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord, LinkSite
 from wire.znodes import layout as znodes
+from wire.znodes.broker_znodes import BrokerEndpoint, BrokerRegistration, decode_broker, encode_broker
+from wire.znodes.cluster_znodes import (
+    ControllerRegistration,
+    ProducerIdBlock,
+    decode_cluster_id,
+    decode_controller,
+    decode_controller_epoch,
+    decode_producer_id_block,
+    encode_cluster_id,
+    encode_controller,
+    encode_controller_epoch,
+    encode_producer_id_block,
+)
+from wire.znodes.config_znodes import (
+    decode_config_change,
+    decode_topic_config,
+    encode_config_change,
+    encode_topic_config,
+)
+from wire.znodes.documents import MalformedZnode
+from wire.znodes.link_znodes import decode_link, encode_link
+from wire.znodes.topic_znodes import (
+    StoredPartitionState,
+    TopicAssignment,
+    decode_partition_state,
+    decode_topic,
+    encode_partition_state,
+    encode_topic,
+)
 
 TOPIC_ID = bytes(range(16))
 
 
 def test_broker_registration_comes_back_whole() -> None:
-    registration = znodes.BrokerRegistration(
+    registration = BrokerRegistration(
         node_id=1001,
         endpoints=(
-            znodes.BrokerEndpoint(listener="CLIENT", host="h1", port=9092),
-            znodes.BrokerEndpoint(listener="LINK", host="::1", port=9093, security_protocol="SSL"),
+            BrokerEndpoint(listener="CLIENT", host="h1", port=9092),
+            BrokerEndpoint(listener="LINK", host="::1", port=9093, security_protocol="SSL"),
         ),
         grpc_address="h1:7001",
         rack="r1",
         timestamp_ms=1700000000000,
     )
-    assert znodes.decode_broker(1001, znodes.encode_broker(registration)) == registration
+    assert decode_broker(1001, encode_broker(registration)) == registration
 
 
 def test_a_registration_written_by_kafka_is_read() -> None:
@@ -33,45 +62,41 @@ def test_a_registration_written_by_kafka_is_read() -> None:
         b'{"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"},"endpoints":["PLAINTEXT://localhost:9092"],'
         b'"jmx_port":-1,"features":{},"host":"localhost","timestamp":"1588925944886","port":9092,"version":5,"rack":null}'
     )
-    broker = znodes.decode_broker(0, payload)
-    assert broker.endpoints == (znodes.BrokerEndpoint(listener="PLAINTEXT", host="localhost", port=9092),)
+    broker = decode_broker(0, payload)
+    assert broker.endpoints == (BrokerEndpoint(listener="PLAINTEXT", host="localhost", port=9092),)
     assert (broker.grpc_address, broker.rack, broker.timestamp_ms) == ("", "", 1588925944886)
 
 
 def test_controller_registration_has_kafkas_three_fields() -> None:
-    payload = znodes.encode_controller(
-        znodes.ControllerRegistration(controller_id=3, timestamp_ms=42, grpc_address="h:1")
-    )
+    payload = encode_controller(ControllerRegistration(controller_id=3, timestamp_ms=42, grpc_address="h:1"))
     document = json.loads(payload)
     assert (document["version"], document["brokerid"], document["timestamp"]) == (1, 3, "42")
-    assert znodes.decode_controller(payload).grpc_address == "h:1"
+    assert decode_controller(payload).grpc_address == "h:1"
 
 
 def test_topic_assignment_is_version_3_and_comes_back_whole() -> None:
-    assignment = znodes.TopicAssignment(
+    assignment = TopicAssignment(
         topic_id=TOPIC_ID, partitions={0: (1, 2), 10: (2, 1)}, adding_replicas={10: (3,)}, removing_replicas={10: (1,)}
     )
-    payload = znodes.encode_topic(assignment)
+    payload = encode_topic(assignment)
     assert json.loads(payload)["version"] == 3
     assert json.loads(payload)["topic_id"] == "AAECAwQFBgcICQoLDA0ODw"
-    assert znodes.decode_topic("t", payload) == assignment
+    assert decode_topic("t", payload) == assignment
 
 
 def test_partition_state_config_block_and_cluster_id_come_back_whole() -> None:
-    state = znodes.StoredPartitionState(
-        leader=-1, leader_epoch=7, isr=(2, 3), controller_epoch=4, registrations_zxid=1 << 40
-    )
-    assert znodes.decode_partition_state("t", 0, znodes.encode_partition_state(state)) == state
+    state = StoredPartitionState(leader=-1, leader_epoch=7, isr=(2, 3), controller_epoch=4, registrations_zxid=1 << 40)
+    assert decode_partition_state("t", 0, encode_partition_state(state)) == state
     overrides = {"retention.ms": "1000", "cleanup.policy": "compact"}
-    assert znodes.decode_topic_config("t", znodes.encode_topic_config(overrides)) == overrides
-    block = znodes.ProducerIdBlock(broker_id=1, first_producer_id=1 << 40, last_producer_id=(1 << 40) + 999)
-    assert znodes.decode_producer_id_block(znodes.encode_producer_id_block(block)) == block
-    assert znodes.decode_cluster_id(znodes.encode_cluster_id("abc")) == "abc"
-    assert znodes.decode_controller_epoch(znodes.encode_controller_epoch(12)) == 12
-    notice = znodes.encode_config_change("topics/t")
-    assert znodes.decode_config_change(znodes.config_change_path(7), notice) == "topics/t"
+    assert decode_topic_config("t", encode_topic_config(overrides)) == overrides
+    block = ProducerIdBlock(broker_id=1, first_producer_id=1 << 40, last_producer_id=(1 << 40) + 999)
+    assert decode_producer_id_block(encode_producer_id_block(block)) == block
+    assert decode_cluster_id(encode_cluster_id("abc")) == "abc"
+    assert decode_controller_epoch(encode_controller_epoch(12)) == 12
+    notice = encode_config_change("topics/t")
+    assert decode_config_change(znodes.config_change_path(7), notice) == "topics/t"
     older = b'{"version":1,"entity_type":"topics","entity_name":"t"}'
-    assert znodes.decode_config_change(znodes.config_change_path(6), older) == "topics/t"
+    assert decode_config_change(znodes.config_change_path(6), older) == "topics/t"
     assert znodes.config_change_path(7) == "/config/changes/config_change_0000000007"
 
 
@@ -80,9 +105,9 @@ def test_link_record_comes_back_whole_and_ignores_fields_of_a_newer_writer() -> 
         name="a-b", epoch=3, active_site="a", phase=LinkPhase.FENCED, topic_whitelist=["orders.*"], is_routed=True
     )
     link.sites["a"].CopyFrom(LinkSite(bootstrap_servers="h:1", agents=["h:2"]))
-    document = json.loads(znodes.encode_link(link))
+    document = json.loads(encode_link(link))
     document["invented_later"] = {"x": 1}
-    assert znodes.decode_link("a-b", json.dumps(document).encode()) == link
+    assert decode_link("a-b", json.dumps(document).encode()) == link
 
 
 @pytest.mark.parametrize(
@@ -100,8 +125,8 @@ def test_link_record_comes_back_whole_and_ignores_fields_of_a_newer_writer() -> 
     ],
 )
 def test_a_malformed_state_is_named_by_path_and_field(payload: bytes, problem: str) -> None:
-    with pytest.raises(znodes.MalformedZnode, match="znode /brokers/topics/t/partitions/5/state") as raised:
-        znodes.decode_partition_state("t", 5, payload)
+    with pytest.raises(MalformedZnode, match="znode /brokers/topics/t/partitions/5/state") as raised:
+        decode_partition_state("t", 5, payload)
     assert problem in raised.value.problem
 
 
@@ -115,19 +140,19 @@ def test_a_malformed_state_is_named_by_path_and_field(payload: bytes, problem: s
     ],
 )
 def test_a_malformed_assignment_is_refused(payload: bytes) -> None:
-    with pytest.raises(znodes.MalformedZnode):
-        znodes.decode_topic("t", payload)
+    with pytest.raises(MalformedZnode):
+        decode_topic("t", payload)
 
 
 @pytest.mark.parametrize(
     "payload", [b'{"name":"other"}', b'{"name":"a-b","epoch":"many"}', b'{"name":"a-b","sites":3}']
 )
 def test_a_malformed_link_is_refused(payload: bytes) -> None:
-    with pytest.raises(znodes.MalformedZnode):
-        znodes.decode_link("a-b", payload)
+    with pytest.raises(MalformedZnode):
+        decode_link("a-b", payload)
 
 
 @pytest.mark.parametrize("endpoint", ["localhost:9092", "CLIENT://localhost", "CLIENT://localhost:x", "://:"])
 def test_a_malformed_endpoint_is_refused(endpoint: str) -> None:
-    with pytest.raises(znodes.MalformedZnode, match="endpoint"):
-        znodes.decode_broker(1, json.dumps({"endpoints": [endpoint]}).encode())
+    with pytest.raises(MalformedZnode, match="endpoint"):
+        decode_broker(1, json.dumps({"endpoints": [endpoint]}).encode())

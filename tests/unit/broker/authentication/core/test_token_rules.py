@@ -10,7 +10,7 @@ from kio.schema.errors import ErrorCode
 from broker.authentication.core.token_rules import TokenLifetimes, expired, is_shown, may_ask, new_token, renewed
 from wire.rules.delegation_tokens import DelegationToken, token_hmac
 from wire.rules.principals import ANONYMOUS, Principal
-from wire.znodes.layout import MalformedZnode
+from wire.znodes.documents import MalformedZnode
 from wire.znodes.token_znodes import decode_token, encode_token, merged_tokens, token_message
 
 OWNER, REQUESTER, RENEWER, OTHER = (Principal("User", name) for name in ("o, w", "requester", "renewer", "other"))

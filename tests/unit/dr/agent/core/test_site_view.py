@@ -13,7 +13,8 @@ from dr.sites.core.link_checks import (
     topic_id_problems,
 )
 from wire.control.cluster_pb2 import BrokerInfo, LinkPhase, LinkRecord, SiteView, TopicInfo
-from wire.znodes.layout import BrokerEndpoint, BrokerRegistration, StoredPartitionState, TopicAssignment
+from wire.znodes.broker_znodes import BrokerEndpoint, BrokerRegistration
+from wire.znodes.topic_znodes import StoredPartitionState, TopicAssignment
 
 
 def link(

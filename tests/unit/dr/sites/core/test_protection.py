@@ -15,7 +15,7 @@ from dr.sites.core.loss import LossAccount, SourceEnd, account
 from dr.sites.core.protection import unprotected_topics
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord, PartitionState, TopicInfo
 from wire.protocol.ids import TopicPartition
-from wire.znodes.layout import TopicAssignment
+from wire.znodes.topic_znodes import TopicAssignment
 
 LINK = LinkRecord(
     name="a-b",

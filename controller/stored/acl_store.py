@@ -23,7 +23,7 @@ from wire.znodes.acl_znodes import (
     encode_acls,
     resource_name,
 )
-from wire.znodes.layout import MalformedZnode
+from wire.znodes.documents import MalformedZnode
 
 PATTERNS_PER_READ_MAX: Final = 200
 """Patterns asked for at once: each may have thousands of ACLs."""

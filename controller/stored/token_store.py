@@ -10,7 +10,7 @@ from controller.core import facts
 from runtime.logs import get_logger
 from runtime.zookeeper import CreateNode, DeleteNode, SetNode, TransactionStep, Watch, ZooKeeper
 from wire.rules.delegation_tokens import DelegationToken
-from wire.znodes.layout import MalformedZnode
+from wire.znodes.documents import MalformedZnode
 from wire.znodes.token_znodes import TOKEN_CHANGES, TOKENS, decode_token, encode_token, token_path
 
 _log = get_logger(__name__)

@@ -1,56 +1,58 @@
-"""The cluster in ZooKeeper: read whole when a controller takes over, written fact by fact under its
-epoch.
-
-Reading asks for many nodes at a time. Writing turns facts into steps of a multi that begins with a
-check of `/controller_epoch`, so that a controller which has been replaced without noticing cannot
-write anything. Facts too many for one multi are split in their order, which is chosen so that every
-prefix can be taken up by a successor.
+"""The cluster in ZooKeeper: read whole when a controller takes over, many nodes at a time; single
+nodes when a watch fires.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ParamSpec, TypeVar
 
 from kazoo.exceptions import NoNodeError
 
-from controller.acl_store import acl_steps, read_acls
-from controller.core import facts
-from controller.core.cluster import UNCLEAN_ELECTION, Broker, Cluster, Leadership, SiteRules, Topic, derive_phases
-from controller.entity_configs import entity_config_steps, group_config_steps
-from controller.multis import split_steps
+from controller.core.cluster import UNCLEAN_ELECTION, Cluster
+from controller.core.derived_phases import derive_phases
+from controller.core.site_values import Broker, Leadership, SiteRules, Topic
+from controller.stored.acl_store import read_acls
+from controller.stored.batched_reads import Answer, Arguments, Item, in_flight, windows
+from controller.stored.token_store import read_tokens
 from controller.tenure import Tenure
-from controller.token_store import read_tokens, token_steps
 from runtime.logs import get_logger
-from runtime.zookeeper import CheckNode, CreateNode, DeleteNode, NodeStat, SetNode, TransactionStep, Watch, ZooKeeper
+from runtime.zookeeper import NodeStat, Watch, ZooKeeper
 from wire.control.cluster_pb2 import LinkRecord
 from wire.protocol.ids import TopicPartition
-from wire.rules.client_quotas import CLIENT_ID, IP, QUOTA_KEYS, USER, QuotaEntity, QuotaValues, quota_texts
+from wire.rules.client_quotas import CLIENT_ID, IP, USER, QuotaEntity, QuotaValues
 from wire.rules.links import stand_in
 from wire.rules.scram import HASHES
 from wire.znodes import layout as znodes
-from wire.znodes.controller_znodes import UNREGISTERED_BROKERS, unregistered_broker_path
+from wire.znodes.broker_znodes import decode_broker
+from wire.znodes.config_znodes import (
+    client_quota_path,
+    decode_config,
+    decode_config_change,
+    decode_entity_config,
+    decode_topic_config,
+    entity_name,
+    quotas_in,
+    user_clients_path,
+)
+from wire.znodes.controller_znodes import UNREGISTERED_BROKERS
+from wire.znodes.documents import MalformedZnode
 from wire.znodes.group_configs import (
     GROUP_CONFIGS,
     GroupConfigs,
     decode_group_configs,
     group_config_path,
 )
-
-Item = TypeVar("Item")
-Answer = TypeVar("Answer")
-Arguments = ParamSpec("Arguments")
-
-READS_IN_FLIGHT_MAX = 1000
-"""Requests for one node each that ZooKeeper is asked at a time."""
+from wire.znodes.link_znodes import decode_link
+from wire.znodes.topic_znodes import (
+    decode_partition_state,
+    decode_replicas,
+    decode_topic,
+)
 
 WINDOWS_IN_FLIGHT_MAX = 8
 """Requests for many nodes each that ZooKeeper is asked at a time."""
 
-FACTS_PER_TURN = 200
-"""The number of facts that are turned into steps before the event loop turns to others."""
 
 STATES_PER_READ_MAX = 1000
 """Partition states asked for at once: names of 300 bytes stay below ZooKeeper's limit of 1 MiB for
@@ -62,21 +64,7 @@ TOPICS_PER_READ_MAX = 50
 in memory whole.
 """
 
-_log = get_logger(__name__)
-
-
-async def in_flight(
-    function: Callable[[Item], Awaitable[Answer]], items: Sequence[Item], *, at_once: int = READS_IN_FLIGHT_MAX
-) -> list[Answer]:
-    """`function` of every item, in order, many at a time."""
-    answers: list[Answer] = []
-    for window in _windows(items, at_once):
-        answers += await asyncio.gather(*(function(item) for item in window))
-    return answers
-
-
-def _windows(items: Sequence[Item], size: int) -> list[Sequence[Item]]:
-    return [items[start : start + size] for start in range(0, len(items), size)]
+_log = get_logger("controller.store")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,8 +140,8 @@ class ClusterReader:
     async def _in_windows(
         self, read: Callable[[Sequence[Item]], Awaitable[list[Answer]]], items: Sequence[Item], *, size: int
     ) -> list[Answer]:
-        windows = await in_flight(read, _windows(items, size), at_once=WINDOWS_IN_FLIGHT_MAX)
-        return [answer for window in windows for answer in window]
+        answers = await in_flight(read, windows(items, size), at_once=WINDOWS_IN_FLIGHT_MAX)
+        return [answer for window in answers for answer in window]
 
     async def brokers(self, watch: Watch | None = None) -> dict[int, Broker]:
         """Registered brokers; one whose registration cannot be understood is left out, with an
@@ -169,8 +157,8 @@ class ClusterReader:
             return None
         payload, _, created_zxid, _ = found
         try:
-            return Broker(registration=znodes.decode_broker(node_id, payload), epoch=created_zxid)
-        except znodes.MalformedZnode as error:
+            return Broker(registration=decode_broker(node_id, payload), epoch=created_zxid)
+        except MalformedZnode as error:
             _log.error("malformed broker registration is ignored", problem=str(error))
             return None
 
@@ -214,12 +202,12 @@ class ClusterReader:
         topic. MalformedZnode.
         """
         found = await self._get(znodes.topic_path(name))
-        return None if found is None else (znodes.decode_replicas(name, found[0]), found[1])
+        return None if found is None else (decode_replicas(name, found[0]), found[1])
 
     async def topic_configs(self, name: str) -> dict[str, str] | None:
         """Overrides of a topic; None when none are stored."""
         found = await self._get(znodes.topic_config_path(name))
-        return None if found is None else znodes.decode_topic_config(name, found[0])
+        return None if found is None else decode_topic_config(name, found[0])
 
     async def _leaderships(self, partitions: Sequence[TopicPartition]) -> list[tuple[TopicPartition, Leadership | str]]:
         """States of these partitions, or what is wrong with them; without those that never had a
@@ -245,7 +233,7 @@ class ClusterReader:
             found = await self._get(znodes.link_path(name), watch)
             if found is None:
                 continue
-            record = _or_problem(znodes.decode_link, name, found[0])
+            record = _or_problem(decode_link, name, found[0])
             if isinstance(record, str):
                 problems[name], record = record, stand_in(name, site)
             links[name] = record
@@ -256,11 +244,11 @@ class ClusterReader:
         users = await self._nodes(znodes.USER_CONFIGS)
         entities: list[QuotaEntity] = []
         for user in users:
-            part = (USER, znodes.entity_name(user))
-            clients = await self._nodes(znodes.user_clients_path(user))
-            entities += [(part,), *((part, (CLIENT_ID, znodes.entity_name(client))) for client in clients)]
+            part = (USER, entity_name(user))
+            clients = await self._nodes(user_clients_path(user))
+            entities += [(part,), *((part, (CLIENT_ID, entity_name(client))) for client in clients)]
         for kind, parent in ((CLIENT_ID, znodes.CLIENT_CONFIGS), (IP, znodes.IP_CONFIGS)):
-            entities += [((kind, znodes.entity_name(node)),) for node in await self._nodes(parent)]
+            entities += [((kind, entity_name(node)),) for node in await self._nodes(parent)]
         found = await in_flight(self._quota, entities)
         return {entity: values for entity, values in zip(entities, found, strict=True) if values}
 
@@ -271,27 +259,27 @@ class ClusterReader:
             return []
 
     async def _quota(self, entity: QuotaEntity) -> QuotaValues:
-        path = znodes.client_quota_path(entity)
+        path = client_quota_path(entity)
         found = await self._get(path)
         try:
-            return {} if found is None else znodes.quotas_in(path, found[0])
-        except znodes.MalformedZnode as error:
+            return {} if found is None else quotas_in(path, found[0])
+        except MalformedZnode as error:
             _log.error("malformed client quota is ignored", problem=str(error))
             return {}
 
     async def scram_users(self) -> dict[str, Mapping[str, str]]:
         """SCRAM credentials of all users that have some, by mechanism."""
-        names = [znodes.entity_name(node) for node in await self._nodes(znodes.USER_CONFIGS)]
+        names = [entity_name(node) for node in await self._nodes(znodes.USER_CONFIGS)]
         users = [name for name in names if name is not None]
         found = await in_flight(self._scram_credentials, users)
         return {user: credentials for user, credentials in zip(users, found, strict=True) if credentials}
 
     async def _scram_credentials(self, user: str) -> Mapping[str, str]:
-        path = znodes.client_quota_path(((USER, user),))
+        path = client_quota_path(((USER, user),))
         found = await self._get(path)
         try:
-            configs = {} if found is None else znodes.decode_entity_config(path, found[0])
-        except znodes.MalformedZnode as error:
+            configs = {} if found is None else decode_entity_config(path, found[0])
+        except MalformedZnode as error:
             _log.error("malformed credentials are ignored", problem=str(error))
             return {}
         return {mechanism: configs[mechanism] for mechanism in HASHES if mechanism in configs}
@@ -300,7 +288,7 @@ class ClusterReader:
         """Configs of all groups that have some. Those that cannot be understood are left out, with
         an error in the log.
         """
-        names = [znodes.entity_name(node) for node in await self._nodes(GROUP_CONFIGS)]
+        names = [entity_name(node) for node in await self._nodes(GROUP_CONFIGS)]
         groups = [name for name in names if name is not None]
         found = await in_flight(self._group_configs, groups)
         return {group: configs for group, configs in zip(groups, found, strict=True) if configs}
@@ -309,7 +297,7 @@ class ClusterReader:
         found = await self._get(group_config_path(group))
         try:
             return {} if found is None else decode_group_configs(group, found[0])
-        except znodes.MalformedZnode as error:
+        except MalformedZnode as error:
             _log.error("malformed group configs are ignored", problem=str(error))
             return {}
 
@@ -322,8 +310,8 @@ class ClusterReader:
             path = znodes.broker_config_path(name)
             stored = await self._zookeeper.get_or_none(path, watch=watch)
             try:
-                text = None if stored is None else znodes.decode_config(path, stored[0]).get(UNCLEAN_ELECTION)
-            except znodes.MalformedZnode as error:
+                text = None if stored is None else decode_config(path, stored[0]).get(UNCLEAN_ELECTION)
+            except MalformedZnode as error:
                 _log.error("malformed broker configs are ignored", problem=str(error))
                 continue
             if text is not None:
@@ -346,8 +334,8 @@ class ClusterReader:
             if found is None:
                 continue
             try:
-                notices[path] = znodes.decode_config_change(path, found[0])
-            except znodes.MalformedZnode as error:
+                notices[path] = decode_config_change(path, found[0])
+            except MalformedZnode as error:
                 _log.error("malformed config change notice is dropped", problem=str(error))
                 notices[path] = ""
         return notices
@@ -359,26 +347,26 @@ def _or_problem(
     """The decoded content, or the problem with it and its path."""
     try:
         return decode(*stored, **named)
-    except znodes.MalformedZnode as error:
+    except MalformedZnode as error:
         return str(error)
 
 
 def _topic(name: str, payload: bytes, stat: NodeStat, configs: bytes | None) -> Topic:
-    assignment = znodes.decode_topic(name, payload)
+    assignment = decode_topic(name, payload)
     return Topic(
         name=name,
         topic_id=assignment.topic_id,
         assignment=assignment.partitions,
         adding=assignment.adding_replicas,
         removing=assignment.removing_replicas,
-        configs={} if configs is None else znodes.decode_topic_config(name, configs),
+        configs={} if configs is None else decode_topic_config(name, configs),
         version=stat.version,
         has_stored_configs=configs is not None,
     )
 
 
 def _leadership(partition: TopicPartition, payload: bytes, stat: NodeStat) -> Leadership:
-    state = znodes.decode_partition_state(partition.topic, partition.partition, payload)
+    state = decode_partition_state(partition.topic, partition.partition, payload)
     return Leadership(
         leader=state.leader,
         leader_epoch=state.leader_epoch,
@@ -387,180 +375,3 @@ def _leadership(partition: TopicPartition, payload: bytes, stat: NodeStat) -> Le
         partition_epoch=stat.version,
         known_zxid=stat.mzxid if state.registrations_zxid is None else min(stat.mzxid, state.registrations_zxid),
     )
-
-
-class ClusterWriter:
-    """Writes facts under one tenure."""
-
-    def __init__(self, zookeeper: ZooKeeper, tenure: Tenure) -> None:
-        self._zookeeper = zookeeper
-        self._guard = CheckNode(path=znodes.CONTROLLER_EPOCH, version=tenure.epoch_version)
-
-    async def commit(self, changes: Sequence[facts.Fact], *, before: Cluster) -> None:
-        """Make the facts durable, in order; `before` is the cluster as it was. Errors are kazoo's:
-        BadVersionError on the guard means that another controller has taken over; a connection
-        error leaves the outcome unknown.
-        """
-        steps: list[TransactionStep] = []
-        topics = dict(before.topics)
-        known_zxid = _newest_registration(before, changes)
-        for number, change in enumerate(changes, 1):
-            if number % FACTS_PER_TURN == 0:
-                await asyncio.sleep(0)
-            if isinstance(change, facts.PartitionMoved | facts.ReplicaMoved):
-                continue  # in memory only
-            if isinstance(change, facts.LeadershipChanged):
-                steps += _leadership_steps(change, known_zxid)
-            else:
-                steps += await self._steps(change, before, topics)
-        for chunk in split_steps(steps):
-            await self.write(chunk)
-
-    async def write(self, steps: Sequence[TransactionStep]) -> None:
-        """One guarded multi."""
-        await self._zookeeper.transaction([self._guard, *steps])
-
-    async def _steps(self, change: facts.Fact, before: Cluster, topics: dict[str, Topic]) -> Iterable[TransactionStep]:
-        """Steps of one fact; `topics` is as the facts before it leave them, and takes this one
-        along.
-        """
-        match change:
-            case facts.TopicCreated(must_store=True):
-                return _topic_steps(change.topic)
-            case facts.TopicCreated() | facts.TopicReleased():
-                return await self._missing_parents(change.topic.name)
-            case facts.PartitionsAdded():
-                topics[change.topic] = topics[change.topic].grown(change)
-                return [_assignment_step(topics[change.topic])]
-            case facts.PartitionsReassigned():
-                topics[change.topic] = topics[change.topic].reassigned(change.partitions)
-                return [_assignment_step(topics[change.topic])]
-            case facts.TopicConfigsReplaced(must_store=True):
-                return [_configs_step(change, before.topics[change.topic])]
-            case facts.BrokerUnregistered() | facts.UnregistrationEnded():
-                return await self._registration_steps(change)
-            case facts.TopicDeletionRequested(must_store=True):
-                return [CreateNode(path=znodes.delete_topic_path(change.topic))]
-            case facts.TopicDeleted():
-                return await self._deletion_steps(before.topics[change.topic], before)
-            case facts.DeletionMarkDropped():
-                return await self._delete_existing([znodes.delete_topic_path(change.topic)])
-            case _:
-                return await self._entity_steps(change)
-
-    async def _entity_steps(self, change: facts.Fact) -> list[TransactionStep]:
-        """Configs of clients and groups; nothing for facts that are not stored."""
-        match change:
-            case facts.ClientQuotaReplaced(must_store=True):
-                return await entity_config_steps(self._zookeeper, change.entity, QUOTA_KEYS, quota_texts(change.values))
-            case facts.ScramUserReplaced(must_store=True):
-                return await entity_config_steps(self._zookeeper, ((USER, change.user),), HASHES, change.credentials)
-            case facts.AclsReplaced(must_store=True):
-                return await acl_steps(self._zookeeper, change)
-            case facts.DelegationTokenReplaced(must_store=True):
-                return await token_steps(self._zookeeper, change)
-            case facts.GroupConfigsReplaced(must_store=True):
-                return await group_config_steps(self._zookeeper, change.group, change.configs)
-            case _:
-                return []
-
-    async def _registration_steps(
-        self, change: facts.BrokerUnregistered | facts.UnregistrationEnded
-    ) -> list[TransactionStep]:
-        path = unregistered_broker_path(change.node_id)
-        return (
-            [CreateNode(path=path)]
-            if isinstance(change, facts.BrokerUnregistered)
-            else await self._delete_existing([path])
-        )
-
-    async def create_missing_parents(self, cluster: Cluster) -> None:
-        """Have a parent for the states of each topic: one that another tool wrote while there was
-        no controller has none yet.
-        """
-        for topic in cluster.topics.values():
-            if not all(partition in cluster.leaderships for partition in topic.partitions()):
-                for step in await self._missing_parents(topic.name):
-                    await self.write([step])
-
-    async def _missing_parents(self, topic: str) -> list[TransactionStep]:
-        path = znodes.partitions_path(topic)
-        return [] if await self._zookeeper.exists(path) else [CreateNode(path=path)]
-
-    async def _deletion_steps(self, topic: Topic, before: Cluster) -> list[TransactionStep]:
-        """Leaves first, the mark last: an interrupted deletion still has the mark and is begun
-        again.
-        """
-        stored: list[TransactionStep] = []
-        uncertain: list[str] = []
-        for partition in topic.partitions():
-            paths = [znodes.partition_state_path(*partition), znodes.partition_path(*partition)]
-            if partition in before.leaderships:
-                stored += [DeleteNode(path=path) for path in paths]
-            else:
-                uncertain += paths
-        uncertain += [
-            znodes.partitions_path(topic.name),
-            znodes.topic_path(topic.name),
-            znodes.topic_config_path(topic.name),
-            znodes.delete_topic_path(topic.name),
-        ]
-        return [*stored, *await self._delete_existing(uncertain)]
-
-    async def _delete_existing(self, paths: Sequence[str]) -> list[TransactionStep]:
-        stats = await in_flight(self._zookeeper.exists, paths)
-        return [DeleteNode(path=path) for path, stat in zip(paths, stats, strict=True) if stat is not None]
-
-
-def _topic_steps(topic: Topic) -> list[TransactionStep]:
-    return [
-        CreateNode(path=znodes.topic_config_path(topic.name), value=znodes.encode_topic_config(topic.configs)),
-        CreateNode(path=znodes.topic_path(topic.name), value=_assignment_value(topic)),
-        CreateNode(path=znodes.partitions_path(topic.name)),
-    ]
-
-
-def _assignment_value(topic: Topic) -> bytes:
-    return znodes.encode_topic(
-        znodes.TopicAssignment(
-            topic_id=topic.topic_id,
-            partitions=topic.assignment,
-            adding_replicas=topic.adding,
-            removing_replicas=topic.removing,
-        )
-    )
-
-
-def _assignment_step(after: Topic) -> TransactionStep:
-    return SetNode(path=znodes.topic_path(after.name), value=_assignment_value(after), version=after.version - 1)
-
-
-def _configs_step(change: facts.TopicConfigsReplaced, before: Topic) -> TransactionStep:
-    path, value = znodes.topic_config_path(change.topic), znodes.encode_topic_config(change.configs)
-    return SetNode(path=path, value=value) if before.has_stored_configs else CreateNode(path=path, value=value)
-
-
-def _newest_registration(before: Cluster, changes: Sequence[facts.Fact]) -> int | None:
-    """The newest broker epoch that the controller knows with these changes; None without a
-    broker.
-    """
-    known = [*before.brokers.values(), *before.presumed_dead.values()]
-    known += [change.broker for change in changes if isinstance(change, facts.BrokerJoined)]
-    return max((broker.epoch for broker in known), default=None)
-
-
-def _leadership_steps(change: facts.LeadershipChanged, known_zxid: int | None) -> list[TransactionStep]:
-    leadership = change.leadership
-    path = znodes.partition_state_path(*change.partition)
-    value = znodes.encode_partition_state(
-        znodes.StoredPartitionState(
-            leader=leadership.leader,
-            leader_epoch=leadership.leader_epoch,
-            isr=leadership.isr,
-            controller_epoch=leadership.controller_epoch,
-            registrations_zxid=known_zxid,
-        )
-    )
-    if leadership.partition_epoch > 0:
-        return [SetNode(path=path, value=value, version=leadership.partition_epoch - 1)]
-    return [CreateNode(path=znodes.partition_path(*change.partition)), CreateNode(path=path, value=value)]

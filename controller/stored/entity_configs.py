@@ -1,5 +1,6 @@
 """Writes a change of the configs that ZooKeeper keeps of a user, a client, an address or a group:
-quotas and credentials lie in one node beside each other. Called by controller/store.py.
+quotas and credentials lie in one node beside each other. Called by
+controller/stored/cluster_reader.py.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from collections.abc import Collection, Mapping
 
 from runtime.zookeeper import CreateNode, DeleteNode, SetNode, TransactionStep, ZooKeeper
 from wire.rules.client_quotas import QuotaEntity
-from wire.znodes import layout as znodes
+from wire.znodes.config_znodes import client_quota_path, decode_entity_config, encode_topic_config
 from wire.znodes.group_configs import GROUP_CONFIGS, GroupConfigs, encode_group_configs, group_config_path
 
 
@@ -18,16 +19,16 @@ async def entity_config_steps(
     """The steps that replace these keys of the entity by the values. Keys of other kinds stay; a
     node without content and without children is removed.
     """
-    path = znodes.client_quota_path(entity)
+    path = client_quota_path(entity)
     found = await zookeeper.get_or_none(path)
     if found is None:
         await zookeeper.ensure_path(path.rpartition("/")[0])
-        return [CreateNode(path=path, value=znodes.encode_topic_config(values))]
+        return [CreateNode(path=path, value=encode_topic_config(values))]
     payload, stat = found
-    kept = {key: value for key, value in znodes.decode_entity_config(path, payload).items() if key not in keys}
+    kept = {key: value for key, value in decode_entity_config(path, payload).items() if key not in keys}
     if not kept and not values and not await zookeeper.children(path):
         return [DeleteNode(path=path, version=stat.version)]
-    return [SetNode(path=path, value=znodes.encode_topic_config({**kept, **values}), version=stat.version)]
+    return [SetNode(path=path, value=encode_topic_config({**kept, **values}), version=stat.version)]
 
 
 async def group_config_steps(zookeeper: ZooKeeper, group: str, configs: GroupConfigs) -> list[TransactionStep]:

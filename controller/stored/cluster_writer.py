@@ -1,0 +1,208 @@
+"""Writes facts under the controller's epoch.
+
+Facts become steps of a multi that begins with a check of `/controller_epoch`, so that a controller
+which has been replaced without noticing cannot write anything. Facts too many for one multi are
+split in their order, which is chosen so that every prefix can be taken up by a successor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+from controller.core import facts
+from controller.core.cluster import Cluster
+from controller.core.site_values import Topic
+from controller.stored.acl_store import acl_steps
+from controller.stored.batched_reads import in_flight
+from controller.stored.entity_configs import entity_config_steps, group_config_steps
+from controller.stored.multis import split_steps
+from controller.stored.token_store import token_steps
+from controller.tenure import Tenure
+from runtime.zookeeper import CheckNode, CreateNode, DeleteNode, SetNode, TransactionStep, ZooKeeper
+from wire.rules.client_quotas import QUOTA_KEYS, USER, quota_texts
+from wire.rules.scram import HASHES
+from wire.znodes import layout as znodes
+from wire.znodes.config_znodes import encode_topic_config
+from wire.znodes.controller_znodes import unregistered_broker_path
+from wire.znodes.topic_znodes import StoredPartitionState, TopicAssignment, encode_partition_state, encode_topic
+
+FACTS_PER_TURN = 200
+"""The number of facts that are turned into steps before the event loop turns to others."""
+
+
+class ClusterWriter:
+    """Writes facts under one tenure."""
+
+    def __init__(self, zookeeper: ZooKeeper, tenure: Tenure) -> None:
+        self._zookeeper = zookeeper
+        self._guard = CheckNode(path=znodes.CONTROLLER_EPOCH, version=tenure.epoch_version)
+
+    async def commit(self, changes: Sequence[facts.Fact], *, before: Cluster) -> None:
+        """Make the facts durable, in order; `before` is the cluster as it was. Errors are kazoo's:
+        BadVersionError on the guard means that another controller has taken over; a connection
+        error leaves the outcome unknown.
+        """
+        steps: list[TransactionStep] = []
+        topics = dict(before.topics)
+        known_zxid = _newest_registration(before, changes)
+        for number, change in enumerate(changes, 1):
+            if number % FACTS_PER_TURN == 0:
+                await asyncio.sleep(0)
+            if isinstance(change, facts.PartitionMoved | facts.ReplicaMoved):
+                continue  # in memory only
+            if isinstance(change, facts.LeadershipChanged):
+                steps += _leadership_steps(change, known_zxid)
+            else:
+                steps += await self._steps(change, before, topics)
+        for chunk in split_steps(steps):
+            await self.write(chunk)
+
+    async def write(self, steps: Sequence[TransactionStep]) -> None:
+        """One guarded multi."""
+        await self._zookeeper.transaction([self._guard, *steps])
+
+    async def _steps(self, change: facts.Fact, before: Cluster, topics: dict[str, Topic]) -> Iterable[TransactionStep]:
+        """Steps of one fact; `topics` is as the facts before it leave them, and takes this one
+        along.
+        """
+        match change:
+            case facts.TopicCreated(must_store=True):
+                return _topic_steps(change.topic)
+            case facts.TopicCreated() | facts.TopicReleased():
+                return await self._missing_parents(change.topic.name)
+            case facts.PartitionsAdded():
+                topics[change.topic] = topics[change.topic].grown(change)
+                return [_assignment_step(topics[change.topic])]
+            case facts.PartitionsReassigned():
+                topics[change.topic] = topics[change.topic].reassigned(change.partitions)
+                return [_assignment_step(topics[change.topic])]
+            case facts.TopicConfigsReplaced(must_store=True):
+                return [_configs_step(change, before.topics[change.topic])]
+            case facts.BrokerUnregistered() | facts.UnregistrationEnded():
+                return await self._registration_steps(change)
+            case facts.TopicDeletionRequested(must_store=True):
+                return [CreateNode(path=znodes.delete_topic_path(change.topic))]
+            case facts.TopicDeleted():
+                return await self._deletion_steps(before.topics[change.topic], before)
+            case facts.DeletionMarkDropped():
+                return await self._delete_existing([znodes.delete_topic_path(change.topic)])
+            case _:
+                return await self._entity_steps(change)
+
+    async def _entity_steps(self, change: facts.Fact) -> list[TransactionStep]:
+        """Configs of clients and groups; nothing for facts that are not stored."""
+        match change:
+            case facts.ClientQuotaReplaced(must_store=True):
+                return await entity_config_steps(self._zookeeper, change.entity, QUOTA_KEYS, quota_texts(change.values))
+            case facts.ScramUserReplaced(must_store=True):
+                return await entity_config_steps(self._zookeeper, ((USER, change.user),), HASHES, change.credentials)
+            case facts.AclsReplaced(must_store=True):
+                return await acl_steps(self._zookeeper, change)
+            case facts.DelegationTokenReplaced(must_store=True):
+                return await token_steps(self._zookeeper, change)
+            case facts.GroupConfigsReplaced(must_store=True):
+                return await group_config_steps(self._zookeeper, change.group, change.configs)
+            case _:
+                return []
+
+    async def _registration_steps(
+        self, change: facts.BrokerUnregistered | facts.UnregistrationEnded
+    ) -> list[TransactionStep]:
+        path = unregistered_broker_path(change.node_id)
+        return (
+            [CreateNode(path=path)]
+            if isinstance(change, facts.BrokerUnregistered)
+            else await self._delete_existing([path])
+        )
+
+    async def create_missing_parents(self, cluster: Cluster) -> None:
+        """Have a parent for the states of each topic: one that another tool wrote while there was
+        no controller has none yet.
+        """
+        for topic in cluster.topics.values():
+            if not all(partition in cluster.leaderships for partition in topic.partitions()):
+                for step in await self._missing_parents(topic.name):
+                    await self.write([step])
+
+    async def _missing_parents(self, topic: str) -> list[TransactionStep]:
+        path = znodes.partitions_path(topic)
+        return [] if await self._zookeeper.exists(path) else [CreateNode(path=path)]
+
+    async def _deletion_steps(self, topic: Topic, before: Cluster) -> list[TransactionStep]:
+        """Leaves first, the mark last: an interrupted deletion still has the mark and is begun
+        again.
+        """
+        stored: list[TransactionStep] = []
+        uncertain: list[str] = []
+        for partition in topic.partitions():
+            paths = [znodes.partition_state_path(*partition), znodes.partition_path(*partition)]
+            if partition in before.leaderships:
+                stored += [DeleteNode(path=path) for path in paths]
+            else:
+                uncertain += paths
+        uncertain += [
+            znodes.partitions_path(topic.name),
+            znodes.topic_path(topic.name),
+            znodes.topic_config_path(topic.name),
+            znodes.delete_topic_path(topic.name),
+        ]
+        return [*stored, *await self._delete_existing(uncertain)]
+
+    async def _delete_existing(self, paths: Sequence[str]) -> list[TransactionStep]:
+        stats = await in_flight(self._zookeeper.exists, paths)
+        return [DeleteNode(path=path) for path, stat in zip(paths, stats, strict=True) if stat is not None]
+
+
+def _topic_steps(topic: Topic) -> list[TransactionStep]:
+    return [
+        CreateNode(path=znodes.topic_config_path(topic.name), value=encode_topic_config(topic.configs)),
+        CreateNode(path=znodes.topic_path(topic.name), value=_assignment_value(topic)),
+        CreateNode(path=znodes.partitions_path(topic.name)),
+    ]
+
+
+def _assignment_value(topic: Topic) -> bytes:
+    return encode_topic(
+        TopicAssignment(
+            topic_id=topic.topic_id,
+            partitions=topic.assignment,
+            adding_replicas=topic.adding,
+            removing_replicas=topic.removing,
+        )
+    )
+
+
+def _assignment_step(after: Topic) -> TransactionStep:
+    return SetNode(path=znodes.topic_path(after.name), value=_assignment_value(after), version=after.version - 1)
+
+
+def _configs_step(change: facts.TopicConfigsReplaced, before: Topic) -> TransactionStep:
+    path, value = znodes.topic_config_path(change.topic), encode_topic_config(change.configs)
+    return SetNode(path=path, value=value) if before.has_stored_configs else CreateNode(path=path, value=value)
+
+
+def _newest_registration(before: Cluster, changes: Sequence[facts.Fact]) -> int | None:
+    """The newest broker epoch that the controller knows with these changes; None without a
+    broker.
+    """
+    known = [*before.brokers.values(), *before.presumed_dead.values()]
+    known += [change.broker for change in changes if isinstance(change, facts.BrokerJoined)]
+    return max((broker.epoch for broker in known), default=None)
+
+
+def _leadership_steps(change: facts.LeadershipChanged, known_zxid: int | None) -> list[TransactionStep]:
+    leadership = change.leadership
+    path = znodes.partition_state_path(*change.partition)
+    value = encode_partition_state(
+        StoredPartitionState(
+            leader=leadership.leader,
+            leader_epoch=leadership.leader_epoch,
+            isr=leadership.isr,
+            controller_epoch=leadership.controller_epoch,
+            registrations_zxid=known_zxid,
+        )
+    )
+    if leadership.partition_epoch > 0:
+        return [SetNode(path=path, value=value, version=leadership.partition_epoch - 1)]
+    return [CreateNode(path=znodes.partition_path(*change.partition)), CreateNode(path=path, value=value)]

@@ -19,7 +19,6 @@ from spark_jobs.reconcile_request import NO_BOUND, SETTLE_TIMEOUT_MS, Request
 from spark_jobs.reconciliation import reconcile
 from spark_jobs.report import write_report
 from spark_jobs.session import session
-from wire.protocol.ids import PartitionKey
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -8,10 +8,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from runtime.process import OperationalFailure
-from spark_jobs.core.extents import Extent, LogEnds, TopicPartition, bounded, extents
+from spark_jobs.core.extents import Extent, LogEnds, bounded, extents
 from spark_jobs.core.waves import WAVE_OFFSETS, FindingLimits, Load, PauseBounds
 from spark_jobs.session import Progress
 from spark_jobs.survey import TopicFilter, first_since, log_ends, settled_ends, topic_filter, topic_names
+from wire.protocol.ids import PartitionKey
 
 NAMED_MAX: Final = 20
 """Topics that a message lists."""
@@ -70,7 +71,7 @@ def surveyed(request: Request, progress: Progress) -> list[Extent]:
     is_wanted = request.is_wanted
     progress(f"asking {request.source_site} and {request.target_site} for their logs")
     snapshot = log_ends(request.source_bootstrap, is_wanted)
-    bounds: dict[TopicPartition, int] = {}
+    bounds: dict[PartitionKey, int] = {}
     if request.until_ms != NO_BOUND:
         at_target = first_since(request.target_bootstrap, is_wanted, request.until_ms)
         bounds = {key: offset for key, offset in at_target.items() if key not in snapshot}
@@ -88,7 +89,7 @@ def load_of(request: Request) -> Load:
     """The lag of the target and the time that the slower site takes to answer. OperationalFailure
     when one does not.
     """
-    found: list[dict[TopicPartition, LogEnds]] = []
+    found: list[dict[PartitionKey, LogEnds]] = []
     latencies_ms = []
     for bootstrap in (request.source_bootstrap, request.target_bootstrap):
         began = time.monotonic()

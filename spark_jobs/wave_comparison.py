@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from spark_jobs.connector.core.options import Mode
 from spark_jobs.core import comparison
-from spark_jobs.core.extents import Extent, TopicPartition, expired, splits
+from spark_jobs.core.extents import Extent, expired, splits
 from spark_jobs.core.judged_waves import JudgedWave
 from spark_jobs.core.judging import Judgement, Run, narrowed
 from spark_jobs.core.ranges import Comparison, RangeKey, RangeSum
@@ -26,6 +26,7 @@ from spark_jobs.reconcile_request import Request
 from spark_jobs.session import Progress, result_of
 from spark_jobs.split_frames import frame_of_splits
 from spark_jobs.survey import compacted_topics, log_ends, topic_filter
+from wire.protocol.ids import PartitionKey
 
 FINDINGS_MAX = 10_000
 
@@ -152,7 +153,7 @@ class WaveComparison:
         )
         self._judgement.judge_opened(opened, exact)
 
-    def _name_compacted(self, partitions: set[TopicPartition]) -> None:
+    def _name_compacted(self, partitions: set[PartitionKey]) -> None:
         self.progress(f"opening {len(partitions)} compacted partitions")
         request = self.request
         chosen = [extent for extent in self.wave if (extent.topic, extent.partition) in partitions]

@@ -27,8 +27,8 @@ from runtime.process import OperationalFailure
 from wire.client.acl_requests import describe_acls
 from wire.client.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from wire.client.client_errors import BrokerError, KafkaClientError
-from wire.client.fetch_requests import DEBUGGING_CONSUMER
 from wire.client.raw_client import KafkaClient
+from wire.protocol.ids import DEBUGGING_CONSUMER
 from wire.rules.acls import Acl, AclFilter
 from wire.rules.topic_names import is_internal_topic
 

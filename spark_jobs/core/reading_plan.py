@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any, Final
 
-from spark_jobs.core.extents import Extent, LogEnds, TopicPartition
+from spark_jobs.core.extents import Extent, LogEnds
+from wire.protocol.ids import PartitionKey
 
 DIGEST_BYTES: Final = 150
 """Bytes that the digests of a partition of equal sites take on the line, both directions."""
@@ -47,8 +48,8 @@ class TopicReading:
 class Sizes:
     """Bytes of the logs by partition, at each site; logs of unknown size are left out."""
 
-    source: Mapping[TopicPartition, int]
-    target: Mapping[TopicPartition, int]
+    source: Mapping[PartitionKey, int]
+    target: Mapping[PartitionKey, int]
 
 
 def reading_plan(
@@ -57,7 +58,7 @@ def reading_plan(
     sizes: Sizes,
     sites: tuple[str, str],
     compacted: Collection[str],
-    judged: Collection[TopicPartition] = (),
+    judged: Collection[PartitionKey] = (),
     is_quick: bool = False,
 ) -> list[TopicReading]:
     """A line for each topic, sorted. `sites` are the names of source and target; `judged` has the
@@ -94,7 +95,7 @@ def _mode(topic: str, compacted: Collection[str], *, is_quick: bool) -> ReadingM
     return ReadingMode.RECORDS if topic in compacted else ReadingMode.HEADERS
 
 
-def _bytes(extents: Iterable[Extent], sizes: Mapping[TopicPartition, int], *, of_source: bool) -> int:
+def _bytes(extents: Iterable[Extent], sizes: Mapping[PartitionKey, int], *, of_source: bool) -> int:
     total = 0
     for one in extents:
         ends = one.source if of_source else one.target

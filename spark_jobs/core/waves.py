@@ -11,15 +11,16 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from spark_jobs.core.extents import Extent, TopicPartition
+from spark_jobs.core.extents import Extent
 from spark_jobs.core.findings import Finding
+from wire.protocol.ids import PartitionKey
 
 WAVE_OFFSETS: Final = 50_000_000
 """Offsets of one site that a wave reads, unless one partition has more."""
 NO_BOUND: Final = 0
 
 
-def waves(plan: Iterable[Extent], *, offsets_max: int, judged: Collection[TopicPartition] = ()) -> list[list[Extent]]:
+def waves(plan: Iterable[Extent], *, offsets_max: int, judged: Collection[PartitionKey] = ()) -> list[list[Extent]]:
     """The extents that are not judged yet, in their order, as waves of at most `offsets_max`
     offsets; a longer extent is a wave of its own.
     """

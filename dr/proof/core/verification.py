@@ -69,7 +69,7 @@ class VerificationWatch:
         self._snapshots: deque[tuple[int, Mapping[PartitionKey, int]]] = deque(maxlen=SNAPSHOTS_MAX)
         self.proven_ends: dict[PartitionKey, int] = {}
         """By partition, the offset below which both sites were equal at the last comparison."""
-        self.proven_until_ms: dict[TopicPartition, int] = {}
+        self.proven_until_ms: dict[PartitionKey, int] = {}
         """By partition, the moment (Unix ms) until which it is proven equal; 0 before its first
         proof.
         """
@@ -100,7 +100,7 @@ class VerificationWatch:
         )
         return self._known
 
-    def _partition_until(self, key: TopicPartition) -> int:
+    def _partition_until(self, key: PartitionKey) -> int:
         """The last moment whose end of this partition is proven; a partition that differs keeps the
         former one.
         """
@@ -108,7 +108,7 @@ class VerificationWatch:
         moments = (at_ms for at_ms, ends in reversed(self._snapshots) if ends.get(key, proven_end + 1) <= proven_end)
         return max(before_ms, next(moments, 0))
 
-    def _proven_until(self, before_ms: int, there: frozenset[TopicPartition]) -> int:
+    def _proven_until(self, before_ms: int, there: frozenset[PartitionKey]) -> int:
         """The last moment whose ends are proven; topics that were deleted since do not count."""
         proven_ms = before_ms
         while self._snapshots:

@@ -13,7 +13,6 @@ from kazoo.exceptions import NoNodeError
 from broker.log.directories.log_directory import parse_directory_name
 from broker.settings.config import BrokerSettings
 from broker.settings.loading import load_broker_settings
-from dr.sites.core.evidence import TopicPartition
 from runtime.configuration import ConfigurationError, read_properties
 from runtime.process import OperationalFailure
 from runtime.zookeeper import ZooKeeper

@@ -14,7 +14,6 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from broker.log.descriptors import DescriptorCache
-from broker.log.directories.checkpoints import TopicPartition
 from broker.log.directories.deletions import Deletions
 from broker.log.directories.log_directory import LogDirectory
 from broker.log.directories.log_moving import Move
@@ -25,6 +24,7 @@ from broker.log.threads import in_thread
 from broker.metadata.core.cluster_image import TopicImage
 from broker.settings.core.topic_configs import LogConfig
 from runtime.disk import Disk
+from wire.protocol.ids import TopicPartition
 
 NEARLY_FULL_SHARE: Final = 0.05
 """A directory with less of its space free than this gets no new log while another has more."""

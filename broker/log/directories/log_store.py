@@ -25,7 +25,6 @@ from broker.log.cleaning.log_cleaning import Clean, LogCleaning, in_a_thread
 from broker.log.core.retention import NOTHING_HELD, Held, HeldSegments, RetentionHold
 from broker.log.descriptors import unflushed_logs_max
 from broker.log.directories import checkpoints
-from broker.log.directories.checkpoints import TopicPartition
 from broker.log.directories.log_directory import LogDirectory
 from broker.log.directories.log_moving import Move, Mover, finish_moves
 from broker.log.directories.log_placement import LogPlacement

@@ -26,11 +26,10 @@ from broker.transactions.core.transaction_messages import (
 from broker.transactions.core.transaction_states import (
     BUMPING_CLIENT_VERSION,
     FENCING_EPOCH_MAX,
-    NO_EPOCH,
-    NO_PRODUCER_ID,
     Transaction,
     TransactionState,
 )
+from wire.protocol.ids import NO_EPOCH, NO_PRODUCER_ID
 
 
 def end(known: Transaction | None, command: EndTransaction, now_ms: int, token: int) -> TransactionDecision:

@@ -17,13 +17,8 @@ from broker.transactions.core.transaction_messages import (
     TransactionDecision,
     TransactionStored,
 )
-from broker.transactions.core.transaction_states import (
-    FENCING_EPOCH_MAX,
-    NO_EPOCH,
-    NO_PRODUCER_ID,
-    Transaction,
-    TransactionState,
-)
+from broker.transactions.core.transaction_states import FENCING_EPOCH_MAX, Transaction, TransactionState
+from wire.protocol.ids import NO_EPOCH, NO_PRODUCER_ID
 
 
 def begin_id(command: InitProducer, now_ms: int, token: int) -> TransactionDecision:

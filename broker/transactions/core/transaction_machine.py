@@ -69,7 +69,6 @@ from broker.transactions.core.transaction_states import (
     Transaction,
     TransactionState,
 )
-from wire.protocol.ids import NO_EPOCH, NO_PRODUCER_ID
 
 _NEED_NO_LOG: Final = frozenset(
     (ErrorCode.concurrent_transactions, ErrorCode.invalid_request, ErrorCode.invalid_transaction_timeout)

@@ -8,7 +8,6 @@ import pytest
 
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.core.image_updates import apply_batch
-from controller.core import commands as ask
 from controller.core.facts import GroupConfigsReplaced
 from controller.images import PendingChanges, TopicMessages
 from tests.support.memory.controller_scene import SiteModel

@@ -11,7 +11,6 @@ from kio.schema.errors import ErrorCode
 
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.core.image_updates import apply_batch
-from controller.core import commands as ask
 from controller.core.facts import ClientQuotaReplaced
 from controller.images import PendingChanges, TopicMessages
 from tests.support.memory.controller_scene import SiteModel

@@ -16,7 +16,6 @@ from dr.proof.core.surroundings import (
     SiteSurroundings,
     SurroundingDifference,
     SurroundingKind,
-    TopicPartition,
     compare_surroundings,
 )
 from dr.proof.site_digests import new_client
@@ -28,7 +27,7 @@ from wire.client.acl_requests import describe_acls
 from wire.client.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from wire.client.client_errors import BrokerError, KafkaClientError
 from wire.client.raw_client import KafkaClient
-from wire.protocol.ids import DEBUGGING_CONSUMER
+from wire.protocol.ids import DEBUGGING_CONSUMER, PartitionKey
 from wire.rules.acls import Acl, AclFilter
 from wire.rules.topic_names import is_internal_topic
 
@@ -139,8 +138,8 @@ async def _ask(client: KafkaClient, site: str, is_wanted: TopicFilter, *, has_gr
 
 async def _offsets(
     client: KafkaClient, site: str, names: Sequence[str], topics: Collection[str], notes: list[str]
-) -> dict[tuple[str, TopicPartition], int]:
-    found: dict[tuple[str, TopicPartition], int] = {}
+) -> dict[tuple[str, PartitionKey], int]:
+    found: dict[tuple[str, PartitionKey], int] = {}
     for group, committed in (await client.committed_by_groups(names)).items() if names else ():
         if isinstance(committed, KafkaClientError):
             notes.append(f"the offsets of group {group} at {site} are not known: {committed}")
@@ -160,7 +159,7 @@ async def _acls(client: KafkaClient, site: str, notes: list[str]) -> frozenset[A
         return None
 
 
-async def _spans(client: KafkaClient, site: SiteSurroundings) -> Mapping[TopicPartition, LogSpan]:
+async def _spans(client: KafkaClient, site: SiteSurroundings) -> Mapping[PartitionKey, LogSpan]:
     keys = [(name, number) for name, count in site.partition_counts.items() for number in range(count)]
     if not keys:
         return {}

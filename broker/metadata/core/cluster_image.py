@@ -30,11 +30,6 @@ from wire.rules.delegation_tokens import DelegationToken
 from wire.rules.links import SiteRole, governing_link, links_of_group, links_of_topic, other_site, role_of
 from wire.znodes.group_configs import GroupConfigs
 
-NO_NODE = -1
-
-
-UNKNOWN_EPOCH = -1
-
 
 class LinkRole(enum.Enum):
     """The role of this broker for a topic; no link carries LOCAL topics."""

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from wire.protocol.ids import PartitionKey
 from wire.rules.acls import Acl
 from wire.rules.topic_configs import COPY_BEGINS
 
@@ -22,8 +23,6 @@ OWN_CONFIGS: Final = frozenset(
     }
 )
 """Configs of topics that each site has for itself, so that mirrors do not copy them."""
-
-TopicPartition = tuple[str, int]
 
 
 class SurroundingKind(enum.StrEnum):
@@ -66,14 +65,14 @@ class SiteSurroundings:
 
     partition_counts: Mapping[str, int] = field(default_factory=dict)
     configs: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
-    offsets: Mapping[tuple[str, TopicPartition], int] = field(default_factory=dict)
+    offsets: Mapping[tuple[str, PartitionKey], int] = field(default_factory=dict)
     groups_with_members: frozenset[str] = frozenset()
     acls: frozenset[Acl] | None = None
     notes: tuple[str, ...] = ()
 
 
 def compare_surroundings(
-    source: SiteSurroundings, target: SiteSurroundings, target_spans: Mapping[TopicPartition, LogSpan]
+    source: SiteSurroundings, target: SiteSurroundings, target_spans: Mapping[PartitionKey, LogSpan]
 ) -> list[SurroundingDifference]:
     """The differences, by kind and name. Groups' offsets are compared as mirrors write them:
     clamped to what the target's log holds, and not for groups with members at the target.
@@ -116,7 +115,7 @@ def _configs(source: SiteSurroundings, target: SiteSurroundings) -> Iterable[Sur
 
 
 def _groups(
-    source: SiteSurroundings, target: SiteSurroundings, spans: Mapping[TopicPartition, LogSpan]
+    source: SiteSurroundings, target: SiteSurroundings, spans: Mapping[PartitionKey, LogSpan]
 ) -> Iterable[SurroundingDifference]:
     for (group, place), offset in sorted(source.offsets.items()):
         there, span = target.offsets.get((group, place)), spans.get(place)

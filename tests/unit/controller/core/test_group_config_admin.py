@@ -8,6 +8,8 @@ import pytest
 
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.core.image_updates import apply_batch
+from controller.core.decisions import Publish
+from controller.core.entity_commands import AlterGroupConfigs, GroupConfigChange, GroupConfigsRead
 from controller.core.facts import GroupConfigsReplaced
 from controller.images import PendingChanges, TopicMessages
 from tests.support.memory.controller_scene import SiteModel

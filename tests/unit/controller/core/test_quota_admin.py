@@ -11,6 +11,8 @@ from kio.schema.errors import ErrorCode
 
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.core.image_updates import apply_batch
+from controller.core.decisions import Publish
+from controller.core.entity_commands import AlterClientQuotas, ClientQuotasRead, QuotaChange
 from controller.core.facts import ClientQuotaReplaced
 from controller.images import PendingChanges, TopicMessages
 from tests.support.memory.controller_scene import SiteModel

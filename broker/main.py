@@ -139,6 +139,7 @@ class Broker:
             self.replication.replicas,
             broker_epoch=self._broker_epoch,
             describe_groups=self.coordination.group_reports.describe,
+            handover=self.coordination.handover,
             clock=self._doors.clock,
         )
         broker_pb2_grpc.add_BrokerControlServicer_to_server(control, grpc_server.server)  # type: ignore[no-untyped-call]

@@ -17,6 +17,7 @@ from broker.metadata.core.cluster_image import ClusterImage
 from broker.network.peer_brokers import PeerBrokers
 from broker.replication.replicas import Replicas
 from broker.settings.config import BrokerSettings
+from broker.site.group_handover import GroupHandover
 from broker.site.group_reports import GroupReports
 from broker.transactions.hanging_transactions import HangingTransactions
 from broker.transactions.marker_sender import MarkerSender
@@ -83,6 +84,7 @@ class Coordination:
         )
         self.admission = TransactionAdmission(settings.node_id, self.routing, self.transactions, self.peers)
         self.group_reports = GroupReports(image, self.groups, self.transactions, clock)
+        self.handover = GroupHandover(image, self.groups)
         self.hanging = HangingTransactions(replicas, self.markers)
 
     def start(self) -> None:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from broker.coordination.shard_leadership import ShardLeadership
 from broker.coordination.state_shard import CoordinatorRefusal, InternalLog
+from broker.groups.core import group_handover
 from broker.groups.core.consumer_group_states import ConsumerGroup, TopicShapes
 from broker.groups.core.consumer_groups import HeartbeatReply, MemberHeartbeat
 from broker.groups.core.group_messages import (
@@ -37,11 +38,13 @@ from broker.groups.core.group_messages import (
     JoinReply,
     LeaveGroup,
     LeaveReply,
+    MemberRecord,
     MirrorOffsets,
     PartitionsReply,
     Reply,
     SyncGroup,
     SyncReply,
+    TakeMembers,
 )
 from broker.groups.core.group_offsets import Offsets
 from broker.groups.core.group_states import Group, GroupState
@@ -209,6 +212,21 @@ class GroupCoordinator:
         if not command.group_id:
             raise CoordinatorRefusal(ErrorCode.invalid_group_id)
         return await self._ask(self._client_shard(command.group_id), command, reply_type)
+
+    def member_records(self, group: Group) -> tuple[MemberRecord, ...]:
+        """The records that restore the group's members at another site."""
+        consumers = self._shard(group.group_id).groups.consumers(group.group_id)
+        return group_handover.member_records(group, consumers)
+
+    async def take_members(self, command: TakeMembers, *, link: str, link_epoch: int) -> CodeReply:
+        """Store the members of a group that the link's other site coordinated: only between a
+        promotion at that epoch and its confirmation. CoordinatorRefusal; NOT_COORDINATOR where
+        another broker coordinates the group.
+        """
+        error = self._routing.handover_error(command.group_id, link=link, link_epoch=link_epoch)
+        if error is not ErrorCode.none:
+            raise CoordinatorRefusal(error)
+        return await self._ask(self._shard(command.group_id), command, CodeReply)
 
     # --- offsets
 

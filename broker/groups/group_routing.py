@@ -8,6 +8,7 @@ ARCHITECTURE.md for groups.
 | passive, routed | NOT_COORDINATOR: clients find the active site's coordinator | NOT_COORDINATOR | at the link's epoch |
 | passive, not routed | here: the site answers for itself | here | at the link's epoch, for groups without members |
 
+A promoted site that is not confirmed yet takes the members of the fenced one (decision 131).
 Offsets expire where the group is local or active, and elsewhere when its mirror says that the
 active site has forgotten them. Programs of our own (software name `antipode`) may read the passive
 site's offsets. Read from the image at each question.
@@ -25,6 +26,7 @@ from broker.metadata.core.cluster_image import ClusterImage, LinkRole
 from broker.metadata.core.link_permits import LinkPermits
 from runtime.clock import Clock, SystemClock
 from wire.batches.group_records import OFFSETS_TOPIC
+from wire.control.cluster_pb2 import LinkRecord
 from wire.protocol.ids import NO_TIMESTAMP
 from wire.rules.links import truncates_logs
 from wire.znodes.group_configs import GroupConfigs
@@ -68,6 +70,12 @@ class GroupRouting(Protocol):
     def mirror_error(self, group_id: str, *, link: str, link_epoch: int) -> ErrorCode:
         """The error that refuses commits of a mirror of the link at that epoch; `none` when they
         are allowed.
+        """
+        ...
+
+    def handover_error(self, group_id: str, *, link: str, link_epoch: int) -> ErrorCode:
+        """The error that refuses members of the link's other site at that epoch; `none` when they
+        are taken.
         """
         ...
 
@@ -146,16 +154,35 @@ class ImageRouting:
         """The same errors as for mirrored records: unknown link or later epoch, earlier epoch, site
         not passive for the group.
         """
+        # A failover that truncates moves groups back before the promoted site takes writes.
+        return self._role_error(
+            group_id,
+            link=link,
+            link_epoch=link_epoch,
+            is_allowed=lambda record, role: (
+                role is LinkRole.PASSIVE or (role is LinkRole.UNCONFIRMED and truncates_logs(record))
+            ),
+        )
+
+    def handover_error(self, group_id: str, *, link: str, link_epoch: int) -> ErrorCode:
+        """As `mirror_error`, for a promoted site that takes no writes yet."""
+        return self._role_error(
+            group_id,
+            link=link,
+            link_epoch=link_epoch,
+            is_allowed=lambda record, role: record.is_routed and role is LinkRole.UNCONFIRMED,
+        )
+
+    def _role_error(
+        self, group_id: str, *, link: str, link_epoch: int, is_allowed: Callable[[LinkRecord, LinkRole], bool]
+    ) -> ErrorCode:
         image = self._image()
         record = image.links.get(link)
         if record is None or link_epoch > record.epoch:
             return ErrorCode.unknown_leader_epoch
         if link_epoch < record.epoch:
             return ErrorCode.fenced_leader_epoch
-        role = image.role_in(record)
-        # A failover that truncates moves groups back before the promoted site takes writes.
-        is_rewinding = role is LinkRole.UNCONFIRMED and truncates_logs(record)
-        if image.link_of_group(group_id) is not record or not (role is LinkRole.PASSIVE or is_rewinding):
+        if image.link_of_group(group_id) is not record or not is_allowed(record, image.role_in(record)):
             return ErrorCode.not_coordinator
         return ErrorCode.none
 

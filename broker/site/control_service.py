@@ -66,6 +66,18 @@ class DescribeGroups(Protocol):
         ...
 
 
+class Handover(Protocol):
+    """Members of groups on their way from one site's coordinators to another's."""
+
+    def describe(self, link: str) -> pb.DescribeGroupMembersReply:
+        """Like `GroupHandover.describe`."""
+        ...
+
+    async def take(self, request: pb.TakeGroupMembersRequest) -> pb.TakeGroupMembersReply:
+        """Like `GroupHandover.take`."""
+        ...
+
+
 class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
     """BrokerControl (see the proto) over a broker's image and replicas."""
 
@@ -77,6 +89,7 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
         *,
         broker_epoch: Callable[[], int],
         describe_groups: DescribeGroups,
+        handover: Handover,
         clock: Clock | None = None,
     ) -> None:
         self._node_id = node_id
@@ -84,6 +97,7 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
         self._replicas = replicas
         self._broker_epoch = broker_epoch
         self._describe_groups = describe_groups
+        self._handover = handover
         self._clock = clock or SystemClock()
         self._listeners: list[ImageListener] = []
         self._lock = asyncio.Lock()
@@ -339,6 +353,22 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
         reply = await self._describe_groups(request.link, is_brief=request.is_brief)
         reply.node_id = self._node_id
         return reply
+
+    async def DescribeGroupMembers(  # noqa: N802
+        self,
+        request: pb.DescribeGroupMembersRequest,
+        context: Context,  # noqa: ARG002
+    ) -> pb.DescribeGroupMembersReply:
+        """Members of the groups that a link carries and that are coordinated here."""
+        return self._handover.describe(request.link)
+
+    async def TakeGroupMembers(  # noqa: N802
+        self,
+        request: pb.TakeGroupMembersRequest,
+        context: Context,  # noqa: ARG002
+    ) -> pb.TakeGroupMembersReply:
+        """Members of the other site's groups, which this site coordinates from now on."""
+        return await self._handover.take(request)
 
 
 def _is_of_link(image: ClusterImage, topic: str, link: str) -> bool:

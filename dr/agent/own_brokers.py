@@ -24,6 +24,8 @@ from wire.batches.transaction_records import TRANSACTIONS_TOPIC
 from wire.control.broker_pb2 import (
     ConfirmLinkReply,
     ConfirmLinkRequest,
+    DescribeGroupMembersReply,
+    DescribeGroupMembersRequest,
     DescribeGroupOffsetsReply,
     DescribeGroupOffsetsRequest,
     DescribePartitionsReply,
@@ -31,6 +33,8 @@ from wire.control.broker_pb2 import (
     DescribeQuarantineReply,
     DescribeQuarantineRequest,
     QuarantinedEnd,
+    TakeGroupMembersReply,
+    TakeGroupMembersRequest,
     TransactionalProducers,
 )
 from wire.control.broker_pb2_grpc import BrokerControlStub
@@ -114,6 +118,36 @@ class OwnBrokers:
             transaction_problems=_without_coordinator(TRANSACTIONS_TOPIC, transactions),
             transactional_producers=_producers(replies),
         )
+
+    async def group_members(self, link: str) -> DescribeGroupMembersReply:
+        """The members of the groups that the link carries; those of a broker that does not answer
+        are missing.
+        """
+        request = DescribeGroupMembersRequest(link=link)
+
+        async def ask(stub: BrokerControlStub) -> DescribeGroupMembersReply:
+            reply: DescribeGroupMembersReply = await stub.DescribeGroupMembers(request, timeout=ASK_TIMEOUT_S)
+            return reply
+
+        answers = await self._ask_each(ask)
+        groups = [group for _, reply, _ in answers if reply is not None for group in reply.groups]
+        return DescribeGroupMembersReply(groups=groups)
+
+    async def take_group_members(self, request: TakeGroupMembersRequest) -> TakeGroupMembersReply:
+        """Give the members of groups to the brokers that coordinate these here."""
+
+        async def ask(stub: BrokerControlStub) -> TakeGroupMembersReply:
+            reply: TakeGroupMembersReply = await stub.TakeGroupMembers(request, timeout=ASK_TIMEOUT_S)
+            return reply
+
+        found = TakeGroupMembersReply()
+        for _, reply, _ in await self._ask_each(ask):
+            if reply is not None:
+                found.MergeFrom(reply)
+        missing = {group.group for group in request.groups} - {*found.taken, *found.refused}
+        for name in missing:
+            found.refused[name] = "no broker coordinates the group"
+        return found
 
     async def quarantined(self, link: str) -> list[QuarantinedEnd] | None:
         """The brokers' quarantine entries for copies of the link; None while one broker does not

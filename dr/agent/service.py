@@ -39,6 +39,7 @@ from runtime.logs import state_change_logger
 from runtime.process import OperationalFailure
 from runtime.zookeeper import ZooKeeper
 from wire.client.connection import installed_version
+from wire.control import broker_pb2 as broker
 from wire.control import site_pb2 as site
 from wire.control.cluster_pb2 import LinkRecord, SiteView
 from wire.control.site_pb2_grpc import SiteAgentServicer
@@ -422,6 +423,21 @@ class SiteAgentService(SiteAgentServicer):
         """Committed offsets of the groups that a link carries."""
         stored, _version = await self._parts.store.get(request.link)
         return await self._parts.brokers.describe_groups(stored.name, is_brief=request.is_brief)
+
+    @_answers
+    async def DescribeGroupMembers(  # noqa: N802
+        self, request: broker.DescribeGroupMembersRequest, _: Context
+    ) -> broker.DescribeGroupMembersReply:
+        """The members of the groups that a link carries."""
+        stored, _version = await self._parts.store.get(request.link)
+        return await self._parts.brokers.group_members(stored.name)
+
+    @_answers
+    async def TakeGroupMembers(  # noqa: N802
+        self, request: broker.TakeGroupMembersRequest, _: Context
+    ) -> broker.TakeGroupMembersReply:
+        """Give the members of the fenced site's groups to this site's coordinators."""
+        return await self._parts.brokers.take_group_members(request)
 
     @_answers
     async def RecordFailover(  # noqa: N802

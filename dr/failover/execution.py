@@ -22,6 +22,7 @@ from dr.failover.core.steps import Decision, FailoverPolicy, Step, StepEnded
 from dr.failover.core.torn_transactions import TornSurvey, with_transactions
 from dr.failover.journal import Journal
 from dr.failover.log_ends import end_torn_transactions, planned_ends, site_client, truncate_logs
+from dr.failover.member_handover import MemberHandover
 from dr.failover.report import FailoverReport, FailoverTimeouts, StepReport
 from dr.failover.run_record import RUNNING, RunKeeper
 from dr.sites.channels import Channels
@@ -35,6 +36,7 @@ from runtime.process import OperationalFailure
 from runtime.times import iso_time
 from wire.control.cluster_pb2 import LinkRecord
 from wire.rules.links import other_site
+from wire.rules.links import truncates_logs as is_truncating
 
 POLL_S = 0.05
 REST_SHARE = 2.0
@@ -66,12 +68,14 @@ class FailoverRun:
     _steps: list[StepReport] = field(default_factory=list)
     _account: LossAccount | None = None
     _undone: TornSurvey = field(default_factory=TornSurvey)
+    _members: MemberHandover = field(init=False)
     _evidence: Evidence | None = None
     """As of the last decision."""
     _unix_at_zero_ms: int = 0
     _asked_s: float = 0.0
 
     def __post_init__(self) -> None:
+        self._members = MemberHandover(self.link, source=self.source, target=self.target, journal=self.journal)
         self._unix_at_zero_ms = self.clock.now_ms() - round(self.clock.monotonic_ms())
 
     async def plan(self) -> FailoverReport:
@@ -264,7 +268,10 @@ class FailoverRun:
         final = self._accounting(playbook).before_the_raise(
             record, self._evidence, now_ms=self._now_ms(), unix_ms=self.clock.now_ms()
         )
-        stored, problem = await self._store(self.target, record, account="" if final is None else final.to_json())
+        (stored, problem), _ = await asyncio.gather(
+            self._store(self.target, record, account="" if final is None else final.to_json()),
+            self._members.fetch() if _moves_members(record, playbook) else asyncio.sleep(0),
+        )
         if stored == record:
             self._account = final
         return stored, problem
@@ -368,6 +375,8 @@ class FailoverRun:
         seen = self._evidence.target if self._evidence is not None else None
         if seen is None or seen.record != record or not has_leaders_above_floor(seen):
             await self._until(observer, has_leaders_above_floor)
+        if _moves_members(record, playbook):
+            await self._members.give(epoch=record.epoch)
         try:
             await self.target.confirm_link(record.name, epoch=record.epoch, lease_ms=record.lease_ms)
         except OperationalFailure as failure:
@@ -396,6 +405,11 @@ class FailoverRun:
             return None
         accounts = [LossAccount.from_json(text) for text in await self.target.failovers(self.link)]
         return next((item for item in accounts if item.epoch == evidence.governing.epoch), None)
+
+
+def _moves_members(record: LinkRecord, playbook: FailoverPlaybook) -> bool:
+    """True if the members of groups keep their positions: not where logs are truncated."""
+    return playbook.is_fence_proven and record.is_routed and not is_truncating(record)
 
 
 def _cuts(evidence: Evidence) -> tuple[ReplicaTruncation, ...]:

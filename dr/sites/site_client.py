@@ -15,6 +15,7 @@ import grpc
 
 from dr.sites.channels import UNANSWERED, Channels, problem_of
 from runtime.process import OperationalFailure
+from wire.control import broker_pb2 as broker
 from wire.control import site_pb2 as site
 from wire.control.cluster_pb2 import LinkRecord, SiteView
 from wire.rules.links import KEPT_POLICY, MANUAL_POLICY, FailoverMode, ReinstatePolicy, SyncPolicy
@@ -94,6 +95,31 @@ class SiteClient:
     async def group_offsets(self, link: str) -> site.DescribeGroupsReply:
         """Committed offsets of the groups that the link carries."""
         reply: site.DescribeGroupsReply = await self._call("DescribeGroups", site.DescribeGroupsRequest(link=link))
+        return reply
+
+    async def group_members(self, link: str, *, timeout_ms: int) -> Sequence[broker.GroupMembers]:
+        """The members of the groups that the link carries, by group; none for a site of a release
+        that has no such call.
+        """
+        request = broker.DescribeGroupMembersRequest(link=link)
+        try:
+            reply: broker.DescribeGroupMembersReply = await self._call(
+                "DescribeGroupMembers", request, timeout_ms=timeout_ms
+            )
+        except SiteRefused as refused:
+            if refused.code is grpc.StatusCode.UNIMPLEMENTED:
+                return ()
+            raise
+        return reply.groups
+
+    async def take_group_members(
+        self, link: str, *, epoch: int, groups: Sequence[broker.GroupMembers], timeout_ms: int
+    ) -> broker.TakeGroupMembersReply:
+        """Give members of the fenced site's groups to this site, which is promoted and not
+        confirmed yet.
+        """
+        request = broker.TakeGroupMembersRequest(link=link, epoch=epoch, groups=groups)
+        reply: broker.TakeGroupMembersReply = await self._call("TakeGroupMembers", request, timeout_ms=timeout_ms)
         return reply
 
     async def mirror_reports(self, link: str) -> site.DescribeGroupsReply:

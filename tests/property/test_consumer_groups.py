@@ -114,6 +114,12 @@ class ConsumerHistory(RuleBasedStateMachine):
         """No heartbeat was under way: nobody says more than it would have said."""
         self.scene.restart()
 
+    @rule()
+    def another_site_coordinates(self) -> None:
+        """A planned move: each member continues where it was."""
+        if self.scene.groups.get("g") is not None:
+            self.scene.move()
+
     @rule(name=NAMES)
     def leave(self, name: str) -> None:
         if name in self.clients and self.clients[name].epoch > 0:

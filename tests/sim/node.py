@@ -211,6 +211,7 @@ class Running:
             self.replicas,
             broker_epoch=self._broker_epoch,
             describe_groups=self.coordination.group_reports.describe,
+            handover=self.coordination.handover,
             clock=self.clock,
         )
         self.serving = self._make_serving(doors, metrics)

@@ -35,6 +35,59 @@ class GroupOffset(_message.Message):
     offset: int
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
 
+class GroupRecord(_message.Message):
+    __slots__ = ("key", "value")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    key: bytes
+    value: bytes
+    def __init__(self, key: _Optional[bytes] = ..., value: _Optional[bytes] = ...) -> None: ...
+
+class GroupMembers(_message.Message):
+    __slots__ = ("group", "records")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    records: _containers.RepeatedCompositeFieldContainer[GroupRecord]
+    def __init__(self, group: _Optional[str] = ..., records: _Optional[_Iterable[_Union[GroupRecord, _Mapping]]] = ...) -> None: ...
+
+class DescribeGroupMembersRequest(_message.Message):
+    __slots__ = ("link",)
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    link: str
+    def __init__(self, link: _Optional[str] = ...) -> None: ...
+
+class DescribeGroupMembersReply(_message.Message):
+    __slots__ = ("groups",)
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    groups: _containers.RepeatedCompositeFieldContainer[GroupMembers]
+    def __init__(self, groups: _Optional[_Iterable[_Union[GroupMembers, _Mapping]]] = ...) -> None: ...
+
+class TakeGroupMembersRequest(_message.Message):
+    __slots__ = ("link", "epoch", "groups")
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    link: str
+    epoch: int
+    groups: _containers.RepeatedCompositeFieldContainer[GroupMembers]
+    def __init__(self, link: _Optional[str] = ..., epoch: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupMembers, _Mapping]]] = ...) -> None: ...
+
+class TakeGroupMembersReply(_message.Message):
+    __slots__ = ("taken", "refused")
+    class RefusedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    TAKEN_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    taken: _containers.RepeatedScalarFieldContainer[str]
+    refused: _containers.ScalarMap[str, str]
+    def __init__(self, taken: _Optional[_Iterable[str]] = ..., refused: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
 class GroupOffsets(_message.Message):
     __slots__ = ("group", "has_members", "offsets")
     GROUP_FIELD_NUMBER: _ClassVar[int]

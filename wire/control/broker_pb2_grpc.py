@@ -65,6 +65,16 @@ class BrokerControlStub:
                 request_serializer=wire_dot_control_dot_broker__pb2.DescribeGroupOffsetsRequest.SerializeToString,
                 response_deserializer=wire_dot_control_dot_broker__pb2.DescribeGroupOffsetsReply.FromString,
                 _registered_method=True)
+        self.DescribeGroupMembers = channel.unary_unary(
+                '/antipode.control.BrokerControl/DescribeGroupMembers',
+                request_serializer=wire_dot_control_dot_broker__pb2.DescribeGroupMembersRequest.SerializeToString,
+                response_deserializer=wire_dot_control_dot_broker__pb2.DescribeGroupMembersReply.FromString,
+                _registered_method=True)
+        self.TakeGroupMembers = channel.unary_unary(
+                '/antipode.control.BrokerControl/TakeGroupMembers',
+                request_serializer=wire_dot_control_dot_broker__pb2.TakeGroupMembersRequest.SerializeToString,
+                response_deserializer=wire_dot_control_dot_broker__pb2.TakeGroupMembersReply.FromString,
+                _registered_method=True)
         self.DescribeQuarantine = channel.unary_unary(
                 '/antipode.control.BrokerControl/DescribeQuarantine',
                 request_serializer=wire_dot_control_dot_broker__pb2.DescribeQuarantineRequest.SerializeToString,
@@ -123,6 +133,20 @@ class BrokerControlServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DescribeGroupMembers(self, request, context):
+        """The members of the groups that a link carries and that are coordinated here, as records of __consumer_offsets.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def TakeGroupMembers(self, request, context):
+        """Members of the link's other site, which is fenced, for the groups that are coordinated here; between a promotion and its confirmation.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DescribeQuarantine(self, request, context):
         """What this broker keeps of records that were removed from copies of a link.
         """
@@ -169,6 +193,16 @@ def add_BrokerControlServicer_to_server(servicer, server):
                     servicer.DescribeGroupOffsets,
                     request_deserializer=wire_dot_control_dot_broker__pb2.DescribeGroupOffsetsRequest.FromString,
                     response_serializer=wire_dot_control_dot_broker__pb2.DescribeGroupOffsetsReply.SerializeToString,
+            ),
+            'DescribeGroupMembers': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeGroupMembers,
+                    request_deserializer=wire_dot_control_dot_broker__pb2.DescribeGroupMembersRequest.FromString,
+                    response_serializer=wire_dot_control_dot_broker__pb2.DescribeGroupMembersReply.SerializeToString,
+            ),
+            'TakeGroupMembers': grpc.unary_unary_rpc_method_handler(
+                    servicer.TakeGroupMembers,
+                    request_deserializer=wire_dot_control_dot_broker__pb2.TakeGroupMembersRequest.FromString,
+                    response_serializer=wire_dot_control_dot_broker__pb2.TakeGroupMembersReply.SerializeToString,
             ),
             'DescribeQuarantine': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribeQuarantine,
@@ -343,6 +377,60 @@ class BrokerControl:
             '/antipode.control.BrokerControl/DescribeGroupOffsets',
             wire_dot_control_dot_broker__pb2.DescribeGroupOffsetsRequest.SerializeToString,
             wire_dot_control_dot_broker__pb2.DescribeGroupOffsetsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeGroupMembers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/antipode.control.BrokerControl/DescribeGroupMembers',
+            wire_dot_control_dot_broker__pb2.DescribeGroupMembersRequest.SerializeToString,
+            wire_dot_control_dot_broker__pb2.DescribeGroupMembersReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TakeGroupMembers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/antipode.control.BrokerControl/TakeGroupMembers',
+            wire_dot_control_dot_broker__pb2.TakeGroupMembersRequest.SerializeToString,
+            wire_dot_control_dot_broker__pb2.TakeGroupMembersReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from wire.control import broker_pb2 as wire_dot_control_dot_broker__pb2
 from wire.control import site_pb2 as wire_dot_control_dot_site__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
@@ -83,6 +84,16 @@ class SiteAgentStub:
                 '/antipode.control.SiteAgent/DescribeGroups',
                 request_serializer=wire_dot_control_dot_site__pb2.DescribeGroupsRequest.SerializeToString,
                 response_deserializer=wire_dot_control_dot_site__pb2.DescribeGroupsReply.FromString,
+                _registered_method=True)
+        self.DescribeGroupMembers = channel.unary_unary(
+                '/antipode.control.SiteAgent/DescribeGroupMembers',
+                request_serializer=wire_dot_control_dot_broker__pb2.DescribeGroupMembersRequest.SerializeToString,
+                response_deserializer=wire_dot_control_dot_broker__pb2.DescribeGroupMembersReply.FromString,
+                _registered_method=True)
+        self.TakeGroupMembers = channel.unary_unary(
+                '/antipode.control.SiteAgent/TakeGroupMembers',
+                request_serializer=wire_dot_control_dot_broker__pb2.TakeGroupMembersRequest.SerializeToString,
+                response_deserializer=wire_dot_control_dot_broker__pb2.TakeGroupMembersReply.FromString,
                 _registered_method=True)
         self.RecordFailover = channel.unary_unary(
                 '/antipode.control.SiteAgent/RecordFailover',
@@ -188,6 +199,20 @@ class SiteAgentServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DescribeGroupMembers(self, request, context):
+        """The members of the groups that a link carries, from all brokers of the site.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def TakeGroupMembers(self, request, context):
+        """Gives members of the fenced other site to the brokers of this one, which is promoted and not confirmed yet.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RecordFailover(self, request, context):
         """Keeps the account of a failover beside the link.
         """
@@ -283,6 +308,16 @@ def add_SiteAgentServicer_to_server(servicer, server):
                     servicer.DescribeGroups,
                     request_deserializer=wire_dot_control_dot_site__pb2.DescribeGroupsRequest.FromString,
                     response_serializer=wire_dot_control_dot_site__pb2.DescribeGroupsReply.SerializeToString,
+            ),
+            'DescribeGroupMembers': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeGroupMembers,
+                    request_deserializer=wire_dot_control_dot_broker__pb2.DescribeGroupMembersRequest.FromString,
+                    response_serializer=wire_dot_control_dot_broker__pb2.DescribeGroupMembersReply.SerializeToString,
+            ),
+            'TakeGroupMembers': grpc.unary_unary_rpc_method_handler(
+                    servicer.TakeGroupMembers,
+                    request_deserializer=wire_dot_control_dot_broker__pb2.TakeGroupMembersRequest.FromString,
+                    response_serializer=wire_dot_control_dot_broker__pb2.TakeGroupMembersReply.SerializeToString,
             ),
             'RecordFailover': grpc.unary_unary_rpc_method_handler(
                     servicer.RecordFailover,
@@ -585,6 +620,60 @@ class SiteAgent:
             '/antipode.control.SiteAgent/DescribeGroups',
             wire_dot_control_dot_site__pb2.DescribeGroupsRequest.SerializeToString,
             wire_dot_control_dot_site__pb2.DescribeGroupsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeGroupMembers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/antipode.control.SiteAgent/DescribeGroupMembers',
+            wire_dot_control_dot_broker__pb2.DescribeGroupMembersRequest.SerializeToString,
+            wire_dot_control_dot_broker__pb2.DescribeGroupMembersReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TakeGroupMembers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/antipode.control.SiteAgent/TakeGroupMembers',
+            wire_dot_control_dot_broker__pb2.TakeGroupMembersRequest.SerializeToString,
+            wire_dot_control_dot_broker__pb2.TakeGroupMembersReply.FromString,
             options,
             channel_credentials,
             insecure,

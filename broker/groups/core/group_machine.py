@@ -23,7 +23,14 @@ from typing import Final, assert_never
 from kio.schema.errors import ErrorCode
 from msgspec import structs
 
-from broker.groups.core import classic_members, consumer_group_turn, consumer_groups, group_migration, group_offsets
+from broker.groups.core import (
+    classic_members,
+    consumer_group_turn,
+    consumer_groups,
+    group_handover,
+    group_migration,
+    group_offsets,
+)
 from broker.groups.core import group_membership as membership
 from broker.groups.core.consumer_group_states import JOINING_EPOCH, ConsumerFact, ConsumerGroup
 from broker.groups.core.consumer_groups import HeartbeatReply
@@ -57,6 +64,7 @@ from broker.groups.core.group_messages import (
     PartitionsReply,
     ResumeGroup,
     SyncGroup,
+    TakeMembers,
     TransactionEnded,
 )
 from broker.groups.core.group_migration import MEMBER_TIMERS, NotConvertible
@@ -139,6 +147,9 @@ class Groups:
         if isinstance(command, EndProducerTransaction):
             return _end_transaction(command, token)
         consumers = self._consumers.get(command.group_id)
+        if isinstance(command, TakeMembers):
+            known, limits = self._groups.get(command.group_id), self._limits_of(command.group_id)
+            return group_handover.take(known, consumers, command, limits, token)
         if isinstance(command, ConsumerHeartbeat):
             return self._consumer_heartbeat(consumers, command, now_ms=now_ms, token=token)
         if consumers is not None:

@@ -207,6 +207,12 @@ class FireTimer(Command, frozen=True, kw_only=True):
     topics: TopicShapes = field(default_factory=dict)
 
 
+class TakeMembers(Command, frozen=True, kw_only=True):
+    """The members that the group has at the other site, which stops coordinating it."""
+
+    records: tuple[MemberRecord, ...]
+
+
 # --- replies
 
 
@@ -317,6 +323,8 @@ class TransactionEnded(Struct, frozen=True, kw_only=True):
     coordinator_epoch: int
 
 
+MemberRecord = GroupStored | ConsumerFact
+"""A record that restores members of a group."""
 KeyedRecord = GroupStored | GroupRemoved | OffsetCommitted | OffsetRemoved | OffsetPending | ConsumerFact
 DurableRecord = KeyedRecord | TransactionEnded
 GroupRecord = DurableRecord | GroupChanged

@@ -13,7 +13,7 @@ Commands of scripts (`key=value` in any order):
     commit GROUP t-0=5 [t-1=7@3] [member=a-1 generation=1] [metadata=text] [retention=1000]
     beat GROUP member=a epoch=0 [topics=t,u] [regex=..] [owns=t-0,t-1|none] [instance=i] [assignor=range] [timeout=MS]
     topics t=2,u=3          (what there is; KIP-848 members are given partitions of it)
-    mirror GROUP t-0=5      fetch GROUP      show GROUP      advance MS      restart
+    mirror GROUP t-0=5      fetch GROUP      show GROUP      advance MS      restart      move
     delete GROUP      forget GROUP t-0       topics-gone GROUP t       expire GROUP      evict GROUP
 """
 
@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from broker.groups.core import group_records
+from broker.groups.core import group_handover, group_records
 from broker.groups.core.consumer_group_states import ConsumerFact, MemberState, owned_of
 from broker.groups.core.consumer_groups import HeartbeatReply, MemberHeartbeat
 from broker.groups.core.group_machine import Groups
@@ -63,6 +63,7 @@ from broker.groups.core.group_messages import (
     StartTimer,
     SyncGroup,
     SyncReply,
+    TakeMembers,
     TimerKey,
     TransactionEnded,
 )
@@ -194,6 +195,30 @@ class GroupScene:
         for group in self.groups:
             self.take(self.groups.decide(ResumeGroup(group_id=group.group_id), now_ms=self.now_ms))
 
+    def move(self) -> None:
+        """Another site coordinates from now on: it has the offsets, and takes the members as bytes.
+        Requests that wait here are not answered.
+        """
+        moved = [
+            (group, group_handover.member_records(group, self.groups.consumers(group.group_id)))
+            for group in self.groups
+        ]
+        offsets = {group.group_id: dict(self.groups.offsets_of(group.group_id)) for group, _ in moved}
+        self.groups, self.log = Groups(self.limits), []
+        self.timers.clear()
+        self.waiting.clear()
+        for group_id, committed in offsets.items():
+            facts = tuple(
+                OffsetCommitted(group_id=group_id, partition=partition, value=value)
+                for partition, value in committed.items()
+            )
+            self.take(Decision(records=facts))
+        for group, records in moved:
+            if records:
+                taken = [group_records.decode(*group_records.encode(record)) for record in records]
+                reply = self.ask(TakeMembers(group_id=group.group_id, records=tuple(taken)))  # type: ignore[arg-type]
+                assert reply == CodeReply(), reply
+
     def join(self, group_id: str = "g", **values: Any) -> JoinReply | None:
         """JoinGroup; see the module for the values."""
         reply = self.ask(self.join_command(group_id, **values))
@@ -270,6 +295,7 @@ class GroupScene:
             "show": self._show,
             "advance": lambda elapsed: self.advance(int(elapsed)),
             "restart": self.restart,
+            "move": self.move,
         }
         verbs[verb](*words)
         return "\n".join(self.lines) or "nothing"

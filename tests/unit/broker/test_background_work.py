@@ -322,7 +322,9 @@ async def test_a_reading_that_began_before_a_change_does_not_take_the_change_bac
 async def test_an_image_that_one_listener_does_not_survive_reaches_the_others_and_the_controller_hears_of_it() -> None:
     cluster = Cluster(ClusterImage(site="a", node_id=1))
     parts: Any = (1, cluster, NoReplicas())
-    service = BrokerControlService(*parts, broker_epoch=lambda: 7, describe_groups=NotImplemented)
+    service = BrokerControlService(
+        *parts, broker_epoch=lambda: 7, describe_groups=NotImplemented, handover=NotImplemented
+    )
     received: list[ClusterImage] = []
 
     async def broken(_: ClusterImage, __: ClusterImage) -> None:

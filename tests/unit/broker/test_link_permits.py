@@ -81,7 +81,9 @@ class Home:
         self.clock = clock
         self.cluster = Cluster(with_link(ClusterImage(site="a", node_id=OWN), record or leased()))
         parts: Any = (OWN, self.cluster, NoReplicas())
-        self.service = BrokerControlService(*parts, broker_epoch=lambda: 1, describe_groups=NotImplemented, clock=clock)
+        self.service = BrokerControlService(
+            *parts, broker_epoch=lambda: 1, describe_groups=NotImplemented, handover=NotImplemented, clock=clock
+        )
 
     async def confirm(self, *, epoch: int = 1, permit_until_ms: float = 0) -> bool:
         """As the site agent asks."""

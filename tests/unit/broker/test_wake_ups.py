@@ -90,6 +90,7 @@ class Leader:
             self.replicas,
             broker_epoch=lambda: 1,
             describe_groups=None,  # type: ignore[arg-type]
+            handover=None,  # type: ignore[arg-type]
         )
         self.control.on_image(self.replicas.on_image)
         self.logs.load(lambda _: self.replicas.assigned.log_config(SimpleNamespace(name="", configs={})))  # type: ignore[arg-type]

@@ -67,6 +67,8 @@ _BROKER_CONTROL: Final[Mapping[str, Rule]] = {
     "PeerViewConfirmed": _read(_B),
     "DescribePartitions": _read(_B),
     "DescribeGroupOffsets": _read(_B),
+    "DescribeGroupMembers": _read(_B),
+    "TakeGroupMembers": _read(_B),
     "DescribeQuarantine": _read(_B),
     "Identify": _read(_B),
 }
@@ -104,6 +106,8 @@ _SITE_AGENT: Final[Mapping[str, Rule]] = {
     "ConfirmLink": _change(_B, _O),
     "DescribeLink": _read(_B, _M, _O, _V),
     "DescribeGroups": _read(_B, _M, _O, _V),
+    "DescribeGroupMembers": _read(_B, _O),
+    "TakeGroupMembers": _change(_B, _O),
     "RecordFailover": _change(_B, _O),
     "ListFailovers": _read(_B, _O, _V),
     "RecordRehearsal": _change(_B, _O),

@@ -1,0 +1,71 @@
+"""Gives the members of consumer groups to the promoted site, so that a planned move begins no
+rebalance and no record is read again (decision 131).
+
+Nothing waits for it: members that are not given over join their groups anew, and read again what
+they have not committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from dr.failover.journal import Journal
+from dr.sites.site_client import SiteClient
+from runtime.process import OperationalFailure
+from wire.control.broker_pb2 import GroupMembers
+
+TIMEOUT_MS = 1_000
+"""Of one call; writers are stopped meanwhile."""
+REQUEST_BYTES = 1 << 20
+"""About the size of one request with members."""
+NAMED_MAX = 5
+
+
+class MemberHandover:
+    """The members of one run's groups: fetched at the fenced source, given to the target."""
+
+    def __init__(self, link: str, *, source: SiteClient | None, target: SiteClient, journal: Journal) -> None:
+        self._link = link
+        self._source = source
+        self._target = target
+        self._journal = journal
+        self._groups: Sequence[GroupMembers] | None = None
+
+    async def fetch(self) -> None:
+        """Ask the source for the members, once. It is fenced: no member joins there any more."""
+        if self._source is None or self._groups is not None:
+            return
+        try:
+            self._groups = await self._source.group_members(self._link, timeout_ms=TIMEOUT_MS)
+        except OperationalFailure as failure:
+            self._journal.write("members of groups not fetched", problem=str(failure))
+
+    async def give(self, *, epoch: int) -> None:
+        """Give what was fetched to the target, which is at that epoch and not confirmed yet."""
+        await self.fetch()
+        if not self._groups:
+            return
+        taken, refused = 0, dict[str, str]()
+        try:
+            for groups in _portions(self._groups):
+                reply = await self._target.take_group_members(
+                    self._link, epoch=epoch, groups=groups, timeout_ms=TIMEOUT_MS
+                )
+                taken += len(reply.taken)
+                refused.update(reply.refused)
+        except OperationalFailure as failure:
+            self._journal.write("members of groups not given over", problem=str(failure))
+        named = dict(sorted(refused.items())[:NAMED_MAX])
+        self._journal.write("members of groups given over", groups=taken, refused=len(refused), first=named)
+
+
+def _portions(groups: Iterable[GroupMembers]) -> Iterator[list[GroupMembers]]:
+    portion, size = list[GroupMembers](), 0
+    for group in groups:
+        portion.append(group)
+        size += group.ByteSize()
+        if size >= REQUEST_BYTES:
+            yield portion
+            portion, size = [], 0
+    if portion:
+        yield portion

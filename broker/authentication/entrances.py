@@ -13,17 +13,18 @@ import ssl
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from broker.authentication.core.distinguished_names import subject_of
 from broker.authentication.core.sasl_login import SaslOffer
 from broker.authentication.delegation_tokens import DelegationTokens
 from broker.authentication.listener_security import ListenerSecurity
-from broker.authentication.sasl_offers import ScramUsers, TokenKeys, read_sasl_offer
+from broker.authentication.sasl_offers import ScramUsers, read_sasl_offer
 from broker.authentication.sasl_session import Client, LoginCounts, SaslSession
 from runtime.clock import Clock, SystemClock
 from runtime.configuration import ConfigurationError
 from runtime.file_stamps import FileStamps, stamps_of
 from runtime.logs import get_logger
 from runtime.supervision import Supervisor
+from wire.identity.core.distinguished_names import subject_of
+from wire.identity.token_checks import TokenKeys
 from wire.rules.principals import ANONYMOUS, USER, Principal
 
 log = get_logger(__name__)

@@ -13,20 +13,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from broker.authentication.core.principal_rules import PrincipalRules
 from broker.authentication.sasl_offers import (
     ENABLED,
     FAILURE_DELAY_MS,
     INTER_BROKER_MECHANISM,
     JAAS,
     SESSION_MS,
-    TOKEN_KEYS,
     ScramUsers,
-    TokenKeys,
     read_sasl_offer,
 )
 from runtime.configuration import ConfigurationError, load_settings
 from wire.client.security import SecurityProtocol
+from wire.identity.core.principal_rules import PrincipalRules
+from wire.identity.token_checks import TOKEN_KEYS, TokenKeys
 from wire.tls.server_settings import ServerTlsSettings
 from wire.tls.settings import HIDDEN, TLS_SECRETS
 

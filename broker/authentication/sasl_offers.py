@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
-from broker.authentication.core.json_web_tokens import TokenRules, login_of_token
 from broker.authentication.core.oauth_bearer import OauthBearerExchange
 from broker.authentication.core.sasl_login import SaslOffer
 from broker.authentication.core.sasl_mechanisms import (
@@ -27,9 +26,8 @@ from broker.authentication.core.sasl_mechanisms import (
     ScramExchange,
 )
 from broker.authentication.delegation_tokens import DelegationTokens
-from broker.authentication.key_sets import URL, KeySet
-from runtime.clock import Clock, SystemClock
 from runtime.configuration import ConfigurationError
+from wire.identity.token_checks import TokenKeys, read_token_check
 from wire.rules.jaas import LoginModule, parse_jaas
 from wire.rules.scram import (
     HASHES,
@@ -48,27 +46,6 @@ SESSION_MS: Final = "connections.max.reauth.ms"
 INTER_BROKER_MECHANISM: Final = "sasl.mechanism.inter.broker.protocol"
 FAILURE_DELAY_MS: Final = "connection.failed.authentication.delay.ms"
 MECHANISMS: Final = (PLAIN, *HASHES, OAUTHBEARER)
-CALLBACK_CLASS: Final = "sasl.server.callback.handler.class"
-UNSECURED_CLASS: Final = "OAuthBearerUnsecuredValidatorCallbackHandler"
-_CLASSES: Final = (UNSECURED_CLASS, "OAuthBearerValidatorCallbackHandler")
-REFRESH_MS: Final = "sasl.oauthbearer.jwks.endpoint.refresh.ms"
-SKEW_S: Final = "sasl.oauthbearer.clock.skew.seconds"
-AUDIENCE: Final = "sasl.oauthbearer.expected.audience"
-ISSUER: Final = "sasl.oauthbearer.expected.issuer"
-NAME_CLAIM: Final = "sasl.oauthbearer.sub.claim.name"
-SCOPE_CLAIM: Final = "sasl.oauthbearer.scope.claim.name"
-SCOPES: Final = "antipode.sasl.oauthbearer.required.scopes"
-TOKEN_KEYS: Final = (
-    CALLBACK_CLASS,
-    URL,
-    REFRESH_MS,
-    SKEW_S,
-    AUDIENCE,
-    ISSUER,
-    NAME_CLAIM,
-    SCOPE_CLAIM,
-    SCOPES,
-)
 _USER_PREFIX: Final = "user_"
 _NONCE_BYTES: Final = 24
 _MODULES: Final = {PLAIN: "PlainLoginModule", **dict.fromkeys(HASHES, "ScramLoginModule")}
@@ -118,18 +95,6 @@ class ScramUsers:
             return decode_credential(text)
         except ValueError:  # what another program wrote is nothing to log in by
             return None
-
-
-class TokenKeys:
-    """The key sets of one listener, at most one."""
-
-    def __init__(self) -> None:
-        self.found: list[KeySet] = []
-
-    async def look(self, clock: Clock) -> None:
-        """Read again what has changed."""
-        for keys in self.found:
-            await keys.look(clock)
 
 
 def read_sasl_offer(properties: Mapping[str, str], users: ScramUsers, tokens: TokenKeys) -> SaslOffer:
@@ -196,33 +161,8 @@ def _mechanism(
 
 def _token_check(properties: Mapping[str, str], tokens: TokenKeys) -> Callable[[str], Login]:
     """A function that checks a token by the listener's keys and rules, and returns its login."""
-
-    def value(key: str) -> str:
-        return (of_mechanism(properties, OAUTHBEARER, key)[1] or "").strip()
-
-    named = value(CALLBACK_CLASS).rpartition(".")[2]
-    if named and named not in _CLASSES:
-        raise ConfigurationError(CALLBACK_CLASS, named, f"accepted: {' or '.join(_CLASSES)}, or nothing")
-    is_unsecured = named == UNSECURED_CLASS
-    if not value(URL) and not is_unsecured:
-        accepted = f"the key set of the authorization server; tokens without signature need {CALLBACK_CLASS}="
-        raise ConfigurationError(URL, "(not set)", f"{accepted}{UNSECURED_CLASS}")
-    rules = TokenRules(
-        is_unsecured=is_unsecured,
-        audiences=frozenset(item.strip() for item in value(AUDIENCE).split(",") if item.strip()),
-        issuer=value(ISSUER),
-        name_claim=value(NAME_CLAIM) or "sub",
-        scope_claim=value(SCOPE_CLAIM) or "scope",
-        scopes=frozenset(item.strip() for item in value(SCOPES).split(",") if item.strip()),
-        skew_ms=1000 * _milliseconds(properties, OAUTHBEARER, SKEW_S, 30),
-    )
-    tokens.found = (
-        [KeySet(value(URL), refresh_ms=_milliseconds(properties, OAUTHBEARER, REFRESH_MS, 3_600_000))]
-        if value(URL)
-        else []
-    )
-    sets, clock = tokens.found, SystemClock()
-    return lambda token: login_of_token(token, rules, sets[0].keys if sets else {}, clock.now_ms())
+    check = read_token_check(lambda key: of_mechanism(properties, OAUTHBEARER, key)[1], tokens)
+    return lambda token: Login(*check(token))
 
 
 def _own_credential(mechanism: str, options: Mapping[str, str]) -> dict[str, ScramCredential]:

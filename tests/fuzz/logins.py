@@ -8,12 +8,12 @@ import contextlib
 from collections.abc import Sequence
 from functools import cache
 
-from broker.authentication.core.distinguished_names import subject_of
-from broker.authentication.core.json_web_tokens import InvalidToken, TokenRules, login_of_token, read_key_set
 from broker.authentication.core.oauth_bearer import OauthBearerExchange
-from broker.authentication.core.principal_rules import PrincipalRules
 from broker.authentication.core.sasl_login import SaslLogin, SaslOffer
 from broker.authentication.core.sasl_mechanisms import Login, PlainExchange, ScramExchange
+from wire.identity.core.distinguished_names import subject_of
+from wire.identity.core.json_web_tokens import InvalidToken, TokenRules, holder_of_token, read_key_set
+from wire.identity.core.principal_rules import PrincipalRules
 from wire.rules.jaas import parse_jaas
 from wire.rules.scram import ScramCredential, credential_of, decode_credential, salted_password
 
@@ -30,7 +30,7 @@ def _credential() -> ScramCredential:
 
 
 def _check_token(token: str) -> Login:
-    return login_of_token(token, RULES, {}, 0)
+    return holder_of_token(token, RULES, {}, 0)
 
 
 def run(data: bytes) -> None:

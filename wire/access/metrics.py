@@ -8,14 +8,12 @@ former certificates count.
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Mapping
 from typing import Final
 
 from runtime.configuration import ConfigurationError, load_settings
-from runtime.file_stamps import stamps_of
-from runtime.logs import get_logger
 from runtime.metrics import serve_metrics_by
+from wire.tls.reloading import ListenerCertificates
 from wire.tls.server_settings import ServerTlsSettings
 from wire.tls.settings import HIDDEN, TLS_SECRETS
 
@@ -23,37 +21,13 @@ PREFIX: Final = "antipode.metrics."
 METRICS_KEYS: Final = frozenset(PREFIX + str(field.alias) for field in ServerTlsSettings.model_fields.values())
 """The names of the options in a file."""
 
-log = get_logger(__name__)
-
-
-class MetricsCertificates:
-    """The context for the next connection; its files are looked at before each."""
-
-    def __init__(self, settings: ServerTlsSettings) -> None:
-        """ConfigurationError when a file cannot be used."""
-        self._settings = settings
-        self._stamp = stamps_of(settings.files())
-        self._context = settings.server_context()
-
-    def context(self) -> ssl.SSLContext:
-        """The certificates as they are now."""
-        stamp = stamps_of(self._settings.files())
-        if stamp != self._stamp:
-            self._stamp = stamp
-            try:
-                self._context = self._settings.server_context()
-            except ConfigurationError as error:
-                log.warning("changed certificates of metrics cannot be used", reason=str(error))
-        return self._context
-
-
 def protect_metrics(properties: Mapping[str, object]) -> None:
     """Have this process's metrics served as its properties ask. ConfigurationError."""
     certificates = metrics_certificates(properties)
     serve_metrics_by(None if certificates is None else certificates.context)
 
 
-def metrics_certificates(properties: Mapping[str, object]) -> MetricsCertificates | None:
+def metrics_certificates(properties: Mapping[str, object]) -> ListenerCertificates | None:
     """The certificates of the metrics page; None: it is plaintext. ConfigurationError names the key
     of the file, and nothing secret.
     """
@@ -61,7 +35,7 @@ def metrics_certificates(properties: Mapping[str, object]) -> MetricsCertificate
     if not given:
         return None
     try:
-        return MetricsCertificates(load_settings(ServerTlsSettings, given))
+        return ListenerCertificates(load_settings(ServerTlsSettings, given), listener="metrics")
     except ConfigurationError as error:
         value = HIDDEN if error.key in TLS_SECRETS else error.value
         raise ConfigurationError(PREFIX + error.key, value, error.accepted) from None

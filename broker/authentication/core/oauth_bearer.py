@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from broker.authentication.core.json_web_tokens import InvalidToken
 from broker.authentication.core.sasl_mechanisms import Login, LoginRefused, Step
+from wire.identity.core.json_web_tokens import InvalidToken
 
 _MESSAGE: Final = re.compile(
     r"n,(?:a=(?P<authorization>[^,\x01]+))?,\x01auth=[Bb]earer (?P<token>[A-Za-z0-9._~+/=-]+)\x01"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.authentication.core.distinguished_names import subject_of
 from broker.settings.loading import load_broker_settings
+from wire.identity.core.distinguished_names import subject_of
 
 pytestmark = pytest.mark.integration
 

@@ -3,7 +3,8 @@
 
 A file is looked at twice a second, as certificates are; a URL is asked each
 `sasl.oauthbearer.jwks.endpoint.refresh.ms`, and sooner while there is no answer. What was read last
-counts while nothing newer can be had. `Entrances` looks.
+counts while nothing newer can be had. A part of the process calls
+`look`.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from broker.authentication.core.json_web_tokens import PublicKey, read_key_set
 from runtime.clock import Clock
 from runtime.configuration import ConfigurationError
 from runtime.logs import get_logger
+from wire.identity.core.json_web_tokens import PublicKey, read_key_set
 
 log = get_logger(__name__)
 

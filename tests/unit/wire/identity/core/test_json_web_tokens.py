@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from broker.authentication.core.json_web_tokens import InvalidToken, TokenRules, login_of_token, read_key_set
 from broker.authentication.core.oauth_bearer import INVALID_TOKEN, OauthBearerExchange
 from broker.authentication.core.sasl_mechanisms import Login, LoginRefused
 from tests.support.lone_brokers.token_signer import TokenSigner
+from wire.identity.core.json_web_tokens import InvalidToken, TokenHolder, TokenRules, holder_of_token, read_key_set
 
 RULES = TokenRules(audiences=frozenset({"kafka"}), issuer="", name_claim="client", scopes=frozenset({"write"}))
 SAID: dict[str, Any] = {"scope": "read write"}
@@ -22,15 +22,15 @@ def signer(tmp_path_factory: pytest.TempPathFactory) -> TokenSigner:
     return TokenSigner(tmp_path_factory.mktemp("keys") / "keys.json")
 
 
-def login(signer: TokenSigner, token: str, rules: TokenRules = RULES) -> Login:
+def login(signer: TokenSigner, token: str, rules: TokenRules = RULES) -> TokenHolder:
     file: Path = signer._file
-    return login_of_token(token, rules, read_key_set(file.read_text()), int(time.time() * 1000))
+    return holder_of_token(token, rules, read_key_set(file.read_text()), int(time.time() * 1000))
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "ES256"])
 def test_a_signed_token_logs_in_until_it_expires(signer: TokenSigner, algorithm: str) -> None:
     expires_at_s = int(time.time()) + 60
-    assert login(signer, signer.token(algorithm, exp=expires_at_s, **SAID)) == Login("anna", expires_at_s * 1000)
+    assert login(signer, signer.token(algorithm, exp=expires_at_s, **SAID)) == TokenHolder("anna", expires_at_s * 1000)
     assert login(signer, signer.token(algorithm, aud=["other", "kafka"], **SAID)).name == "anna"
 
 
@@ -77,9 +77,9 @@ def test_a_signature_that_is_wrong_or_missing_is_refused(signer: TokenSigner, tm
 def test_a_token_without_signature_logs_in_only_where_that_was_asked_for(signer: TokenSigner) -> None:
     token = signer.token("none", **SAID)
     rules = TokenRules(is_unsecured=True, name_claim="client")
-    assert login_of_token(token, rules, {}, int(time.time() * 1000)).name == "anna"
+    assert holder_of_token(token, rules, {}, int(time.time() * 1000)).name == "anna"
     with pytest.raises(InvalidToken):
-        login_of_token(token + "AAAA", rules, {}, int(time.time() * 1000))
+        holder_of_token(token + "AAAA", rules, {}, int(time.time() * 1000))
 
 
 @pytest.mark.parametrize(

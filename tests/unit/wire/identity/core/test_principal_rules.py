@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from broker.authentication.core.distinguished_names import subject_of
-from broker.authentication.core.principal_rules import PrincipalRules
+from wire.identity.core.distinguished_names import subject_of
+from wire.identity.core.principal_rules import PrincipalRules
 
 RULES = (
     "RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/,"

@@ -12,14 +12,12 @@ import base64
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256
-
-from broker.authentication.core.sasl_mechanisms import Login
 
 TOKEN_BYTES_MAX: Final = 64 * 1024
 RSA_BITS_MIN: Final = 2048
@@ -31,6 +29,13 @@ PublicKey = rsa.RSAPublicKey | ec.EllipticCurvePublicKey
 
 class InvalidToken(ValueError):
     """No client can log in by the token; says why, and repeats nothing of it."""
+
+
+class TokenHolder(NamedTuple):
+    """The name that a token gives its holder, and when the token expires (Unix ms)."""
+
+    name: str
+    expires_at_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +67,8 @@ def read_key_set(text: str) -> dict[str, PublicKey]:
     return found
 
 
-def login_of_token(token: str, rules: TokenRules, keys: Mapping[str, PublicKey], now_ms: int) -> Login:
-    """The login of the token's holder. Raises InvalidToken."""
+def holder_of_token(token: str, rules: TokenRules, keys: Mapping[str, PublicKey], now_ms: int) -> TokenHolder:
+    """The token's holder. Raises InvalidToken."""
     parts = token.split(".")
     if len(parts) != 3 or len(token) > TOKEN_BYTES_MAX:
         raise InvalidToken("it is no JSON web token")
@@ -74,7 +79,7 @@ def login_of_token(token: str, rules: TokenRules, keys: Mapping[str, PublicKey],
             raise InvalidToken("it has a signature and says that it has none")
     else:
         _check_signature(header, f"{parts[0]}.{parts[1]}".encode(), _bytes(parts[2]), keys)
-    return _login(_document(parts[1]), rules, now_ms)
+    return _holder(_document(parts[1]), rules, now_ms)
 
 
 def _check_signature(header: Mapping[str, Any], signed: bytes, signature: bytes, keys: Mapping[str, PublicKey]) -> None:
@@ -96,7 +101,7 @@ def _check_signature(header: Mapping[str, Any], signed: bytes, signature: bytes,
         raise InvalidToken("its signature is wrong") from error
 
 
-def _login(claims: Mapping[str, Any], rules: TokenRules, now_ms: int) -> Login:
+def _holder(claims: Mapping[str, Any], rules: TokenRules, now_ms: int) -> TokenHolder:
     expires_at_ms = _time_ms(claims, "exp")
     if expires_at_ms is None:
         raise InvalidToken("it has no time at which it expires")
@@ -114,7 +119,7 @@ def _login(claims: Mapping[str, Any], rules: TokenRules, now_ms: int) -> Login:
     name = claims.get(rules.name_claim)
     if not isinstance(name, str) or not name:
         raise InvalidToken(f"it has no claim {rules.name_claim}")
-    return Login(name, expires_at_ms)
+    return TokenHolder(name, expires_at_ms)
 
 
 def _time_ms(claims: Mapping[str, Any], name: str) -> int | None:

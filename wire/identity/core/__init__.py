@@ -1,0 +1,1 @@
+"""Pure: subjects, rules for principals, JSON web tokens."""

@@ -1,0 +1,38 @@
+"""The context of a listener whose files are looked at before each connection."""
+
+from __future__ import annotations
+
+import ssl
+
+from runtime.configuration import ConfigurationError
+from runtime.file_stamps import stamps_of
+from runtime.logs import get_logger
+from wire.tls.server_settings import ServerTlsSettings
+
+log = get_logger(__name__)
+
+
+class ListenerCertificates:
+    """The context for the next connection. A file that cannot be used is logged, and the former
+    certificates count.
+    """
+
+    def __init__(self, settings: ServerTlsSettings, *, listener: str) -> None:
+        """`listener` names what listens, for the log. ConfigurationError when a file cannot be
+        used.
+        """
+        self._settings = settings
+        self._listener = listener
+        self._stamp = stamps_of(settings.files())
+        self._context = settings.server_context()
+
+    def context(self) -> ssl.SSLContext:
+        """The certificates as they are now."""
+        stamp = stamps_of(self._settings.files())
+        if stamp != self._stamp:
+            self._stamp = stamp
+            try:
+                self._context = self._settings.server_context()
+            except ConfigurationError as error:
+                log.warning("changed certificates cannot be used", listener=self._listener, reason=str(error))
+        return self._context

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
-from confluent_kafka import Consumer, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     AlterConfigOpType,
@@ -28,8 +28,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from bridge.config import BridgeSettings
-from bridge.core.refusals import UNKNOWN_TOPIC_OR_PARTITION, Refused, unknown_topic_or_partition
-from bridge.kafka_errors import error_of, refused
+from bridge.core.refusals import UNKNOWN_TOPIC_OR_PARTITION, Refused, kafka_refuses_login, unknown_topic_or_partition
+from bridge.kafka_errors import UNREACHED, error_of, refused
 from runtime.retries import jittered_backoff
 
 UNKNOWN_AFTER_S = 3.0
@@ -75,7 +75,9 @@ class Admin:
             "bootstrap.servers": settings.bootstrap,
             "client.id": settings.client_id,
         }
-        self._client = AdminClient(self._properties)
+        self._login_error = ""
+        options: dict[str, Any] = {**self._properties, "error_cb": self._note_error}
+        self._client = AdminClient(options)
         self._executor = ThreadPoolExecutor(max_workers=THREADS, thread_name_prefix="bridge-admin")
         self._asking: asyncio.Task[ClusterMetadata] | None = None
         self._partitions: dict[str, frozenset[int]] = {}
@@ -106,9 +108,22 @@ class Admin:
         while True:
             await self.metadata()
             known = self._partitions.get(topic, frozenset())
-            if (known and known.issuperset(wanted)) or time.monotonic() - asked_s > UNKNOWN_AFTER_S:
+            if known and known.issuperset(wanted):
+                return known
+            if time.monotonic() - asked_s > UNKNOWN_AFTER_S:
+                await self._check_access(topic)
                 return known
             await asyncio.sleep(ASKED_AGAIN_AFTER_S)
+
+    async def _check_access(self, topic: str) -> None:
+        """Refused (403) for a topic that this user may not see: the list of all topics leaves it
+        out.
+        """
+        try:
+            await self.describe_topic(topic)
+        except Refused as refusal:
+            if refusal.status in (401, 403):
+                raise
 
     async def cluster_id(self, *, wanted: str) -> str:
         """The cluster's id; asks again when the one that is wanted is another than a moment ago."""
@@ -257,6 +272,7 @@ class Admin:
             consumer.close()
 
     async def _ask_metadata(self) -> ClusterMetadata:
+        self._login_error = ""
         metadata = await self._blocking(lambda: self._client.list_topics(timeout=self._timeout_s))
         self._cluster_id = metadata.cluster_id or ""
         self._known_at_s = time.monotonic()
@@ -272,13 +288,26 @@ class Admin:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._executor, function)
         except KafkaException as error:
-            raise refused(error_of(error)) from error
+            raise self._refused(error) from error
+
+    def _refused(self, error: KafkaException) -> Refused:
+        """librdkafka reports a refused login as an event; a request merely fails to reach a
+        broker.
+        """
+        self._client.poll(0)
+        if self._login_error and error_of(error).code() in UNREACHED:
+            return kafka_refuses_login(self._login_error)
+        return refused(error_of(error))
+
+    def _note_error(self, error: KafkaError) -> None:
+        if error.code() == KafkaError._AUTHENTICATION:
+            self._login_error = error.str()
 
     async def _await(self, future: Future[Result]) -> Result:
         try:
             return await asyncio.wrap_future(future)
         except KafkaException as error:
-            raise refused(error_of(error)) from error
+            raise self._refused(error) from error
 
     async def _await_all(self, futures: Iterable[Future[Result]]) -> list[Result]:
         return list(await asyncio.gather(*(self._await(future) for future in futures)))

@@ -11,11 +11,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from bridge.access.gate import Gate, caller_of
+from bridge.access.logins import Logins
 from bridge.core.documents import write
-from bridge.core.media_types import JSON, V2
-from bridge.core.refusals import ErrorBody, Refused
+from bridge.core.media_types import JSON
+from bridge.core.refusals import Refused
 from bridge.metrics import BridgeMetrics
-from bridge.parts import Parts
+from bridge.parts import Parts, refused_response
 from bridge.v2_consumers import V2Consumers
 from bridge.v2_topics import V2Topics
 from bridge.v3_cluster import V3Cluster
@@ -26,12 +28,12 @@ from runtime.logs import get_logger
 log = get_logger(__name__)
 
 
-def make_app(parts: Parts) -> ASGIApp:
+def make_app(parts: Parts, logins: Logins) -> ASGIApp:
     """The application over the parts."""
 
-    async def health(_: Request) -> Response:
+    async def health(request: Request) -> Response:
         try:
-            metadata = await parts.admin.metadata()
+            metadata = await caller_of(request).user.admin.metadata()
         except Refused as refused:
             return Response(write({"status": "unreachable", "reason": refused.message}), 503, media_type=JSON)
         return Response(write({"status": "serving", "cluster_id": metadata.cluster_id}), media_type=JSON)
@@ -41,7 +43,8 @@ def make_app(parts: Parts) -> ASGIApp:
     families = (V3Records(parts), V2Topics(parts), V2Consumers(parts), V3Cluster(parts), V3Groups(parts))
     routes = [Route("/health", health), *(route for family in families for route in family.routes())]
     handlers = {Refused: _refused, HTTPException: _no_route, ClientDisconnect: _gone, Exception: _broken}
-    return Measured(Starlette(routes=_merged(routes), exception_handlers=handlers), parts.metrics)
+    app = Starlette(routes=_merged(routes), exception_handlers=handlers)
+    return Measured(Gate(app, logins, parts.users, parts.metrics), parts.metrics)
 
 
 def _merged(routes: list[Route]) -> list[Route]:
@@ -90,26 +93,24 @@ class Measured:
             self._metrics.record_request(route=path, status=status, seconds=time.monotonic() - began_s)
 
 
-def _error(request: Request, status: int, error_code: int, message: str) -> Response:
-    media_type = JSON if request.url.path.startswith(("/v3", "/health")) else V2
-    headers = {"retry-after": "1"} if status == 429 else None
-    return Response(write(ErrorBody(error_code, message)), status, headers, media_type)
+def _error(request: Request, status: int, message: str) -> Response:
+    return refused_response(request, Refused(status, status, message))
 
 
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refused)
-    return _error(request, error.status, error.error_code, error.message)
+    return refused_response(request, error)
 
 
 async def _no_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return _error(request, error.status_code, error.status_code, f"HTTP {error.status_code} {error.detail}")
+    return _error(request, error.status_code, f"HTTP {error.status_code} {error.detail}")
 
 
 async def _gone(request: Request, _: Exception) -> Response:
-    return _error(request, 400, 400, "The client went away.")
+    return _error(request, 400, "The client went away.")
 
 
 async def _broken(request: Request, error: Exception) -> Response:
     log.error("request failed", path=request.url.path, exc_info=error)
-    return _error(request, 500, 500, "Internal Server Error")
+    return _error(request, 500, "Internal Server Error")

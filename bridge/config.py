@@ -7,6 +7,7 @@ below go to librdkafka as they are; Java's spellings of the common ones are tran
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Self
 
@@ -15,8 +16,11 @@ from pydantic import Field, field_validator, model_validator
 from runtime.addresses import HostPort, parse_host_port, parse_host_ports
 from runtime.configuration import ConfigurationError, Settings, load_settings
 from runtime.protection import check_bridge_protection
+from wire.tls.settings import HIDDEN
 
 _MIB = 1024 * 1024
+_SECURITY = ("security.", "sasl.", "ssl.", "https.", "enable.sasl.", "enable.ssl.")
+_SECRET = re.compile(r"password|secret|jaas|key\.pem")
 
 JAVA_NAMES = {
     "buffer.memory": None,  # `producer.buffer.memory` is the bridge's own bound
@@ -35,6 +39,8 @@ JAVA_NAMES = {
 }
 """librdkafka's names of Java clients' properties; None for a property without a meaning here."""
 
+CLIENT_KINDS = ("producer", "consumer", "admin")
+
 
 class BridgeSettings(Settings):
     """Settings of one bridge."""
@@ -43,7 +49,22 @@ class BridgeSettings(Settings):
         alias="bootstrap.servers", description="host:port[,host:port...]; name brokers of both sites of a link"
     )
     listeners: tuple[HostPort, ...] = Field(
-        default=(HostPort("127.0.0.1", 8082),), alias="listeners", description="http://host:port[,http://host:port...]"
+        default=(HostPort("127.0.0.1", 8082),),
+        alias="listeners",
+        description="http://host:port[,http://host:port...], or all https",
+    )
+    is_encrypted: bool = Field(default=False, description="whether listeners are https")
+    kafka_users_max: int = Field(
+        default=32,
+        alias="antipode.impersonation.users.max",
+        ge=1,
+        description="Kafka users that act for HTTP clients at one time, 1 or more",
+    )
+    kafka_user_idle_ms: int = Field(
+        default=300_000,
+        alias="antipode.impersonation.idle.ms",
+        ge=100,
+        description="life of an unused Kafka user, 100 ms or more",
     )
     advertised: str = Field(
         default="",
@@ -165,9 +186,10 @@ class BridgeSettings(Settings):
         if not isinstance(value, str):
             return value
         items = [item.strip() for item in value.split(",") if item.strip()]
-        if not items or not all(item.startswith("http://") for item in items):
-            raise ValueError("a list of http://host:port")
-        return tuple(parse_host_port(item.removeprefix("http://")) for item in items)
+        schemes = {item.partition("://")[0] for item in items}
+        if not items or schemes not in ({"http"}, {"https"}):
+            raise ValueError("a list of http://host:port, or one of https://host:port")
+        return tuple(parse_host_port(item.partition("://")[2]) for item in items)
 
     @field_validator("metrics_listener", mode="before")
     @classmethod
@@ -184,6 +206,22 @@ class BridgeSettings(Settings):
             )
         return self
 
+    def with_options(self, options: Mapping[str, str]) -> Self:
+        """The same settings, with other options of Kafka clients over them."""
+        update = {
+            f"{kind}_properties": {
+                **getattr(self, f"{kind}_properties"),
+                **_passed_on(options, ("client.", f"{kind}."), set()),
+            }
+            for kind in CLIENT_KINDS
+        }
+        return self.model_copy(update=update)
+
+    @property
+    def scheme(self) -> str:
+        """http or https."""
+        return "https" if self.is_encrypted else "http"
+
     @property
     def bootstrap(self) -> str:
         """The bootstrap servers in librdkafka's form."""
@@ -195,14 +233,18 @@ def load_bridge_settings(properties: Mapping[str, str]) -> BridgeSettings:
     librdkafka does not know.
     """
     check_bridge_protection(properties)
+    is_encrypted = properties.get("listeners", "").strip().startswith("https://")
     own = {field.alias for field in BridgeSettings.model_fields.values()}
-    passed = {kind: _passed_on(properties, ("client.", f"{kind}."), own) for kind in ("producer", "consumer", "admin")}
+    passed = {kind: _passed_on(properties, ("client.", f"{kind}."), own) for kind in CLIENT_KINDS}
     settings = load_settings(
         BridgeSettings,
-        {**properties, **{f"{kind}_properties": dict(given) for kind, given in passed.items()}},
+        {
+            **properties,
+            "is_encrypted": is_encrypted,
+            **{f"{kind}_properties": dict(given) for kind, given in passed.items()},
+        },
     )
-    _check_with_librdkafka(settings)
-    return settings
+    return checked_options(settings)
 
 
 def _passed_on(properties: Mapping[str, str], prefixes: tuple[str, ...], own: set[str | None]) -> dict[str, str]:
@@ -218,22 +260,41 @@ def _passed_on(properties: Mapping[str, str], prefixes: tuple[str, ...], own: se
     return found
 
 
-def _check_with_librdkafka(settings: BridgeSettings) -> None:
-    """Make a producer and a consumer without connecting: only librdkafka knows all its
-    properties.
+def checked_options(
+    settings: BridgeSettings, *, prefix: str = "", known: set[tuple[str, ...]] | None = None
+) -> BridgeSettings:
+    """The same settings, whose options librdkafka accepts: a producer and consumers are made
+    without connecting, since only librdkafka knows all its options. `known` has those that were
+    checked before, and gets the others. ConfigurationError repeats nothing secret.
     """
     from confluent_kafka import Consumer, KafkaException, Producer
 
+    checked: set[tuple[str, ...]] = set() if known is None else known
     producing = ("producer", settings.producer_properties, Producer)
     consuming = (
         "consumer",
         settings.consumer_properties,
         lambda given: Consumer({"group.id": "check", **given}).close(),
     )
-    for kind, given, make in (producing, consuming):
-        for name, value in given.items():
+    for kind, options, make in (producing, consuming):
+        # Options of security are judged together: SASL alone would ask for a mechanism that is not
+        # there.
+        security = {name: value for name, value in options.items() if name.startswith(_SECURITY)}
+        for group in (security, *({name: value} for name, value in options.items() if name not in security)):
+            subject = (kind, *(f"{name}={'' if _is_free(name) else value}" for name, value in sorted(group.items())))
+            if subject in checked:
+                continue
             try:
-                make({name: value, "log_level": 0})
+                make({**group, "log_level": 0})
             except (KafkaException, ValueError, TypeError) as error:
                 reason = error.args[0].str() if isinstance(error, KafkaException) else str(error)
-                raise ConfigurationError(f"{kind}.{name}", value, reason) from error
+                name = next((name for name in group if f'"{name}"' in reason), next(iter(group)))
+                shown = HIDDEN if _is_free(name) else group[name]
+                raise ConfigurationError(f"{prefix}{kind}.{name}", shown, reason) from None
+            checked.add(subject)
+    return settings
+
+
+def _is_free(name: str) -> bool:
+    """True if any text is a value of the option; such values are names and secrets."""
+    return name == "sasl.username" or _SECRET.search(name) is not None

@@ -7,8 +7,9 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaException
 
@@ -27,13 +28,21 @@ TEND_PAUSE_S = 0.5
 log = get_logger(__name__)
 
 
+class InstanceKey(NamedTuple):
+    """An instance's owner is an HTTP principal: others neither see nor use it."""
+
+    owner: str
+    group: str
+    name: str
+
+
 class Consumers:
     """All instances of this bridge. `start` begins to look for expired ones, `stop` closes all."""
 
     def __init__(self, settings: BridgeSettings, metrics: BridgeMetrics) -> None:
         self._settings = settings
         self._metrics = metrics
-        self._instances: dict[tuple[str, str], ConsumerInstance] = {}
+        self._instances: dict[InstanceKey, ConsumerInstance] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._loops = Supervisor()
         self._executor = ThreadPoolExecutor(max_workers=settings.instances_max, thread_name_prefix="bridge-consumer")
@@ -57,15 +66,20 @@ class Consumers:
         await asyncio.gather(*self._closing, return_exceptions=True)
         self._executor.shutdown()
 
-    def create(self, group: str, wanted: InstanceSettings) -> ConsumerInstance:
-        """A new instance. Refused when the name is taken or the bound is reached."""
+    def create(
+        self, owner: str, group: str, wanted: InstanceSettings, properties: Mapping[str, str]
+    ) -> ConsumerInstance:
+        """A new instance with these properties of its Kafka user. Refused when the name is taken or
+        the bound is reached.
+        """
         name = wanted.name or "-".join(part for part in ("rest-consumer", self._settings.id, str(uuid.uuid4())) if part)
-        if (group, name) in self._instances:
+        key = InstanceKey(owner, group, name)
+        if key in self._instances:
             raise instance_exists()
         if len(self._instances) + len(self._closing) >= self._settings.instances_max:
             raise too_many(f"There are {self._settings.instances_max} consumer instances already.")
         try:
-            consumer = Consumer(self._properties(group, name, wanted))
+            consumer = Consumer({**self._properties(wanted, properties), "client.id": name, "group.id": group})
         except (KafkaException, ValueError) as error:
             raise invalid_consumer_config(str(error)) from error
         timeout_ms = self._settings.read_timeout_ms if wanted.read_timeout_ms is None else wanted.read_timeout_ms
@@ -78,23 +92,23 @@ class Consumers:
             read_timeout_ms=timeout_ms,
             fetch_min_bytes=wanted.fetch_min_bytes,
         )
-        self._instances[group, name] = instance
+        self._instances[key] = instance
         log.info("consumer instance made", group=group, instance=name, format=wanted.embedded.value)
         return instance
 
-    def find(self, group: str, name: str) -> ConsumerInstance:
+    def find(self, key: InstanceKey) -> ConsumerInstance:
         """The instance. Refused when there is none."""
-        instance = self._instances.get((group, name))
+        instance = self._instances.get(key)
         if instance is None:
             raise instance_not_found()
         return instance
 
-    async def delete(self, group: str, name: str) -> None:
+    async def delete(self, key: InstanceKey) -> None:
         """Close the instance and wait until it has left its group. Refused when there is none."""
-        self.find(group, name)
-        await asyncio.shield(self._close((group, name)))
+        self.find(key)
+        await asyncio.shield(self._close(key))
 
-    def _close(self, key: tuple[str, str]) -> asyncio.Task[None]:
+    def _close(self, key: InstanceKey) -> asyncio.Task[None]:
         instance = self._instances.pop(key)
         task = in_background("closing a consumer instance", _closed(instance))
         self._closing.add(task)
@@ -110,7 +124,7 @@ class Consumers:
                 if not instance.is_busy and now_s - instance.last_used_s > life_s:
                     self._close(key)
                     self._metrics.record_expired()
-                    log.info("consumer instance expired", group=key[0], instance=key[1])
+                    log.info("consumer instance expired", group=key.group, instance=key.name)
 
     async def _tend(self) -> None:
         """Instances without a read under way take part in rebalances all the same."""
@@ -120,9 +134,9 @@ class Consumers:
                 try:
                     await instance.tend()
                 except Refused as refused:
-                    log.warning("idle consumer instance", group=key[0], instance=key[1], error=refused.message)
+                    log.warning("idle consumer instance", group=key.group, instance=key.name, error=refused.message)
 
-    def _properties(self, group: str, name: str, wanted: InstanceSettings) -> dict[str, Any]:
+    def _properties(self, wanted: InstanceSettings, given: Mapping[str, str]) -> dict[str, Any]:
         settings = self._settings
         poll_interval_ms = max(300_000, settings.instance_timeout_ms * 2)
         properties: dict[str, Any] = {
@@ -132,10 +146,8 @@ class Consumers:
             "queued.max.messages.kbytes": max(1, settings.prefetch_bytes // 1024),
             "fetch.max.bytes": max(settings.prefetch_bytes, 1024),
             "max.partition.fetch.bytes": min(settings.prefetch_bytes, 1024 * 1024),
-            **settings.consumer_properties,
+            **given,
             "bootstrap.servers": settings.bootstrap,
-            "client.id": name,
-            "group.id": group,
             "enable.auto.offset.store": False,
         }
         if wanted.reset_policy is not None:

@@ -20,12 +20,15 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from bridge.access.logins import CERTIFICATE
+from bridge.access.tls_connections import EncryptedListeners
 from bridge.config import BridgeSettings
 from bridge.metrics import BridgeMetrics
 from runtime.addresses import HostPort
 from runtime.configuration import ConfigurationError
 from runtime.logs import get_logger
 from runtime.supervision import Supervisor
+from wire.tls.reloading import ListenerCertificates
 
 HEAD_BYTES_MAX = 64 * 1024
 SWEEPS_PER_TIMEOUT = 10
@@ -56,6 +59,8 @@ class BoundedProtocol(HttpToolsProtocol):
         """A client."""
         super().connection_made(transport)
         self._waiting_since_s = self.loop.time()
+        encrypted = transport.get_extra_info("ssl_object")
+        self._certificate = None if encrypted is None else encrypted.getpeercert(binary_form=True)
         if len(self.connections) > self._connections_max:
             transport.write(_FULL)
             transport.close()
@@ -72,6 +77,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A head begins."""
         super().on_message_begin()
+        self.scope[CERTIFICATE] = self._certificate  # type: ignore[typeddict-unknown-key]
         self._is_in_head = True
         self._waiting_since_s = self.loop.time()
 
@@ -122,7 +128,14 @@ class _Server(uvicorn.Server):
 class HttpServer:
     """Serves an application on the listeners. `start` binds, `stop` lets running requests end."""
 
-    def __init__(self, app: ASGIApp, settings: BridgeSettings, metrics: BridgeMetrics) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        settings: BridgeSettings,
+        metrics: BridgeMetrics,
+        certificates: ListenerCertificates | None = None,
+    ) -> None:
+        """`certificates`: connections are TLS."""
         self._settings = settings
         logging.getLogger("uvicorn").setLevel(logging.WARNING)
         protocol = functools.partial(BoundedProtocol, connections_max=settings.connections_max, metrics=metrics)
@@ -140,19 +153,28 @@ class HttpServer:
                 timeout_graceful_shutdown=max(1, settings.shutdown_timeout_ms // 1000),
             )
         )
+        self._encrypted: EncryptedListeners | None = None
+        if certificates is not None:
+            uvicorns = {"config": self._server.config, "server_state": self._server.server_state, "app_state": {}}
+            self._encrypted = EncryptedListeners(certificates, metrics, functools.partial(protocol, **uvicorns))
         self._loops = Supervisor()
         metrics.add_gauge("connections", lambda: len(self._server.server_state.connections))
 
     async def start(self) -> tuple[HostPort, ...]:
         """Bind and serve; where. ConfigurationError when an address cannot be had."""
-        sockets = _bound(self._settings.listeners)
-        self.serving = asyncio.create_task(self._server.serve(sockets))
+        sockets = _bound(self._settings.listeners, self._settings.scheme)
+        addresses = tuple(HostPort(*bound.getsockname()[:2]) for bound in sockets)
+        self.serving = asyncio.create_task(self._server.serve(sockets if self._encrypted is None else []))
+        if self._encrypted is not None:
+            self._encrypted.start(sockets)
         self._loops.start("HTTP connections", self._sweep)
-        return tuple(HostPort(*bound.getsockname()[:2]) for bound in sockets)
+        return addresses
 
     async def stop(self) -> None:
         """Take no more requests; wait for the running ones, for a while."""
         self._server.should_exit = True
+        if self._encrypted is not None:
+            await self._encrypted.stop()
         await self._loops.stop()
         await self.serving
 
@@ -166,7 +188,7 @@ class HttpServer:
                     connection.look(loop.time(), timeout_s)
 
 
-def _bound(listeners: Sequence[HostPort]) -> list[socket.socket]:
+def _bound(listeners: Sequence[HostPort], scheme: str) -> list[socket.socket]:
     sockets: list[socket.socket] = []
     for listener in listeners:
         try:
@@ -176,5 +198,5 @@ def _bound(listeners: Sequence[HostPort]) -> list[socket.socket]:
             for bound in sockets:
                 bound.close()
             accepted = f"addresses that can be bound ({error.strerror})"
-            raise ConfigurationError("listeners", f"http://{listener}", accepted) from error
+            raise ConfigurationError("listeners", f"{scheme}://{listener}", accepted) from error
     return sockets

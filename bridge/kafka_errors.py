@@ -20,7 +20,14 @@ _INVALID = {
     KafkaError.SECURITY_DISABLED,
     KafkaError.UNKNOWN_MEMBER_ID,
 }
-_UNREACHED = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE}
+_FORBIDDEN = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+_NOT_LOGGED_IN = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED}
+UNREACHED = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE}
 _UNKNOWN_TOPIC = {KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART}
 
 
@@ -37,9 +44,13 @@ def refused(error: KafkaError) -> Refused:
         return refusals.unknown_topic_or_partition()
     if code == KafkaError.GROUP_ID_NOT_FOUND:
         return refusals.resource_not_found("Consumer group")
+    if code in _FORBIDDEN:
+        return refusals.forbidden(error.str())
+    if code in _NOT_LOGGED_IN:
+        return refusals.kafka_refuses_login(error.str())
     if code in _INVALID:
         return refusals.bad_request(error.str())
-    return refusals.kafka_failed(error.str(), is_retriable=error.retriable() or code in _UNREACHED)
+    return refusals.kafka_failed(error.str(), is_retriable=error.retriable() or code in UNREACHED)
 
 
 def refused_v2(error: KafkaError) -> Refused:

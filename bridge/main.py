@@ -8,7 +8,9 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 
-from bridge.admin import Admin
+from bridge.access.kafka_users import KafkaUsers
+from bridge.access.logins import Logins
+from bridge.access.security import BridgeSecurity, load_bridge_security
 from bridge.app import make_app
 from bridge.bodies import Bodies
 from bridge.config import BridgeSettings, load_bridge_settings
@@ -17,12 +19,13 @@ from bridge.core.rates import Rate
 from bridge.http_server import HttpServer
 from bridge.metrics import BridgeMetrics
 from bridge.parts import Parts
-from bridge.producing import RecordProducer
 from runtime.addresses import HostPort
 from runtime.configuration import ConfigurationError
 from runtime.logs import get_logger
 from runtime.metrics import MetricsServer, new_registry
 from runtime.process import OperationalFailure
+from runtime.supervision import Supervisor
+from wire.tls.reloading import ListenerCertificates
 
 log = get_logger(__name__)
 
@@ -32,31 +35,24 @@ class Bridge:
     everything.
     """
 
-    def __init__(self, settings: BridgeSettings) -> None:
+    def __init__(self, settings: BridgeSettings, security: BridgeSecurity) -> None:
+        """ConfigurationError when a file that the security names cannot be used."""
         self._settings = settings
         self._registry = new_registry()
         metrics = BridgeMetrics(self._registry)
-        producer = RecordProducer(
-            {
-                **settings.producer_properties,
-                "bootstrap.servers": settings.bootstrap,
-                "client.id": settings.client_id,
-            },
-            metrics,
-            buffer_bytes=settings.buffer_bytes,
-            block_ms_max=settings.block_ms_max,
-        )
         bodies = Bodies(
             body_bytes_max=settings.request_bytes_max,
             all_bytes_max=settings.bodies_bytes_max,
             client_timeout_ms=settings.client_timeout_ms,
             silence_ms=settings.idle_timeout_ms,
         )
+        self._users = KafkaUsers(settings, security, metrics)
+        self._logins = Logins(security)
+        self._loops = Supervisor()
         self._parts = Parts(
             settings=settings,
             metrics=metrics,
-            admin=Admin(settings),
-            producer=producer,
+            users=self._users,
             consumers=Consumers(settings, metrics),
             bodies=bodies,
             records_rate=Rate(settings.produce_requests_per_second),
@@ -64,8 +60,9 @@ class Bridge:
             stopping=asyncio.Event(),
         )
         metrics.add_gauge("bodies_bytes", lambda: bodies.room.used_bytes)
-        metrics.add_gauge("unacknowledged_bytes", lambda: producer.room.used_bytes)
-        self._http = HttpServer(make_app(self._parts), settings, metrics)
+        metrics.add_gauge("unacknowledged_bytes", lambda: self._users.room.used_bytes)
+        certificates = None if security.tls is None else ListenerCertificates(security.tls, listener="bridge")
+        self._http = HttpServer(make_app(self._parts, self._logins), settings, metrics, certificates)
         self._running = AsyncExitStack()
 
     async def start(self) -> tuple[HostPort, ...]:
@@ -74,9 +71,11 @@ class Bridge:
         """
         try:
             self._serve_metrics()
-            self._parts.producer.start()
-            self._running.callback(self._parts.admin.stop)
-            self._running.push_async_callback(self._stop_producer)
+            self._running.callback(self._logins.stop)
+            self._loops.start("keys of tokens", self._logins.keep_keys_read)
+            self._running.push_async_callback(self._loops.stop)
+            self._users.start()
+            self._running.push_async_callback(self._stop_users)
             self._parts.consumers.start()
             self._running.push_async_callback(self._parts.consumers.stop)
             addresses = await self._http.start()
@@ -84,7 +83,8 @@ class Bridge:
         except BaseException:
             await self._running.aclose()
             raise
-        log.info("serving", listeners=",".join(f"http://{address}" for address in addresses))
+        scheme = self._settings.scheme
+        log.info("serving", listeners=",".join(f"{scheme}://{address}" for address in addresses))
         return addresses
 
     async def until_failed(self, stop: asyncio.Event) -> bool:
@@ -107,8 +107,8 @@ class Bridge:
         self._parts.consumers.interrupt_reads()
         await self._http.stop()
 
-    async def _stop_producer(self) -> None:
-        left = await self._parts.producer.stop(within_ms=self._settings.shutdown_timeout_ms)
+    async def _stop_users(self) -> None:
+        left = await self._users.stop(within_ms=self._settings.shutdown_timeout_ms)
         if left:
             log.warning("records were left without an acknowledgement", records=left)
 
@@ -129,7 +129,8 @@ async def run_bridge(properties: Mapping[str, str], stop: asyncio.Event) -> None
     """A bridge until `stop` is set. ConfigurationError names what is wrong with the settings,
     OperationalFailure why it cannot go on.
     """
-    bridge = Bridge(load_bridge_settings(properties))
+    settings = load_bridge_settings(properties)
+    bridge = Bridge(settings, load_bridge_security(properties, settings))
     await bridge.start()
     has_failed = await bridge.until_failed(stop)
     log.info("stopping")

@@ -12,6 +12,7 @@ GAUGES = {
     "connections": "Open HTTP connections",
     "consumer_instances": "Consumer instances that there are",
     "bodies_bytes": "Bytes of request bodies in memory",
+    "kafka_users": "Kafka users that act for HTTP clients, with the bridge's own",
     "unacknowledged_bytes": "Bytes of records that wait for Kafka",
 }
 """The figures that parts of the bridge know at any time."""
@@ -55,6 +56,13 @@ class BridgeMetrics:
             registry=registry,
         )
 
+        self._refused_logins = Counter(
+            f"{_PREFIX}_refused_logins",
+            "Requests without a login that is accepted, or without a Kafka user",
+            ["status"],
+            registry=registry,
+        )
+
     def record_request(self, *, route: str, status: int, seconds: float) -> None:
         """A request has its whole answer."""
         self._requests.labels(route, str(status)).inc()
@@ -81,6 +89,10 @@ class BridgeMetrics:
     def record_dropped(self, reason: str) -> None:
         """A connection that the bridge closed."""
         self._dropped.labels(reason).inc()
+
+    def record_refused_login(self, status: int) -> None:
+        """A request that was refused before it reached the application."""
+        self._refused_logins.labels(str(status)).inc()
 
     def add_gauge(self, name: str, value: Callable[[], float]) -> None:
         """One of `GAUGES`, by its owner."""

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import Response
 
-from bridge.admin import Admin
+from bridge.access.kafka_users import KafkaUsers
 from bridge.bodies import Bodies
 from bridge.config import BridgeSettings
 from bridge.consumers import Consumers
 from bridge.core.documents import write
-from bridge.core.media_types import GENERAL, check_v2_content, negotiate
+from bridge.core.media_types import GENERAL, JSON, V2, check_v2_content, negotiate
 from bridge.core.rates import Rate
-from bridge.core.refusals import bad_request
+from bridge.core.refusals import ErrorBody, Refused, bad_request
 from bridge.metrics import BridgeMetrics
-from bridge.producing import OutgoingRecord, RecordProducer
+from bridge.producing import OutgoingRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +28,7 @@ class Parts:
 
     settings: BridgeSettings
     metrics: BridgeMetrics
-    admin: Admin
-    producer: RecordProducer
+    users: KafkaUsers
     consumers: Consumers
     bodies: Bodies
     records_rate: Rate
@@ -55,6 +54,13 @@ class Parts:
     def address(self, request: Request) -> str:
         """The start of links in a response."""
         return self.settings.advertised or f"{request.url.scheme}://{request.url.netloc}"
+
+
+def refused_response(request: Request, refused: Refused) -> Response:
+    """The error document that the path's version has."""
+    media_type = JSON if request.url.path.startswith(("/v3", "/health")) else V2
+    headers = {"retry-after": "1"} if refused.status == 429 else None
+    return Response(write(ErrorBody(refused.error_code, refused.message)), refused.status, headers, media_type)
 
 
 def answer_v2(request: Request, document: object, *, status: int = 200) -> Response:

@@ -1,5 +1,5 @@
-"""Records into Kafka: one librdkafka producer for all requests, its acknowledgements brought back
-to the event loop.
+"""Records into Kafka: one librdkafka producer for all requests of a Kafka user, its
+acknowledgements brought back to the event loop.
 
 A thread serves librdkafka's callbacks and wakes the loop once for all acknowledgements that came
 together. Bytes that wait for acknowledgement are bounded: a request that finds no room waits in
@@ -110,16 +110,27 @@ _RETRIABLE = {
 
 class Room:
     """Bytes that may wait for acknowledgement; a request that finds no room waits in line. One item
-    larger than all of it goes alone.
+    larger than all of it goes alone. A room may lie within a larger one that it shares with others.
     """
 
-    def __init__(self, size_bytes: int) -> None:
+    def __init__(self, size_bytes: int, *, within: Room | None = None) -> None:
         self.size_bytes = size_bytes
+        self._outer = within
         self.used_bytes = 0
         self._line: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     async def take(self, amount: int, *, within_ms: float) -> None:
         """Take so many bytes. Refused as retriable when there is no room in time."""
+        await self._take(amount, within_ms)
+        if self._outer is None:
+            return
+        try:
+            await self._outer.take(amount, within_ms=within_ms)
+        except BaseException:
+            self._give_back(amount)
+            raise
+
+    async def _take(self, amount: int, within_ms: float) -> None:
         if not self._line and self._has(amount):
             self.used_bytes += amount
             return
@@ -130,7 +141,7 @@ class Room:
                 await turn
         except BaseException as error:
             if turn.done() and not turn.cancelled():
-                self.give_back(amount)
+                self._give_back(amount)
             elif (amount, turn) in self._line:
                 self._line.remove((amount, turn))
                 self._call_next()
@@ -140,6 +151,11 @@ class Room:
 
     def give_back(self, amount: int) -> None:
         """So many bytes are free again."""
+        self._give_back(amount)
+        if self._outer is not None:
+            self._outer.give_back(amount)
+
+    def _give_back(self, amount: int) -> None:
         self.used_bytes -= amount
         self._call_next()
 
@@ -176,13 +192,11 @@ class _Sent:
 
 
 class RecordProducer:
-    """The producer of the bridge. `start` before use; `stop` waits until all records have their
+    """The producer of one Kafka user. `start` before use; `stop` waits until all records have their
     answer.
     """
 
-    def __init__(
-        self, properties: Mapping[str, Any], metrics: BridgeMetrics, *, buffer_bytes: int, block_ms_max: int
-    ) -> None:
+    def __init__(self, properties: Mapping[str, Any], metrics: BridgeMetrics, *, room: Room, block_ms_max: int) -> None:
         self._properties = {**DEFAULTS, **properties, "error_cb": self.on_error}
         self._metrics = metrics
         self._block_ms_max = block_ms_max
@@ -191,7 +205,7 @@ class RecordProducer:
         self._is_broken = threading.Event()
         self._retired: list[Producer] = []
         self._thread = threading.Thread(target=self._serve_callbacks, name="bridge-producer", daemon=True)
-        self.room = Room(buffer_bytes)
+        self.room = room
 
     def start(self) -> None:
         """Make the producer; it connects when the first record comes."""
@@ -269,7 +283,10 @@ class RecordProducer:
                 self._is_over.wait(POLL_S)
 
     def _serve_once(self) -> None:
-        self._producer.poll(POLL_S)
+        try:
+            self._producer.poll(POLL_S)
+        except KafkaException as error:  # a fatal one, which ends the producer
+            self.on_error(error.args[0])
         for retired in self._retired[:]:
             retired.poll(0)
             if not len(retired):

@@ -11,7 +11,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from bridge.access.gate import caller_of
 from bridge.consumer_instance import ConsumerInstance, ReadLimits
+from bridge.consumers import InstanceKey
 from bridge.core.documents import DocumentT, UnusableDocument, embedded_json, read, write
 from bridge.core.instance_settings import InstanceRequest, instance_settings
 from bridge.core.media_types import EmbeddedFormat, negotiate_records
@@ -60,14 +62,16 @@ class V2Consumers:
         check_v2(request)
         wanted = instance_settings(await self._optional(request, InstanceRequest) or InstanceRequest())
         group = request.path_params["group"]
-        instance = self._parts.consumers.create(group, wanted)
+        caller = caller_of(request)
+        properties = caller.user.consumer_properties
+        instance = self._parts.consumers.create(caller.principal.name, group, wanted, properties)
         place = f"/consumers/{quote(group, safe='')}/instances/{quote(instance.name, safe='')}"
         return answer_v2(request, InstanceMade(instance.name, self._parts.address(request) + place))
 
     async def delete(self, request: Request) -> Response:
         """The instance leaves its group and is gone; a read that waits ends."""
         check_v2(request)
-        await self._parts.consumers.delete(request.path_params["group"], request.path_params["instance"])
+        await self._parts.consumers.delete(_key(request))
         return Response(status_code=204)
 
     async def subscribe(self, request: Request) -> Response:
@@ -191,7 +195,7 @@ class V2Consumers:
     def _instance(self, request: Request, *, has_records: bool = False) -> ConsumerInstance:
         if not has_records:
             check_v2(request)
-        return self._parts.consumers.find(request.path_params["group"], request.path_params["instance"])
+        return self._parts.consumers.find(_key(request))
 
     async def _document(self, request: Request, kind: type[DocumentT]) -> DocumentT:
         """The body."""
@@ -214,6 +218,10 @@ class V2Consumers:
         if self._parts.stopping.is_set():
             longest_ms = 0
         return ReadLimits(timeout_ms=longest_ms, bytes_max=most_bytes, bytes_min=instance.fetch_min_bytes)
+
+
+def _key(request: Request) -> InstanceKey:
+    return InstanceKey(caller_of(request).principal.name, request.path_params["group"], request.path_params["instance"])
 
 
 async def _until_gone(request: Request, instance: ConsumerInstance) -> None:

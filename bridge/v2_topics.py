@@ -10,11 +10,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from bridge.access.gate import caller_of
 from bridge.admin import KnownTopic
 from bridge.core import refusals
 from bridge.core.media_types import GENERAL, embedded_format_of, negotiate
 from bridge.core.refusals import Refused, partition_not_found, topic_not_found, unprocessable
 from bridge.core.v2_documents import KeyValue, Produced, ProducedRecord, read_records
+from bridge.kafka_errors import refused as kafka_refused
 from bridge.parts import Parts, answer_v2, check_v2, number_in_path
 from bridge.producing import PARTITION_ANY, Delivered, Outcome, OutgoingRecord, Undelivered
 
@@ -46,18 +48,18 @@ class V2Topics:
     async def brokers(self, request: Request) -> Response:
         """Node ids of the brokers."""
         check_v2(request)
-        return answer_v2(request, {"brokers": sorted((await self._parts.admin.metadata()).brokers)})
+        return answer_v2(request, {"brokers": sorted((await caller_of(request).user.admin.metadata()).brokers)})
 
     async def topics(self, request: Request) -> Response:
         """Names of the topics."""
         check_v2(request)
-        return answer_v2(request, sorted((await self._parts.admin.metadata()).topics))
+        return answer_v2(request, sorted((await caller_of(request).user.admin.metadata()).topics))
 
     async def topic(self, request: Request) -> Response:
         """One topic with its configs and partitions."""
         check_v2(request)
         topic = await self._topic(request)
-        configs = await self._parts.admin.configs(ResourceType.TOPIC, topic.topic)
+        configs = await caller_of(request).user.admin.configs(ResourceType.TOPIC, topic.topic)
         document = {
             "name": topic.topic,
             "configs": {name: entry.value for name, entry in sorted(configs.items())},
@@ -83,8 +85,8 @@ class V2Topics:
         """The start and the end of the partition."""
         check_v2(request)
         topic, number = request.path_params["topic"], number_in_path(request, "partition")
-        await self._check_places(topic, [number])
-        low, high = await self._parts.admin.watermarks(topic, number)
+        await self._check_places(request, topic, [number])
+        low, high = await caller_of(request).user.admin.watermarks(topic, number)
         return answer_v2(request, {"beginning_offset": low, "end_offset": high})
 
     async def produce(self, request: Request) -> Response:
@@ -98,25 +100,25 @@ class V2Topics:
         async with parts.bodies.whole(request) as body:
             records = _outgoing(read_records(body, embedded), fixed)
             wanted = {record.partition for record in records} - {PARTITION_ANY}
-            await self._check_places(topic, sorted(wanted))
+            await self._check_places(request, topic, sorted(wanted))
             await parts.throttle(records)
-            outcomes = await parts.producer.send_all(topic, records)
+            outcomes = await caller_of(request).user.producer.send_all(topic, records)
         if any(isinstance(outcome, Undelivered) and outcome.is_unknown_topic for outcome in outcomes):
-            parts.admin.forget_topics()
+            caller_of(request).user.admin.forget_topics()
         if all(isinstance(outcome, Undelivered) and outcome.is_unknown_topic for outcome in outcomes):
             raise topic_not_found()
         return answer_v2(request, Produced([_produced(outcome) for outcome in outcomes]))
 
     async def _topic(self, request: Request) -> KnownTopic:
         try:
-            return await self._parts.admin.topic(request.path_params["topic"])
+            return await caller_of(request).user.admin.topic(request.path_params["topic"])
         except Refused as refusal:
             if refusal.status in (400, 404):  # a name that no topic can have is one that none has
                 raise topic_not_found() from refusal
             raise
 
-    async def _check_places(self, topic: str, wanted: Sequence[int]) -> None:
-        known = await self._parts.admin.partitions_of(topic, wanted=wanted)
+    async def _check_places(self, request: Request, topic: str, wanted: Sequence[int]) -> None:
+        known = await caller_of(request).user.admin.partitions_of(topic, wanted=wanted)
         if not known:
             raise topic_not_found()
         if not known.issuperset(wanted):
@@ -166,4 +168,7 @@ def undelivered_v2(outcome: Undelivered) -> Refused:
         return topic_not_found()
     if outcome.is_unknown_partition:
         return partition_not_found()
+    refused = kafka_refused(outcome.error)
+    if refused.status in (401, 403):
+        return refused
     return refusals.kafka_failed(outcome.error.str(), is_retriable=outcome.is_retriable)

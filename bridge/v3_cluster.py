@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from bridge.access.gate import caller_of
 from bridge.admin import KnownPartition, KnownTopic
 from bridge.core.documents import DocumentT, read, write
 from bridge.core.media_types import JSON, check_v3_content, negotiate
@@ -87,7 +88,7 @@ async def resources_of(parts: Parts, request: Request) -> tuple[Resources, Any]:
     other than JSON, 404 for another cluster.
     """
     negotiate(request.headers.get("accept"), (JSON,))
-    metadata = await parts.admin.metadata()
+    metadata = await caller_of(request).user.admin.metadata()
     wanted = request.path_params.get("cluster", metadata.cluster_id)
     if wanted != metadata.cluster_id:
         raise resource_not_found(f"Cluster {wanted}")
@@ -158,14 +159,14 @@ class V3Cluster:
     async def brokers(self, request: Request) -> Response:
         """All brokers."""
         make, _ = await resources_of(self._parts, request)
-        nodes = (await self._parts.admin.describe_cluster()).nodes
+        nodes = (await caller_of(request).user.admin.describe_cluster()).nodes
         return answer_v3(make.collection("Broker", ("brokers",), (_broker(make, node) for node in nodes)))
 
     async def broker(self, request: Request) -> Response:
         """One broker."""
         make, _ = await resources_of(self._parts, request)
         wanted = number_in_path(request, "broker")
-        for node in (await self._parts.admin.describe_cluster()).nodes:
+        for node in (await caller_of(request).user.admin.describe_cluster()).nodes:
             if node.id == wanted:
                 return answer_v3(_broker(make, node))
         raise resource_not_found(f"Broker {wanted}")
@@ -187,14 +188,14 @@ class V3Cluster:
     async def topics(self, request: Request) -> Response:
         """All topics."""
         make, metadata = await resources_of(self._parts, request)
-        described = await self._parts.admin.describe_topics(sorted(metadata.topics))
+        described = await caller_of(request).user.admin.describe_topics(sorted(metadata.topics))
         return answer_v3(make.collection("Topic", ("topics",), (_topic(make, topic) for topic in described)))
 
     async def create_topic(self, request: Request) -> Response:
         """Make a topic; with `validate_only` see whether it could be made."""
         make, _ = await resources_of(self._parts, request)
         wanted = await document_v3(self._parts, request, TopicRequest)
-        await self._parts.admin.create_topic(_new_topic(wanted), is_validating=wanted.validate_only)
+        await caller_of(request).user.admin.create_topic(_new_topic(wanted), is_validating=wanted.validate_only)
         if wanted.validate_only:
             document = make.topic(
                 wanted.topic_name,
@@ -203,14 +204,14 @@ class V3Cluster:
                 partition_count=wanted.partitions_count or 0,
             )
             return answer_v3(document)
-        made = await self._parts.admin.describe_changed_topic(wanted.topic_name, partition_count=1)
+        made = await caller_of(request).user.admin.describe_changed_topic(wanted.topic_name, partition_count=1)
         document = _topic(make, made)
         return answer_v3(document, 201, {"location": document["metadata"]["self"]})
 
     async def topic(self, request: Request) -> Response:
         """One topic."""
         make, _ = await resources_of(self._parts, request)
-        found = await self._parts.admin.describe_topic(request.path_params["topic"])
+        found = await caller_of(request).user.admin.describe_topic(request.path_params["topic"])
         return answer_v3(_topic(make, found))
 
     async def grow_topic(self, request: Request) -> Response:
@@ -218,14 +219,16 @@ class V3Cluster:
         make, _ = await resources_of(self._parts, request)
         wanted = await document_v3(self._parts, request, TopicChange)
         name = request.path_params["topic"]
-        await self._parts.admin.grow_topic(name, wanted.partitions_count)
-        found = await self._parts.admin.describe_changed_topic(name, partition_count=wanted.partitions_count)
+        await caller_of(request).user.admin.grow_topic(name, wanted.partitions_count)
+        found = await caller_of(request).user.admin.describe_changed_topic(
+            name, partition_count=wanted.partitions_count
+        )
         return answer_v3(_topic(make, found))
 
     async def delete_topic(self, request: Request) -> Response:
         """Delete the topic."""
         await resources_of(self._parts, request)
-        await self._parts.admin.delete_topic(request.path_params["topic"])
+        await caller_of(request).user.admin.delete_topic(request.path_params["topic"])
         return Response(status_code=204)
 
     async def partitions(self, request: Request) -> Response:
@@ -259,7 +262,7 @@ class V3Cluster:
         return answer_v3(_replica(make, topic, partition, broker))
 
     async def _found(self, request: Request) -> KnownTopic:
-        return await self._parts.admin.topic(request.path_params["topic"])
+        return await caller_of(request).user.admin.topic(request.path_params["topic"])
 
     async def _found_partition(self, request: Request) -> tuple[str, KnownPartition]:
         topic, number = await self._found(request), number_in_path(request, "partition")
@@ -272,7 +275,7 @@ class V3Cluster:
         """All configs of a topic or a broker."""
         make, _ = await resources_of(self._parts, request)
         path, fields, kind, name = _owner(request)
-        found = await self._parts.admin.configs(kind, name)
+        found = await caller_of(request).user.admin.configs(kind, name)
         items = [make.config(path, fields, entry) for _, entry in sorted(found.items())]
         list_kind = "TopicConfig" if kind is ResourceType.TOPIC else "BrokerConfig"
         return answer_v3(make.collection(list_kind, (*path, "configs"), items))
@@ -281,7 +284,7 @@ class V3Cluster:
         """One config."""
         make, _ = await resources_of(self._parts, request)
         path, fields, kind, name = _owner(request)
-        entry = (await self._parts.admin.configs(kind, name)).get(request.path_params["name"])
+        entry = (await caller_of(request).user.admin.configs(kind, name)).get(request.path_params["name"])
         if entry is None:
             raise resource_not_found(f"Config {request.path_params['name']}")
         return answer_v3(make.config(path, fields, entry))
@@ -308,7 +311,7 @@ class V3Cluster:
     async def _alter(self, request: Request, changes: dict[str, str | None]) -> Response:
         await resources_of(self._parts, request)
         _, _, kind, name = _owner(request)
-        await self._parts.admin.alter_configs(kind, name, changes)
+        await caller_of(request).user.admin.alter_configs(kind, name, changes)
         return Response(status_code=204)
 
 

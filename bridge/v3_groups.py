@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from bridge.access.gate import caller_of
 from bridge.core.refusals import resource_not_found
 from bridge.core.v3_resources import Document, Lag, Resources
 from bridge.parts import Parts, number_in_path
@@ -42,7 +43,7 @@ class V3Groups:
     async def groups(self, request: Request) -> Response:
         """All groups."""
         make, _ = await resources_of(self._parts, request)
-        described = await self._parts.admin.describe_groups(await self._parts.admin.groups())
+        described = await caller_of(request).user.admin.describe_groups(await caller_of(request).user.admin.groups())
         items = [_group(make, group) for group in described]
         return answer_v3(make.collection("ConsumerGroup", ("consumer-groups",), items))
 
@@ -83,7 +84,7 @@ class V3Groups:
     async def lag_summary(self, request: Request) -> Response:
         """The largest lag of a group, and the sum."""
         make, group = await self._found(request)
-        lags = await self._lags(group)
+        lags = await self._lags(request, group)
         if not lags:
             raise resource_not_found(f"Lag of consumer group {group.group_id}")
         return answer_v3(make.lag_summary(group.group_id, lags))
@@ -91,14 +92,14 @@ class V3Groups:
     async def lags(self, request: Request) -> Response:
         """The lag of a group in every partition that it has read."""
         make, group = await self._found(request)
-        items = [make.lag(group.group_id, lag) for lag in await self._lags(group)]
+        items = [make.lag(group.group_id, lag) for lag in await self._lags(request, group)]
         return answer_v3(make.collection("ConsumerLag", ("consumer-groups", group.group_id, "lags"), items))
 
     async def lag(self, request: Request) -> Response:
         """The lag in one partition."""
         make, group = await self._found(request)
         wanted = _place(request)
-        for lag in await self._lags(group):
+        for lag in await self._lags(request, group):
             if (lag.topic, lag.partition) == wanted:
                 return answer_v3(make.lag(group.group_id, lag))
         raise resource_not_found(f"Lag of {group.group_id} in {wanted[0]}-{wanted[1]}")
@@ -106,14 +107,14 @@ class V3Groups:
     async def _found(self, request: Request) -> tuple[Resources, Any]:
         make, _ = await resources_of(self._parts, request)
         name = request.path_params["group"]
-        (group,) = await self._parts.admin.describe_groups([name])
+        (group,) = await caller_of(request).user.admin.describe_groups([name])
         if group.state is ConsumerGroupState.DEAD:
             raise resource_not_found(f"Consumer group {name}")
         return make, group
 
-    async def _lags(self, group: Any) -> list[Lag]:
-        committed = await self._parts.admin.committed(group.group_id)
-        ends = await self._parts.admin.ends(sorted(committed))
+    async def _lags(self, request: Request, group: Any) -> list[Lag]:
+        committed = await caller_of(request).user.admin.committed(group.group_id)
+        ends = await caller_of(request).user.admin.ends(sorted(committed))
         readers = {(place.topic, place.partition): member for member in group.members for place in _held(member)}
         return [_lag(place, committed[place], end, readers.get(place)) for place, end in sorted(ends.items())]
 

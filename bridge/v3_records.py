@@ -17,6 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from bridge.access.gate import caller_of
 from bridge.core.document_stream import DocumentStream
 from bridge.core.documents import write
 from bridge.core.media_types import JSON, check_v3_content, negotiate
@@ -71,9 +72,9 @@ class V3Records:
         negotiate(request.headers.get("accept"), (JSON,))
         check_v3_content(request.headers.get("content-type"))
         cluster, topic = request.path_params["cluster"], request.path_params["topic"]
-        if cluster != await self._parts.admin.cluster_id(wanted=cluster):
+        if cluster != await caller_of(request).user.admin.cluster_id(wanted=cluster):
             raise resource_not_found(f"Cluster {cluster}")
-        if not await self._parts.admin.partitions_of(topic):
+        if not await caller_of(request).user.admin.partitions_of(topic):
             raise Refused(404, UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
         return _RecordStream(self._parts, request, cluster=cluster, topic=topic)
 
@@ -85,6 +86,7 @@ class _RecordStream(Response):
         super().__init__(media_type=JSON)
         self._parts = parts
         self._request = request
+        self._user = caller_of(request).user
         self._cluster = cluster
         self._topic = topic
         self._is_whole = "content-length" in request.headers
@@ -137,7 +139,7 @@ class _RecordStream(Response):
         good = [item for item in read if not isinstance(item, Refused)]
         outgoing = [record for _, record in good]
         await self._parts.throttle(outgoing)
-        outcomes = iter(await self._parts.producer.submit(self._topic, outgoing) if outgoing else ())
+        outcomes = iter(await self._user.producer.submit(self._topic, outgoing) if outgoing else ())
         for item in read:
             if isinstance(item, Refused):
                 await self._items.put(item)
@@ -159,7 +161,7 @@ class _RecordStream(Response):
         except Refused as refused:
             return refused
         wanted = () if record.partition_id is None else (record.partition_id,)
-        if not (await self._parts.admin.partitions_of(self._topic, wanted=wanted)).issuperset(wanted):
+        if not (await self._user.admin.partitions_of(self._topic, wanted=wanted)).issuperset(wanted):
             return resource_not_found(f"Partition {self._topic}-{record.partition_id}")
         return record, outgoing
 

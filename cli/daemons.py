@@ -203,6 +203,7 @@ def bridge(
 
     Example: antipode bridge --config bridge.properties --override listeners=http://127.0.0.1:8082
     """
+    from bridge.access.security import load_bridge_security
     from bridge.config import load_bridge_settings
     from bridge.main import run_bridge
     from wire.access.metrics import metrics_certificates, protect_metrics
@@ -214,7 +215,10 @@ def bridge(
     properties = _read("bridge", config, override, log_level, (log_file, None, audit_log))
     _run(
         run,
-        lambda: (load_bridge_settings(properties), metrics_certificates(properties)),
+        lambda: (
+            load_bridge_security(properties, load_bridge_settings(properties)),
+            metrics_certificates(properties),
+        ),
         is_dry_run=is_dry_run,
         background=_background(log_file, is_daemon=is_daemon),
     )

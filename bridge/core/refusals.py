@@ -27,6 +27,9 @@ class ErrorBody(msgspec.Struct):
     message: str
 
 
+UNAUTHORIZED = 401
+KAFKA_AUTHENTICATION = 40101
+KAFKA_AUTHORIZATION = 40301
 TOPIC_NOT_FOUND = 40401
 PARTITION_NOT_FOUND = 40402
 INSTANCE_NOT_FOUND = 40403
@@ -40,6 +43,21 @@ KAFKA_BAD_REQUEST = 40002
 TOO_MANY_REQUESTS = 42901
 KAFKA_ERROR = 50002
 KAFKA_RETRIABLE_ERROR = 50003
+
+
+def unauthorized(why: str) -> Refused:
+    """The client has not logged in, or not rightly."""
+    return Refused(401, UNAUTHORIZED, f"Unauthorized: {why}.")
+
+
+def forbidden(what: str) -> Refused:
+    """The principal may not do it."""
+    return Refused(403, KAFKA_AUTHORIZATION, what)
+
+
+def kafka_refuses_login(what: str) -> Refused:
+    """Kafka refuses the login of the user that acts for the principal."""
+    return Refused(401, KAFKA_AUTHENTICATION, f"Kafka authentication failed: {what}")
 
 
 def unknown_topic_or_partition() -> Refused:

@@ -1,4 +1,4 @@
-"""`antipode credentials authority`, `certificate`, `token` and `znodes`."""
+"""`antipode credentials authority`, `certificate`, `token`, `password` and `znodes`."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from cli.credentials.authority import (
     save_authority,
     write_file,
 )
+from cli.credentials.passwords import with_user
 from cli.shared.failures import failures_as_messages, usage_error
 from cli.shared.output import Output, OutputFormat, print_json
 from runtime.process import OperationalFailure
@@ -136,6 +137,34 @@ def token(
             write_file(tokens, f"{known}{separator}{line}\n", mode=PRIVATE)
         facts = {"file": str(file), "tokens": str(tokens), "name": name, "role": role.value}
         _report(output, {**facts, "hash": hash_of(secret)}, is_dry_run=is_dry_run)
+
+
+@app.command()
+def password(
+    name: Annotated[str, typer.Option(help="The user who logs in at the HTTP bridge.")],
+    users: Annotated[Path, typer.Option("--users", help="The bridge's file (antipode.authentication.users.location).")],
+    file: Annotated[Path, typer.Option("--password-file", help="Its first line is the password.")],
+    is_dry_run: DryRun = False,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Give a user of the HTTP bridge a password: a line with its hash is added, or replaced.
+
+    Hashes are bcrypt's, as those of htpasswd -B. The bridge reads its file again when it changes;
+    remove a line to take a user out.
+
+    Example: antipode credentials password --name alice --users bridge.users --password-file
+    alice.password
+    """
+    with failures_as_messages():
+        known = users.read_text(encoding="utf-8") if users.exists() else ""
+        given = file.read_text(encoding="utf-8").partition("\n")[0]
+        try:
+            text = with_user(known, name, given)
+        except ValueError as error:
+            raise usage_error(f"--name or --password-file: {error}") from error
+        if not is_dry_run:
+            write_file(users, text, mode=PRIVATE)
+        _report(output, {"users": str(users), "name": name}, is_dry_run=is_dry_run)
 
 
 @app.command()

@@ -36,6 +36,7 @@ from cli.embedding.parts import (
 )
 from cli.embedding.security import grant_mirror_rights, secure, security_environment, zookeeper_users
 from cli.embedding.site_layout import (
+    ARBITER,
     ArbiterLayout,
     BridgeLayout,
     BrokerLayout,
@@ -46,6 +47,7 @@ from cli.embedding.site_layout import (
     SiteLayout,
     Wishes,
     bridge_properties,
+    bridge_url,
     broker_properties,
     listeners,
     mirror_properties,
@@ -154,8 +156,10 @@ class EmbeddedSites:
             self.report("making certificates")
             secure(self.layout, self.layout.security)
         users = zookeeper_users(self.layout.security)
-        zookeepers = [_zookeeper(site, users) for site in self.layout.sites]
-        zookeepers += [_arbiter(self.layout.arbiter, users)] if self.layout.arbiter is not None else []
+        zookeepers = [_zookeeper(site, users, self.layout.security) for site in self.layout.sites]
+        zookeepers += (
+            [_arbiter(self.layout.arbiter, users, self.layout.security)] if self.layout.arbiter is not None else []
+        )
         proxies = [_toxiproxy(self.layout)] if self.layout.toxiproxy is not None else []
         brokers = [
             _broker(self.layout, site, broker, self.broker_overrides)
@@ -242,13 +246,13 @@ class EmbeddedSites:
         if self.layout.bridge is not None:
             document["bridge"] = {
                 **self._process("bridge"),
-                "url": f"http://{self.layout.bridge.http}",
+                "url": bridge_url(self.layout.bridge, self.layout.security),
                 "metrics": self.layout.bridge.metrics,
             }
         if self.layout.arbiter is not None:
-            document["arbiter"] = {**self._process("arbiter"), "connect": self.layout.arbiter.zookeeper}
+            document["arbiter"] = {**self._process(ARBITER), "connect": self.layout.arbiter.zookeeper}
         if self.layout.security is not None:
-            document["security"] = security_environment(self.layout.security)
+            document["security"] = security_environment(self.layout.security, has_bridge=self.layout.bridge is not None)
         if self.layout.toxiproxy is not None:
             document["toxiproxy"] = {"api": self.layout.toxiproxy, **self._process("toxiproxy")}
         return document
@@ -299,9 +303,12 @@ def _refuse_taken_ports(layout: Layout) -> None:
         )
 
 
-def _zookeeper(site: SiteLayout, users: Mapping[str, str] | None) -> Part:
+def _zookeeper(site: SiteLayout, users: Mapping[str, str] | None, security: SecurityLayout | None) -> Part:
+    name = f"zookeeper-{site.name}"
     server = ZooKeeperServer(
-        name=f"zookeeper-{site.name}",
+        name=name,
+        certificate=None if security is None else security.identity(name),
+        authority=None if security is None else security.authority,
         directory=site.directory / "zookeeper",
         port=parse_host_port(site.zookeeper).port,
         users=users,
@@ -317,9 +324,14 @@ def _toxiproxy(layout: Layout) -> Part:
     return Part(child=server.child(), is_ready=lambda: asyncio.to_thread(server.is_serving))
 
 
-def _arbiter(arbiter: ArbiterLayout, users: Mapping[str, str] | None) -> Part:
+def _arbiter(arbiter: ArbiterLayout, users: Mapping[str, str] | None, security: SecurityLayout | None) -> Part:
     server = ZooKeeperServer(
-        name="arbiter", directory=arbiter.directory, port=parse_host_port(arbiter.zookeeper).port, users=users
+        name=ARBITER,
+        certificate=None if security is None else security.identity(ARBITER),
+        authority=None if security is None else security.authority,
+        directory=arbiter.directory,
+        port=parse_host_port(arbiter.zookeeper).port,
+        users=users,
     )
     return Part(child=server.child(), is_ready=lambda: asyncio.to_thread(server.is_serving))
 
@@ -338,13 +350,15 @@ def _mirror(mirror: MirrorLayout, security: SecurityLayout | None) -> Part:
 
 def _bridge(bridge: BridgeLayout, security: SecurityLayout | None) -> Part:
     properties = bridge_properties(bridge, security)
+    url, trusted = f"{bridge_url(bridge, security)}/health", None if security is None else security.authority
     child = _daemon("bridge", "bridge", bridge.directory, "bridge.properties", properties)
-    return Part(child=child, is_ready=lambda: asyncio.to_thread(_answers, f"http://{bridge.http}/health"))
+    return Part(child=child, is_ready=lambda: asyncio.to_thread(_answers, url, trusted))
 
 
-def _answers(url: str) -> bool:
+def _answers(url: str, trusted: Path | None) -> bool:
     session = requests.Session()
     session.trust_env = False
+    session.verify = True if trusted is None else str(trusted)
     with session:
         try:
             return session.get(url, timeout=1).ok

@@ -9,8 +9,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from cli.credentials.authority import PRIVATE, Authority, load_authority, make_authority, save_authority, write_file
+from cli.credentials.passwords import password_hash
 from cli.embedding.site_layout import (
     ADMIN,
+    ARBITER,
+    BRIDGE_IDENTITY,
+    BRIDGE_USERS,
     HOST,
     KAFKA_USERS,
     MIRROR_USER,
@@ -21,6 +25,7 @@ from cli.embedding.site_layout import (
     Layout,
     SecurityLayout,
     SiteLayout,
+    bridge_rules,
     control_properties,
     login_properties,
     properties_text,
@@ -52,6 +57,9 @@ def secure(layout: Layout, security: SecurityLayout) -> None:
     for site in layout.sites:
         for broker in site.brokers:
             _issue(authority, security, broker.name, Role.BROKER)
+        _issue(authority, security, f"zookeeper-{site.name}")
+    if layout.arbiter is not None:
+        _issue(authority, security, ARBITER)
     for mirror in layout.mirrors:
         _issue(authority, security, f"mirror-{mirror.name}", Role.MIRROR)
     passwords = _kafka_passwords(security)
@@ -62,6 +70,8 @@ def secure(layout: Layout, security: SecurityLayout) -> None:
         login = login_properties(security, user, passwords[user])
         write_file(security.client_config(user), properties_text(login), mode=PRIVATE)
         write_file(security.kcat_config(user), properties_text(_kcat(security, user, passwords)), mode=PRIVATE)
+    if layout.bridge is not None:
+        _secure_bridge(authority, security, passwords)
     if not security.zookeeper_secret.exists():
         write_file(security.zookeeper_secret, f"password={secrets.token_urlsafe(SECRET_BYTES)}\n", mode=PRIVATE)
     use_command_config(security.command_config(OPERATOR))
@@ -74,9 +84,11 @@ def zookeeper_users(security: SecurityLayout | None) -> dict[str, str] | None:
     return {ZOOKEEPER_USER: read_properties(security.zookeeper_secret)["password"]}
 
 
-def security_environment(security: SecurityLayout) -> dict[str, str]:
+def security_environment(security: SecurityLayout, *, has_bridge: bool) -> dict[str, str]:
     """The paths, for the environment file."""
+    logins = {f"{user}_netrc": str(security.netrc(user)) for user in BRIDGE_USERS} if has_bridge else {}
     return {
+        **logins,
         "ca": str(security.authority),
         "command_config": str(security.command_config(OPERATOR)),
         "viewer_command_config": str(security.command_config(VIEWER)),
@@ -116,10 +128,24 @@ def kcat_login(environment: Mapping[str, Any]) -> str:
     return "" if security is None else f" -F {security['admin_kcat_config']}"
 
 
-def _issue(authority: Authority, security: SecurityLayout, name: str, role: Role) -> None:
+def _secure_bridge(authority: Authority, security: SecurityLayout, passwords: Mapping[str, str]) -> None:
+    """The bridge's certificate, the hashes of its users' passwords, and the rules for them."""
+    _issue(authority, security, BRIDGE_IDENTITY)
+    if not security.bridge_users.exists():
+        hashed = [f"{user}:{password_hash(passwords[user])}\n" for user in BRIDGE_USERS]
+        write_file(security.bridge_users, "".join(hashed), mode=PRIVATE)
+    write_file(security.bridge_rules, properties_text(bridge_rules(security)), mode=PRIVATE)
+    for user in BRIDGE_USERS:
+        login = f"machine {HOST} login {user} password {passwords[user]}\n"
+        write_file(security.netrc(user), login, mode=PRIVATE)
+
+
+def _issue(authority: Authority, security: SecurityLayout, name: str, role: Role | None = None) -> None:
+    """A certificate, with a role on the control plane or with none."""
     file = security.identity(name)
     if not file.exists():
-        text = authority.issue(common_name=name, uris=[role_uri(role, name)], hosts=HOSTS)
+        uris = [] if role is None else [role_uri(role, name)]
+        text = authority.issue(common_name=name, uris=uris, hosts=HOSTS)
         write_file(file, text, mode=PRIVATE)
 
 
@@ -136,5 +162,5 @@ def _write(security: SecurityLayout, name: str, passwords: Mapping[str, str]) ->
     """The operator is the administrator of ZooKeeper and of the Kafka listeners as well."""
     properties = control_properties(security, name)
     if name == OPERATOR:
-        properties |= {**zookeeper_properties(security), **login_properties(security, ADMIN, passwords[ADMIN])}
+        properties |= {**zookeeper_properties(security, name), **login_properties(security, ADMIN, passwords[ADMIN])}
     write_file(security.command_config(name), properties_text(properties), mode=PRIVATE)

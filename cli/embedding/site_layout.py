@@ -154,11 +154,26 @@ class SecurityLayout:
         """The same for kcat and other programs of librdkafka (`kcat -F`)."""
         return self.directory / f"{name}-kcat.conf"
 
+    def netrc(self, name: str) -> Path:
+        """The login of this user at the HTTP bridge (`curl --netrc-file`)."""
+        return self.directory / f"{name}-netrc"
+
+    @property
+    def bridge_users(self) -> Path:
+        """Hashes of the passwords of those who log in at the HTTP bridge."""
+        return self.directory / "bridge.users"
+
+    @property
+    def bridge_rules(self) -> Path:
+        """The Kafka users that act for those who log in at the HTTP bridge."""
+        return self.directory / "bridge-rules.properties"
+
     def client_config(self, name: str) -> Path:
         """Kafka client properties of this user."""
         return self.directory / f"{name}-client.properties"
 
 
+ARBITER: Final = "arbiter"
 ZOOKEEPER_USER: Final = "antipode"
 OPERATOR: Final = "operator"
 VIEWER: Final = "viewer"
@@ -168,6 +183,9 @@ BROKER_USER: Final = "broker"
 MIRROR_USER: Final = "mirror"
 KAFKA_USERS: Final = (ADMIN, USER, BROKER_USER, MIRROR_USER)
 SUPER_USERS: Final = (ADMIN, BROKER_USER)
+BRIDGE_USERS: Final = (ADMIN, USER)
+"""Those who log in at the HTTP bridge, each as the Kafka user of the same name."""
+BRIDGE_IDENTITY: Final = "bridge"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -369,14 +387,17 @@ def control_properties(security: SecurityLayout | None, name: str) -> dict[str, 
     }
 
 
-def zookeeper_properties(security: SecurityLayout | None) -> dict[str, str]:
-    """The properties with which an embedded process logs in to ZooKeeper."""
+def zookeeper_properties(security: SecurityLayout | None, name: str) -> dict[str, str]:
+    """The properties with which an embedded process logs in to ZooKeeper, over TLS."""
     if security is None:
         return {}
     return {
         "zookeeper.sasl.username": ZOOKEEPER_USER,
         "zookeeper.sasl.password": f"${{file:{security.zookeeper_secret}:password}}",
         "zookeeper.set.acl": "true",
+        "zookeeper.ssl.client.enable": "true",
+        "zookeeper.ssl.truststore.location": str(security.authority),
+        "zookeeper.ssl.keystore.location": str(security.identity(name)),
     }
 
 
@@ -453,7 +474,7 @@ def broker_properties(
         "antipode.grpc.listener": broker.grpc,
         "antipode.metrics.listener": broker.metrics,
         **control_properties(security, broker.name),
-        **zookeeper_properties(security),
+        **zookeeper_properties(security, broker.name),
     }
 
 
@@ -478,24 +499,46 @@ def mirror_properties(mirror: MirrorLayout, security: SecurityLayout | None = No
 
 
 def bridge_properties(bridge: BridgeLayout, security: SecurityLayout | None = None) -> dict[str, str]:
-    """The bridge.properties of an embedded bridge; at secured sites it is the ordinary user."""
-    login = (
-        {}
-        if security is None
-        else {
-            "client.security.protocol": "SASL_SSL",
-            "client.ssl.ca.location": str(security.authority),
-            "client.sasl.mechanism": "PLAIN",
-            "client.sasl.username": USER,
-            "client.sasl.password": _password(security, USER),
-        }
-    )
+    """The bridge.properties of an embedded bridge. At secured sites it is the ordinary user;
+    clients log in, and Kafka's users of the same names act for them.
+    """
     return {
-        **login,
+        **({} if security is None else _bridge_security(security)),
         "bootstrap.servers": bridge.bootstrap_servers,
-        "listeners": f"http://{bridge.http}",
+        "listeners": bridge_url(bridge, security),
         "antipode.metrics.listener": bridge.metrics,
     }
+
+
+def bridge_url(bridge: BridgeLayout, security: SecurityLayout | None) -> str:
+    """Where an embedded bridge is."""
+    return f"{'http' if security is None else 'https'}://{bridge.http}"
+
+
+def _bridge_security(security: SecurityLayout) -> dict[str, str]:
+    return {
+        "ssl.keystore.location": str(security.identity(BRIDGE_IDENTITY)),
+        "authentication.method": "BASIC",
+        "antipode.authentication.users.location": str(security.bridge_users),
+        "antipode.impersonation.rules.location": str(security.bridge_rules),
+        "client.security.protocol": "SASL_SSL",
+        "client.ssl.ca.location": str(security.authority),
+        "client.sasl.mechanism": "PLAIN",
+        "client.sasl.username": USER,
+        "client.sasl.password": _password(security, USER),
+    }
+
+
+def bridge_rules(security: SecurityLayout) -> dict[str, str]:
+    """The rules by which Kafka's users act for those of the embedded bridge."""
+    rules = {"impersonation.rules": ",".join(BRIDGE_USERS)}
+    for user in BRIDGE_USERS:
+        rules |= {
+            f"impersonation.{user}.principals": user,
+            f"impersonation.{user}.client.sasl.username": user,
+            f"impersonation.{user}.client.sasl.password": _password(security, user),
+        }
+    return rules
 
 
 def properties_text(properties: dict[str, str]) -> str:

@@ -21,6 +21,7 @@ PREFIX: Final = "antipode.metrics."
 METRICS_KEYS: Final = frozenset(PREFIX + str(field.alias) for field in ServerTlsSettings.model_fields.values())
 """The names of the options in a file."""
 
+
 def protect_metrics(properties: Mapping[str, object]) -> None:
     """Have this process's metrics served as its properties ask. ConfigurationError."""
     certificates = metrics_certificates(properties)

@@ -17,6 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
+from kazoo.handlers.threading import KazooTimeoutError
 
 from runtime.configuration import read_properties
 from tests.support.clients.kafka_clients import Record, librdkafka_consume, librdkafka_produce
@@ -196,9 +197,16 @@ def no_key_is_shown(sites: EmbeddedSites) -> None:
 
 
 def zookeeper_is_closed(sites: EmbeddedSites) -> None:
-    """To sessions without the user; znodes have ACLs, which the migration opens and closes."""
-    connect = sites.environment.sites["a"].zookeeper
-    stranger = KazooClient(connect)
+    """To sessions in plaintext, and over TLS to those without the user; znodes have ACLs, which the
+    migration opens and closes.
+    """
+    connect, security = sites.environment.sites["a"].zookeeper, sites.directory / "security"
+    plain = KazooClient(connect)
+    with pytest.raises(KazooTimeoutError):
+        plain.start(2)
+    plain.close()
+    own = str(security / "viewer.pem")
+    stranger = KazooClient(connect, use_ssl=True, ca=str(security / "ca.pem"), certfile=own, keyfile=own)
     stranger.start_async().wait(5)
     try:
         with pytest.raises(KazooException):

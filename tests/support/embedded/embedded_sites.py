@@ -268,8 +268,13 @@ class EmbeddedSites:
             return ToxiproxyServer(name=name, directory=directory, port=api.port).is_serving
         for site_name, site in self.environment.sites.items():
             if name == f"zookeeper-{site_name}":
+                security = self.document.get("security")
                 return ZooKeeperServer(
-                    name=name, directory=directory, port=parse_host_port(site.zookeeper).port
+                    name=name,
+                    directory=directory,
+                    port=parse_host_port(site.zookeeper).port,
+                    certificate=None if security is None else self.directory / "security" / f"{name}.pem",
+                    authority=None if security is None else Path(security["ca"]),
                 ).is_serving
             for entry, address in zip(self._broker_entries(site_name), site.grpc, strict=True):
                 if name == entry.name:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import sys
 import threading
 import uuid
@@ -159,9 +160,21 @@ class Instance:
 class HttpBridge(BridgeClient):
     """A bridge process that keeps its ports when it is started again."""
 
-    def __init__(self, processes: Processes, directory: Path, bootstrap_servers: str, **properties: str) -> None:
+    def __init__(
+        self,
+        processes: Processes,
+        directory: Path,
+        bootstrap_servers: str,
+        *,
+        trusted: ssl.SSLContext | None = None,
+        **properties: str,
+    ) -> None:
+        """`trusted`: the bridge serves TLS, with a certificate that this context accepts."""
         http_port, self.metrics_port = free_ports(2)
-        super().__init__(f"http://{LOOPBACK}:{http_port}")
+        super().__init__(f"http{'s' if trusted else ''}://{LOOPBACK}:{http_port}")
+        if trusted is not None:
+            self.http.close()
+            self.http = httpx.Client(base_url=self.url, timeout=TIMEOUT_S, trust_env=False, verify=trusted)
         given = {
             "bootstrap.servers": bootstrap_servers,
             "listeners": self.url,
@@ -179,7 +192,7 @@ class HttpBridge(BridgeClient):
             environment={"PYTHONPATH": str(REPOSITORY)},
         )
         self.process = processes.run(child)
-        self.wait_ready()
+        self.process.wait_ready(self.is_serving)
 
     def wait_ready(self) -> None:
         """Until it answers."""

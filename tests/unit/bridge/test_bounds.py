@@ -76,7 +76,7 @@ async def test_who_leaves_the_line_leaves_no_trace() -> None:
 async def test_who_is_cancelled_while_librdkafka_is_full_gives_back_the_room_of_the_rest() -> None:
     """DR-17."""
     settings = {"bootstrap.servers": f"{LOOPBACK}:{free_port()}", "queue.buffering.max.messages": 1}
-    producer = RecordProducer(settings, BridgeMetrics(CollectorRegistry()), buffer_bytes=10_000, block_ms_max=1000)
+    producer = RecordProducer(settings, BridgeMetrics(CollectorRegistry()), room=Room(10_000), block_ms_max=1000)
     producer.start()
     records = [OutgoingRecord(key=None, value=b"v" * 100) for _ in range(5)]
     sending = asyncio.create_task(producer.submit("t", records))
@@ -123,7 +123,7 @@ def test_names_of_the_rest_proxy_and_of_java_are_understood() -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("listeners", "https://h:1"),
+        ("listeners", "https://h:1,http://h:2"),
         ("listeners", "h:1"),
         ("bootstrap.servers", ""),
         ("consumer.instance.timeout.ms", "1"),
@@ -167,7 +167,7 @@ class MoodyLibrary:
 @pytest.fixture
 async def producer() -> AsyncIterator[RecordProducer]:
     metrics = BridgeMetrics(CollectorRegistry())
-    made = RecordProducer({"bootstrap.servers": "127.0.0.1:1"}, metrics, buffer_bytes=10, block_ms_max=60_000)
+    made = RecordProducer({"bootstrap.servers": "127.0.0.1:1"}, metrics, room=Room(10), block_ms_max=60_000)
     yield made
     await made.stop(within_ms=0)
 

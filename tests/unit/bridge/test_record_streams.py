@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
+from bridge.access.gate import CALLER, Caller
+from bridge.access.logins import HttpPrincipal
 from bridge.bodies import BodyRoom
 from bridge.v3_records import _RecordStream
 
@@ -32,7 +34,14 @@ async def _no_throttle(_: object) -> None:
 
 @pytest.mark.parametrize("headers", [[], [(b"content-length", b"2")]])
 async def test_a_stream_whose_reading_dies_is_broken_off_and_waits_for_nothing(headers: list[Any]) -> None:
-    scope = {"type": "http", "method": "POST", "path": "/", "headers": headers}
+    user: Any = None
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/",
+        "headers": headers,
+        CALLER: Caller(HttpPrincipal("anna"), user),
+    }
     settings = SimpleNamespace(record_bytes_max=1 << 20, stream_records_max=10)
     parts: Any = SimpleNamespace(settings=settings, bodies=Broken(), stopping=asyncio.Event(), throttle=_no_throttle)
     sent: list[Any] = []

@@ -9,7 +9,10 @@ from typing import Any
 
 import httpx
 from starlette.applications import Starlette
+from starlette.types import Receive, Scope, Send
 
+from bridge.access.gate import CALLER, Caller
+from bridge.access.logins import HttpPrincipal
 from bridge.bodies import Bodies
 from bridge.consumer_instance import ConsumerInstance
 from bridge.core.media_types import EmbeddedFormat
@@ -41,13 +44,19 @@ async def test_a_read_that_has_not_begun_when_the_bridge_stops_ends_at_once() ->
         )
         parts: Any = SimpleNamespace(
             bodies=Bodies(body_bytes_max=1024, all_bytes_max=1024, client_timeout_ms=60_000, silence_ms=60_000),
-            consumers=SimpleNamespace(find=lambda group, name: instance),
+            consumers=SimpleNamespace(find=lambda key: instance),
             settings=SimpleNamespace(read_bytes_max=1024),
             metrics=SimpleNamespace(record_consumed=lambda **counts: None),
             stopping=asyncio.Event(),
         )
         instance._mode = "topics"
-        transport = httpx.ASGITransport(Starlette(routes=V2Consumers(parts).routes()))
+        user: Any = None
+        routes = Starlette(routes=V2Consumers(parts).routes())
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            await routes({**scope, CALLER: Caller(HttpPrincipal("anna"), user)}, receive, send)
+
+        transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://bridge") as client:
             async with instance._at_consumer:  # it is being tended
                 reading = asyncio.create_task(client.get("/consumers/g/instances/i/records"))

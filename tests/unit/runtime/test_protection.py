@@ -37,9 +37,8 @@ ASKED_OF_A_SITE = {
 Load = Callable[[Mapping[str, str]], object]
 REFUSED: list[tuple[Load, Mapping[str, str], str, str]] = [
     *((load, SITE, key, value) for load in (load_broker_settings, load_controller_file) for key, value in ASKED_OF_A_SITE.items()),
-    (load_bridge_settings, BRIDGE, "ssl.keystore.location", "/keys/bridge.jks"),
-    (load_bridge_settings, BRIDGE, "ssl.client.auth", "true"),
-    (load_bridge_settings, BRIDGE, "authentication.method", "BASIC"),
+    (load_bridge_settings, BRIDGE, "ssl.crl.location", "/keys/revoked"),
+    (load_bridge_settings, BRIDGE, "sasl.mechanism", "PLAIN"),
     (load_bridge_settings, BRIDGE, "authentication.roles", "admin"),
     (load_bridge_settings, BRIDGE, "csrf.prevention.enable", "true"),
     (load_config, EXACT, "security.protocol", "SASL_SSL"),

@@ -1,0 +1,107 @@
+"""The principal of an HTTP request: by its password, its token, or the certificate of its
+connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, NamedTuple
+
+from starlette.datastructures import Headers
+from starlette.types import Scope
+
+from bridge.access.passwords import Passwords
+from bridge.access.security import BridgeSecurity, Method
+from bridge.core.authorization_header import BasicLogin, BearerLogin, read_authorization
+from bridge.core.refusals import unauthorized
+from runtime.clock import SystemClock
+from wire.identity.core.distinguished_names import subject_of
+from wire.identity.core.json_web_tokens import InvalidToken
+from wire.identity.token_checks import TokenKeys, read_token_check
+
+LOOK_INTERVAL_S: Final = 0.5
+CERTIFICATE: Final = "antipode.certificate"
+"""The key of a request's scope with the certificate of its connection (DER)."""
+ANONYMOUS: Final = "ANONYMOUS"
+
+
+class HttpPrincipal(NamedTuple):
+    """Who sends a request, and until when the login holds (Unix ms; None: as long as the request
+    takes).
+    """
+
+    name: str
+    expires_at_ms: int | None = None
+
+
+class Logins:
+    """The logins that a bridge accepts."""
+
+    def __init__(self, security: BridgeSecurity) -> None:
+        """ConfigurationError when a file cannot be used."""
+        self._security = security
+        self._passwords = Passwords(security.users) if Method.BASIC in security.methods and security.users else None
+        self._keys = TokenKeys()
+        self._token_holder = (
+            read_token_check(security.properties.get, self._keys) if Method.BEARER in security.methods else None
+        )
+        self._clock = SystemClock()
+
+    def stop(self) -> None:
+        """End the threads."""
+        if self._passwords is not None:
+            self._passwords.stop()
+
+    async def keep_keys_read(self) -> None:
+        """Read the keys of tokens again when they change, for as long as this runs."""
+        while True:
+            await self._keys.look(self._clock)
+            await asyncio.sleep(LOOK_INTERVAL_S)
+
+    @property
+    def challenges(self) -> list[str]:
+        """The values of `WWW-Authenticate`."""
+        schemes = {Method.BASIC: "Basic", Method.BEARER: "Bearer"}
+        realm = self._security.realm.replace("\\", "").replace('"', "")
+        return [f'{name} realm="{realm}"' for method, name in schemes.items() if method in self._security.methods]
+
+    async def principal_of(self, scope: Scope) -> HttpPrincipal:
+        """The principal of a request. Refused (401), and the reason never says which part of a
+        login was wrong.
+        """
+        if self._security.is_open:
+            return HttpPrincipal(ANONYMOUS)
+        header = Headers(scope=scope).get("authorization")
+        if header is not None:
+            return await self._by_header(header)
+        certificate = scope.get(CERTIFICATE)
+        if Method.SSL in self._security.methods and certificate is not None:
+            return self._by_certificate(certificate)
+        raise unauthorized("no credentials")
+
+    async def _by_header(self, header: str) -> HttpPrincipal:
+        try:
+            login = read_authorization(header)
+        except ValueError as error:
+            raise unauthorized(str(error)) from error
+        match login:
+            case BasicLogin() if self._passwords is not None:
+                if not await self._passwords.is_right(login.name, login.password):
+                    raise unauthorized("wrong name or password")
+                return HttpPrincipal(login.name)
+            case BearerLogin() if self._token_holder is not None:
+                try:
+                    return HttpPrincipal(*self._token_holder(login.token))
+                except InvalidToken as error:
+                    raise unauthorized(f"the token is invalid: {error}") from error
+            case _:
+                raise unauthorized("a kind of login that this bridge does not accept")
+
+    def _by_certificate(self, certificate: bytes) -> HttpPrincipal:
+        try:
+            name = self._security.principal_rules.name_of(subject_of(certificate))
+        except ValueError:
+            name = None
+        if not name:
+            raise unauthorized("no rule of ssl.principal.mapping.rules matches the certificate's subject")
+        return HttpPrincipal(name)

@@ -30,7 +30,7 @@ def _credential() -> ScramCredential:
 
 
 def _check_token(token: str) -> Login:
-    return holder_of_token(token, RULES, {}, 0)
+    return Login(*holder_of_token(token, RULES, {}, 0))
 
 
 def run(data: bytes) -> None:

@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError
 from prometheus_client import CollectorRegistry
 
 from bridge.metrics import BridgeMetrics
-from bridge.producing import Delivered, OutgoingRecord, RecordProducer, Undelivered
+from bridge.producing import Delivered, OutgoingRecord, RecordProducer, Room, Undelivered
 from tests.support.embedded.http_bridge import BridgeClient
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
@@ -21,7 +21,7 @@ async def test_records_after_a_fatal_error_go_through_a_new_producer(
 ) -> None:
     topic = bridge.new_topic()
     settings = {"bootstrap.servers": bootstrap, "enable.idempotence": is_idempotent}
-    producer = RecordProducer(settings, BridgeMetrics(CollectorRegistry()), buffer_bytes=1_000_000, block_ms_max=1000)
+    producer = RecordProducer(settings, BridgeMetrics(CollectorRegistry()), room=Room(1_000_000), block_ms_max=1000)
     producer.start()
     try:
         for number in range(3):

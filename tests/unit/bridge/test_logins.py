@@ -53,7 +53,7 @@ def test_users_are_lines_of_bcrypt_alone() -> None:
         with pytest.raises(ValueError, match=r"line \d|no user"):
             read_passwords(wrong)
     for name, password in (("a:b", "x"), ("", "x"), ("anna", ""), ("anna", "x" * 73)):
-        with pytest.raises(ValueError, match="a name is|a password has"):
+        with pytest.raises(ValueError, match=r"a name is|a password has"):
             with_user("", name, password)
 
 

@@ -30,7 +30,8 @@ from broker.settings.dynamic_configs import DynamicConfigs
 from broker.settings.loading import listener_security
 from broker.site.control_service import BrokerControlService, ImageListener
 from broker.site.suspected_brokers import SuspectedBrokers
-from broker.telemetry.gauges import BrokerState, GaugeSources, add_gauges
+from broker.telemetry.gauge_sources import BrokerState, GaugeSources
+from broker.telemetry.gauges import add_gauges
 from broker.telemetry.login_metrics import LoginMetrics
 from broker.telemetry.quota_metrics import QuotaMetrics
 from runtime import compiled

@@ -15,39 +15,33 @@ coordinators only, on their event loop.
 from __future__ import annotations
 
 import asyncio
-import enum
 import math
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Generic, Protocol, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Generic, Protocol, TypeVar
 
 from kio.schema.errors import ErrorCode
 
+from broker.coordination.shard_lanes import Access, CommandT, Lane
+from broker.coordination.shard_writes import (
+    APPEND_BYTES_MAX,
+    AwaitedWrites,
+    Content,
+    DecisionT,
+    Write,
+    batches_of,
+    bytes_of,
+)
 from broker.replication.hosted_partition import PartitionFailure
 from runtime.clock import Clock
 from runtime.logs import get_logger
 from runtime.supervision import in_background, note_death, was_asked_to_end
-from wire.batches.records import Record, encode_batch
 
 log = get_logger(__name__)
 
-BATCH_BYTES_MAX: Final = 512 * 1024
-"""Records of one batch; well below the smallest message.max.bytes that anybody sets. A single
-larger record stays alone.
-"""
-APPEND_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Batches of one append, unless a single decision has more."""
 
-KeyValue = tuple[bytes, bytes | None]
-Content = Sequence[KeyValue] | bytes
-"""The records of a decision: plain records, which share batches with other decisions, or whole
-batches; empty when the decision writes nothing.
-"""
-CommandT = TypeVar("CommandT")
 ReplyT = TypeVar("ReplyT")
-DecisionT = TypeVar("DecisionT")
 
 
 class InternalLog(Protocol):
@@ -76,56 +70,6 @@ class CoordinatorRefusal(Exception):
         self.code = code
 
 
-class Access(enum.Enum):
-    """The way in which a command shares its lane with commands whose decisions are still being
-    written.
-    """
-
-    ALONE = "alone"
-    """The command waits for them, and later commands wait for it."""
-    SIDE_BY_SIDE = "side by side"
-    """Its like need not know of it."""
-    BUILT_UPON = "built upon"
-    """Applied when it is decided, so that its like can be decided at once; answered when it, and
-    what it was built upon, is in the log.
-
-    Sound because an append whose outcome is not known ends the shard with all that was applied.
-    """
-
-
-@dataclass(slots=True)
-class _Lane(Generic[CommandT]):
-    """The commands of one lane: what is being written, and what waits for that."""
-
-    write_count: int = 0
-    access: Access = Access.ALONE
-    waiting: deque[tuple[CommandT, int, int]] = field(default_factory=deque)
-    """Each with its token and its number."""
-
-    def may_run(self, access: Access) -> bool:
-        return not self.write_count or (access is self.access and access is not Access.ALONE)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Write(Generic[DecisionT]):
-    """A decision on its way into the log."""
-
-    number: int
-    lane: str
-    decision: DecisionT
-    content: Content
-    size_bytes: int
-    is_applied: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Awaited(Generic[DecisionT]):
-    """Decisions of one append that is under way."""
-
-    writes: list[_Write[DecisionT]]
-    append: Awaitable[object]
-
-
 class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
     """See the module. A subclass brings the machine."""
 
@@ -147,8 +91,8 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
         self._on_failure = on_failure
         self._next_token = 1
         self._requests: dict[int, asyncio.Future[ReplyT]] = {}
-        self._lanes: dict[str, _Lane[CommandT]] = {}
-        self._unwritten: deque[_Write[DecisionT]] = deque()
+        self._lanes: dict[str, Lane[CommandT]] = {}
+        self._unwritten: deque[Write[DecisionT]] = deque()
         self._is_writing = False
         self._writer: asyncio.Task[None] | None = None
         """The task that waits for an append."""
@@ -256,7 +200,7 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
     def _run(self, command: CommandT, token: int, number: int, name: str, access: Access) -> None:
         decision = self._decide(command, token)
         content = self._content_of(decision)
-        lane, is_applied = self._lanes.get(name) or _Lane(), access is Access.BUILT_UPON
+        lane, is_applied = self._lanes.get(name) or Lane(), access is Access.BUILT_UPON
         if not content and not (is_applied and lane.write_count):
             self._apply(decision)
             self._act(decision)
@@ -268,9 +212,9 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
         lane.access = access
         if is_applied:
             self._apply(decision)
-        size_bytes = len(content) if isinstance(content, bytes) else sum(map(_record_bytes, content))
+        size_bytes = len(content) if isinstance(content, bytes) else sum(map(bytes_of, content))
         self._unwritten.append(
-            _Write(
+            Write(
                 number=number,
                 lane=name,
                 decision=decision,
@@ -305,7 +249,7 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
         else:
             self._writer = in_background("coordinator write", self._write(awaited))
 
-    async def _write(self, awaited: _Awaited[DecisionT] | None) -> None:
+    async def _write(self, awaited: AwaitedWrites[DecisionT] | None) -> None:
         try:
             while awaited is not None:
                 await awaited.append
@@ -322,7 +266,7 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
             self._writer = None
             self._is_writing = False
 
-    def _write_until_one_waits(self) -> _Awaited[DecisionT] | None:
+    def _write_until_one_waits(self) -> AwaitedWrites[DecisionT] | None:
         """Write what is decided until an append is not safe at once; that one, None when everything
         is written.
         """
@@ -330,10 +274,10 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
             writes = self._next_writes()
             # a decision without records only waits for those that it was built upon, which are in
             # the log by now
-            batches = _batches(writes, now_ms=self._clock.now_ms())
+            batches = batches_of(writes, now_ms=self._clock.now_ms())
             append = self._log.append(self.partition, batches) if batches else None
             if append is not None:
-                return _Awaited(writes, append)
+                return AwaitedWrites(writes, append)
             for write in writes:
                 self._finish(write)
         return None
@@ -347,8 +291,8 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
         self._fail(ErrorCode.coordinator_not_available)
         note_death("coordinator write", partition=self.partition)
 
-    def _next_writes(self) -> list[_Write[DecisionT]]:
-        writes: list[_Write[DecisionT]] = []
+    def _next_writes(self) -> list[Write[DecisionT]]:
+        writes: list[Write[DecisionT]] = []
         size_bytes = 0
         while self._unwritten and (not writes or size_bytes + self._unwritten[0].size_bytes <= APPEND_BYTES_MAX):
             write = self._unwritten.popleft()
@@ -356,7 +300,7 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
             writes.append(write)
         return writes
 
-    def _finish(self, write: _Write[DecisionT]) -> None:
+    def _finish(self, write: Write[DecisionT]) -> None:
         if not write.is_applied:
             self._apply(write.decision)
         self._act(write.decision)
@@ -409,44 +353,3 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
             _, waited = self._settling.popleft()
             if not waited.done():
                 waited.set_result(None)
-
-
-def _record_bytes(record: KeyValue) -> int:
-    key, value = record
-    return len(key) + len(value or b"")
-
-
-def _batches(writes: Iterable[_Write[Any]], *, now_ms: int) -> bytes:
-    """The writes in their order; the plain records of as many as possible in one batch, those of
-    each in one if they fit there.
-    """
-    parts: list[bytes] = []
-    plain: list[KeyValue] = []
-    size_bytes = 0
-    for write in writes:
-        content = write.content
-        if plain and (isinstance(content, bytes) or size_bytes + write.size_bytes > BATCH_BYTES_MAX):
-            parts.extend(plain_batches(plain, now_ms=now_ms))
-            plain, size_bytes = [], 0
-        if isinstance(content, bytes):
-            parts.append(content)
-        else:
-            plain.extend(content)
-            size_bytes += write.size_bytes
-    parts.extend(plain_batches(plain, now_ms=now_ms))
-    return b"".join(parts)
-
-
-def plain_batches(records: Iterable[KeyValue], *, now_ms: int) -> Iterable[bytes]:
-    """The records as batches of a bounded size; nothing for no records."""
-    batch: list[Record] = []
-    size_bytes = 0
-    for key, value in records:
-        record_bytes = _record_bytes((key, value))
-        if batch and size_bytes + record_bytes > BATCH_BYTES_MAX:
-            yield encode_batch(batch)
-            batch, size_bytes = [], 0
-        batch.append(Record(key, value, now_ms))
-        size_bytes += record_bytes
-    if batch:
-        yield encode_batch(batch)

@@ -14,7 +14,9 @@ from typing import Any, assert_never
 
 from kio.schema.errors import ErrorCode
 
-from broker.coordination.state_shard import Access, Content, InternalLog, StateShard
+from broker.coordination.shard_lanes import Access
+from broker.coordination.shard_writes import Content
+from broker.coordination.state_shard import InternalLog, StateShard
 from broker.coordination.timer_queue import TimerQueue
 from broker.groups.core import group_records
 from broker.groups.core.consumer_group_states import TopicShapes

@@ -24,7 +24,8 @@ from broker.log.core.batch_checks import (
     check_size,
     open_produced,
 )
-from broker.log.core.producer_state import CompletedTransaction, DuplicateSequence, ProducerChange, ProducerStates
+from broker.log.core.producer_state import ProducerStates
+from broker.log.core.producer_values import CompletedTransaction, DuplicateSequence, ProducerChange
 from broker.log.core.retention import RELATIVE_OFFSET_MAX
 from broker.log.indexed_batches import PlacedBatch, place
 from broker.log.markers import read_marker

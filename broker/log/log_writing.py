@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from kio.schema.errors import ErrorCode
 
 from broker.log.core.batch_checks import BatchRejected
-from broker.log.core.producer_state import CompletedTransaction, SnapshotEntry
+from broker.log.core.producer_values import CompletedTransaction, SnapshotEntry
 from broker.log.core.retention import (
     RELATIVE_OFFSET_MAX,
     roll_reason,

@@ -14,7 +14,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-from broker.log.core.producer_state import Marker
+from broker.log.core.producer_values import Marker
 from wire.batches.record_batch import HEADER_SIZE, BatchHeader, Buffer, InvalidBatch, read_header
 from wire.batches.records import decode_batch, seal_batch
 

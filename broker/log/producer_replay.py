@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, NamedTuple
 
-from broker.log.core.producer_state import REMEMBERED_BATCHES, DuplicateSequence, ProducerStates
+from broker.log.core.producer_state import REMEMBERED_BATCHES, ProducerStates
+from broker.log.core.producer_values import DuplicateSequence
 from broker.log.errors import storage_errors
 from broker.log.markers import read_marker
 from broker.log.producer_snapshots import read_snapshot

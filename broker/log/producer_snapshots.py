@@ -16,7 +16,7 @@ from typing import Final
 
 from crc32c import crc32c
 
-from broker.log.core.producer_state import SnapshotEntry
+from broker.log.core.producer_values import SnapshotEntry
 from broker.log.errors import storage_errors
 from runtime.disk import Disk, read_file, write_over
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from broker.log.core.producer_state import OutOfOrderSequence, PrecedingBatchPending, SnapshotEntry
+from broker.log.core.producer_values import OutOfOrderSequence, PrecedingBatchPending, SnapshotEntry
 from broker.replication.follower_sessions import FollowerSessions
 from broker.replication.hosted_partition import HostedPartition
 

@@ -8,100 +8,14 @@ Caller: broker/main.py.
 
 from __future__ import annotations
 
-import sys
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from enum import IntEnum
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.metrics_core import Metric
-
-from broker.groups.core.group_states import GroupState
 from broker.metrics import BrokerMetrics
 from broker.replication import replica_figures
-from broker.replication.core.wake_ups import DelayedOperation
-from runtime.clock import Clock
-from runtime.zookeeper import SessionState
-
-if TYPE_CHECKING:
-    from broker.groups.coordinator import GroupCoordinator
-    from broker.log.directories.log_store import LogStore
-    from broker.log.scrubbing import Scrubber
-    from broker.network.connection_server import ConnectionServer
-    from broker.replication.core.fetch_sessions import FetchSessions
-    from broker.replication.isr_proposals import IsrProposals
-    from broker.replication.replica_fetchers import ReplicaFetchers
-    from broker.replication.replicas import Replicas
-    from broker.transactions.transaction_coordinator import TransactionCoordinator
-
-_SECOND_MS: Final = 1000
-
-
-class BrokerState(IntEnum):
-    """The phase in the life of a broker, by Kafka's numbers."""
-
-    NOT_RUNNING = 0
-    STARTING = 1
-    RECOVERING = 2
-    RUNNING = 3
-    PENDING_CONTROLLED_SHUTDOWN = 6
-    SHUTTING_DOWN = 7
-
-
-class LoopShare:
-    """The share of the time since the last scrape in which the event loop's thread had nothing to
-    do.
-    """
-
-    def __init__(self) -> None:
-        self._thread = threading.get_ident()
-        self._at_s = time.monotonic()
-        self._used_s = self._cpu_s()
-
-    def _cpu_s(self) -> float:
-        if sys.platform != "linux":
-            return time.process_time()
-        return time.clock_gettime(time.pthread_getcpuclockid(self._thread))
-
-    def idle(self) -> float:
-        """0 to 1."""
-        now_s, used_s = time.monotonic(), self._cpu_s()
-        elapsed_s, busy_s = now_s - self._at_s, used_s - self._used_s
-        self._at_s, self._used_s = now_s, used_s
-        return min(max(1 - busy_s / elapsed_s, 0.0), 1.0) if elapsed_s > 0 else 1.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GaugeSources:
-    """The parts that are asked."""
-
-    replicas: Replicas
-    groups: GroupCoordinator
-    transactions: TransactionCoordinator
-    fetchers: ReplicaFetchers
-    proposals: IsrProposals
-    connections: ConnectionServer
-    session_changes: Mapping[SessionState, int]
-    logs: LogStore
-    scrubber: Scrubber
-    clock: Clock
-    fetch_sessions: Callable[[], FetchSessions]
-    state: Callable[[], BrokerState]
-    loop: LoopShare = field(default_factory=LoopShare)
-    network_loop: LoopShare = field(default_factory=LoopShare)
-    """The same loop, asked under another name: each counts from its own last question."""
-
-    def seconds_since_cleaning(self) -> float:
-        """Return the time since the last pass over compacted logs; 0 before the first."""
-        ended_at_ms = self.logs.cleaning.figures.ended_at_ms
-        return (self.clock.now_ms() - ended_at_ms) / _SECOND_MS if ended_at_ms else 0.0
-
-
-Read = Callable[[GaugeSources], float]
+from broker.telemetry.counters import COUNTERS
+from broker.telemetry.gauge_sources import SECOND_MS, GaugeSources, Read
+from broker.telemetry.labelled_gauges import FAMILIES
 
 GAUGES: Final[tuple[tuple[str, str, Read], ...]] = (
     (
@@ -218,7 +132,7 @@ GAUGES: Final[tuple[tuple[str, str, Read], ...]] = (
     (
         "antipode_log_scrub_age_seconds",
         "How long ago the log that waits longest was read from the disk and checked, or the broker started",
-        lambda parts: parts.scrubber.oldest_pass_ms() / _SECOND_MS,
+        lambda parts: parts.scrubber.oldest_pass_ms() / SECOND_MS,
     ),
     (
         "antipode_log_scrub_corrupt_batches",
@@ -306,154 +220,6 @@ GAUGES: Final[tuple[tuple[str, str, Read], ...]] = (
         lambda parts: parts.fetch_sessions().partition_count,
     ),
 )
-
-
-COUNTERS: Final[tuple[tuple[str, str, Read], ...]] = (
-    (
-        "kafka_server_sessionexpirelistener_zookeeperdisconnects",
-        "Connections to ZooKeeper that broke",
-        lambda parts: parts.session_changes[SessionState.SUSPENDED],
-    ),
-    (
-        "kafka_server_sessionexpirelistener_zookeeperexpires",
-        "ZooKeeper sessions that expired; the broker is not registered until it has a new one",
-        lambda parts: parts.session_changes[SessionState.LOST],
-    ),
-    (
-        "kafka_server_sessionexpirelistener_zookeepersyncconnects",
-        "Reconnections to ZooKeeper",
-        lambda parts: parts.session_changes[SessionState.CONNECTED],
-    ),
-    (
-        "antipode_broker_link_hold_given_up_bytes",
-        "Bytes that went by retention although a standby lacks them, because no more may be held",
-        lambda parts: parts.logs.given_up_bytes,
-    ),
-    (
-        "antipode_broker_sync_degradations",
-        "How often a partition stopped waiting for a silent standby",
-        lambda parts: parts.replicas.degradations,
-    ),
-    (
-        "antipode_broker_truncated_records",
-        "Records truncated from logs here because the leader has another history, including control records",
-        lambda parts: parts.replicas.cuts.total.records,
-    ),
-    (
-        "antipode_broker_truncated_bytes",
-        "Bytes truncated from logs here because the leader has another history",
-        lambda parts: parts.replicas.cuts.total.bytes,
-    ),
-    (
-        "antipode_broker_truncated_unkept_bytes",
-        "Truncated bytes that are not in a file of truncated records either",
-        lambda parts: parts.replicas.cuts.total.bytes - parts.replicas.cuts.total.kept_bytes,
-    ),
-    (
-        "kafka_log_logcleaner_cleaned_logs",
-        "Compactions of a log",
-        lambda parts: parts.logs.cleaning.figures.cleaned_count,
-    ),
-    (
-        "kafka_log_logcleaner_read_bytes",
-        "Bytes of segments that compaction replaced",
-        lambda parts: parts.logs.cleaning.figures.bytes_before,
-    ),
-    (
-        "kafka_log_logcleaner_kept_bytes",
-        "Bytes of segments that compaction put in their place",
-        lambda parts: parts.logs.cleaning.figures.bytes_after,
-    ),
-    (
-        "kafka_server_replicamanager_isrexpands",
-        "ISR expansions",
-        lambda parts: parts.proposals.expansions,
-    ),
-    (
-        "kafka_server_replicamanager_isrshrinks",
-        "ISR shrinks",
-        lambda parts: parts.proposals.shrinks,
-    ),
-    (
-        "kafka_server_replicamanager_failedisrupdates",
-        "Changes of in-sync replicas that the controller refused",
-        lambda parts: parts.proposals.failures,
-    ),
-    (
-        "kafka_server_socket_server_metrics_refused_connections",
-        "Connections refused because of a limit",
-        lambda parts: parts.connections.refused_count,
-    ),
-    (
-        "kafka_server_socket_server_metrics_idle_connections_closed",
-        "Connections closed because they were idle",
-        lambda parts: parts.connections.reaped_count,
-    ),
-    (
-        "kafka_server_fetchsessioncache_incrementalfetchsessionevictions",
-        "Fetch sessions evicted to make room for others",
-        lambda parts: parts.fetch_sessions().eviction_count,
-    ),
-)
-"""Counts since the start; Prometheus sees each name with `_total`."""
-
-
-def _purgatory_sizes(parts: GaugeSources) -> Iterator[Metric]:
-    family = GaugeMetricFamily(
-        "kafka_server_delayedoperationpurgatory_purgatorysize",
-        "Requests that wait: fetches for records, produces for replicas, deletions of records for followers",
-        labels=["delayedOperation"],
-    )
-    count = parts.replicas.purgatory.count
-    fetches = sum(
-        map(count, (DelayedOperation.CONSUMER_FETCH, DelayedOperation.FOLLOWER_FETCH, DelayedOperation.MIRROR_FETCH))
-    )
-    for operation, size in (
-        ("Fetch", fetches),
-        ("Produce", count(DelayedOperation.PRODUCE)),
-        ("DeleteRecords", count(DelayedOperation.DELETE_RECORDS)),
-    ):
-        family.add_metric([operation], size)
-    yield family
-
-
-_PARTITION_FLAGS: Final = (
-    ("underreplicated", "1 while the partition, led here, lacks replicas in sync"),
-    ("underminisr", "1 while the partition, led here, refuses acks=all"),
-    ("atminisr", "1 while the partition, led here, would refuse acks=all without one more of its replicas"),
-)
-
-
-def _partition_states(parts: GaugeSources) -> Iterator[Metric]:
-    families = [
-        GaugeMetricFamily(f"kafka_cluster_partition_{name}", text, labels=["topic", "partition"])
-        for name, text in _PARTITION_FLAGS
-    ]
-    for hosted in parts.replicas:
-        if hosted.state.is_leader:
-            spare = hosted.state.spare_in_sync
-            flags = (len(hosted.state.isr) < len(hosted.state.replicas), spare < 0, spare == 0)
-            for family, flag in zip(families, flags, strict=True):
-                family.add_metric([hosted.topic, str(hosted.index)], flag)
-    yield from families
-
-
-def _group_states(parts: GaugeSources) -> Iterator[Metric]:
-    counts = parts.groups.count_by_state()
-    for state in GroupState:
-        yield GaugeMetricFamily(
-            f"kafka_coordinator_group_groupmetadatamanager_numgroups{state.value.lower()}",
-            f"Groups of the classic protocol coordinated here that are {state.value}",
-            value=counts[state],
-        )
-
-
-FAMILIES: Final[tuple[Callable[[GaugeSources], Iterator[Metric]], ...]] = (
-    _purgatory_sizes,
-    _partition_states,
-    _group_states,
-)
-"""Figures that have labels."""
 
 
 def add_gauges(metrics: BrokerMetrics, parts: GaugeSources) -> None:

@@ -15,7 +15,7 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from broker.log.core.producer_state import SnapshotEntry
+from broker.log.core.producer_values import SnapshotEntry
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.replication.hosted_partition import HostedPartition, PartitionFailure
 from broker.replication.replicas import Replicas

@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Protocol, assert_never
 
-from broker.coordination.state_shard import Access, Content, InternalLog, StateShard
+from broker.coordination.shard_lanes import Access
+from broker.coordination.shard_writes import Content
+from broker.coordination.state_shard import InternalLog, StateShard
 from broker.coordination.timer_queue import TimerQueue
 from broker.transactions.core import transaction_records
 from broker.transactions.core.transaction_machine import TransactionLimits, Transactions

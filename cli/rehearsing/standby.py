@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kazoo.exceptions import NoNodeError
 
-from broker.log.directories.log_directory import parse_directory_name
+from broker.log.directories.directory_names import parse_directory_name
 from broker.settings.config import BrokerSettings
 from broker.settings.loading import load_broker_settings
 from runtime.configuration import ConfigurationError, read_properties

@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 from kio.schema.errors import ErrorCode
 
-from broker.handlers.records.produce import WaitingProduce
+from broker.handlers.records.produce_responses import WaitingProduce
 from broker.log.core import producer_state
 from broker.log.core.leader_epochs import EpochEnd, LeaderEpochs
 from broker.log.core.producer_state import ProducerStates

@@ -21,7 +21,8 @@ from broker.groups.core.consumer_group_states import (
     copy_of,
     partitions_of,
 )
-from broker.groups.core.consumer_groups import ConsumerTurn, MemberHeartbeat, forget_member, lead_on, put_reached
+from broker.groups.core.consumer_groups import MemberHeartbeat, forget_member, lead_on, put_reached
+from broker.groups.core.consumer_turn import ConsumerTurn
 from broker.groups.core.group_messages import (
     Answer,
     CancelTimer,

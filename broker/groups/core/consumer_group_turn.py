@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from broker.groups.core import consumer_groups
 from broker.groups.core.consumer_group_offsets import commit_error
 from broker.groups.core.consumer_group_states import ConsumerFact, ConsumerGroup, MemberState
-from broker.groups.core.consumer_groups import ConsumerTurn
+from broker.groups.core.consumer_turn import ConsumerTurn
 from broker.groups.core.group_messages import (
     Answer,
     CancelTimer,

@@ -9,9 +9,8 @@ any more (and says so), then it gets what others have given up. Called by `core/
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from hashlib import blake2b
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from kio.schema.errors import ErrorCode
@@ -28,8 +27,10 @@ from broker.groups.core.consumer_group_states import (
     copy_of,
     partitions_of,
 )
-from broker.groups.core.server_assignors import ASSIGNORS, AssignmentInput, Owned
-from broker.groups.core.topic_patterns import InvalidPattern, compiled_pattern, is_matched
+from broker.groups.core.consumer_targets import metadata_hash_of, work_target_out
+from broker.groups.core.consumer_turn import ConsumerTurn
+from broker.groups.core.server_assignors import ASSIGNORS, Owned
+from broker.groups.core.topic_patterns import InvalidPattern, compiled_pattern
 from wire.batches.consumer_group_records import (
     CURRENT_KIND,
     GROUP_KIND,
@@ -37,13 +38,10 @@ from wire.batches.consumer_group_records import (
     TARGET_EPOCH_KIND,
     TARGET_KIND,
     ClassicMember,
-    ConsumerGroupKey,
-    ConsumerGroupValue,
     CurrentAssignment,
     GroupEpoch,
     MemberMetadata,
     TargetAssignment,
-    TargetEpoch,
 )
 
 NO_TIMEOUT: Final = -1
@@ -79,24 +77,6 @@ class HeartbeatReply:
     member_id: str = ""
     member_epoch: int = 0
     assigned: Owned | None = None
-
-
-@dataclass(slots=True)
-class ConsumerTurn:
-    """One decision in the making."""
-
-    group: ConsumerGroup
-    topics: TopicShapes
-    size_max: int
-    assignors: Sequence[str] = tuple(ASSIGNORS)
-    facts: list[ConsumerFact] = field(default_factory=list)
-    reason: str = ""
-
-    def put(self, kind: int, value: ConsumerGroupValue | None, member_id: str = "") -> None:
-        """Note a record, and let it be true in the copy."""
-        key = ConsumerGroupKey(kind, self.group.group_id, member_id)
-        self.facts.append(ConsumerFact(key, value))
-        self.group.put(key, value)
 
 
 class Refused(Exception):
@@ -234,7 +214,7 @@ def lead_on(turn: ConsumerTurn, said: MemberHeartbeat, former: MemberMetadata | 
     the member's next step towards it.
     """
     _apply_subscription(turn, said, former)
-    _work_target_out(turn)
+    work_target_out(turn)
     reached = _next_step(turn, said)
     if reached != turn.group.reached.get(said.member_id):
         put_reached(turn, said.member_id, reached)
@@ -313,7 +293,7 @@ def _apply_subscription(turn: ConsumerTurn, said: MemberHeartbeat, former: Membe
         metadata.topic_regex,
         metadata.server_assignor,
     )
-    found = _metadata_hash(turn)
+    found = metadata_hash_of(turn)
     if is_changed or found != turn.group.metadata_hash:
         turn.reason = turn.reason or f"{said.member_id} or its topics are new"
         _raise_epoch(turn, found)
@@ -349,78 +329,6 @@ def put_reached(turn: ConsumerTurn, member_id: str, reached: Reached) -> None:
         partitions_of(reached.pending_revocation),
     )
     turn.put(CURRENT_KIND, value, member_id)
-
-
-# --- the target
-
-
-def subscribed_names(member: MemberMetadata, topics: TopicShapes) -> set[str]:
-    """Topics that the member wants and that exist."""
-    found = {name for name in member.topic_names if name in topics}
-    if member.topic_regex:
-        found |= {name for name in topics if is_matched(member.topic_regex, name)}
-    return found
-
-
-def subscription(group: ConsumerGroup) -> Callable[[str], bool]:
-    """A predicate on topic names: True if members of the group subscribe to the topic; the topic
-    need not exist.
-    """
-    names = {name for member in group.members.values() for name in member.topic_names}
-    patterns = {member.topic_regex for member in group.members.values() if member.topic_regex}
-    return lambda topic: topic in names or any(is_matched(text, topic) for text in patterns)
-
-
-def _subscriptions(turn: ConsumerTurn) -> Mapping[str, Collection[str]]:
-    remembered: dict[tuple[tuple[str, ...], str | None], set[str]] = {}
-    found = {}
-    for member_id, member in turn.group.members.items():
-        key = (member.topic_names, member.topic_regex)
-        if key not in remembered:
-            remembered[key] = subscribed_names(member, turn.topics)
-        found[member_id] = remembered[key]
-    return found
-
-
-def _metadata_hash(turn: ConsumerTurn) -> int:
-    """Changes when a subscribed topic comes, goes or grows."""
-    names: set[str] = set()
-    for subscribed in _subscriptions(turn).values():
-        names.update(subscribed)
-    if not names:
-        return 0
-    digest = blake2b(digest_size=8)
-    for topic_id, count in sorted(turn.topics[name] for name in names):
-        digest.update(topic_id + count.to_bytes(4, "big"))
-    return int.from_bytes(digest.digest(), "big", signed=True)
-
-
-def assignor_of(group: ConsumerGroup, assignors: Sequence[str]) -> str:
-    """The assignor that most members ask for, among those that the broker offers; the broker's
-    first one when no member asks.
-    """
-    votes = [member.server_assignor for member in group.members.values() if member.server_assignor in assignors]
-    return max(sorted(filter(None, set(votes))), key=votes.count) if votes else assignors[0]
-
-
-def _work_target_out(turn: ConsumerTurn) -> None:
-    group = turn.group
-    if group.target_epoch == group.epoch:
-        return
-    subscriptions = _subscriptions(turn)
-    shapes = {turn.topics[name] for names in subscriptions.values() for name in names}
-    given = AssignmentInput(
-        subscriptions={member: {turn.topics[name][0] for name in names} for member, names in subscriptions.items()},
-        partition_counts=dict(shapes),
-        current={member: group.targets.get(member, frozenset()) for member in group.members},
-    )
-    for member_id, owned in ASSIGNORS[assignor_of(group, turn.assignors)](given).items():
-        if group.targets.get(member_id) != owned:
-            turn.put(TARGET_KIND, TargetAssignment(partitions_of(owned)), member_id)
-    turn.put(TARGET_EPOCH_KIND, TargetEpoch(group.epoch))
-
-
-# --- towards the target
 
 
 def _next_step(turn: ConsumerTurn, said: MemberHeartbeat) -> Reached:

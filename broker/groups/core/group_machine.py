@@ -15,10 +15,8 @@ Invariants: (a) only EMPTY groups without members and STABLE ones with them are 
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import replace
-from typing import Final, assert_never
 
 from kio.schema.errors import ErrorCode
 from msgspec import structs
@@ -27,12 +25,13 @@ from broker.groups.core import (
     classic_members,
     consumer_group_turn,
     consumer_groups,
+    consumer_targets,
     group_handover,
     group_migration,
     group_offsets,
 )
 from broker.groups.core import group_membership as membership
-from broker.groups.core.consumer_group_states import JOINING_EPOCH, ConsumerFact, ConsumerGroup
+from broker.groups.core.consumer_group_states import JOINING_EPOCH, ConsumerGroup
 from broker.groups.core.consumer_groups import HeartbeatReply
 from broker.groups.core.group_messages import (
     Answer,
@@ -49,18 +48,13 @@ from broker.groups.core.group_messages import (
     ExpireOffsets,
     FireTimer,
     ForgetTopics,
-    GroupChanged,
     GroupRecord,
     GroupRemoved,
-    GroupStored,
     Heartbeat,
     JoinGroup,
     JoinReply,
     LeaveGroup,
     MirrorOffsets,
-    OffsetCommitted,
-    OffsetPending,
-    OffsetRemoved,
     PartitionsReply,
     ResumeGroup,
     SyncGroup,
@@ -68,69 +62,23 @@ from broker.groups.core.group_messages import (
     TransactionEnded,
 )
 from broker.groups.core.group_migration import MEMBER_TIMERS, NotConvertible
-from broker.groups.core.group_offsets import Offsets, OffsetTable
-from broker.groups.core.group_pending_offsets import PendingOffsets
+from broker.groups.core.group_offsets import Offsets
 from broker.groups.core.group_states import NO_GENERATION, Group, GroupState
+from broker.groups.core.group_tables import GroupTables
 from broker.groups.core.group_turn import GroupLimits, Turn
 from broker.settings.core.group_configs import SESSION_TIMEOUT, in_force
 from runtime.invariants import InvariantBroken
-from wire.batches.consumer_group_records import GROUP_KIND
-from wire.batches.group_records import OffsetValue
 from wire.protocol.ids import TopicPartition
 from wire.znodes.group_configs import GroupConfigs
 
-STORY_LENGTH: Final = 64
 
-
-class Groups:
+class Groups(GroupTables):
     """See the module."""
 
     def __init__(self, limits: GroupLimits, configs_of: Callable[[str], GroupConfigs] = lambda _group_id: {}) -> None:
+        super().__init__()
         self._limits = limits
         self._configs_of = configs_of
-        self._groups: dict[str, Group] = {}
-        self._offsets = OffsetTable()
-        self._pending = PendingOffsets()
-        self._consumers: dict[str, ConsumerGroup] = {}
-        self._story: deque[str] = deque(maxlen=STORY_LENGTH)
-
-    # --- reading
-
-    def get(self, group_id: str) -> Group | None:
-        """The group, None when there is none."""
-        return self._groups.get(group_id)
-
-    def consumers(self, group_id: str) -> ConsumerGroup | None:
-        """The group as one of the KIP-848 protocol, None when it is not."""
-        return self._consumers.get(group_id)
-
-    def __iter__(self) -> Iterator[Group]:
-        """Iterate over all groups, also those that only hold offsets."""
-        return iter(tuple(self._groups.values()))
-
-    def __len__(self) -> int:
-        return len(self._groups)
-
-    def offsets_of(self, group_id: str) -> Offsets:
-        """Committed offsets of the group."""
-        return self._offsets.of(group_id)
-
-    def offset(self, group_id: str, partition: TopicPartition) -> OffsetValue | None:
-        """The committed offset of one partition."""
-        return self._offsets.of(group_id).get(partition)
-
-    def has_pending_offset(self, group_id: str, partition: TopicPartition) -> bool:
-        """True while an open transaction may still change the committed offset."""
-        return self._pending.holds(group_id, partition)
-
-    def has_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        """True while the producer's transaction of that epoch has offsets here."""
-        return self._pending.epoch_of(producer_id) == producer_epoch
-
-    @property
-    def offset_count(self) -> int:
-        """The number of all committed offsets."""
-        return self._offsets.count()
 
     # --- deciding
 
@@ -306,7 +254,7 @@ class Groups:
     def _subscription(self, group: Group) -> group_offsets.Subscription:
         consumers = self._consumers.get(group.group_id)
         if consumers is not None:
-            return consumer_groups.subscription(consumers)
+            return consumer_targets.subscription(consumers)
         return group_offsets.subscription(group)
 
     def _unwanted(self, group: Group, over: Collection[TopicPartition]) -> Collection[TopicPartition]:
@@ -319,98 +267,6 @@ class Groups:
             for partition in over
             if not is_subscribed(partition.topic) and not self._pending.holds(group.group_id, partition)
         ]
-
-    # --- applying
-
-    def apply(self, record: GroupRecord) -> None:
-        """Apply one record."""
-        match record:
-            case GroupStored() | GroupChanged():
-                self._check_storable(record)
-                self._groups[record.group.group_id] = record.group
-            case GroupRemoved():
-                self._groups.pop(record.group_id, None)
-                self._keep_place(record.group_id)
-            case ConsumerFact():
-                self._apply_consumer_fact(record)
-            case OffsetCommitted():
-                self._pending.void(record.group_id, record.partition)
-                self._put_offset(record)
-            case OffsetRemoved():
-                self._pending.void(record.group_id, record.partition)
-                self._offsets.remove(record.group_id, record.partition)
-            case OffsetPending():
-                self._pending.put(record)
-            case TransactionEnded():
-                for committed in self._pending.end(record.producer_id, is_commit=record.is_commit):
-                    self._put_offset(committed)
-            case _:
-                assert_never(record)
-
-    def _apply_consumer_fact(self, fact: ConsumerFact) -> None:
-        group_id = fact.key.group
-        if fact.key.kind == GROUP_KIND and fact.value is None:
-            self._consumers.pop(group_id, None)
-            found = self._groups.get(group_id)
-            if found is not None and found.is_simple and not self._offsets.of(group_id):
-                del self._groups[group_id]
-            return
-        if fact.value is None and group_id not in self._consumers:
-            return
-        self._consumers.setdefault(group_id, ConsumerGroup(group_id)).put(fact.key, fact.value)
-        self._keep_place(group_id)
-
-    def _keep_place(self, group_id: str) -> None:
-        """A group with offsets, or of the newer protocol, is listed even if it has no classic
-        members.
-        """
-        if group_id not in self._groups and (group_id in self._consumers or self._offsets.of(group_id)):
-            self._groups[group_id] = Group(group_id=group_id)
-
-    def _put_offset(self, record: OffsetCommitted) -> None:
-        self._offsets.put(record.group_id, record.partition, record.value)
-        if record.group_id not in self._groups:
-            self._groups[record.group_id] = Group(group_id=record.group_id)
-
-    def _check_storable(self, record: GroupStored | GroupChanged) -> None:
-        group = record.group
-        if isinstance(record, GroupStored) and group.state not in (GroupState.EMPTY, GroupState.STABLE):
-            raise InvariantBroken(f"{group.group_id} is stored in state {group.state.value}\n" + "\n".join(self._story))
-
-    def settle_replay(self) -> None:
-        """The log was replayed: groups without members, generation and offsets are gone."""
-        for group_id, group in tuple(self._groups.items()):
-            if group.is_simple and not self._offsets.of(group_id) and group_id not in self._consumers:
-                del self._groups[group_id]
-
-    def durable_state(self) -> tuple[Mapping[str, Group], Mapping[str, Offsets]]:
-        """The state that a replay of the log must restore, for groups that are EMPTY or STABLE."""
-        groups = {
-            group_id: group.durable()
-            for group_id, group in self._groups.items()
-            if group.state in (GroupState.EMPTY, GroupState.STABLE)
-        }
-        return groups, {group_id: dict(self._offsets.of(group_id)) for group_id in self._offsets.groups()}
-
-    # --- checking
-
-    def check_invariants(self) -> None:
-        """Raise InvariantBroken with the last decisions when the state is not sound."""
-        problems = [
-            f"{group_id}: {violation}" for group_id, group in self._groups.items() for violation in group.violations()
-        ]
-        problems += [f"{name}: {wrong}" for name, found in self._consumers.items() for wrong in found.violations()]
-        problems += [f"{group_id} is listed as {name}" for name, group_id in self._misfiled()]
-        problems += [
-            f"{group_id}: offsets without a group"
-            for group_id in self._offsets.groups()
-            if group_id not in self._groups
-        ]
-        if problems:
-            raise InvariantBroken("; ".join(problems) + "\nstory:\n" + "\n".join(self._story))
-
-    def _misfiled(self) -> Iterable[tuple[str, str]]:
-        return [(name, group.group_id) for name, group in self._groups.items() if name != group.group_id]
 
 
 def _refusal(token: int, reply: CodeReply | PartitionsReply) -> Decision:

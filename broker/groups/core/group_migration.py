@@ -27,7 +27,8 @@ from broker.groups.core.consumer_group_states import (
     TopicShapes,
     partitions_of,
 )
-from broker.groups.core.consumer_groups import ConsumerTurn, put_reached
+from broker.groups.core.consumer_groups import put_reached
+from broker.groups.core.consumer_turn import ConsumerTurn
 from broker.groups.core.group_messages import (
     Answer,
     CancelTimer,

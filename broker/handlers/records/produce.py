@@ -15,7 +15,7 @@ in-sync replicas; answers keep the order of the requests.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -29,7 +29,6 @@ from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.network.entities import topic_id_bytes
 from broker.quotas.client_throttling import Quotas
-from broker.replication.core.wake_ups import DelayedOperation
 from broker.replication.hosted_partition import HostedPartition, PartitionFailure
 from broker.replication.replicas import Replicas
 from broker.settings.dynamic_configs import DynamicConfigs
@@ -37,16 +36,14 @@ from broker.site.controlled_shutdown import ControlledShutdown
 from broker.transactions.transaction_admission import TransactionAdmission
 from runtime.clock import Clock
 from wire.protocol.byte_reader import Buffer
-from wire.protocol.leader_hints import NO_HINT, LeaderHint, NodeEndpoint
+from wire.protocol.leader_hints import NO_HINT
 from wire.protocol.produce_codec import (
     HIGHEST_VERSION,
     LOWEST_VERSION,
     PartitionProduced,
     PartitionRecords,
     ProduceRequest,
-    ProduceResponse,
     TopicProduced,
-    encode_produce_response,
     parse_produce_request,
 )
 from wire.rules.acls import Operation, ResourceType
@@ -55,18 +52,32 @@ from wire.rules.topic_names import is_internal_topic
 if TYPE_CHECKING:
     from broker.network.connection_owner import Frame
     from broker.network.exchange import Exchange
+from broker.handlers.records.leader_hints import HINTED_ERRORS, leader_hint
+from broker.handlers.records.produce_responses import WaitingProduce, answer, errors_of, throttle_time_ms
 
 API_KEY = 0
+
+
 MIN_VERSION = LOWEST_VERSION
+
+
 MAX_VERSION = HIGHEST_VERSION
+
+
 ADVERTISED_FROM = 0
 """Versions 0 to 2 are listed and refused, see api_versions.py."""
 
+
 ACKS_NONE: Final = 0
+
+
 ACKS_ALL: Final = -1
+
+
 _ACKS = (ACKS_NONE, 1, ACKS_ALL)
+
+
 _TOPIC_IDS_FROM = 13
-_HINTED_ERRORS = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,7 +267,7 @@ def _append(
         info = doors.replicas.append(hosted, records, acks=acks, may_begin_transaction=may_begin)
     except PartitionFailure as failure:
         done.error_count += 1
-        hint = _hint(image, topic, partition.partition_index) if failure.code in _HINTED_ERRORS else NO_HINT
+        hint = leader_hint(image, topic, partition.partition_index) if failure.code in HINTED_ERRORS else NO_HINT
         start = -1 if hosted is None else hosted.log.log_start_offset
         return PartitionProduced(
             partition.partition_index,
@@ -280,25 +291,6 @@ def _checked_records(topic: str, partition: PartitionRecords, acks: int) -> Buff
     if partition.records is None:
         raise PartitionFailure(ErrorCode.invalid_record, "no records")
     return partition.records
-
-
-def _hint(image: ClusterImage, topic: str, index: int) -> LeaderHint:
-    routed = image.routed_topic(topic)
-    partition = None if routed is None else routed.topic.partitions.get(index)
-    if partition is None or partition.leader < 0 or partition.leader == image.node_id:
-        return NO_HINT
-    return LeaderHint(partition.leader, partition.leader_epoch)
-
-
-def hinted_endpoints(image: ClusterImage, hints: set[int], listener: str) -> list[NodeEndpoint]:
-    """The endpoints of the hinted leaders at this listener."""
-    brokers = image.routed_brokers() if hints else {}
-    return [
-        NodeEndpoint(node_id, endpoint.host, endpoint.port, brokers[node_id].rack or None)
-        for node_id in hints & brokers.keys()
-        for endpoint in brokers[node_id].endpoints
-        if endpoint.listener == listener
-    ]
 
 
 async def _finish_flushed(
@@ -352,10 +344,10 @@ def _replace_failed(done: _Append, failed: Mapping[tuple[str, int], ErrorCode]) 
 def _finish(doors: Doors, exchange: Exchange, request: ProduceRequest, done: _Append) -> None:
     if request.acks == ACKS_NONE:
         if done.error_count:
-            exchange.count_errors(_errors_in(done.topics))
+            exchange.count_errors(errors_of(done.topics))
             exchange.fail("a produce request with acks=0 failed")
         else:
-            _throttle_time_ms(doors, exchange)
+            throttle_time_ms(doors, exchange)
             exchange.reply_nothing()
         return
     if request.acks == ACKS_ALL:
@@ -367,114 +359,3 @@ def _finish(doors: Doors, exchange: Exchange, request: ProduceRequest, done: _Ap
             waiting.begin(request.timeout_ms)
             return
     answer(doors, exchange, done.topics)
-
-
-def answer(doors: Doors, exchange: Exchange, topics: list[TopicProduced]) -> None:
-    """Send the response."""
-    version = exchange.header.api_version
-    if doors.cluster.permits.is_in_use:
-        topics = _permitted(doors, topics)
-    exchange.count_errors(_errors_in(topics))
-    hints = {
-        partition.current_leader.leader_id
-        for topic in topics
-        for partition in topic.partitions
-        if partition.current_leader is not NO_HINT
-    }
-    endpoints = hinted_endpoints(doors.cluster.image, hints, exchange.connection.listener) if hints else ()
-    response = ProduceResponse(topics, _throttle_time_ms(doors, exchange), node_endpoints=endpoints)
-    body = encode_produce_response(response, version)
-    exchange.reply_body([body], body_size=len(body))
-
-
-def _permitted(doors: Doors, topics: list[TopicProduced]) -> list[TopicProduced]:
-    """The results with an error for whatever must not be acknowledged any more: the lease of its
-    link has ended since the append. The client sends it again, to the site that is active then.
-    """
-    image, permits, now_ms = doors.cluster.image, doors.cluster.permits, doors.clock.monotonic_ms()
-    found = []
-    for topic in topics:
-        name = topic.name or image.topic_names.get(topic_id_bytes(topic.topic_id), "")
-        if permits.may_acknowledge(image, name, now_ms=now_ms):
-            found.append(topic)
-            continue
-        refused = [
-            PartitionProduced(one.partition_index, ErrorCode.not_leader_or_follower)
-            if one.error_code == ErrorCode.none
-            else one
-            for one in topic.partitions
-        ]
-        found.append(topic._replace(partitions=refused))
-    return found
-
-
-def _errors_in(topics: list[TopicProduced]) -> Iterator[int]:
-    return (partition.error_code for topic in topics for partition in topic.partitions)
-
-
-def _throttle_time_ms(doors: Doors, exchange: Exchange) -> int:
-    bandwidth_ms = 0.0
-    quotas = doors.quotas
-    if quotas.produce.is_in_use and not exchange.is_exempt:
-        bandwidth_ms = quotas.used_bytes(quotas.produce, exchange.quota_client, exchange.frame_bytes)
-    return exchange.throttle_time_ms(bandwidth_ms)
-
-
-class WaitingProduce:
-    """A request with acks=all whose records are not on every in-sync replica yet."""
-
-    def __init__(
-        self,
-        doors: Doors,
-        exchange: Exchange,
-        topics: list[TopicProduced],
-        missing: dict[tuple[str, int], tuple[HostedPartition, int]],
-    ) -> None:
-        self._doors = doors
-        self._exchange = exchange
-        self._topics = topics
-        self._missing = missing
-        self._led_since = {key: hosted.state.led_since_epoch for key, (hosted, _) in missing.items()}
-        self._failed: dict[tuple[str, int], ErrorCode] = {}
-
-    def begin(self, timeout_ms: float) -> None:
-        """Wait for the high watermarks."""
-        purgatory = self._doors.replicas.purgatory
-        entry = purgatory.wait(self, DelayedOperation.PRODUCE, keys=list(self._missing), timeout_ms=timeout_ms)
-        self._exchange.reserve_slot(lambda: purgatory.forget(entry))
-
-    def changed(self, key: Hashable, grown_bytes: int) -> bool:  # noqa: ARG002  the Waiter's signature
-        """A partition moved; True when no partition is waited for any more."""
-        for missing_key, (hosted, offset) in tuple(self._missing.items()):
-            if missing_key != key:
-                continue
-            state = hosted.state
-            if not state.is_leader or state.led_since_epoch != self._led_since[missing_key]:
-                # not led without a break: the log may have been cut in between and other records
-                # put in their place
-                self._failed[missing_key] = ErrorCode.not_leader_or_follower
-            elif state.high_watermark < offset:
-                continue
-            elif not state.has_enough_in_sync:
-                self._failed[missing_key] = ErrorCode.not_enough_replicas_after_append
-            del self._missing[missing_key]
-        return not self._missing
-
-    def complete(self) -> None:
-        """Answer; what is still missing timed out."""
-        self._exchange.resume(self._answer)
-
-    def _answer(self) -> None:
-        self._failed.update(dict.fromkeys(self._missing, ErrorCode.request_timed_out))
-        image = self._doors.cluster.image
-        topics = []
-        for topic in self._topics:
-            name = topic.name or image.topic_names.get(topic_id_bytes(topic.topic_id), "")
-            partitions = [
-                PartitionProduced(partition.partition_index, error)
-                if (error := self._failed.get((name, partition.partition_index))) is not None
-                else partition
-                for partition in topic.partitions
-            ]
-            topics.append(topic._replace(partitions=partitions))
-        answer(self._doors, self._exchange, topics)

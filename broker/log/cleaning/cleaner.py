@@ -17,45 +17,31 @@ once. Of a dirty batch that holds the newest record of no key nothing but the he
 from __future__ import annotations
 
 import os
-import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from broker.log.batch_scan import BatchScan
-from broker.log.cleaning.swapping import CLEANED_SUFFIX
+from broker.log.cleaning.cleaned_output import CleanedOutput
+from broker.log.cleaning.kept_batches import KeptBatch, check_crc, empty_batch, opened, rewritten
+from broker.log.cleaning.pace import Pace
 from broker.log.core.cleaning_choice import Dirtiness
 from broker.log.core.compaction import KEYS_MAX, AbortedRange, AbortedRanges, KeyOffsets, keeps_tombstone
 from broker.log.core.retention import RELATIVE_OFFSET_MAX
 from broker.log.errors import storage_errors
-from broker.log.indexed_batches import place
-from broker.log.segment_names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, file_name
-from broker.log.sparse_index import OFFSET_ENTRY, TIME_ENTRY, SparseIndex
-from broker.log.transaction_index import AbortedTransaction, TransactionIndex
-from runtime.disk import Disk, write_all
+from broker.log.segment_names import LOG_SUFFIX, file_name
+from broker.log.transaction_index import AbortedTransaction
+from runtime.disk import Disk
 from wire.batches.record_batch import (
-    HEADER_SIZE,
-    LOG_OVERHEAD,
     BatchHeader,
-    Compression,
-    InvalidBatch,
-    encode_header,
-    verify_crc,
 )
-from wire.batches.records import RecordSpan, compress, open_body, read_keys, record_spans, with_timestamp_delta
+from wire.batches.records import RecordSpan, open_body, read_keys, record_spans
 
-_COMPRESSION_MASK = 0x07
-_DELETE_HORIZON_BIT = 0x40
-_PAUSE_S_MIN = 0.01
 LITTLE_SHARE = 1 / 16
 """The share of a segment's size up to which its remaining part counts as little."""
-SEGMENT_BYTES_MAX = 2**31 - 1
 
-_WRITE_BYTES = 256 * 1024
-_WRITE_PIECES_MAX = 64
-"""Each piece may hold on to as much as one read brought."""
-_NO_RUN = (b"", 0, 0)
+
+SEGMENT_BYTES_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +118,7 @@ class _Cleaning:
         self.plan = plan
         self.disk = disk
         self.keys = KeyOffsets(plan.keys_max)
-        self.pace = _Pace(plan.bytes_per_second_max)
+        self.pace = Pace(plan.bytes_per_second_max)
         self.transactions_with_records: set[int] = set()
         ranges = (AbortedRange(entry.producer_id, entry.first_offset, entry.last_offset) for entry in plan.aborted)
         self.aborted = AbortedRanges(ranges)
@@ -160,7 +146,7 @@ class _Cleaning:
                 continue
             for header, scan in self._batches(source):
                 if not header.is_control and not self._is_aborted(header):
-                    self.keys.note(header, *_opened(header, *self._content(header, scan)))
+                    self.keys.note(header, *opened(header, *self._content(header, scan)))
             read.append(source)
             if self.keys.is_full:
                 break
@@ -201,7 +187,12 @@ class _Cleaning:
     def _write(self, pending: deque[SourceSegment]) -> CleanedSegment:
         """Write one new segment from as many of the oldest sources as it takes."""
         group = [pending.popleft()]
-        output = _Output(self.plan, self.disk, group[0].base_offset)
+        output = CleanedOutput(
+            self.disk,
+            self.plan.directory,
+            group[0].base_offset,
+            index_interval_bytes=self.plan.index_interval_bytes,
+        )
         markers: set[int] = set()
         with output:
             last = self._copy(group[0], output, markers)
@@ -209,7 +200,7 @@ class _Cleaning:
                 group.append(pending.popleft())
                 last = self._copy(group[-1], output, markers) or last
             if last is not None and output.next_offset < last.next_offset:
-                output.add(_empty_batch(last))
+                output.add(empty_batch(last))
             output.finish(entry for entry in self.plan.aborted if entry.last_offset in markers)
         return CleanedSegment(
             base_offset=group[0].base_offset,
@@ -219,7 +210,7 @@ class _Cleaning:
             replaces=tuple(group),
         )
 
-    def _copy(self, source: SourceSegment, output: _Output, markers: set[int]) -> BatchHeader | None:
+    def _copy(self, source: SourceSegment, output: CleanedOutput, markers: set[int]) -> BatchHeader | None:
         """Write what stays of one source; its last batch, None when it has none."""
         last: BatchHeader | None = None
         is_dirty = source.next_offset > self.plan.dirty_from
@@ -234,7 +225,7 @@ class _Cleaning:
                 markers.add(header.last_offset)
         return last
 
-    def _keep(self, header: BatchHeader, scan: BatchScan, *, is_dirty: bool) -> _Kept | None:
+    def _keep(self, header: BatchHeader, scan: BatchScan, *, is_dirty: bool) -> KeptBatch | None:
         """The batch as it stays: the same bytes, fewer records, empty, or nothing."""
         newest_count = header.record_count
         if is_dirty:
@@ -242,12 +233,12 @@ class _Cleaning:
         if newest_count == 0 or self._is_aborted(header):
             return self._keep_nothing(header)
         content, at = self._content(header, scan)
-        body, start, end = _opened(header, content, at)
+        body, start, end = opened(header, content, at)
         if newest_count < header.record_count or not self._stays_whole(header, body, start, end):
             return self._keep_some(header, content, at, body[start:end])
         if header.is_transactional:
             self.transactions_with_records.add(header.producer_id)
-        return _Kept(header, content, at)
+        return KeptBatch(header, content, at)
 
     def _stays_whole(self, header: BatchHeader, body: bytes, start: int, end: int) -> bool:
         """True if nothing of the batch is removed or changed; where False, a closer look may still
@@ -257,7 +248,7 @@ class _Cleaning:
         tombstone_count = read_keys(body, start, end, header.record_count, header.base_offset, offsets)
         return tombstone_count == 0 and len(offsets) == header.record_count and self.keys.are_newest(offsets)
 
-    def _keep_some(self, header: BatchHeader, content: bytes, at: int, body: bytes) -> _Kept | None:
+    def _keep_some(self, header: BatchHeader, content: bytes, at: int, body: bytes) -> KeptBatch | None:
         horizon_ms = header.base_timestamp if header.has_delete_horizon else None
         kept = [span for span in record_spans(body, header.record_count) if self._keeps(header, span, horizon_ms)]
         if not kept:
@@ -266,17 +257,17 @@ class _Cleaning:
             self.transactions_with_records.add(header.producer_id)
         needs_horizon = horizon_ms is None and any(span.is_tombstone for span in kept)
         if len(kept) == header.record_count and not needs_horizon:
-            return _Kept(header, content, at)
-        _check_crc(header, content, at)
+            return KeptBatch(header, content, at)
+        check_crc(header, content, at)
         new_horizon_ms = self.plan.now_ms + self.plan.delete_retention_ms if needs_horizon else None
-        return _rewritten(header, body, kept, new_horizon_ms)
+        return rewritten(header, body, kept, new_horizon_ms)
 
-    def _keep_nothing(self, header: BatchHeader) -> _Kept | None:
+    def _keep_nothing(self, header: BatchHeader) -> KeptBatch | None:
         """Keep nothing, or an empty batch where the batch is its producer's last one."""
         is_last = self.plan.producer_last_offsets.get(header.producer_id) == header.last_offset
-        return _empty_batch(header) if header.producer_id >= 0 and is_last else None
+        return empty_batch(header) if header.producer_id >= 0 and is_last else None
 
-    def _keep_marker(self, header: BatchHeader, scan: BatchScan) -> _Kept | None:
+    def _keep_marker(self, header: BatchHeader, scan: BatchScan) -> KeptBatch | None:
         """A marker without records of its transaction goes like a tombstone; a producer's last
         batch stays in any case.
         """
@@ -285,176 +276,16 @@ class _Cleaning:
         has_records = header.producer_id in self.transactions_with_records
         self.transactions_with_records.discard(header.producer_id)
         if has_records:
-            return _Kept(header, content, at)
+            return KeptBatch(header, content, at)
         if horizon_ms is None:
             horizon_ms = self.plan.now_ms + self.plan.delete_retention_ms
-            _check_crc(header, content, at)
+            check_crc(header, content, at)
             body = open_body(content, at, header)
-            return _rewritten(header, body, record_spans(body, header.record_count), horizon_ms)
+            return rewritten(header, body, record_spans(body, header.record_count), horizon_ms)
         is_last = self.plan.producer_last_offsets.get(header.producer_id) == header.last_offset
-        return _Kept(header, content, at) if is_last or keeps_tombstone(horizon_ms, self.plan.now_ms) else None
+        return KeptBatch(header, content, at) if is_last or keeps_tombstone(horizon_ms, self.plan.now_ms) else None
 
     def _keeps(self, header: BatchHeader, span: RecordSpan, horizon_ms: int | None) -> bool:
         if not self.keys.is_newest(span.key, header.base_offset + span.offset_delta):
             return False
         return not span.is_tombstone or keeps_tombstone(horizon_ms, self.plan.now_ms)
-
-
-def _opened(header: BatchHeader, content: bytes, at: int) -> tuple[bytes, int, int]:
-    """The records of the batch at `at` without their codec: bytes, and from where to where in them.
-    Not compressed, they are not copied.
-    """
-    if header.compression == Compression.NONE:
-        return content, at + HEADER_SIZE, at + header.size_bytes
-    body = open_body(content, at, header)
-    return body, 0, len(body)
-
-
-def _check_crc(header: BatchHeader, content: bytes, at: int) -> None:
-    """A batch that is about to get a new checksum must deserve it."""
-    if not verify_crc(content, at, header):
-        raise InvalidBatch(f"the checksum of batch {header.base_offset} is wrong, it cannot be written anew", 0)
-
-
-def _empty_batch(header: BatchHeader) -> _Kept:
-    emptied = header._replace(
-        batch_length=HEADER_SIZE - LOG_OVERHEAD,
-        attributes=header.attributes & ~(_DELETE_HORIZON_BIT | _COMPRESSION_MASK),
-        base_timestamp=header.max_timestamp,
-        record_count=0,
-    )
-    return _Kept(emptied, encode_header(emptied, b""), 0)
-
-
-def _rewritten(header: BatchHeader, body: bytes, kept: list[RecordSpan], new_horizon_ms: int | None) -> _Kept:
-    """The batch with fewer records. A new delete horizon takes the place of the base timestamp, and
-    deltas refer to it.
-    """
-    attributes, base_timestamp = header.attributes, header.base_timestamp
-    if new_horizon_ms is None:
-        pieces = [body[span.start : span.end] for span in kept]
-    else:
-        shift_ms = base_timestamp - new_horizon_ms
-        pieces = [with_timestamp_delta(body, span, span.timestamp_delta + shift_ms) for span in kept]
-        attributes, base_timestamp = attributes | _DELETE_HORIZON_BIT, new_horizon_ms
-    packed = compress(b"".join(pieces), Compression(header.compression))
-    largest = header.base_timestamp + max(span.timestamp_delta for span in kept)
-    rewritten = header._replace(
-        batch_length=HEADER_SIZE - LOG_OVERHEAD + len(packed),
-        attributes=attributes,
-        base_timestamp=base_timestamp,
-        max_timestamp=header.max_timestamp if header.is_log_append_time else largest,
-        record_count=len(kept),
-    )
-    return _Kept(rewritten, encode_header(rewritten, packed) + packed, 0)
-
-
-class _Kept(NamedTuple):
-    """A batch that stays: its header, and the bytes that hold it from `at` on."""
-
-    header: BatchHeader
-    content: bytes
-    at: int
-
-
-class _Pace:
-    """Keeps reading and writing under a rate by sleeping: it runs in a thread or process of its
-    own.
-    """
-
-    def __init__(self, bytes_per_second_max: float) -> None:
-        self._rate = bytes_per_second_max
-        self._spent_bytes = 0
-        self._began_s = time.monotonic()
-
-    def spend(self, size_bytes: int) -> None:
-        """Record that this many bytes were read or written."""
-        if self._rate <= 0:
-            return
-        self._spent_bytes += size_bytes
-        ahead_s = self._spent_bytes / self._rate - (time.monotonic() - self._began_s)
-        if ahead_s > _PAUSE_S_MIN:
-            time.sleep(ahead_s)
-
-
-class _Output:
-    """One new segment being written: log, both indexes, aborted transactions."""
-
-    def __init__(self, plan: CleaningPlan, disk: Disk, base_offset: int) -> None:
-        self.size_bytes = 0
-        self.next_offset = base_offset
-        self._disk = disk
-        self._base_offset = base_offset
-        self._interval = plan.index_interval_bytes
-        stem = f"{plan.directory}/{base_offset:020d}"
-        self._path = stem + LOG_SUFFIX + CLEANED_SUFFIX
-        self.offset_index = SparseIndex(stem + INDEX_SUFFIX + CLEANED_SUFFIX, OFFSET_ENTRY, disk)
-        self.time_index = SparseIndex(stem + TIME_INDEX_SUFFIX + CLEANED_SUFFIX, TIME_ENTRY, disk)
-        self._transactions = TransactionIndex(stem + TRANSACTION_INDEX_SUFFIX + CLEANED_SUFFIX, disk)
-        self._largest = (-1, base_offset)
-        self._since_entry = 0
-        self._descriptor = -1
-        self._written_bytes = 0
-        self._pieces: list[memoryview] = []
-        self._run = _NO_RUN
-
-    def __enter__(self) -> None:
-        with storage_errors("creating", self._path):
-            self._descriptor = self._disk.open(self._path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC)
-        self.offset_index.clear()
-        self.time_index.clear()
-        self._transactions.clear()
-
-    def __exit__(self, *_: object) -> None:
-        self._disk.close(self._descriptor)
-
-    def add(self, kept: _Kept) -> None:
-        """Append a batch, which reaches the file together with others."""
-        placed = place(kept.header)
-        if placed.max_timestamp > self._largest[0]:
-            self._largest = (placed.max_timestamp, placed.last_offset)
-        if self._since_entry > self._interval:
-            self.offset_index.append(placed.last_offset - self._base_offset, self.size_bytes)
-            self._add_time_entry()
-            self._since_entry = 0
-        end = kept.at + placed.size_bytes
-        content, first, last = self._run
-        if kept.content is content and kept.at == last:
-            self._run = (content, first, end)
-        else:
-            self._end_run()
-            self._run = (kept.content, kept.at, end)
-        self.size_bytes += placed.size_bytes
-        self.next_offset = placed.last_offset + 1
-        self._since_entry += placed.size_bytes
-        if self.size_bytes - self._written_bytes >= _WRITE_BYTES or len(self._pieces) >= _WRITE_PIECES_MAX:
-            self._write()
-
-    def _end_run(self) -> None:
-        content, first, last = self._run
-        if last > first:
-            self._pieces.append(memoryview(content)[first:last])
-        self._run = _NO_RUN
-
-    def _write(self) -> None:
-        self._end_run()
-        with storage_errors("writing", self._path):
-            self._written_bytes += write_all(self._disk, self._descriptor, self._pieces, self._written_bytes)
-        self._pieces = []
-
-    def _add_time_entry(self) -> None:
-        last = self.time_index.last
-        if self._largest[0] >= 0 and (last is None or self._largest[0] > last[0]):
-            self.time_index.append(self._largest[0], self._largest[1] - self._base_offset)
-
-    def finish(self, aborted: Iterator[AbortedTransaction]) -> None:
-        """Complete the files and make everything durable."""
-        self._write()
-        self._add_time_entry()
-        self.offset_index.write(is_durable=True)
-        self.time_index.write(is_durable=True)
-        for entry in aborted:
-            self._transactions.append(entry)
-        self._transactions.flush()
-        with storage_errors("flushing", self._path):
-            self._disk.fdatasync(self._descriptor)

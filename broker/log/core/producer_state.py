@@ -25,127 +25,45 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 from kio.schema.errors import ErrorCode
 
 from broker.log.core.batch_checks import BatchRejected
+from broker.log.core.producer_values import (
+    SEQUENCE_MAX,
+    CompletedTransaction,
+    DuplicateSequence,
+    InvalidProducerEpoch,
+    Marker,
+    OutOfOrderSequence,
+    PrecedingBatchPending,
+    Producer,
+    ProducerChange,
+    SnapshotEntry,
+    WrittenBatch,
+    from_snapshot,
+    snapshot_entry,
+)
 from wire.batches.record_batch import BatchHeader
 from wire.protocol.ids import NO_EPOCH
 
-SEQUENCE_MAX: Final = 2**31 - 1
 REMEMBERED_BATCHES: Final = 5
+
+
 REFUSALS_REMEMBERED: Final = 1000
 """Producers of one partition."""
+
+
 _GAP_MAX: Final = 2**30
 """A sequence further ahead than this counts as behind: the space is a ring."""
-
-
-class OutOfOrderSequence(BatchRejected):
-    """A gap or a repetition older than the remembered batches."""
-
-    def __init__(self, producer_id: int, reason: str) -> None:
-        super().__init__(ErrorCode.out_of_order_sequence_number, reason)
-        self.producer_id = producer_id
-
-
-class PrecedingBatchPending(BatchRejected):
-    """A gap that will close: what comes before the batch is known to be on its way, or may be.
-
-    The code is one that every client sends again, for want of a better one.
-    OUT_OF_ORDER_SEQUENCE_NUMBER would have librdkafka begin a new epoch and send what is unanswered
-    anew under it, and that may be in the log under the old one.
-    """
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(ErrorCode.not_enough_replicas, reason)
-
-
-class InvalidProducerEpoch(BatchRejected):
-    """A producer that was fenced by a newer epoch."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(ErrorCode.invalid_producer_epoch, reason)
-
-
-class WrittenBatch(NamedTuple):
-    """A batch that a producer wrote."""
-
-    last_sequence: int
-    last_offset: int
-    offset_delta: int
-    timestamp_ms: int
-
-    @property
-    def first_sequence(self) -> int:
-        """Sequence of its first record."""
-        return (self.last_sequence - self.offset_delta) & SEQUENCE_MAX if self.last_sequence >= 0 else -1
-
-    @property
-    def first_offset(self) -> int:
-        """Offset of its first record."""
-        return self.last_offset - self.offset_delta
-
-
-class SnapshotEntry(NamedTuple):
-    """One producer as Kafka's snapshot file keeps it; -1 where there is nothing."""
-
-    producer_id: int
-    producer_epoch: int
-    last_sequence: int
-    last_offset: int
-    offset_delta: int
-    timestamp_ms: int
-    coordinator_epoch: int
-    transaction_first_offset: int
-
-
-@dataclass(slots=True)
-class _Producer:
-    epoch: int = NO_EPOCH
-    batches: tuple[WrittenBatch, ...] = ()
-    coordinator_epoch: int = -1
-    last_timestamp_ms: int = -1
-    transaction_first_offset: int = -1
-
-
-class ProducerChange(NamedTuple):
-    """The state of one producer after a prepared batch."""
-
-    producer_id: int
-    producer: _Producer
-    completed: CompletedTransaction | None = None
-
-
-class DuplicateSequence(NamedTuple):
-    """The batch is in the log already, at these offsets."""
-
-    first_offset: int
-    last_offset: int
-    timestamp_ms: int
-
-
-class CompletedTransaction(NamedTuple):
-    """A transaction that a marker ended; `last_offset` is the marker's."""
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
-    is_aborted: bool
-
-
-class Marker(NamedTuple):
-    """A transaction marker, read from a control batch."""
-
-    is_commit: bool
-    coordinator_epoch: int
 
 
 @dataclass(slots=True)
 class ProducerStates:
     """The producers of one partition."""
 
-    _producers: dict[int, _Producer] = field(default_factory=dict)
+    _producers: dict[int, Producer] = field(default_factory=dict)
     _ongoing: dict[int, int] = field(default_factory=dict)
     _unreplicated: dict[int, int] = field(default_factory=dict)
     _carried_over_before: int = -1
@@ -167,7 +85,7 @@ class ProducerStates:
     def get(self, producer_id: int) -> SnapshotEntry | None:
         """The state of a producer, None when it is unknown."""
         producer = self._producers.get(producer_id)
-        return None if producer is None else _snapshot_entry(producer_id, producer)
+        return None if producer is None else snapshot_entry(producer_id, producer)
 
     def is_in_transaction(self, producer_id: int, producer_epoch: int) -> bool:
         """True while a transaction of this epoch is open here."""
@@ -176,7 +94,7 @@ class ProducerStates:
 
     def open_transactions(self) -> list[SnapshotEntry]:
         """Producers with an open transaction."""
-        return [_snapshot_entry(producer_id, self._producers[producer_id]) for producer_id in self._ongoing]
+        return [snapshot_entry(producer_id, self._producers[producer_id]) for producer_id in self._ongoing]
 
     # -- before the write --------------------------------------------------------------------------
 
@@ -197,7 +115,7 @@ class ProducerStates:
         `may_begin` the producer's coordinator has not confirmed the partition: a batch that would
         begin a transaction is refused (KIP-890).
         """
-        producer = prepared.producer if prepared else self._producers.get(header.producer_id) or _Producer()
+        producer = prepared.producer if prepared else self._producers.get(header.producer_id) or Producer()
         first_sequence, last_sequence = header.base_sequence, header.last_sequence
         if is_checked:
             duplicate = _find_duplicate(producer, header.producer_epoch, first_sequence, last_sequence)
@@ -212,7 +130,7 @@ class ProducerStates:
         transaction = producer.transaction_first_offset
         if header.attributes & 0x10 and transaction < 0:
             transaction = first_offset
-        changed = _Producer(
+        changed = Producer(
             epoch=header.producer_epoch,
             batches=(*producer.batches[1 - REMEMBERED_BATCHES :], batch) if is_same_epoch else (batch,),
             coordinator_epoch=producer.coordinator_epoch,
@@ -223,7 +141,7 @@ class ProducerStates:
 
     def prepare_marker(self, header: BatchHeader, offset: int, marker: Marker, *, is_checked: bool) -> ProducerChange:
         """The change that the transaction marker at `offset` makes."""
-        producer = self._producers.get(header.producer_id) or _Producer()
+        producer = self._producers.get(header.producer_id) or Producer()
         if is_checked and header.producer_epoch < producer.epoch:
             raise InvalidProducerEpoch(
                 f"marker of producer {header.producer_id} has epoch {header.producer_epoch}, known is {producer.epoch}"
@@ -239,7 +157,7 @@ class ProducerStates:
             completed = CompletedTransaction(
                 header.producer_id, producer.transaction_first_offset, offset, is_aborted=not marker.is_commit
             )
-        changed = _Producer(
+        changed = Producer(
             epoch=header.producer_epoch,
             batches=producer.batches if producer.epoch == header.producer_epoch else (),
             coordinator_epoch=marker.coordinator_epoch,
@@ -247,7 +165,7 @@ class ProducerStates:
         )
         return ProducerChange(header.producer_id, changed, completed)
 
-    def _check(self, header: BatchHeader, producer: _Producer) -> None:
+    def _check(self, header: BatchHeader, producer: Producer) -> None:
         first_sequence = header.base_sequence
         if header.producer_epoch < producer.epoch:
             raise InvalidProducerEpoch(
@@ -284,7 +202,7 @@ class ProducerStates:
             f"expected {expected}",
         )
 
-    def _refused_before(self, header: BatchHeader, producer: _Producer) -> int | None:
+    def _refused_before(self, header: BatchHeader, producer: Producer) -> int | None:
         """The sequence of a batch that was refused, is not in the log, and comes before this
         one.
         """
@@ -299,7 +217,7 @@ class ProducerStates:
             return None  # another leader has taken it since
         return sequence
 
-    def _is_carried_over(self, producer: _Producer) -> bool:
+    def _is_carried_over(self, producer: Producer) -> bool:
         return not producer.batches or producer.batches[-1].last_offset < self._carried_over_before
 
     def note_refused(self, header: BatchHeader) -> None:
@@ -379,7 +297,7 @@ class ProducerStates:
 
     def snapshot(self) -> list[SnapshotEntry]:
         """All producers, for the snapshot file."""
-        return [_snapshot_entry(producer_id, producer) for producer_id, producer in self._producers.items()]
+        return [snapshot_entry(producer_id, producer) for producer_id, producer in self._producers.items()]
 
     def last_offsets(self) -> dict[int, int]:
         """Offset of each producer's last remembered record: the cleaner keeps these batches, empty
@@ -394,13 +312,13 @@ class ProducerStates:
         self._unreplicated.clear()
         open_transactions = []
         for entry in entries:
-            self._producers[entry.producer_id] = _from_snapshot(entry)
+            self._producers[entry.producer_id] = from_snapshot(entry)
             if entry.transaction_first_offset >= 0:
                 open_transactions.append((entry.transaction_first_offset, entry.producer_id))
         self._ongoing.update((producer_id, first) for first, producer_id in sorted(open_transactions))
 
 
-def _check_transaction_is_open(header: BatchHeader, producer: _Producer) -> None:
+def _check_transaction_is_open(header: BatchHeader, producer: Producer) -> None:
     if producer.transaction_first_offset < 0 or producer.epoch != header.producer_epoch:
         raise BatchRejected(
             ErrorCode.invalid_txn_state,
@@ -413,35 +331,10 @@ def _is_behind(sequence: int, other: int) -> bool:
     return 0 < (other - sequence) & SEQUENCE_MAX < _GAP_MAX
 
 
-def _find_duplicate(producer: _Producer, epoch: int, first_sequence: int, last_sequence: int) -> WrittenBatch | None:
+def _find_duplicate(producer: Producer, epoch: int, first_sequence: int, last_sequence: int) -> WrittenBatch | None:
     if producer.epoch != epoch:
         return None
     for batch in producer.batches:
         if batch.last_sequence == last_sequence and batch.first_sequence == first_sequence:
             return batch
     return None
-
-
-def _snapshot_entry(producer_id: int, producer: _Producer) -> SnapshotEntry:
-    last = producer.batches[-1] if producer.batches else WrittenBatch(-1, -1, 0, -1)
-    return SnapshotEntry(
-        producer_id,
-        producer.epoch,
-        last.last_sequence,
-        last.last_offset,
-        last.offset_delta,
-        producer.last_timestamp_ms,
-        producer.coordinator_epoch,
-        producer.transaction_first_offset,
-    )
-
-
-def _from_snapshot(entry: SnapshotEntry) -> _Producer:
-    last = WrittenBatch(entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp_ms)
-    return _Producer(
-        epoch=entry.producer_epoch,
-        batches=(last,) if entry.last_offset >= 0 else (),
-        coordinator_epoch=entry.coordinator_epoch,
-        last_timestamp_ms=entry.timestamp_ms,
-        transaction_first_offset=entry.transaction_first_offset,
-    )

@@ -10,7 +10,6 @@ Caller: broker/log/directories/log_store.py.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import uuid
 from collections.abc import Callable
@@ -21,8 +20,10 @@ from typing import Final
 from broker.log.descriptors import DescriptorCache
 from broker.log.directories import checkpoints
 from broker.log.directories.directory_checkpoints import DirectoryCheckpoints, probe
+from broker.log.directories.directory_claim import DirectoryClaim
+from broker.log.directories.directory_names import DELETED_MARK, FUTURE_MARK, deleted_name, parse_directory_name
 from broker.log.directories.removal import PendingRemovals, remove_files
-from broker.log.errors import DirectoryLocked, StorageError, storage_errors
+from broker.log.errors import StorageError, storage_errors
 from broker.log.flushing import NoteFlush, note_nothing
 from broker.log.partition_log import PartitionLog
 from broker.log.source_seen import SourceSeen
@@ -30,26 +31,15 @@ from broker.settings.core.topic_configs import LogConfig
 from runtime.disk import Disk, write_file
 from wire.protocol.ids import TopicPartition
 
-LOCK_FILE: Final = ".lock"
 CLOSING_THREADS: Final = 4
 """Logs that are flushed and closed at the same time at a stop."""
-DELETED_MARK: Final = "-delete"
-FUTURE_MARK: Final = "-future"
-IGNORED_MARKS: Final = (FUTURE_MARK, "-stray")
-_NAME_BYTES_MAX: Final = 255
+
+
 _FILES_AT_A_TIME: Final = 1000
+
 
 NoteRemovals = Callable[[PendingRemovals, int], None]
 """Called with the time (Unix ms) from which files that a log has given up may be deleted."""
-
-_LOCKED_HERE: Final[set[str]] = set()
-"""Directories locked by this process: its own locks do not stop it, and closing a second descriptor
-would drop the first's.
-"""
-
-
-class ForeignDirectory(StorageError):
-    """The directory belongs to another broker or another cluster."""
 
 
 class LogDirectory:
@@ -70,8 +60,7 @@ class LogDirectory:
         self.is_clean = False
         self._descriptors = descriptors
         self._disk: Disk = descriptors.disk
-        self._lock_descriptor = -1
-        self._locked_path = ""
+        self._claim = DirectoryClaim(self.path, self._disk)
         self._checkpoints = DirectoryCheckpoints(self._disk, self.path, self.logs)
         self._needs_sync = False
         self._named_last: PartitionLog | None = None
@@ -84,64 +73,19 @@ class LogDirectory:
         """
         with storage_errors("creating", self.path):
             os.makedirs(self.path, exist_ok=True)
-        self._lock()
+        self._claim.lock()
         try:
-            self._check_identity(node_id, cluster_id)
-            self._take_clean_marker()
+            self._claim.check_identity(node_id, cluster_id)
+            self.is_clean = self._claim.take_clean_marker()
             self._read_checkpoints()
             self.remove_deleted_directories()
         except BaseException:
             self.unlock()
             raise
 
-    def _lock(self) -> None:
-        path = f"{self.path}/{LOCK_FILE}"
-        self._locked_path = os.path.realpath(self.path)
-        if self._locked_path in _LOCKED_HERE:
-            raise DirectoryLocked(self.path)
-        with storage_errors("locking", path):
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
-        try:
-            # the kind of lock that Java takes: keeps Apache Kafka out as well
-            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(descriptor)
-            raise DirectoryLocked(self.path) from error
-        self._lock_descriptor = descriptor
-        _LOCKED_HERE.add(self._locked_path)
-
     def unlock(self) -> None:
         """Release the directory to other processes."""
-        if self._lock_descriptor >= 0:
-            os.close(self._lock_descriptor)
-            self._lock_descriptor = -1
-            _LOCKED_HERE.discard(self._locked_path)
-
-    def _check_identity(self, node_id: int, cluster_id: str) -> None:
-        path = f"{self.path}/{checkpoints.META_PROPERTIES}"
-        found = checkpoints.read_meta_properties(self._disk, path)
-        if not found:
-            checkpoints.write_meta_properties(self._disk, path, broker_id=node_id, cluster_id=cluster_id)
-            return
-        if found.get("version") not in ("0", "1"):
-            raise ForeignDirectory("opening", path, f"version={found.get('version')}, known are 0 and 1")
-        for key, wanted in (("cluster.id", cluster_id), ("broker.id", str(node_id))):
-            if key in found and found[key] != wanted:
-                raise ForeignDirectory(
-                    "opening", path, f"the directory belongs to {key}={found[key]}, this broker has {wanted}"
-                )
-
-    def _take_clean_marker(self) -> None:
-        """Remember whether the last stop was clean; from now on, until the next clean stop, it was
-        not.
-        """
-        with storage_errors("opening", self.path):
-            try:
-                self._disk.unlink(f"{self.path}/{checkpoints.CLEAN_SHUTDOWN}")
-            except FileNotFoundError:
-                return
-            self._disk.fsync_directory(self.path)
-        self.is_clean = True
+        self._claim.unlock()
 
     def _read_checkpoints(self) -> None:
         for fault in self._checkpoints.read(self._disk):
@@ -263,8 +207,7 @@ class LogDirectory:
         key = TopicPartition(log.topic, log.partition)
         del self.logs[key]
         log.abandon()
-        mark = f".{uuid.uuid4().hex}{DELETED_MARK}"
-        return f"{self.path}/" + f"{key.topic}-{key.partition}"[: _NAME_BYTES_MAX - len(mark)] + mark
+        return f"{self.path}/{deleted_name(key)}"
 
     def note_names(self) -> None:
         """A directory in here has another name now, which a crash of the machine before the next
@@ -452,11 +395,3 @@ class LogDirectory:
         for log in self.logs.values():
             log.abandon()
         self.unlock()
-
-
-def parse_directory_name(name: str) -> TopicPartition | None:
-    """Topic and partition of a directory `<topic>-<partition>`; None for any other name."""
-    topic, _, number = name.rpartition("-")
-    if not topic or not number.isascii() or not number.isdecimal() or name.endswith(IGNORED_MARKS):
-        return None
-    return TopicPartition(topic, int(number))

@@ -22,8 +22,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from broker.metadata.core.cluster_image import PartitionImage
 from broker.replication.core.lag_bounded_hold import LagBoundedHold
@@ -37,28 +36,15 @@ from broker.replication.core.partition_effects import (
     LeadershipBegan,
     LeadershipLost,
     LogGrew,
-    MirrorableEndMoved,
     StandbyCaughtUp,
     StandbyGivenUp,
     Wake,
 )
-from broker.replication.core.partition_invariants import Reached, violations
+from broker.replication.core.partition_state import PartitionState, ReplicaRole
 from broker.replication.core.replica_progress import ReplicaProgress
-from broker.replication.core.standby_hold import StandbyHold
 from broker.replication.core.standby_terms import StandbyTerms, hold_by_terms
 from broker.replication.core.wake_ups import Change
-from runtime.invariants import InvariantBroken
-from wire.protocol.ids import NO_EPOCH, NO_NODE, UNCHECKED_EPOCH
-
-STORY_LENGTH: Final = 12
-
-
-class ReplicaRole(enum.Enum):
-    """The role of this broker for the partition."""
-
-    NONE = "none"
-    LEADER = "leader"
-    FOLLOWER = "follower"
+from wire.protocol.ids import UNCHECKED_EPOCH
 
 
 class LeadershipChange(enum.Enum):
@@ -77,61 +63,10 @@ class Decision(NamedTuple):
     effects: Effects
 
 
-@dataclass(slots=True)
-class Partition:
-    """The state of one replica; see the module for its invariants."""
+class Partition(PartitionState):
+    """The machine of one replica; see the module for its invariants."""
 
-    node_id: int
-    role: ReplicaRole = ReplicaRole.NONE
-    leader: int = NO_NODE
-    leader_epoch: int = NO_EPOCH
-    leader_epoch_start_offset: int = 0
-    led_since_epoch: int = NO_EPOCH
-    """First leader epoch of the unbroken time as leader: what was appended since then is in the log
-    still.
-    """
-    partition_epoch: int = -1
-    replicas: tuple[int, ...] = ()
-    isr: tuple[int, ...] = ()
-    proposed_isr: tuple[int, ...] | None = None
-    joining: set[int] = field(default_factory=set)
-    """On the leader, the followers that will be in sync as soon as they have what the others have;
-    the high watermark waits for them.
-    """
-    insync_replicas_min: int = 1
-    """The topic's `min.insync.replicas`."""
-    high_watermark: int = 0
-    log_end_offset: int = 0
-    mirrorable_end: int = 0
-    """On the leader, the offset below which every in-sync replica of this site has the records, so
-    that no election here removes them. Mirrors and tools read up to it while consumers wait for a
-    standby.
-    """
-    flushed_end: int | None = None
-    """On the leader, while a producer's append waits for a flush (flush.messages): the offset below
-    which the own log is on disk. The high watermark waits for it, so that a loss of power takes
-    back nothing that a consumer has read; None for no such bound.
-    """
-    hold: StandbyHold | None = None
-    followers: dict[int, ReplicaProgress] = field(default_factory=dict)
-    truncation_count: int = 0
-    _awaited_flush_end: int = 0
-    """The end of the last append that waits for a flush."""
-    _story: tuple[str, ...] = ()
-    _checked: Reached | None = None
-
-    def __post_init__(self) -> None:
-        self.mirrorable_end = max(self.mirrorable_end, self.high_watermark)
-
-    @property
-    def is_leader(self) -> bool:
-        """True while this broker leads."""
-        return self.role is ReplicaRole.LEADER
-
-    @property
-    def is_follower(self) -> bool:
-        """True while this broker follows another one."""
-        return self.role is ReplicaRole.FOLLOWER
+    __slots__ = ()
 
     # --- the controller's decisions
 
@@ -313,31 +248,6 @@ class Partition:
             progress.caught_up_at_ms = max(progress.caught_up_at_ms, at_ms)
             progress.fetched_at_ms = max(progress.fetched_at_ms, at_ms)
 
-    def _advance(self, effects: Effects) -> Effects:
-        """The effects, and those of ends that may move now."""
-        if not self.is_leader or not self.has_enough_in_sync:
-            return effects
-        end = self.log_end_offset if self.flushed_end is None else min(self.log_end_offset, self.flushed_end)
-        for replica, progress in self.followers.items():
-            if progress.log_end_offset < end and self._counts(replica):
-                end = progress.log_end_offset
-        former = self.mirrorable_end
-        if end > former:
-            self.mirrorable_end = end
-            effects += (MirrorableEndMoved(former, end),)
-        bound = None if self.hold is None else self.hold.bound
-        visible = self.mirrorable_end if bound is None else min(self.mirrorable_end, bound)
-        former = self.high_watermark
-        if visible > former:
-            self.high_watermark = visible
-            effects += (HighWatermarkMoved(former, visible),)
-        return effects
-
-    def _counts(self, replica: int) -> bool:
-        if replica in self.isr or replica in self.joining:
-            return True
-        return self.proposed_isr is not None and replica in self.proposed_isr
-
     # --- the standby of a sync link
 
     def record_standby(self, acknowledged: int, *, now_ms: float) -> Effects:
@@ -363,18 +273,6 @@ class Partition:
         return self._advance((StandbyGivenUp(hold.acknowledged, self.high_watermark),))
 
     # --- in-sync replicas, proposed by the leader
-
-    @property
-    def spare_in_sync(self) -> int:
-        """In-sync replicas beyond those that acks=all needs, negative when there are too few; no
-        more are asked for than there are.
-        """
-        return len(self.isr) - min(self.insync_replicas_min, max(len(self.replicas), 1))
-
-    @property
-    def has_enough_in_sync(self) -> bool:
-        """True when acks=all may be promised."""
-        return len(self.isr) >= min(self.insync_replicas_min, len(self.replicas) or 1)
 
     def consider(self, replica: int, broker_epochs: Mapping[int, int], *, lag_ms_max: float) -> Effects:
         """A follower that is not in sync has fetched: propose it when it has caught up; nothing
@@ -458,17 +356,3 @@ class Partition:
             progress.refused_epoch, progress.refused_at_ms = broker_epoch, now_ms
         self.joining.discard(replica)
         return self._advance(NO_EFFECTS)
-
-    # --- checks
-
-    def _note(self, decision: str) -> None:
-        self._story = (*self._story[1 - STORY_LENGTH :], decision)
-
-    def check_invariants(self) -> None:
-        """InvariantBroken with the last decisions when the state is not sound; for tests, after
-        every command.
-        """
-        problems = [*violations(self, self._checked)]
-        if problems:
-            raise InvariantBroken("; ".join(problems) + "\nstory:\n" + "\n".join(self._story))
-        self._checked = Reached.of(self)

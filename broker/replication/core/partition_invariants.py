@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from broker.replication.core.partition import Partition
+    from broker.replication.core.partition_state import PartitionState
 
 
 class Reached(NamedTuple):
@@ -29,7 +29,7 @@ class Reached(NamedTuple):
     log_end_offset: int
 
     @classmethod
-    def of(cls, partition: Partition) -> Reached:
+    def of(cls, partition: PartitionState) -> Reached:
         """The partition's present."""
         return cls(
             partition.leader_epoch,
@@ -42,7 +42,7 @@ class Reached(NamedTuple):
         )
 
 
-def violations(partition: Partition, before: Reached | None) -> Iterator[str]:
+def violations(partition: PartitionState, before: Reached | None) -> Iterator[str]:
     """Each invariant that does not hold, with its letter; `before` is what the last check saw."""
     if not 0 <= partition.high_watermark <= partition.mirrorable_end <= partition.log_end_offset:
         yield (

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker.main import Broker
-from broker.telemetry.gauges import BrokerState
+from broker.telemetry.gauge_sources import BrokerState
 from runtime.zookeeper import SessionState
 from tests.support.clients.kafka_clients import Record, aiokafka_consume, librdkafka_produce
 from tests.support.eventually import eventually

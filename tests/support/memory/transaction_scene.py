@@ -19,7 +19,8 @@ from typing import NamedTuple
 from kio.schema.errors import ErrorCode
 
 from broker.log.core.batch_checks import BatchRejected
-from broker.log.core.producer_state import DuplicateSequence, Marker, ProducerStates
+from broker.log.core.producer_state import ProducerStates
+from broker.log.core.producer_values import DuplicateSequence, Marker
 from broker.replication.core.verification_guards import VerificationGuards
 from broker.transactions.core import transaction_records
 from broker.transactions.core.transaction_machine import TransactionLimits, Transactions

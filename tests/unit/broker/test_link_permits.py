@@ -12,7 +12,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from broker.groups.group_routing import ImageRouting
-from broker.handlers.records.produce import answer
+from broker.handlers.records.produce_responses import answer
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage, LinkRole
 from broker.metadata.core.image_updates import apply_batch

@@ -290,8 +290,8 @@ async def test_a_followers_requests_carry_the_files_bounds(monkeypatch: pytest.M
         asked.append(request)
         return await no_news()
 
-    monkeypatch.setattr("broker.replication.replica_fetcher.open_connection", connect)
-    monkeypatch.setattr("broker.replication.replica_fetcher.request_fetch", fetch)
+    monkeypatch.setattr("broker.replication.source_session.open_connection", connect)
+    monkeypatch.setattr("broker.replication.source_session.request_fetch", fetch)
     properties = {
         "replica.fetch.max.bytes": "11111",
         "replica.fetch.min.bytes": "22",

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from kio.schema.errors import ErrorCode
 
-from broker.handlers.records.produce import WaitingProduce
+from broker.handlers.records.produce_responses import WaitingProduce
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.replication.core.wake_ups import Change, DelayedOperation

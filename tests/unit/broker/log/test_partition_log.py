@@ -9,7 +9,7 @@ from kio.schema.errors import ErrorCode
 
 from broker.log.core.batch_checks import BatchRejected
 from broker.log.core.leader_epochs import EpochEnd
-from broker.log.core.producer_state import OutOfOrderSequence
+from broker.log.core.producer_values import OutOfOrderSequence
 from broker.log.directories.deletions import remove_files
 from broker.log.errors import DiskFull, OffsetOutOfRange, StorageError
 from broker.log.timestamps import TimestampOffset

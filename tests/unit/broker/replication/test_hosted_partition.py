@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from kio.schema.errors import ErrorCode
 
-from broker.log.core.producer_state import PrecedingBatchPending
+from broker.log.core.producer_values import PrecedingBatchPending
 from broker.log.source_seen import SourceSeen
 from broker.metadata.core.cluster_image import PartitionImage
 from broker.metrics import TopicMetrics

@@ -81,8 +81,8 @@ async def following(
     async def connect(*_: Any) -> Any:
         return SimpleNamespace(is_open=True, close=lambda _: None)
 
-    monkeypatch.setattr("broker.replication.replica_fetcher.open_connection", connect)
-    monkeypatch.setattr("broker.replication.replica_fetcher.request_fetch", fetch)
+    monkeypatch.setattr("broker.replication.source_session.open_connection", connect)
+    monkeypatch.setattr("broker.replication.source_session.request_fetch", fetch)
     replicas: Any = QuietReplicas()
     fetcher = ReplicaFetcher(
         LEADER,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.log.core.producer_state import Marker
+from broker.log.core.producer_values import Marker
 from broker.log.markers import read_marker
 from wire.batches.record_batch import read_header, verify_crc
 from wire.batches.transaction_records import (

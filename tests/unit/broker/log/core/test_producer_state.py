@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.log.core.producer_state import (
-    REFUSALS_REMEMBERED,
+from broker.log.core.producer_state import REFUSALS_REMEMBERED, ProducerStates
+from broker.log.core.producer_values import (
     SEQUENCE_MAX,
     CompletedTransaction,
     DuplicateSequence,
@@ -11,7 +11,6 @@ from broker.log.core.producer_state import (
     Marker,
     OutOfOrderSequence,
     PrecedingBatchPending,
-    ProducerStates,
 )
 from wire.batches.record_batch import BatchHeader
 

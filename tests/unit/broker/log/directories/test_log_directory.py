@@ -10,8 +10,14 @@ import sys
 import pytest
 
 from broker.log.directories import checkpoints
-from broker.log.directories.checkpoints import CorruptCheckpoint, read_epochs, read_offsets, write_offsets
-from broker.log.directories.log_directory import ForeignDirectory, parse_directory_name
+from broker.log.directories.checkpoints import (
+    CorruptCheckpoint,
+    read_epochs,
+    read_offsets,
+    write_offsets,
+)
+from broker.log.directories.directory_claim import ForeignDirectory
+from broker.log.directories.directory_names import parse_directory_name
 from broker.log.directories.log_store import LogStore
 from broker.log.errors import DirectoryLocked, StorageError
 from broker.log.partition_log import PartitionLog

@@ -1,0 +1,310 @@
+"""Reads the partitions of one Fetch request: what the reader may see of each, within the bounds of
+the request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from kio.schema.errors import ErrorCode
+
+from broker.authorization.authorizer import CLUSTER_ACTION, Authorizer, Check
+from broker.handlers.records.leader_hints import HINTED_ERRORS, leader_hint
+from broker.log.errors import StorageError
+from broker.log.log_slice import LogSlice
+from broker.metadata.cluster import Cluster
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.request_context import RequestContext
+from broker.metrics import BrokerMetrics
+from broker.quotas.client_throttling import Quotas
+from broker.replication.core.fetch_sessions import (
+    FetchPartitionState,
+    FetchPlan,
+    FetchSessions,
+)
+from broker.replication.hosted_partition import READ_COMMITTED, HostedPartition, PartitionFailure
+from broker.replication.partition_failures import failure_of
+from broker.replication.read_routing import active_leader_epoch, preferred_replica
+from broker.replication.replicas import Replicas
+from broker.settings.dynamic_configs import DynamicConfigs
+from runtime.clock import Clock
+from wire.client.fetch_requests import FetchRequest
+from wire.protocol.fetch_codec import (
+    AbortedTransaction,
+    EpochEnd,
+    PartitionFetched,
+)
+from wire.protocol.ids import CONSUMER, DEBUGGING_CONSUMER, MIRROR
+from wire.protocol.leader_hints import NO_HINT
+from wire.rules.acls import Operation, ResourceType
+
+if TYPE_CHECKING:
+    from broker.network.exchange import Exchange
+
+
+_SEES_MIRRORABLE_END: Final = (DEBUGGING_CONSUMER, MIRROR)
+
+
+COPIED_BYTES_MAX: Final = 16 * 1024
+"""An answer's records up to here are copied into it: one call and one packet, where each piece sent
+from its file makes two of either.
+"""
+
+
+FOLLOWERS_READ_FROM: Final = 11
+"""The version from which a client may fetch from followers."""
+
+
+JAVA_CLIENT: Final = "apache-kafka-java"
+"""The software name (KIP-511) of a client that reads only from brokers which Metadata names as
+replicas. It would ask the leader again and again if it were sent to a standby.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The parts of the broker that the handler uses."""
+
+    authorizer: Authorizer
+    clock: Clock
+    cluster: Cluster
+    configs: DynamicConfigs
+    fetch_sessions: FetchSessions
+    metrics: BrokerMetrics
+    quotas: Quotas
+    replicas: Replicas
+
+
+class Reading:
+    """One pass over the partitions: results and slices so far, and the bytes that may still be
+    read.
+    """
+
+    __slots__ = ("bytes_left", "has_error", "has_news", "results", "size")
+
+    def __init__(self, bytes_left: int) -> None:
+        self.bytes_left = bytes_left
+        self.size = 0
+        self.has_error = False
+        self.has_news = False
+        """True when something without records is worth an answer at once."""
+        self.results: list[tuple[FetchPartitionState, HostedPartition | None, PartitionFetched]] = []
+
+    def release(self) -> None:
+        """Give up the slices."""
+        for _, _, fetched in self.results:
+            if isinstance(fetched.records, LogSlice):
+                fetched.records.release()
+
+
+def _out_of_range(hosted: HostedPartition, state: FetchPartitionState, *, replica_id: int) -> PartitionFailure:
+    """A client that knows leader epochs asks the leader after such an answer of a follower; others
+    would reset their offset.
+    """
+    knows_epochs = state.current_leader_epoch >= 0
+    if replica_id == CONSUMER and not hosted.state.is_leader and not knows_epochs:
+        return PartitionFailure(ErrorCode.not_leader_or_follower, "this follower does not have the offset")
+    return PartitionFailure(ErrorCode.offset_out_of_range)
+
+
+def _known(name: str | None) -> str:
+    if name is None:
+        raise PartitionFailure(ErrorCode.unknown_topic_id)
+    return name
+
+
+def _copied(piece: LogSlice) -> bytes:
+    """The bytes of the slice, which is given up. PartitionFailure when the disk refuses them."""
+    try:
+        return piece.read_bytes()
+    except StorageError as error:
+        raise failure_of(error) from error
+    finally:
+        piece.release()
+
+
+def fetched_part(
+    hosted: HostedPartition,
+    request: FetchRequest,
+    records: LogSlice | bytes,
+    *,
+    aborted: Sequence[AbortedTransaction] | None = None,
+    diverging_epoch: EpochEnd | None = None,
+    preferred_replica: int = -1,
+) -> PartitionFetched:
+    """The result of a partition that could be read."""
+    return PartitionFetched(
+        hosted.index,
+        ErrorCode.none,
+        hosted.state.mirrorable_end if request.replica_id in _SEES_MIRRORABLE_END else hosted.state.high_watermark,
+        hosted.log.last_stable_offset,
+        hosted.log.log_start_offset,
+        aborted,
+        preferred_replica,
+        records=records,
+        diverging_epoch=diverging_epoch or EpochEnd(),
+    )
+
+
+def failed_fetch(image: ClusterImage, topic: str | None, index: int, failure: PartitionFailure) -> PartitionFetched:
+    """The result of a partition that could not be read, with a hint where its leader is."""
+    hint = NO_HINT
+    if topic is not None and failure.code in HINTED_ERRORS:
+        hint = leader_hint(image, topic, index)
+    return PartitionFetched(index, failure.code, current_leader=hint)
+
+
+class FetchReader:
+    """Reads the partitions of one Fetch request."""
+
+    def __init__(self, doors: Doors, exchange: Exchange, request: FetchRequest, plan: FetchPlan) -> None:
+        self._doors = doors
+        self._exchange = exchange
+        self._request = request
+        self._plan = plan
+        self._missing_bytes = 0
+        self._is_follower = request.replica_id >= 0
+        self._is_to_mirror = request.replica_id == MIRROR
+        self._is_recorded = not self._is_follower
+        self._has_quota = doors.quotas.fetch.is_in_use and not (self._is_follower or exchange.is_exempt)
+        self._bytes_max = doors.configs.current.fetch_bytes_max
+        if self._has_quota:
+            self._bytes_max = min(self._bytes_max, doors.quotas.most_fetched(exchange.quota_client) or self._bytes_max)
+        self._bytes_min = min(request.min_bytes, self._bytes_max)
+        self._asking = exchange.context if doors.authorizer.is_enabled else None
+
+    def _read(self) -> Reading:
+        doors = self._doors
+        image = doors.cluster.image
+        reading = Reading(min(self._request.max_bytes, self._bytes_max))
+        for state in self._plan.to_read():
+            hosted: HostedPartition | None = None
+            name = state.topic if isinstance(state.topic, str) else image.topic_names.get(state.topic)
+            try:
+                if self._asking is not None:
+                    self._check_may_read(self._asking, _known(name))
+                hosted = doors.replicas.get(image, _known(name), state.partition)
+                fetched = self._read_partition(hosted, state, reading)
+                self._watch(hosted, state)
+            except PartitionFailure as failure:
+                reading.has_error = True
+                fetched = failed_fetch(image, name, state.partition, failure)
+            reading.results.append((state, hosted, fetched))
+        self._is_recorded = True
+        return reading
+
+    def _check_may_read(self, context: RequestContext, topic: str) -> None:
+        """PartitionFailure unless the client may read the topic; replicas, mirrors and tools read
+        by the right of brokers.
+        """
+        is_consumer = self._request.replica_id == CONSUMER
+        check = Check(Operation.READ, ResourceType.TOPIC, topic) if is_consumer else CLUSTER_ACTION
+        if not self._doors.authorizer.may(context, check):
+            raise PartitionFailure(ErrorCode.topic_authorization_failed)
+
+    def _read_partition(
+        self, hosted: HostedPartition, state: FetchPartitionState, reading: Reading
+    ) -> PartitionFetched:
+        request = self._request
+        is_of_standby = self._check_readable(hosted, state)
+        log, offset = hosted.log, state.fetch_offset
+        preferred = self._preferred_replica(hosted, offset)
+        if preferred is not None:
+            reading.has_news = True
+            return fetched_part(hosted, request, b"", preferred_replica=preferred)
+        if state.last_fetched_epoch >= 0:
+            end = log.epoch_end_offset(state.last_fetched_epoch)
+            if end.epoch < state.last_fetched_epoch or end.end_offset < offset:
+                reading.has_error = True
+                return fetched_part(hosted, request, b"", diverging_epoch=EpochEnd(end.epoch, end.end_offset))
+        end_offset = hosted.readable_end(replica_id=request.replica_id, isolation_level=request.isolation_level)
+        if is_of_standby and offset > log.log_end_offset:
+            return fetched_part(hosted, request, b"")  # the active site has it: it will come
+        if offset < log.log_start_offset or offset > log.log_end_offset:
+            hosted.metrics.failed_fetch += 1
+            raise _out_of_range(hosted, state, replica_id=request.replica_id)
+        if not self._is_recorded:
+            self._doors.replicas.record_fetch(
+                hosted,
+                request.replica_id,
+                offset,
+                broker_epoch=request.replica_epoch,
+                log_start_offset=state.log_start_offset,
+            )
+        if state.lacks_high_watermark(hosted.state.high_watermark):
+            reading.has_news = True
+        state.is_throttled = self._is_throttled(hosted)
+        if offset >= end_offset or state.is_throttled or (reading.bytes_left <= 0 and reading.size):
+            return fetched_part(hosted, request, b"")
+        piece = self._doors.replicas.read(
+            hosted,
+            offset,
+            max_bytes=min(state.partition_max_bytes, max(reading.bytes_left, 0)),
+            end_offset=end_offset,
+            has_minimum_one_batch=not reading.size,
+        )
+        reading.size += piece.length
+        reading.bytes_left -= piece.length
+        if not piece.length:
+            piece.release()
+            return fetched_part(hosted, request, b"")
+        records = _copied(piece) if reading.size <= COPIED_BYTES_MAX else piece
+        aborted: Sequence[AbortedTransaction] | None = None
+        if request.isolation_level == READ_COMMITTED:
+            aborted = [
+                AbortedTransaction(found.producer_id, found.first_offset)
+                for found in log.aborted_transactions(offset, piece.next_offset)
+            ]
+        return fetched_part(hosted, request, records, aborted=aborted)
+
+    def _check_readable(self, hosted: HostedPartition, state: FetchPartitionState) -> bool:
+        """PartitionFailure unless the reader may read here. True for a consumer that reads the copy
+        of a standby.
+        """
+        request = self._request
+        may_read_from_follower = (
+            request.replica_id == CONSUMER and self._exchange.header.api_version >= FOLLOWERS_READ_FROM
+        )
+        epoch = None
+        if may_read_from_follower and request.rack_id and hosted.read_error is not ErrorCode.none:
+            epoch = active_leader_epoch(hosted, self._doors.cluster.image, rack=request.rack_id)
+        if epoch is not None:
+            hosted.check_copy_readable(state.current_leader_epoch, epoch)
+        elif may_read_from_follower:
+            hosted.check_readable_here()
+        else:
+            hosted.check_readable(request.replica_id)
+        if epoch is None:
+            hosted.check_leader_epoch(state.current_leader_epoch)
+        if request.replica_id == CONSUMER and not hosted.state.is_leader:
+            self._doors.replicas.record_client_read(hosted)
+        return epoch is not None
+
+    def _preferred_replica(self, hosted: HostedPartition, offset: int) -> int | None:
+        request = self._request
+        if not request.rack_id or request.replica_id != CONSUMER or not hosted.state.is_leader:
+            return None
+        doors = self._doors
+        return preferred_replica(
+            hosted,
+            doors.cluster.image,
+            None if self._exchange.connection.client_software == JAVA_CLIENT else doors.replicas.standbys.ends,
+            selector=doors.configs.current.replica_selector,
+            rack=request.rack_id,
+            listener=self._exchange.connection.listener,
+            offset=offset,
+            now_ms=doors.clock.monotonic_ms(),
+        )
+
+    def _is_throttled(self, hosted: HostedPartition) -> bool:
+        replicas, replica_id = self._doors.replicas, self._request.replica_id
+        if not self._is_follower or replica_id in hosted.state.isr or not hosted.is_throttled_leader:
+            return False
+        return replicas.leader_throttle.is_exceeded(self._doors.clock.monotonic_ms())
+
+    def _watch(self, hosted: HostedPartition, state: FetchPartitionState) -> None:
+        session = self._plan.session
+        if session is not None and session.is_followers:
+            self._doors.replicas.purgatory.followers.watch(session, state, hosted)

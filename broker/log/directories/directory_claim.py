@@ -1,0 +1,85 @@
+"""Whose a log directory is: its lock, and the broker and cluster that have written to it.
+
+Caller: broker/log/directories/log_directory.py.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from typing import Final
+
+from broker.log.directories import checkpoints
+from broker.log.errors import DirectoryLocked, StorageError, storage_errors
+from runtime.disk import Disk
+
+LOCK_FILE: Final = ".lock"
+
+
+_LOCKED_HERE: Final[set[str]] = set()
+"""Directories locked by this process: its own locks do not stop it, and closing a second descriptor
+would drop the first's.
+"""
+
+
+class ForeignDirectory(StorageError):
+    """The directory belongs to another broker or another cluster."""
+
+
+class DirectoryClaim:
+    """This process's claim to one log directory."""
+
+    def __init__(self, path: str, disk: Disk) -> None:
+        self._path = path
+        self._disk = disk
+        self._descriptor = -1
+        self._locked_path = ""
+
+    def lock(self) -> None:
+        """Lock the directory. DirectoryLocked."""
+        path = f"{self._path}/{LOCK_FILE}"
+        self._locked_path = os.path.realpath(self._path)
+        if self._locked_path in _LOCKED_HERE:
+            raise DirectoryLocked(self._path)
+        with storage_errors("locking", path):
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        try:
+            # the kind of lock that Java takes: keeps Apache Kafka out as well
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(descriptor)
+            raise DirectoryLocked(self._path) from error
+        self._descriptor = descriptor
+        _LOCKED_HERE.add(self._locked_path)
+
+    def unlock(self) -> None:
+        """Release the directory to other processes."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+            _LOCKED_HERE.discard(self._locked_path)
+
+    def check_identity(self, node_id: int, cluster_id: str) -> None:
+        """Write whose the directory is, or ForeignDirectory."""
+        path = f"{self._path}/{checkpoints.META_PROPERTIES}"
+        found = checkpoints.read_meta_properties(self._disk, path)
+        if not found:
+            checkpoints.write_meta_properties(self._disk, path, broker_id=node_id, cluster_id=cluster_id)
+            return
+        if found.get("version") not in ("0", "1"):
+            raise ForeignDirectory("opening", path, f"version={found.get('version')}, known are 0 and 1")
+        for key, wanted in (("cluster.id", cluster_id), ("broker.id", str(node_id))):
+            if key in found and found[key] != wanted:
+                raise ForeignDirectory(
+                    "opening", path, f"the directory belongs to {key}={found[key]}, this broker has {wanted}"
+                )
+
+    def take_clean_marker(self) -> bool:
+        """Remove the mark of a clean stop; whether there was one."""
+        with storage_errors("opening", self._path):
+            try:
+                self._disk.unlink(f"{self._path}/{checkpoints.CLEAN_SHUTDOWN}")
+            except FileNotFoundError:
+                return False
+            self._disk.fsync_directory(self._path)
+        return True

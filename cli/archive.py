@@ -114,6 +114,51 @@ def verify(
     raise typer.Exit(ExitCode.FAILED if found.problems else ExitCode.DONE)
 
 
+@app.command()
+def expire(
+    source: Annotated[str, typer.Option("--from", help="The archive.")],
+    older_than_hours: Annotated[
+        int | None, typer.Option(help="Let go what was archived longer ago.", min=0, show_default=False)
+    ] = None,
+    bytes_max: Annotated[
+        int | None,
+        typer.Option(help="Let go the oldest ranges until the archive is so small.", min=0, show_default=False),
+    ] = None,
+    is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would go; remove nothing.")] = False,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Let go the oldest ranges of an archive, by age or by size. Compacted topics keep all.
+
+    Example: antipode archive expire --from file:///var/archive --older-than-hours 2160 --dry-run
+    """
+    from spark_jobs.archive_expiry import expire as expired
+    from spark_jobs.core.archive_retention import NO_BOUND
+
+    if older_than_hours is None and bytes_max is None:
+        raise typer.BadParameter("give --older-than-hours or --bytes-max, or both")
+    with failures_as_messages():
+        report = expired(
+            source,
+            older_than_ms=NO_BOUND if older_than_hours is None else older_than_hours * 3_600_000,
+            bytes_max=NO_BOUND if bytes_max is None else bytes_max,
+            is_dry_run=is_dry_run,
+            progress=report_progress,
+        )
+    if output is OutputFormat.JSON:
+        print_json(report.as_document())
+        return
+    rows = [
+        (one.topic, one.partition, one.first_offset, one.end_offset, one.bytes) for one in report.ranges[:SHOWN_MAX]
+    ]
+    if rows:
+        print_table("", ("topic", "partition", "from", "to", "bytes"), rows)
+    for topic in report.kept_compacted:
+        console.print(f"  {topic} is compacted and keeps all", highlight=False)
+    verb = "would go" if is_dry_run else "went"
+    sums = f"{len(report.ranges)} ranges, {report.as_document()['bytes']:,} bytes"
+    console.print(f"{sums} {verb}; {report.kept_bytes:,} bytes stay", highlight=False)
+
+
 @contextmanager
 def spark_here(name: str, cores: int) -> Iterator[SparkSession]:
     """A Spark session on this machine for the time of the block."""

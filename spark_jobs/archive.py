@@ -5,7 +5,7 @@ there.
 
 A run reads from where the manifests end to the high watermarks that it finds at its start. Its
 manifest is written last and in one step: a run that was killed before has archived nothing, and the
-next run removes the files that it left. One run at a time may write to an archive.
+next run removes the files that it left. A lock lets one run at a time write to an archive.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 
 from runtime.process import ExitCode, OperationalFailure
 from spark_jobs.archive_files import rows_in, store_piece, stored_batches
+from spark_jobs.archive_lock import ArchiveLock
 from spark_jobs.archive_store import ArchiveStore
 from spark_jobs.core.archive_manifest import (
     BATCHES,
@@ -105,9 +106,13 @@ class ArchiveRun:
         return self._report(is_dry_run=True)
 
     def run(self, spark: SparkSession) -> ArchiveReport:
-        """Archive. OperationalFailure when source or archive cannot be used."""
-        while self._pass(spark) and self.request.is_until_end:
-            pass
+        """Archive. OperationalFailure when source or archive cannot be used, or another archiver
+        writes to it.
+        """
+        lock = ArchiveLock(ArchiveStore.at(self.request.to), self.progress)
+        with lock.held():
+            while self._pass(spark, lock) and self.request.is_until_end:
+                pass
         return self._report(is_dry_run=False)
 
     def _planned(self, cores: int) -> tuple[list[Manifest], SiteTopics, ArchivePlan]:
@@ -123,7 +128,7 @@ class ArchiveRun:
         ends = log_ends(request.bootstrap, is_wanted)
         return manifests, there, plan(there.topics, ends, archived_ends(manifests), cores=cores)
 
-    def _pass(self, spark: SparkSession) -> bool:
+    def _pass(self, spark: SparkSession, lock: ArchiveLock) -> bool:
         """One run; True when it stored something and met no problem."""
         started_at_ms = round(time.time() * 1000)
         manifests, there, planned = self._planned(spark.sparkContext.defaultParallelism)
@@ -147,6 +152,7 @@ class ArchiveRun:
             ranges=tuple(found.ranges),
             holes=(*planned.holes, *found.holes),
         )
+        lock.check()
         store.write_manifest(manifest)
         self._runs.append(manifest.run)
         self._ranges += manifest.ranges

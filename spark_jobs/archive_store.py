@@ -2,6 +2,7 @@
 whole, checksums on the way.
 
     manifests/00000001.json                                        one document a run
+    claims/ID.json                                                 one document an archiver that runs
     batches/TOPIC_ID/PARTITION-FIRST-END.batches                   raw batches
     records/topic=NAME/day=DAY/TOPIC_ID-PARTITION-FIRST-END.parquet  records
 
@@ -22,7 +23,7 @@ from pyarrow import fs
 from pyarrow.lib import ArrowException
 
 from runtime.process import OperationalFailure
-from spark_jobs.core.archive_manifest import BATCHES, RECORDS, ArchivedFile, Manifest, manifest_of
+from spark_jobs.core.archive_manifest import BATCHES, RECORDS, ArchivedFile, Manifest, manifest_of, without_expired
 
 MANIFESTS: Final = "manifests"
 UNFINISHED: Final = ".unfinished"
@@ -98,7 +99,9 @@ class ArchiveStore:
         return cls(files, root.rstrip("/"))
 
     def manifests(self) -> list[Manifest]:
-        """All manifests by run. OperationalFailure when one cannot be read."""
+        """All manifests by run, without what retention has let go. OperationalFailure when one
+        cannot be read.
+        """
         found = []
         for info in self._listed(MANIFESTS):
             if not info.path.endswith(".json"):
@@ -108,13 +111,18 @@ class ArchiveStore:
                     found.append(manifest_of(json.loads(stream.read())))
             except (OSError, ValueError) as error:
                 raise OperationalFailure(f"manifest {info.path} cannot be read: {error}") from error
-        return sorted(found, key=lambda manifest: manifest.run)
+        return without_expired(sorted(found, key=lambda manifest: manifest.run))
 
     def write_manifest(self, manifest: Manifest) -> None:
-        """Store the document under its name in one step."""
+        """Store the document under its name in one step. OperationalFailure when another archiver
+        has stored one of this number.
+        """
+        path = f"{MANIFESTS}/{manifest.run:08d}.json"
+        if self.size_of(path) is not None:
+            raise OperationalFailure(f"{path} is there already: another archiver writes to this archive")
         file = HashedFile(self)
         file.write(json.dumps(manifest.as_document(), indent=1).encode())
-        file.finish(f"{MANIFESTS}/{manifest.run:08d}.json")
+        file.finish(path)
 
     def new_file(self) -> HashedFile:
         """A file to write; it has no name in the archive yet."""
@@ -128,9 +136,12 @@ class ArchiveStore:
 
     def unnamed(self, named: set[str]) -> list[str]:
         """Files that no manifest names: a run that was killed has left them."""
-        found = [info for folder in (UNFINISHED, BATCHES, RECORDS) for info in self._listed(folder)]
-        paths = [info.path.removeprefix(f"{self.root}/") for info in found]
-        return [path for path in paths if path not in named]
+        found = [path for folder in (UNFINISHED, BATCHES, RECORDS) for path in self.paths(folder)]
+        return [path for path in found if path not in named]
+
+    def paths(self, folder: str) -> list[str]:
+        """The files of a folder, relative to the archive."""
+        return [info.path.removeprefix(f"{self.root}/") for info in self._listed(folder)]
 
     def remove(self, path: str) -> None:
         """Delete one file."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -93,8 +93,25 @@ class Hole:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LogStart:
+    """The offset at which the archive of a partition begins since retention let go what was
+    before.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    start_offset: int
+
+    @property
+    def log(self) -> LogId:
+        """The log to which it belongs."""
+        return LogId(self.topic_id, self.partition)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """The manifest of one run. Runs count from 1; `started_at_ms` is Unix ms."""
+    """The manifest of one run, which archived, or let go by retention. Runs count from 1; `started_at_ms` is Unix ms."""
 
     run: int
     format: str
@@ -103,6 +120,7 @@ class Manifest:
     topics: tuple[ArchivedTopic, ...]
     ranges: tuple[ArchivedRange, ...]
     holes: tuple[Hole, ...]
+    log_starts: tuple[LogStart, ...] = ()
 
     def as_document(self) -> dict[str, Any]:
         """The JSON form."""
@@ -120,6 +138,7 @@ def manifest_of(document: Any) -> Manifest:
             topics=tuple(ArchivedTopic(**topic) for topic in document["topics"]),
             ranges=tuple(_range_of(fields) for fields in document["ranges"]),
             holes=tuple(Hole(**hole) for hole in document["holes"]),
+            log_starts=tuple(LogStart(**start) for start in document.get("log_starts", ())),
         )
     except (KeyError, TypeError) as error:
         raise ValueError(f"not a manifest of an archive: {error!r}") from error
@@ -131,14 +150,30 @@ def _range_of(fields: Mapping[str, Any]) -> ArchivedRange:
     return ArchivedRange(**{**fields, "files": files, "leader_epochs": epochs})
 
 
+def without_expired(manifests: Sequence[Manifest]) -> list[Manifest]:
+    """The manifests without the ranges and holes that retention has let go."""
+    starts: dict[LogId, int] = {}
+    for one in (one for manifest in manifests for one in manifest.log_starts):
+        starts[one.log] = max(starts.get(one.log, 0), one.start_offset)
+    return [
+        replace(
+            manifest,
+            ranges=tuple(one for one in manifest.ranges if one.first_offset >= starts.get(one.log, 0)),
+            holes=tuple(one for one in manifest.holes if one.first_offset >= starts.get(one.log, 0)),
+        )
+        for manifest in manifests
+    ]
+
+
 def archived_ends(manifests: Iterable[Manifest]) -> dict[LogId, int]:
-    """The offset at which the next run goes on, by log: the end of the ranges that are stored or
-    named as a hole.
+    """The offset at which the next run goes on, by log: the end of the ranges that are stored, named
+    as a hole, or let go.
     """
     ends: dict[LogId, int] = {}
     for manifest in manifests:
         places = [(one.log, one.end_offset) for one in manifest.ranges]
         places += [(hole.log, hole.end_offset) for hole in manifest.holes]
+        places += [(start.log, start.start_offset) for start in manifest.log_starts]
         for log, end_offset in places:
             ends[log] = max(ends.get(log, 0), end_offset)
     return ends

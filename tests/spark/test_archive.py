@@ -5,19 +5,31 @@ lost is named; a hole is named.
 from __future__ import annotations
 
 import json
+import os
+import signal
+import socket
+import subprocess
+import sys
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from runtime.process import OperationalFailure
 from spark_jobs.archive import ArchiveReport, ArchiveRequest, ArchiveRun, verify
+from spark_jobs.archive_expiry import expire
+from spark_jobs.archive_lock import CLAIMS, ArchiveLock
 from spark_jobs.archive_store import ArchiveStore
+from spark_jobs.core.archive_claims import Claim
 from tests.spark.conftest import TwoLogs
 from tests.support.clients.kafka_clients import delete_records
 from tests.support.disks.log_batches import Record
 from tests.support.disks.log_batches import batch as batch_of
+from tests.support.eventually import eventually_sync
 
 pytestmark = pytest.mark.timeout(360)
 
@@ -169,3 +181,118 @@ def test_what_is_no_archive_is_refused(spark: SparkSession, tmp_path: Path) -> N
         verify(spark, tmp_path.as_uri())
     with pytest.raises(OperationalFailure, match="accepted"):
         ArchiveStore.at("ftp://somewhere/archive")
+
+
+class Killed(BaseException):
+    """The end of a process: no handler of the archive catches it."""
+
+
+STEPS = ("place", "remove", "write_manifest")
+
+
+def run_killed_after(archive: Archive, monkeypatch: pytest.MonkeyPatch, step: str, *, is_before: bool) -> None:
+    """A run that ends as by kill -9 before or after the step. It writes no claim: one of this
+    process would be that of a live archiver.
+    """
+    real = getattr(ArchiveStore, step)
+
+    def killed(store: ArchiveStore, *arguments: Any) -> None:
+        if not is_before:
+            real(store, *arguments)
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ArchiveStore, step, killed)
+        patched.setattr("spark_jobs.archive.in_waves", in_waves_here)
+        patched.setattr(ArchiveLock, "_withdraw", lambda *_: None)
+        patched.setattr(ArchiveLock, "_write", lambda *_: None)
+        patched.setattr(ArchiveLock, "check", lambda _: None)
+        with suppress(Killed):
+            archive.run()
+
+
+def in_waves_here(_spark: Any, items: Sequence[Any], work: Any, *_: Any) -> list[tuple[Any, Any]]:
+    """The work of workers in this process, where a step is killed."""
+    return [(item, work(item)) for item in items]
+
+
+@pytest.mark.parametrize("is_before", [True, False])
+@pytest.mark.parametrize("step", STEPS)
+def test_a_run_that_is_killed_at_a_step_stores_no_range_twice(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch, step: str, *, is_before: bool
+) -> None:
+    logs = archive.logs
+    logs.append(logs.a, batch(b"1"))
+    archive.run()
+    leftover = archive.directory / "batches" / "leftover"
+    leftover.write_bytes(b"of an earlier run")
+    logs.append(logs.a, batch(b"2"))
+    run_killed_after(archive, monkeypatch, step, is_before=is_before)
+    logs.append(logs.a, batch(b"3"))
+    archive.run()
+    assert not leftover.exists()
+    assert archive.problems() == ()
+    assert b"".join(file.read_bytes() for file in archive.files(".batches")) == logs.segment(logs.a).read_bytes()
+
+
+def test_one_archiver_at_a_time_writes_and_a_claim_of_a_dead_one_is_no_obstacle(archive: Archive) -> None:
+    logs = archive.logs
+    logs.append(logs.a, batch(b"1"))
+    store = ArchiveStore.at(archive.address)
+    with ArchiveLock(store).held():
+        with pytest.raises(OperationalFailure, match=f"in use by process {os.getpid()} at"):
+            archive.run()
+        assert len(store.paths(CLAIMS)) == 1
+    claims = archive.directory / CLAIMS
+    of_a_dead_process = Claim(claim_id="dead", host=socket.gethostname(), pid=os.getpid(), process_started_ms=1)
+    of_another_machine = Claim(claim_id="away", host="elsewhere", pid=1, process_started_ms=1)
+    for claim in (of_a_dead_process, of_another_machine):
+        (claims / f"{claim.claim_id}.json").write_text(json.dumps(claim.as_document()))
+    with ArchiveLock(store, lease_ms=300).held():
+        assert [path.rpartition("/")[2] for path in store.paths(CLAIMS)] != ["dead.json", "away.json"]
+        assert len(store.paths(CLAIMS)) == 1
+    lost = ArchiveLock(store)
+    with lost.held():
+        for path in store.paths(CLAIMS):
+            store.remove(path)
+        with pytest.raises(OperationalFailure, match="lock was lost"):
+            lost.check()
+    assert spans(archive.run()) == [(0, 1)]
+
+
+def test_retention_lets_go_the_oldest_ranges_and_the_next_run_goes_on_behind_them(archive: Archive) -> None:
+    logs = archive.logs
+    for values in ((b"1",), (b"2",), (b"3",)):
+        logs.append(logs.a, batch(*values))
+        archive.run()
+    size = len(batch(b"1"))
+    dry = expire(archive.address, bytes_max=size, is_dry_run=True)
+    assert (len(dry.ranges), dry.kept_bytes, len(archive.files(".batches"))) == (2, size, 3)
+    assert len(expire(archive.address, bytes_max=size).ranges) == 2
+    assert [file.name.split("-")[1] for file in archive.files(".batches")] == [f"{2:020d}"]
+    assert archive.problems() == ()
+    assert expire(archive.address, older_than_ms=0).kept_bytes == 0
+    assert archive.files(".batches") == []
+    assert archive.problems() == ()
+    logs.append(logs.a, batch(b"4"))
+    assert spans(archive.run()) == [(3, 4)]
+    with pytest.raises(OperationalFailure, match="no archive"):
+        expire((archive.directory / "nothing").as_uri(), bytes_max=0)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("folder", [CLAIMS, ".unfinished", "batches"])
+def test_a_killed_archiver_is_followed_by_the_next_one(archive: Archive, folder: str) -> None:
+    """Killed as soon as it has written its claim, a part of a file, a file."""
+    logs = archive.logs
+    for number in range(40):
+        logs.append(logs.a, batch(*(os.urandom(1_000) for _ in range(500)), timestamp_ms=NOW_MS + number))
+    command = [sys.executable, "-m", "cli.main", "archive", "--bootstrap-server", logs.a.bootstrap]
+    command += ["--to", archive.address, "--topics", logs.topic]
+    process = subprocess.Popen(command, start_new_session=True)
+    eventually_sync(lambda: any((archive.directory / folder).glob("**/*")), 120_000)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    archive.run()
+    assert archive.problems() == ()
+    assert b"".join(file.read_bytes() for file in archive.files(".batches")) == logs.segment(logs.a).read_bytes()

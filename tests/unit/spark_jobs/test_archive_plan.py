@@ -5,24 +5,30 @@ without a hole that names it, nothing behind damage.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_jobs.core.archive_claims import Claim, claim_of, ended_here, others, unchanged
 from spark_jobs.core.archive_manifest import (
     ArchivedFile,
     ArchivedRange,
     ArchivedTopic,
     Hole,
     LogId,
+    LogStart,
     Manifest,
     archived_ends,
+    by_log,
     chain_problems,
     manifest_of,
+    without_expired,
 )
 from spark_jobs.core.archive_plan import ArchivePlan, Piece, Stored, plan, settled
+from spark_jobs.core.archive_retention import expiry
 from spark_jobs.core.extents import LogEnds, Split
 from spark_jobs.core.restore_plan import refusals, restore_plan
 
@@ -149,3 +155,46 @@ def test_a_topic_that_is_there_is_taken_only_when_it_is_empty_and_the_same() -> 
     assert refusals(found, {}) == refusals(found, {"orders": (ID, 0)}) == []
     assert "not empty" in refusals(found, {"orders": (ID, 1)})[0]
     assert "another topic id" in refusals(found, {"orders": ("other", 0)})[0]
+
+
+def test_retention_takes_whole_ranges_from_the_start_of_each_log() -> None:
+    manifests = [
+        replace(manifest(number, range_of(10 * number, 10 * number + 10)), started_at_ms=1_000 * number)
+        for number in range(1, 5)
+    ]
+    by_age = expiry(manifests, archived_before_ms=3_000)
+    assert ([one.first_offset for one in by_age.ranges], by_age.bytes) == ([10, 20], 2)
+    assert [(one.log, one.start_offset) for one in by_age.starts] == [(LOG, 30)]
+    assert [one.first_offset for one in expiry(manifests, bytes_max=1).ranges] == [10, 20, 30]
+    assert [one.first_offset for one in expiry(manifests, archived_before_ms=3_000, bytes_max=1).ranges] == [10, 20, 30]
+    assert expiry(manifests).ranges == ()
+    after = without_expired([*manifests, replace(manifest(5), log_starts=by_age.starts)])
+    assert [one.first_offset for one in by_log(after)[LOG]] == [30, 40]
+    assert (archived_ends(after), chain_problems(after)) == ({LOG: 50}, [])
+    assert manifest_of(json.loads(json.dumps(after[-1].as_document()))) == after[-1]
+
+
+def test_a_compacted_topic_keeps_all_and_says_so() -> None:
+    compacted = replace(ORDERS, configs={"cleanup.policy": "compact"})
+    found = expiry([replace(manifest(1, range_of(0, 9)), topics=(compacted,))], archived_before_ms=9, bytes_max=0)
+    assert (found.ranges, found.kept_compacted) == ((), ("orders",))
+
+
+def test_an_archive_whose_ranges_are_all_let_go_goes_on_behind_them() -> None:
+    start = LogStart(topic="orders", topic_id=ID, partition=0, start_offset=9)
+    after = without_expired([manifest(1, range_of(0, 9)), replace(manifest(2), log_starts=(start,))])
+    assert (by_log(after), archived_ends(after)) == ({}, {LOG: 9})
+
+
+def test_a_claim_is_dead_when_its_process_ended_here_or_it_is_not_renewed() -> None:
+    own = Claim(claim_id="own", host="here", pid=1, process_started_ms=5)
+    other = replace(own, claim_id="other")
+    assert others([own, other], own) == [other]
+    assert ended_here(other, own_host="here", is_running=lambda *_: False)
+    assert not ended_here(other, own_host="here", is_running=lambda pid, started: (pid, started) == (1, 5))
+    assert not ended_here(other, own_host="away", is_running=lambda *_: False)
+    renewed = replace(other, renewals=1)
+    assert unchanged([own, other], [own, renewed]) == [own]
+    assert claim_of(json.loads(json.dumps(own.as_document()))) == own
+    with pytest.raises(ValueError, match="not a claim"):
+        claim_of({"pid": 1})

@@ -54,7 +54,9 @@ KAFKA_EXTENSIONS = JarSet(name="kafka-extensions", version=KAFKA.version)
 """Streams and the file connectors; their store is large, and only the compatibility matrix needs
 them.
 """
-TESTED = (KAFKA, SPARK_KAFKA)
+OPENSEARCH = JarSet(name="opensearch", version="2.19.1")
+"""A document store, for the pipeline that writes to one."""
+TESTED = (KAFKA, SPARK_KAFKA, OPENSEARCH)
 
 
 def fetch(wanted: Sequence[JarSet], say: Callable[[str], None]) -> None:

@@ -12,10 +12,9 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Final
 from uuid import uuid4
-
-import psutil
 
 from runtime.process import OperationalFailure
 from spark_jobs.archive_store import ArchiveStore
@@ -123,7 +122,7 @@ class ArchiveLock:
             claim_id=self._id,
             host=socket.gethostname(),
             pid=os.getpid(),
-            process_started_ms=round(psutil.Process().create_time() * _MS),
+            process_started_ticks=_started_ticks(os.getpid()),
             renewals=self._renewals,
         )
 
@@ -150,8 +149,16 @@ def _path(claim: Claim) -> str:
     return f"{CLAIMS}/{claim.claim_id}.json"
 
 
-def _is_running(pid: int, started_ms: int) -> bool:
+def _is_running(pid: int, started_ticks: int) -> bool:
+    return _started_ticks(pid) == started_ticks
+
+
+def _started_ticks(pid: int) -> int:
+    """When the process started, in clock ticks since the start of this machine; -1 when there is no
+    such process.
+    """
     try:
-        return bool(round(psutil.Process(pid).create_time() * _MS) == started_ms)
-    except psutil.NoSuchProcess:
-        return False
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return -1
+    return int(fields[19])

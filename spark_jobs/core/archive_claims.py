@@ -22,14 +22,14 @@ RENEWAL_MS: Final = 15_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """One archiver's claim: its process by host, pid and start (Unix ms), and the number of its
-    renewals.
+    """One archiver's claim: its process by host, pid and start (clock ticks since the start of the
+    machine), and the number of its renewals.
     """
 
     claim_id: str
     host: str
     pid: int
-    process_started_ms: int
+    process_started_ticks: int
     renewals: int = 0
 
     def as_document(self) -> dict[str, Any]:
@@ -50,9 +50,9 @@ def claim_of(document: Any) -> Claim:
 
 def ended_here(claim: Claim, *, own_host: str, is_running: Callable[[int, int], bool]) -> bool:
     """True if the claim is of a process of this machine that has ended. `is_running` takes a pid
-    and a start (Unix ms).
+    and a start (ticks).
     """
-    return claim.host == own_host and not is_running(claim.pid, claim.process_started_ms)
+    return claim.host == own_host and not is_running(claim.pid, claim.process_started_ticks)
 
 
 def others(claims: Sequence[Claim], own: Claim) -> list[Claim]:

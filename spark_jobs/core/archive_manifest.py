@@ -111,7 +111,9 @@ class LogStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """The manifest of one run, which archived, or let go by retention. Runs count from 1; `started_at_ms` is Unix ms."""
+    """The manifest of one run, which archived, or let go by retention. Runs count from 1;
+    `started_at_ms` is Unix ms.
+    """
 
     run: int
     format: str
@@ -166,8 +168,8 @@ def without_expired(manifests: Sequence[Manifest]) -> list[Manifest]:
 
 
 def archived_ends(manifests: Iterable[Manifest]) -> dict[LogId, int]:
-    """The offset at which the next run goes on, by log: the end of the ranges that are stored, named
-    as a hole, or let go.
+    """The offset at which the next run goes on, by log: the end of the ranges that are stored,
+    named as a hole, or let go.
     """
     ends: dict[LogId, int] = {}
     for manifest in manifests:

@@ -4,21 +4,27 @@ offset, so that a batch which is run again makes no second document.
     spark-submit spark_jobs/pipelines/log_documents.py --bootstrap-server host:port --topic mylog
         --match ERROR --to /var/mylog --checkpoint DIRECTORY
 
-The documents are Parquet files, a directory a batch of the query, which Spark SQL searches
-(`found_in`). A batch that is run again writes its directory again.
+With `--store` they go to an engine with the bulk interface of Elasticsearch and OpenSearch, where
+`--index` names the index. With `--to` they are Parquet files, a directory a batch of the query,
+which Spark SQL searches (`found_in`). A batch that is run again writes the same documents again.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
 
+from runtime.process import OperationalFailure
 from spark_jobs.pipelines.catalogue import add_stream_options, submitted, topic_parser, trigger_of
+from spark_jobs.pipelines.core.bulk_requests import Rejected
+from spark_jobs.pipelines.document_store import write_rows
 from spark_jobs.topic_frames import TopicSource, stream_of
 
 EVERYTHING: Final = "."
@@ -29,7 +35,11 @@ def parser() -> argparse.ArgumentParser:
     found = topic_parser("Keep matching log lines of a topic as documents.")
     found.add_argument("--topic", required=True, help="topic with a line in each record's value")
     found.add_argument("--match", default=EVERYTHING, help="a regular expression that lines have to contain")
-    found.add_argument("--to", required=True, type=Path, help="directory of the documents")
+    where = found.add_mutually_exclusive_group(required=True)
+    where.add_argument("--to", type=Path, help="directory of the documents, as Parquet")
+    where.add_argument("--store", help="nodes of a document store, http://host:9200[,http://host:9200...]")
+    found.add_argument("--index", default="logs", help="index of the document store")
+    found.add_argument("--skip-rejected", action="store_true", help="print documents that the store refuses, and go on")
     add_stream_options(found)
     return found
 
@@ -47,6 +57,26 @@ def _keep(directory: Path, match: str, records: DataFrame, batch: int) -> None:
     documents_of(records, match).write.mode("overwrite").parquet(str(directory / f"batch={batch:020d}"))
 
 
+def _send(given: argparse.Namespace, records: DataFrame, batch: int) -> None:
+    """One batch to the store. OperationalFailure with the first document that it refuses, unless
+    they are to be skipped.
+    """
+    send = partial(_sent, given.store.split(","), given.index)
+    rejected = documents_of(records, given.match).rdd.mapPartitions(send).collect()
+    if rejected and not given.skip_rejected:
+        first = rejected[0]
+        raise OperationalFailure(
+            f"the document store refuses {len(rejected)} documents of batch {batch}, the first one is {first.id}: "
+            f"{first.reason}; --skip-rejected goes on without them"
+        )
+    for one in rejected:
+        print(f"rejected {one.id}: {one.reason}", file=sys.stderr)
+
+
+def _sent(urls: Sequence[str], index: str, rows: Iterable[Any]) -> Iterator[Rejected]:
+    return iter(write_rows(urls, index, rows))
+
+
 def found_in(spark: SparkSession, directory: Path, words: str) -> DataFrame:
     """The documents whose message has the words."""
     return spark.read.parquet(str(directory)).where(F.col("message").contains(words))
@@ -59,12 +89,12 @@ def run(spark: SparkSession, given: argparse.Namespace) -> str:
         stream_of(spark, source)
         .writeStream.queryName("log-documents")
         .option("checkpointLocation", given.checkpoint)
-        .foreachBatch(partial(_keep, given.to, given.match))
+        .foreachBatch(partial(_keep, given.to, given.match) if given.to else partial(_send, given))
         .trigger(**trigger_of(given))
         .start()
     )
     query.awaitTermination()
-    return f"kept the lines of {given.topic} that match {given.match!r} in {given.to}"
+    return f"kept the lines of {given.topic} that match {given.match!r} in {given.to or given.index}"
 
 
 if __name__ == "__main__":

@@ -244,8 +244,8 @@ def test_one_archiver_at_a_time_writes_and_a_claim_of_a_dead_one_is_no_obstacle(
             archive.run()
         assert len(store.paths(CLAIMS)) == 1
     claims = archive.directory / CLAIMS
-    of_a_dead_process = Claim(claim_id="dead", host=socket.gethostname(), pid=os.getpid(), process_started_ms=1)
-    of_another_machine = Claim(claim_id="away", host="elsewhere", pid=1, process_started_ms=1)
+    of_a_dead_process = Claim(claim_id="dead", host=socket.gethostname(), pid=os.getpid(), process_started_ticks=1)
+    of_another_machine = Claim(claim_id="away", host="elsewhere", pid=1, process_started_ticks=1)
     for claim in (of_a_dead_process, of_another_machine):
         (claims / f"{claim.claim_id}.json").write_text(json.dumps(claim.as_document()))
     with ArchiveLock(store, lease_ms=300).held():

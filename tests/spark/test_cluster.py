@@ -1,5 +1,6 @@
 """Reconciliation on a cluster of processes. Promised: the same verdict as in a local session, also
-when a worker, a broker, or the driver is killed in the middle; workers need the bundle alone.
+when a worker, a broker, or the driver is killed or the link is cut in the middle; workers need the
+bundle alone, and log in as the file that their environment names says.
 """
 
 from __future__ import annotations
@@ -12,16 +13,23 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from deploy.parts import spark_environment
 from deploy.spark_bundle import pack
 from deploy.spark_cluster import SparkCluster
-from tests.spark.conftest import TwoLogs
+from spark_jobs.log_reader import COMMAND_CONFIG
+from tests.spark.conftest import TwoLogs, fresh_logs
 from tests.support.disks.log_batches import batch
 from tests.support.eventually import eventually_sync
-from tests.support.processes.ports import LOOPBACK
+from tests.support.lone_brokers.lone_broker_process import LoneBroker
+from tests.support.lone_brokers.secured_broker import jaas
+from tests.support.processes.ports import LOOPBACK, free_port
+from tests.support.processes.processes import Processes
+from tests.support.processes.secured_kafka import PLAIN_MODULE
+from tests.support.processes.toxiproxy import Toxiproxy
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(2000)]
 
@@ -49,8 +57,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
         started.stop()
 
 
-@pytest.fixture
-def differing(logs: TwoLogs) -> TwoLogs:
+def filled(logs: TwoLogs) -> TwoLogs:
     """Logs of 400 batches that differ in one record."""
     for number in range(400):
         same = batch([b"%d-%d" % (number, index) for index in range(10)], timestamp_ms=NOW_MS)
@@ -62,10 +69,24 @@ def differing(logs: TwoLogs) -> TwoLogs:
     return logs
 
 
+@pytest.fixture
+def differing(logs: TwoLogs) -> TwoLogs:
+    return filled(logs)
+
+
+class Login(NamedTuple):
+    """A file with client properties, and the addresses at which source and target ask for them."""
+
+    file: Path
+    addresses: tuple[str, str]
+
+
 class Job:
     """spark-submit of reconcile, with a driver of its own."""
 
-    def __init__(self, cluster: SparkCluster, bundle: Path, logs: TwoLogs, out: Path) -> None:
+    def __init__(
+        self, cluster: SparkCluster, bundle: Path, logs: TwoLogs, out: Path, login: Login | None = None
+    ) -> None:
         submit = Path(sys.executable).parent / "spark-submit"
         settings = {
             "spark.executorEnv.PYTHONPATH": "antipode",
@@ -75,8 +96,11 @@ class Job:
             "spark.ui.enabled": "false",
             "spark.sql.shuffle.partitions": "4",
         }
+        source, target = (logs.a.bootstrap, logs.b.bootstrap) if login is None else login.addresses
+        environment = {} if login is None else {COMMAND_CONFIG: str(login.file)}
+        settings |= {f"spark.executorEnv.{name}": value for name, value in environment.items()}
         given = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
-        arguments = ["--source", logs.a.bootstrap, "--target", logs.b.bootstrap, "--whitelist", logs.topic]
+        arguments = ["--source", source, "--target", target, "--whitelist", logs.topic]
         self.report = out / "report.json"
         self.log = out.with_suffix(".log")
         with self.log.open("wb") as log:
@@ -94,6 +118,7 @@ class Job:
                     "PYTHONPATH": str(REPOSITORY),
                     "PYSPARK_PYTHON": sys.executable,
                     "SPARK_LOCAL_IP": LOOPBACK,
+                    **environment,
                 },
                 start_new_session=True,
             )
@@ -158,3 +183,41 @@ def test_a_job_whose_driver_is_killed_leaves_no_report_and_runs_again(
     job.process.wait()
     assert not job.report.exists()
     assert Job(cluster, bundle, differing, tmp_path / "out").finding() == EXPECTED
+
+
+def broker_with_login(processes: Processes, directory: Path, login_port: int, advertised: str) -> LoneBroker:
+    """A broker with a second listener, at which clients log in."""
+    port = free_port()
+    found = LoneBroker(
+        processes,
+        directory,
+        **{
+            "listeners": f"CLIENT://{LOOPBACK}:{port},LOGIN://{LOOPBACK}:{login_port}",
+            "advertised.listeners": f"CLIENT://{LOOPBACK}:{port},LOGIN://{advertised}",
+            "listener.security.protocol.map": "CLIENT:PLAINTEXT,LOGIN:SASL_PLAINTEXT",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.login.plain.sasl.jaas.config": f'{PLAIN_MODULE} required user_spark="secret";',
+        },
+    )
+    found.port = port
+    return found
+
+
+def test_executors_log_in_and_a_cut_link_changes_no_verdict(
+    cluster: SparkCluster, bundle: Path, session_processes: Processes, toxiproxy: Toxiproxy, tmp_path: Path
+) -> None:
+    near_port, far_port = free_port(), free_port()
+    link = toxiproxy.create("link", f"{LOOPBACK}:{far_port}")
+    near = broker_with_login(session_processes, tmp_path / "near", near_port, f"{LOOPBACK}:{near_port}")
+    far = broker_with_login(session_processes, tmp_path / "far", far_port, link.address)
+    logs = filled(fresh_logs((near, far)))
+    file = tmp_path / "client.properties"
+    file.write_text(
+        f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config={jaas('PLAIN', 'spark', 'secret')}\n"
+    )
+    login = Login(file, (f"{LOOPBACK}:{near_port}", link.address))
+    job = Job(cluster, bundle, logs, tmp_path / "out", login)
+    eventually_sync(job.has_begun, 400_000)
+    link.cut()
+    threading.Timer(3, link.restore).start()
+    assert job.finding() == EXPECTED

@@ -5,21 +5,31 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 import uuid
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import requests
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
+from deploy import jar_sets
+from deploy.document_store import DocumentStore
 from spark_jobs.pipelines import files_to_topic, log_documents, topic_to_files
 from spark_jobs.pipelines.catalogue import PIPELINES, pipeline
 from tests.support.clients.kafka_clients import Record, librdkafka_consume, librdkafka_produce
+from tests.support.eventually import eventually_sync
 from tests.support.lone_brokers.lone_broker_process import LoneBroker
+from tests.support.processes.ports import LOOPBACK, free_port
 from wire.client.raw_client import KafkaClient, NewTopic
 
 pytestmark = pytest.mark.timeout(480)
+
+READY_WITHIN_MS = 120_000
 
 WORDS = ("plate", "road", "camera", "north", "south", "late")
 
@@ -158,3 +168,59 @@ def test_matching_lines_of_several_clients_are_found_once_and_other_lines_are_no
     assert len(rows) == len({row.id for row in rows}) == 7
     assert [row.message for row in log_documents.found_in(jobs.spark, target, "disk 2").collect()] == ["ERROR disk 2"]
     assert log_documents.found_in(jobs.spark, target, "INFO").count() == 0
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[DocumentStore]:
+    """A real engine."""
+    if not jar_sets.OPENSEARCH.is_there:
+        pytest.skip("OpenSearch is not there: make setup-java")
+    port, transport_port = free_port(), free_port()
+    started = DocumentStore(directory=tmp_path / "store", port=port, transport_port=transport_port)
+    child = started.child()
+    child.start()
+    try:
+        eventually_sync(started.is_serving, READY_WITHIN_MS)
+        yield started
+    finally:
+        child.stop()
+
+
+@pytest.mark.long
+def test_log_lines_of_three_clients_are_found_in_a_document_store_each_once(
+    jobs: Jobs, tmp_path: Path, store: DocumentStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = jobs.topic()
+    where = ("--store", f"http://{LOOPBACK}:{free_port()},{store.url}", "--index", "mylog")
+    arguments = ("--topic", topic, "--match", "ERROR|WARN", *where, "--checkpoint", str(tmp_path / "c"))
+    for client in range(3):
+        jobs.produce(topic, [f"ERROR disk {client}", f"INFO all is well {client}", f"WARN slow {client}"])
+    send = log_documents._send
+
+    def interrupted(*given: Any) -> None:
+        send(*given)
+        raise InterruptedError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(log_documents, "_send", interrupted)
+        with pytest.raises(StreamingQueryException):
+            jobs.run("log-documents", *arguments, "--once")
+    jobs.run("log-documents", *arguments, "--once")
+
+    def found(words: str) -> list[tuple[str, str]]:
+        requests.post(f"{store.url}/mylog/_refresh", timeout=30).raise_for_status()
+        answer = requests.get(f"{store.url}/mylog/_search", params={"q": words, "size": "100"}, timeout=30).json()
+        return sorted((hit["_id"], hit["_source"]["message"]) for hit in answer["hits"]["hits"])
+
+    assert len(found("*")) == 6
+    assert [message for _, message in found('message:"disk 2"')] == ["ERROR disk 2"]
+    assert all(re.fullmatch(rf"{topic}-[01]-\d+", name) for name, _ in found("*"))
+    assert found("INFO") == []
+    closed = requests.put(f"{store.url}/mylog/_settings", json={"index.blocks.write": True}, timeout=30)
+    closed.raise_for_status()
+    jobs.produce(topic, ["ERROR refused"])
+    with pytest.raises(StreamingQueryException, match="refuses 1 documents of batch"):
+        jobs.run("log-documents", *arguments, "--once")
+    requests.put(f"{store.url}/mylog/_settings", json={"index.blocks.write": False}, timeout=30).raise_for_status()
+    jobs.run("log-documents", *arguments, "--once")
+    assert len(found("*")) == 7

@@ -187,7 +187,7 @@ def test_an_archive_whose_ranges_are_all_let_go_goes_on_behind_them() -> None:
 
 
 def test_a_claim_is_dead_when_its_process_ended_here_or_it_is_not_renewed() -> None:
-    own = Claim(claim_id="own", host="here", pid=1, process_started_ms=5)
+    own = Claim(claim_id="own", host="here", pid=1, process_started_ticks=5)
     other = replace(own, claim_id="other")
     assert others([own, other], own) == [other]
     assert ended_here(other, own_host="here", is_running=lambda *_: False)

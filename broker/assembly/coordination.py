@@ -10,8 +10,9 @@ from broker.assembly.doors import Doors, SiteMembership
 from broker.authentication.inter_broker import Secured, plaintext
 from broker.coordination.internal_log import InternalLog
 from broker.coordination.registration_check import RegistrationCheck
-from broker.groups.coordinator import GroupCoordinator, group_limits
+from broker.groups.coordinator import GroupCoordinator
 from broker.groups.group_routing import ImageRouting
+from broker.groups.limits import group_limits
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.network.peer_brokers import PeerBrokers

@@ -6,7 +6,7 @@ clients are anonymous: replication must not wait behind clients, and a mirror ha
 own. Where clients have a principal, the name of a program exempts from nothing: any client can
 claim it, and an operator can give the principal of a mirror its own quota.
 `broker/quotas/core/client_quotas.py` decides. Handlers ask through `Exchange.throttle_time_ms`
-(`broker/dispatch.py`).
+(`broker/network/exchange.py`).
 """
 
 from __future__ import annotations

@@ -11,6 +11,9 @@ from tests.tidy import sources
 
 FUNCTION_LINES_MAX = 70
 MODULE_LINES_MAX = 600
+SPLIT_LINES_MAX = 400
+SPLIT_PACKAGES = ("bench", "bridge", "broker", "controller", "deploy", "spark_jobs")
+"""Packages whose modules are all small; a package that gets there joins them."""
 ALLOWED_FILE = "tests/tidy/oversized.txt"
 
 
@@ -19,7 +22,7 @@ def _too_large() -> dict[str, int]:
     found: dict[str, int] = {}
     for name in sources.modules():
         lines = len(sources.text(name).splitlines())
-        if lines > MODULE_LINES_MAX:
+        if lines > (SPLIT_LINES_MAX if name.split("/")[0] in SPLIT_PACKAGES else MODULE_LINES_MAX):
             found[name] = lines
         for node in sources.nodes(name):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -37,7 +40,7 @@ def _allowed() -> dict[str, str]:
 
 def test_functions_and_modules_stay_small() -> None:
     offenders = [f"{place}: {lines} lines" for place, lines in _too_large().items() if place not in _allowed()]
-    habit = f"past {FUNCTION_LINES_MAX} lines a function, past {MODULE_LINES_MAX} a module, an idea is missing"
+    habit = f"past {FUNCTION_LINES_MAX} lines a function, past {SPLIT_LINES_MAX} or {MODULE_LINES_MAX} a module, an idea is missing"
     sources.assert_none(offenders, f"{habit} (or give the reason in {ALLOWED_FILE})")
 
 

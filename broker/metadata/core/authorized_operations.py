@@ -1,9 +1,8 @@
 """Authorized operations: what a client may do with a topic, a group or the cluster, as requests
 with `include_authorized_operations` ask.
 
-An answer is a bit field; the bit of an operation is its code in Kafka's ACLs (KIP-430). This broker
-has no authorizer, so every client may do everything, and Kafka without an authorizer answers the
-same. A client that does not ask gets NOT_ASKED.
+An answer is a bit field; the bit of an operation is its code in Kafka's ACLs (KIP-430). Without an
+authorizer every client may do everything, as in Kafka. A client that does not ask gets NOT_ASKED.
 """
 
 from __future__ import annotations

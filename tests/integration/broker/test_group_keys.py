@@ -12,7 +12,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32Timedelta, i64Timedelta
 
-from broker.groups.coordinator import group_limits
+from broker.groups.limits import group_limits
 from broker.settings.loading import load_broker_settings
 from tests.support.clients.raw_client import RawClient
 from tests.support.eventually import eventually_sync

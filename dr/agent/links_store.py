@@ -14,6 +14,7 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError, NotE
 
 from dr.agent.core.lease import may_vow
 from dr.agent.site_cache import DISCONNECTED
+from dr.sites.core.loss import LossAccount
 from runtime.retries import jittered_backoff
 from runtime.zookeeper import CheckNode, CreateNode, SetNode, TransactionStep, ZooKeeper
 from wire.control.cluster_pb2 import LinkRecord
@@ -45,6 +46,13 @@ class LinkConflict(Exception):
     def __init__(self, message: str, stored: LinkRecord) -> None:
         super().__init__(message)
         self.stored = stored
+
+
+def _is_final(document: str) -> bool:
+    try:
+        return LossAccount.from_json(document).is_final
+    except (ValueError, TypeError, KeyError):
+        return False  # an account that cannot be read may be replaced
 
 
 class LinksStore:
@@ -276,16 +284,21 @@ class LinksStore:
         return int(found[0])
 
     async def record_failover(self, link: str, *, epoch: int, document: str) -> None:
-        """Keep (or replace) the account of the failover that led to `epoch`. LinkUnknown."""
-        async for attempt in jittered_backoff(retry_on=(*DISCONNECTED, NoNodeError), budget_ms=BUDGET_MS):
+        """Keep (or replace) the account of the failover that led to `epoch`. A final account stays:
+        the operator's run may bring the other site its own, earlier one. LinkUnknown.
+        """
+        path, payload = link_znodes.failover_path(link, epoch), link_znodes.encode_account(document)
+        async for attempt in jittered_backoff(
+            retry_on=(*DISCONNECTED, NoNodeError, NodeExistsError, BadVersionError), initial_ms=10, budget_ms=BUDGET_MS
+        ):
             with attempt:
                 await self.get(link)
-                path, payload = link_znodes.failover_path(link, epoch), link_znodes.encode_account(document)
-                await self._zookeeper.ensure_path(link_znodes.failovers_path(link))
-                try:
+                kept = await self._zookeeper.get_or_none(path)
+                if kept is None:
+                    await self._zookeeper.ensure_path(link_znodes.failovers_path(link))
                     await self._zookeeper.create(path, payload)
-                except NodeExistsError:
-                    await self._zookeeper.set(path, payload)
+                elif _is_final(document) or not _is_final(link_znodes.decode_account(link, epoch, kept[0])):
+                    await self._zookeeper.set(path, payload, version=kept[1].version)
 
     async def failovers(self, link: str) -> dict[int, str]:
         """Accounts by epoch, oldest first."""

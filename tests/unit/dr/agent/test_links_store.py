@@ -1,0 +1,87 @@
+"""A final account of a failover stays when an earlier one arrives after it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kazoo.exceptions import NodeExistsError
+
+from dr.agent.links_store import LinksStore
+from dr.sites.core.loss import LossAccount, PartitionLoss
+from wire.control.cluster_pb2 import LinkPhase, LinkRecord
+from wire.znodes import layout as znodes
+from wire.znodes import link_znodes
+
+LOSS = PartitionLoss(
+    topic="flights",
+    partition=0,
+    kept_below=100,
+    source_end=103,
+    is_source_end_exact=False,
+    known_lost_records=3,
+    last_contact_ms=40,
+)
+ACCOUNT = LossAccount(
+    link="a-b", epoch=2, from_site="a", to_site="b", accounted_at_ms=0, partitions=(LOSS,), leader_epoch_floor=1 << 16
+)
+FINAL = replace(
+    ACCOUNT, partitions=(replace(LOSS, found_first=100, found_end=140, found_bytes=900),), settled_at_ms=7_000
+)
+
+RECORD = LinkRecord(name="a-b", epoch=2, source_site="a", target_site="b", active_site="b", phase=LinkPhase.MIRRORING)
+
+
+class Znodes:
+    """A tree of znodes, as far as an account needs one."""
+
+    def __init__(self) -> None:
+        self.kept = {znodes.link_path("a-b"): (link_znodes.encode_link(RECORD), 0)}
+
+    async def get_or_none(self, path: str) -> tuple[bytes, Any] | None:
+        found = self.kept.get(path)
+        return None if found is None else (found[0], SimpleNamespace(version=found[1]))
+
+    async def ensure_path(self, _: str) -> None:
+        """Parents are not looked at."""
+
+    async def create(self, path: str, value: bytes) -> None:
+        if path in self.kept:
+            raise NodeExistsError
+        self.kept[path] = value, 0
+
+    async def set(self, path: str, value: bytes, *, version: int) -> None:
+        assert self.kept[path][1] == version
+        self.kept[path] = value, version + 1
+
+    def account(self) -> LossAccount:
+        payload, _ = self.kept[link_znodes.failover_path("a-b", 2)]
+        return LossAccount.from_json(link_znodes.decode_account("a-b", 2, payload))
+
+
+@pytest.mark.parametrize(
+    ("documents", "kept"),
+    [
+        ((ACCOUNT, FINAL), FINAL),
+        ((FINAL, ACCOUNT), FINAL),  # the run of the operator notifies the site that has settled it meanwhile
+        ((ACCOUNT, replace(ACCOUNT, accounted_at_ms=5)), replace(ACCOUNT, accounted_at_ms=5)),
+        ((FINAL, replace(FINAL, settled_at_ms=9_000)), replace(FINAL, settled_at_ms=9_000)),
+    ],
+)
+async def test_an_account_that_is_not_final_replaces_no_final_one(
+    documents: tuple[LossAccount, ...], kept: LossAccount
+) -> None:
+    tree: Any = Znodes()
+    store = LinksStore(tree)
+    for document in documents:
+        await store.record_failover("a-b", epoch=2, document=document.to_json())
+    assert tree.account() == kept
+
+
+async def test_an_account_that_cannot_be_read_is_replaced() -> None:
+    tree: Any = Znodes()
+    tree.kept[link_znodes.failover_path("a-b", 2)] = link_znodes.encode_account("{}"), 3
+    await LinksStore(tree).record_failover("a-b", epoch=2, document=ACCOUNT.to_json())
+    assert tree.account() == ACCOUNT

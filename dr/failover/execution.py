@@ -138,7 +138,9 @@ class FailoverRun:
                 with_source=playbook.wants_source,
                 is_source_final=playbook.is_source_final,
             )
-            self._asked_s = (self.clock.monotonic_ms() - asked_ms) / 1000
+            # A silent site is no load: the deadlines of its calls lengthen no pause.
+            is_silent = bool(evidence.source_problem)
+            self._asked_s = 0.0 if is_silent else (self.clock.monotonic_ms() - asked_ms) / 1000
             playbook.observe(evidence, self._now_ms())
             decision = playbook.decide(evidence, self._now_ms())
             if decision.step in (Step.DONE, Step.REFUSE):

@@ -115,6 +115,10 @@ class LogObserver(Protocol):
         """Under this epoch."""
         ...
 
+    def truncated(self, log: MemoryLog) -> None:
+        """Records at its end are gone."""
+        ...
+
 
 class MemoryLog(PartitionLog):
     """See the module."""
@@ -227,6 +231,7 @@ class MemoryLog(PartitionLog):
         stored.flushed = min(stored.flushed, self.log_end_offset)
         self._cut_high_watermark()
         self._replay_producers()
+        self._observer.truncated(self)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         self.stored.batches.clear()

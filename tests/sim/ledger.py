@@ -249,5 +249,8 @@ class NodeLedger:
     def high_watermark_moved(self, log: MemoryLog, former: int) -> None:
         self._ledger.high_watermark_moved(self._node, log, former)
 
+    def truncated(self, log: MemoryLog) -> None:
+        """Whether something was lost by it is seen when it is read."""
+
     def leader_appends(self, log: MemoryLog, leader_epoch: int) -> None:
         self._ledger.leader_appends(self._node, log, leader_epoch)

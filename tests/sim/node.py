@@ -2,10 +2,10 @@
 simulated process.
 
 Replication, coordinators and the services that handlers use are the broker's own assemblies
-(`broker/assembly/`) over simulated doors. Storage is `disk.py`, connections are `ServedConnection`;
-housekeeping is left out, and coordinators and the site's agent work only where the kind of the seed
-asks for them. `Node` outlives its
-processes and owns their disk; `kill`, `lose_power`, `pause` and `stop` are what can happen to one.
+(`broker/assembly/`) over simulated doors. Storage is `disk.py`, connections are `ServedConnection`.
+Of the housekeeping only the watch over silent standbys is there; coordinators and the site's agent
+work only where the kind of the seed asks for them. `Node` outlives its processes and owns their
+disk; `kill`, `lose_power`, `pause` and `stop` are what can happen to one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import random
 import struct
 import traceback
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any, Protocol
 
@@ -33,6 +33,7 @@ from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metrics import BrokerMetrics
 from broker.network.response_slots import Place, ResponseSlots
+from broker.replication.housekeeping import STANDBY_INTERVAL_MS
 from broker.settings.core.topic_configs import LogConfig
 from broker.settings.dynamic_configs import DynamicConfigs
 from broker.settings.loading import listener_security, load_broker_settings
@@ -55,6 +56,7 @@ from wire.batches.group_records import OFFSETS_TOPIC
 from wire.batches.transaction_records import TRANSACTIONS_TOPIC
 from wire.control import broker_pb2_grpc
 from wire.control.clients import ControllerClient
+from wire.protocol import produce_codec
 from wire.protocol.private import CLIENT_SOFTWARE_NAME
 from wire.rules.principals import ANONYMOUS
 from wire.znodes.broker_znodes import BrokerEndpoint, BrokerRegistration
@@ -65,6 +67,9 @@ RPC_PORT = 9000
 HIGH_WATERMARK_CHECKPOINT_S = 1.0
 RESTART_S = 1.0
 """After this a process that could not start is started again, as a service is."""
+PRODUCE_FLEXIBLE_VERSION = 9
+"""From this version on the header of an answer has tagged fields."""
+OnProduced = Callable[[produce_codec.ProduceResponse], object]
 METADATA_PATH = "/simulation/Metadata"
 
 PROPERTIES: dict[str, Any] = {
@@ -95,9 +100,13 @@ class ServedConnection:
     listener = "CLIENT"
     address = "simulated"
 
-    def __init__(self, end: End, dispatcher: Dispatcher) -> None:
+    def __init__(self, end: End, dispatcher: Dispatcher, on_produced: OnProduced | None = None) -> None:
+        """`on_produced` is called with each answer to a Produce that leaves."""
         self._end = end
         self._dispatcher = dispatcher
+        self._on_produced = on_produced
+        self._versions: dict[int, int] = {}
+        """Of the Produce requests without an answer, by correlation id."""
         self._frames: deque[bytes] = deque()
         self._is_busy = False
         self._is_handling = False
@@ -116,6 +125,10 @@ class ServedConnection:
         (size,) = struct.unpack_from(">i", message)
         assert size == len(message) - 4, "a message is a frame"
         self._frames.append(message)
+        if self._on_produced is not None:
+            api_key, version, correlation_id = struct.unpack_from(">hhi", message, 4)
+            if api_key == produce_codec.API_KEY:
+                self._versions[correlation_id] = version
         self._next()
 
     def _next(self) -> None:
@@ -149,8 +162,14 @@ class ServedConnection:
         self._end.process.call(self._next)
 
     def _send(self, parts: Any) -> None:
-        if parts is not None and not self.is_closed:
-            self._end.send(b"".join(part.read_bytes() if isinstance(part, LogSlice) else part for part in parts))
+        if parts is None or self.is_closed:
+            return
+        frame = b"".join(part.read_bytes() if isinstance(part, LogSlice) else part for part in parts)
+        version = self._versions.pop(struct.unpack_from(">i", frame, 4)[0], None)
+        if version is not None and self._on_produced is not None:
+            header_bytes = 8 + (version >= PRODUCE_FLEXIBLE_VERSION)
+            self._on_produced(produce_codec.parse_produce_response(frame, header_bytes, version))
+        self._end.send(frame)
 
     def close(self, _: str) -> None:
         """Close it."""
@@ -301,9 +320,16 @@ class Running:
             self.coordination.start()
         if self.agent is not None:
             await self.agent.start(self.node.rpc_address)
+            self.process.spawn(self._check_standbys(), name="standbys")
         while True:
             await self.world.pause(HIGH_WATERMARK_CHECKPOINT_S)
             self.logs.save()
+
+    async def _check_standbys(self) -> None:
+        """The part of the broker's housekeeping on which sync links depend."""
+        while True:
+            await self.world.pause(STANDBY_INTERVAL_MS / 1000)
+            self.replicas.standbys.check()
 
     async def _prepare_coordinators(self, _before: ClusterImage, after: ClusterImage) -> None:
         missing = [topic for topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC) if topic not in after.topics]
@@ -318,7 +344,7 @@ class Running:
             self.world.tell("broker accepts clients")
 
     def _accept(self, end: End, _: str) -> None:
-        ServedConnection(end, self.dispatcher)
+        ServedConnection(end, self.dispatcher, self.node.on_produced)
 
     async def _stop_coordinators(self) -> None:
         await self.coordination.transactions.stop()
@@ -402,6 +428,7 @@ class Node:
         }
         self.process: Process | None = None
         self.running: Running | None = None
+        self.on_produced: OnProduced | None = None
         self._starts = 0
         self._has_lost_power = False
         self._is_stopping = False

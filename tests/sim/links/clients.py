@@ -4,7 +4,7 @@ active site, and a consumer group that commits offsets.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from kio.schema.errors import ErrorCode
@@ -20,14 +20,18 @@ from wire.client.connection import ConnectionOptions
 from wire.client.raw_client import KafkaClient
 from wire.protocol.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
 
-OPTIONS: Final = ConnectionOptions(client_id="simulated", connect_timeout_ms=500, request_timeout_ms=2500)
+OPTIONS: Final = ConnectionOptions(client_id="simulated", connect_timeout_ms=500)
+TIMEOUT_MS: Final = 2_500
+PATIENCE_MS: Final = 30_000
+"""The timeout of clients by default, longer than a failover takes."""
 BUDGET_MS: Final = 1_000
 UNANSWERED: Final = ErrorCode.network_exception
 
 
-def open_client(bootstrap: str) -> KafkaClient:
+def open_client(bootstrap: str, *, request_timeout_ms: int) -> KafkaClient:
     """A client of both sites."""
-    return KafkaClient(bootstrap, OPTIONS, retry_budget_ms=BUDGET_MS)
+    options = replace(OPTIONS, request_timeout_ms=request_timeout_ms)
+    return KafkaClient(bootstrap, options, retry_budget_ms=BUDGET_MS)
 
 
 @dataclass
@@ -41,6 +45,7 @@ class LinkProducer:
     topic: str
     index: int
     pace_s: float
+    timeout_ms: int
     is_wanted: bool = True
     is_waiting: bool = False
     sent: int = 0
@@ -63,7 +68,7 @@ class LinkProducer:
         records = TopicRecords(self.topic, None, [PartitionRecords(self.index, content)])
         try:
             node = await self.client.leader(self.topic, self.index)
-            response = await self.client.produce_to(node, ProduceRequest(None, -1, 2000, [records]))
+            response = await self.client.produce_to(node, ProduceRequest(None, -1, self.timeout_ms, [records]))
         except KafkaClientError:
             return False
         assert response is not None

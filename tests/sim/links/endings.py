@@ -89,6 +89,7 @@ def unsound_endings(world: World, ledger: LinkLedger, sites: TwoSites) -> Iterat
             continue
         yield from _unaccounted(one, quarantined, by_epoch)
     for account in by_epoch.values():
+        yield from _other_histories(account, by_epoch, ledger)
         if account.is_final:
             yield from _contradictions(account, quarantined)
 
@@ -129,6 +130,25 @@ def _loss(account: LossAccount | None, place: Place) -> PartitionLoss | None:
     if account is None:
         return None
     return next((item for item in account.partitions if (item.topic, item.partition) == place), None)
+
+
+def _other_histories(
+    account: LossAccount, by_epoch: dict[int, LossAccount], ledger: LinkLedger
+) -> Iterator[tuple[str, str]]:
+    """The promoted site wrote from the offset on below which, by the account, it has kept all."""
+    later = [one for epoch, one in by_epoch.items() if epoch > account.epoch]
+    for item in account.partitions:
+        place = (item.topic, item.partition)
+        kept_later = [loss.kept_below for one in later if (loss := _loss(one, place)) is not None]
+        if item.returning_records or item.kept_below > min(kept_later, default=item.kept_below):
+            continue  # a later failover has left this history
+        for log in ledger.logs(place, account.to_site):
+            above = (batch.base_offset for batch in log.batches if batch.epoch >= account.leader_epoch_floor)
+            begins = min(above, default=item.kept_below)
+            if begins != item.kept_below:
+                place_name = f"{item.topic}-{item.partition}"
+                story = f"{place_name}: epoch {account.epoch} begins at offset {begins}, and not at {item.kept_below} as accounted"
+                yield "account-equals-quarantine", story
 
 
 def _contradictions(account: LossAccount, quarantined: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:

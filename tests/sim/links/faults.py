@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tests.sim.fault_schedule import FaultSchedule, Kind
-from tests.sim.links.plan import ARBITERS, OPERATOR_HOST, SITES, other
+from tests.sim.links.plan import ARBITERS, OPERATOR_HOSTS, SITES, other
 from tests.sim.links.world_of_two import MirrorHost, TwoSites
 from tests.sim.node import CLIENT_HOST, Node
 from tests.sim.virtual_loop import Process
@@ -40,6 +40,13 @@ class LinkFaults(FaultSchedule):
         self.active_site: Callable[[], str] = lambda: SITES[0]
         self._quiet_s = 0.0
         """Time (s) without further faults after the last one."""
+        self.lost_until_s = 0.0
+        """Until then the active site is lost."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether everything may be healed now."""
+        return self._world.loop.now_s >= self.lost_until_s
 
     def _kinds(self) -> tuple[tuple[int, Kind], ...]:
         return (
@@ -58,10 +65,6 @@ class LinkFaults(FaultSchedule):
             (1, self._lag),
             (1, self._out),
         )
-
-    def _chosen(self, kinds: list[Kind]) -> Kind:
-        is_first = self._sites.plan.begins_lost and not self.count
-        return self._lose_active_site if is_first else super()._chosen(kinds)
 
     async def _settle(self) -> None:
         await self._world.pause(self._quiet_s)
@@ -128,7 +131,7 @@ class LinkFaults(FaultSchedule):
     # --- network
 
     def _hosts(self) -> list[str]:
-        return [*(host for site in SITES for host in self._sites.hosts(site)), *ARBITERS, OPERATOR_HOST, CLIENT_HOST]
+        return [*(host for site in SITES for host in self._sites.hosts(site)), *ARBITERS, *OPERATOR_HOSTS, CLIENT_HOST]
 
     def _cut_pairs(self, pairs: Pairs, story: str, duration_s: float | None = None) -> bool:
         network = self._world.network
@@ -167,18 +170,24 @@ class LinkFaults(FaultSchedule):
         self.on_dark(site)
         return True
 
+    def _around(self, site: str) -> Pairs:
+        """Both directions between the site and all others but clients."""
+        own = self._sites.hosts(site)
+        others = tuple(host for host in self._hosts() if host not in own and host != CLIENT_HOST)
+        there = {(one, another) for one in own for another in others}
+        return there | {(another, one) for one, another in there}
+
     def _lose_active_site(self) -> bool:
         """Only clients reach the active site, for long enough to fail over from it, and nothing
         else goes wrong meanwhile.
         """
         site = self.active_site()
-        own = self._sites.hosts(site)
-        others = tuple(host for host in self._hosts() if host not in own and host != CLIENT_HOST)
-        there = {(one, another) for one in own for another in others}
-        pairs = there | {(another, one) for one, another in there}
-        self._quiet_s = self._world.chance.uniform(LONG_S, LOST_S)
-        if not self._cut_pairs(pairs, f"site {site} is lost to all but clients", self._quiet_s):
+        pairs = self._around(site)
+        lost_s = self._world.chance.uniform(LONG_S, LOST_S)
+        if not self._cut_pairs(pairs, f"site {site} is lost to all but clients", lost_s):
             return False
+        self._quiet_s = lost_s
+        self.lost_until_s = self._world.loop.now_s + lost_s
         self.on_dark(site)
         return True
 

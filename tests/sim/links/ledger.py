@@ -4,6 +4,7 @@ stored anywhere, every permit after every step, and what clients were told.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -17,10 +18,12 @@ from tests.sim.node import Node
 from tests.sim.world import World
 from tests.sim.zookeeper_ensemble import Ensemble, Tree
 from wire.control.cluster_pb2 import LinkRecord
+from wire.protocol.produce_codec import ProduceResponse
 from wire.rules.links import SyncPolicy, sync_policy
-from wire.znodes import arbiter_znodes
+from wire.znodes import arbiter_znodes, link_znodes
 from wire.znodes import layout as znodes
 from wire.znodes.link_znodes import decode_link
+from wire.znodes.topic_znodes import decode_partition_state
 
 PERMITS_INTERVAL_S = 0.005
 
@@ -51,8 +54,14 @@ class LinkLedger:
         self._writers: dict[tuple[bytes, int, int], int] = {}
         self._epochs: dict[str, int] = {}
         self._look_at_permits_s = 0.0
-        self._moved_at_s = 0.0
-        self.is_operator_busy: Callable[[], bool] = lambda: False
+        self._moved_at_s = [math.inf]
+        """When the link was made, and when the active site changed."""
+        self._moved_to = ""
+        self.may_operator_have_moved: Callable[[], bool] = lambda: False
+        self.on_append: Callable[[int], object] = lambda _: None
+        """Called with the node that appends a client's batch."""
+        self.on_account: Callable[[str], object] = lambda _: None
+        """Called with the site that keeps the account of a failover."""
         for name, ensemble in zip((*SITES, "arbiter"), world.ensembles, strict=True):
             ensemble.on_commit = self._check_commit_at(name)
 
@@ -85,6 +94,40 @@ class LinkLedger:
                 "one-writer-per-epoch",
                 f"brokers {writer} and {node} both append to {log.topic}-{log.partition} in leader epoch {leader_epoch}",
             )
+        self.on_append(node)
+
+    def check_truncated(self, node: int, log: MemoryLog) -> None:
+        """A leader of the passive site is truncated to the history that both sites have."""
+        site, place = site_of(node), (log.topic, log.partition)
+        record = self.record_at(site)
+        is_passive = record is not None and record.active_site == other(site)
+        if log.topic.startswith("__") or not is_passive or self._leaders_log(place, site) is not log.stored:
+            return
+        kept = [batch.content for batch in log.stored.batches]
+        theirs = [[batch.content for batch in one.batches[: len(kept)]] for one in self.logs(place, other(site))]
+        if kept not in theirs:
+            self._world.violate(
+                "returning-copies-share-the-history",
+                f"broker {node} truncates {log.topic}-{log.partition} to offset {log.log_end_offset}, which is not the "
+                f"history of {other(site)}",
+            )
+
+    def answers_produce(self, node: int, response: ProduceResponse) -> None:
+        """Nothing is acknowledged that the other site lacks while brokers there may write: the
+        permit is looked at right before the acknowledgement leaves.
+        """
+        site = site_of(node)
+        holders = self.permit_holders(other(site))
+        for topic in response.topics if holders else ():
+            for produced in topic.partitions:
+                place = (topic.name, produced.partition_index)
+                ends = [log.end for log in self.logs(place, other(site))]
+                if not produced.error_code and produced.base_offset >= max(ends, default=0):
+                    self._world.violate(
+                        "permits-do-not-overlap",
+                        f"broker {node} acknowledges offset {produced.base_offset} of {place[0]}-{place[1]}, which "
+                        f"{other(site)} does not have, while brokers {holders} may write",
+                    )
 
     # --- what is stored
 
@@ -92,6 +135,8 @@ class LinkLedger:
         path = arbiter_znodes.record_path(LINK) if name == "arbiter" else znodes.link_path(LINK)
 
         def check(tree: Tree, step: TransactionStep) -> None:
+            if step.path.startswith(f"{link_znodes.failovers_path(LINK)}/") and not isinstance(step, DeleteNode):
+                self.on_account(name)
             if isinstance(step, CheckNode | DeleteNode) or step.path != path:
                 return
             if name == "arbiter":
@@ -108,15 +153,19 @@ class LinkLedger:
 
     def _note_move(self, site: str, tree: Tree, record: LinkRecord) -> None:
         node = tree.nodes.get(znodes.link_path(LINK))
+        if node is None:
+            self._moved_at_s = [self._world.loop.now_s]
         if node is None or record.active_site != site:
             return
         former = decode_link(LINK, node.value)
         if former.active_site == site:
             return
         self.moves += 1
-        if not self.is_operator_busy():
+        if not self.may_operator_have_moved():
             self._check_automatic(site, former)
-        self._moved_at_s = self._world.loop.now_s
+            self._check_history(site, former)
+        self._moved_at_s.append(self._world.loop.now_s)
+        self._moved_to = site
 
     def _check_automatic(self, site: str, former: LinkRecord) -> None:
         """What a site that promotes itself must have: everything from before the last move (F16),
@@ -124,7 +173,7 @@ class LinkLedger:
         """
         is_sync = sync_policy(former) is not SyncPolicy.NONE and not is_suspended(former)
         for one in self.acknowledged:
-            if not is_sync and one.at_s >= self._moved_at_s:
+            if not is_sync and one.at_s >= self._moved_at_s[-1]:
                 continue
             if any(has_batch(log, one.base_offset, one.body) for log in self.logs(one.place, site)):
                 continue
@@ -135,6 +184,48 @@ class LinkLedger:
                     f"{one.place[0]}-{one.place[1]}, which {one.site} acknowledged at {one.at_s:.3f} s",
                 )
                 return
+
+    def check_planned(self, to_site: str) -> None:
+        """A switchover has brought over what the site that it left has acknowledged."""
+        if self._moved_to != to_site:
+            return  # another operator has moved on
+        since_s = self._moved_at_s[-2]
+        for one in self.acknowledged:
+            if one.site == to_site or one.at_s < since_s:
+                continue
+            if not any(has_batch(log, one.base_offset, one.body) for log in self.logs(one.place, to_site)):
+                self._world.violate(
+                    "planned-moves-lose-nothing",
+                    f"{one.place[0]}-{one.place[1]}: {one.site} acknowledged offset {one.base_offset} at {one.at_s:.3f} s, "
+                    f"and the switchover to {to_site} has left it behind",
+                )
+                return
+
+    def _check_history(self, site: str, former: LinkRecord) -> None:
+        """A site that promotes itself has no records of its own: its logs are the beginning of the
+        active site's logs.
+        """
+        for place in {one.place for one in self.acknowledged}:
+            log = self._leaders_log(place, site)
+            if log is None:
+                continue
+            copied = [batch.content for batch in log.batches]
+            theirs = [
+                [batch.content for batch in one.batches[: len(copied)]] for one in self.logs(place, former.active_site)
+            ]
+            if theirs and copied not in theirs:
+                self._world.violate(
+                    "promotes-itself-only-when-complete",
+                    f"{site} promotes itself over epoch {former.epoch} with a log of {place[0]}-{place[1]} that ends at "
+                    f"{log.end} and is not the history of {former.active_site}",
+                )
+
+    def _leaders_log(self, place: Place, site: str) -> StoredLog | None:
+        node = self._ensemble(site).tree.nodes.get(znodes.partition_state_path(*place))
+        if node is None:
+            return None
+        leader = decode_partition_state(*place, node.value).leader
+        return self.disks[leader].logs.get(place) if leader in self.disks else None  # type: ignore[call-overload]
 
     def record_at(self, site: str) -> LinkRecord | None:
         """The link's record as the site's ZooKeeper has it."""
@@ -151,9 +242,13 @@ class LinkLedger:
         if self._world.loop.now_s < self._look_at_permits_s:
             return
         self._look_at_permits_s = self._world.loop.now_s + PERMITS_INTERVAL_S
-        holders = [node.node_id for node in self.nodes.values() if _holds_permit(node)]
+        holders = [node_id for site in SITES for node_id in self.permit_holders(site)]
         if len({site_of(node_id) for node_id in holders}) > 1:
             self._world.violate("permits-do-not-overlap", f"brokers {holders} may write at the same moment")
+
+    def permit_holders(self, site: str) -> list[int]:
+        """The site's brokers that may write now."""
+        return [node.node_id for node in self.nodes.values() if site_of(node.node_id) == site and _holds_permit(node)]
 
     # --- clients
 
@@ -187,6 +282,9 @@ class _NodeObserver:
 
     def high_watermark_moved(self, log: MemoryLog, former: int) -> None:
         """What is committed in a site is the matter of the other kinds of seeds."""
+
+    def truncated(self, log: MemoryLog) -> None:
+        self._ledger.check_truncated(self._node, log)
 
     def leader_appends(self, log: MemoryLog, leader_epoch: int) -> None:
         self._ledger.leader_appends(self._node, log, leader_epoch)

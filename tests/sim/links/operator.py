@@ -5,6 +5,7 @@ may die in the middle of any step and be run again.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 from dr.failover.core.steps import FailoverPolicy
 from dr.failover.execution import FailoverRun
@@ -14,20 +15,23 @@ from dr.links.administration import LinkSpec, SiteAddresses, create_link
 from dr.sites.channels import Channels
 from runtime.process import OperationalFailure
 from tests.sim.links.ledger import LinkLedger
-from tests.sim.links.plan import LINK, OPERATOR_HOST, SITES, other
+from tests.sim.links.plan import LINK, SITES, other
 from tests.sim.links.world_of_two import TwoSites, drifting_clock
 from tests.sim.virtual_loop import Process
 from tests.sim.world import World
 from wire.rules.links import ReinstatePolicy
 
 TIMEOUTS = FailoverTimeouts(enforce_ms=2_000, promote_ms=6_000)
+ECHO_S = 10.0
+"""What an operator's process has sent arrives within this time after its death."""
 
 
 class Operator:
     """See the module."""
 
-    def __init__(self, world: World, sites: TwoSites, ledger: LinkLedger) -> None:
+    def __init__(self, world: World, sites: TwoSites, ledger: LinkLedger, host: str) -> None:
         self._world = world
+        self.host = host
         self._sites = sites
         self._ledger = ledger
         self._runs = 0
@@ -35,13 +39,17 @@ class Operator:
         self.counts: Counter[str] = Counter()
         self.has_link = False
         self.last: FailoverReport | None = None
+        self.on_step: Callable[[str], object] = lambda _: None
+        """Called with each step of a move."""
+        self._is_moving = False
+        self._moved_at_s = -ECHO_S
 
     @property
     def process(self) -> Process:
         """A process of the operator; a new one after each death."""
         if self._process is None or not self._process.is_alive:
             self._runs += 1
-            process = self._process = Process(self._world.loop, f"{OPERATOR_HOST}.{self._runs}", OPERATOR_HOST)
+            process = self._process = Process(self._world.loop, f"{self.host}.{self._runs}", self.host)
             process.on_death.append(lambda: self._world.network.process_ended(process))
         return self._process
 
@@ -50,7 +58,10 @@ class Operator:
         """Whether a run is under way."""
         return self._is_moving and self._process is not None and self._process.is_alive
 
-    _is_moving = False
+    @property
+    def may_have_moved(self) -> bool:
+        """Whether a run is under way, or what a dead one had sent may still arrive."""
+        return self.is_busy or self._world.loop.now_s < self._moved_at_s + ECHO_S
 
     async def make_link(self) -> None:
         """Until it is made."""
@@ -92,10 +103,7 @@ class Operator:
             is_planned = chance.random() < 0.6
             self.move(to_site, is_planned=is_planned)
             if chance.random() < 0.4:
-                process = self.process
-                self._world.loop.call_later(
-                    chance.uniform(0.0, 2.0), self._die, process, context=self._world.network.context
-                )
+                self.die_later()
         self._world.loop.call_later(chance.uniform(1.0, 6.0), self._next, context=self._world.network.context)
 
     def notice_dark(self, site: str) -> None:
@@ -112,9 +120,10 @@ class Operator:
         if process.is_alive and self.is_wanted:
             self._world.tell(f"{process.name} is killed in the middle of a move")
             self.counts["killed"] += 1
+            self._moved_at_s = self._world.loop.now_s
             process.kill()
 
-    def move(self, to_site: str, *, is_planned: bool) -> None:
+    def move(self, to_site: str, *, is_planned: bool, accepts_loss: bool = False) -> None:
         """Begin a move: a switchover, or a failover from a site that the operator calls lost."""
         kind = "switchover" if is_planned else "failover"
         self._world.tell(f"{kind} to {to_site}")
@@ -122,11 +131,20 @@ class Operator:
         policy = (
             FailoverPolicy(drain_timeout_ms=5_000, unavailability_max_ms=3_000, is_switchover=True)
             if is_planned
-            else FailoverPolicy(drain_timeout_ms=2_000, is_old_site_down=True)
+            else FailoverPolicy(drain_timeout_ms=2_000, is_old_site_down=True, accepts_data_loss=accepts_loss)
         )
         self._is_moving = True
         self.last = None
         self.process.spawn(self._move(to_site, policy), name=kind)
+
+    def die_later(self) -> None:
+        """The process dies in the middle of its next steps."""
+        delay_s = self._world.chance.uniform(0.0, 2.0)
+        self._world.loop.call_later(delay_s, self._die, self.process, context=self._world.network.context)
+
+    def _note_step(self, step: str, reason: str) -> None:
+        self._world.tell(f"step {step}: {reason}")
+        self.on_step(step)
 
     async def _move(self, to_site: str, policy: FailoverPolicy) -> None:
         channels, clock = Channels(), drifting_clock(self._world)
@@ -141,10 +159,13 @@ class Operator:
                     policy=policy,
                     timeouts=TIMEOUTS,
                     clock=clock,
-                    progress=lambda step, reason: self._world.tell(f"step {step}: {reason}"),
+                    progress=self._note_step,
                 )
                 report = self.last = await run.run()
                 self._world.tell(f"the move to {to_site} is {report.outcome}: {report.reason}")
+                has_raised = report.is_fence_proven and any(step.step == "raise" for step in report.steps)
+                if report.is_done and policy.is_switchover and has_raised:
+                    self._ledger.check_planned(to_site)
         except OperationalFailure as failure:
             self._world.tell(f"the move to {to_site} failed: {failure}")
         finally:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import enum
+from dataclasses import dataclass, replace
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from wire.rules.links import FailoverMode, SyncPolicy
 
@@ -15,10 +16,12 @@ ZOOKEEPERS: Final = {"a": ("za",), "b": ("zb",)}
 ARBITERS: Final = ("r1", "r2", "r3")
 MIRROR_HOSTS: Final = {"a": "ma", "b": "mb"}
 """Where the mirror runs that writes into the site."""
-OPERATOR_HOST: Final = "op"
+OPERATOR_HOSTS: Final = ("op", "op2")
 
 CLOCK_SPEED_MAX: Final = 0.004
 """Two clocks differ by less than the bound of the lease (`dr/agent/core/lease.py`)."""
+LONG_LEASE_MS: Final = 8000
+"""Permits outlast the time that a failover from a silent site takes."""
 PARTITIONS: Final = 2
 TOPIC: Final = "t"
 GROUP: Final = "g"
@@ -32,6 +35,32 @@ def other(site: str) -> str:
 def site_of(node_id: int) -> str:
     """The site of a broker, by the range of its node id."""
     return SITES[node_id // 1000]
+
+
+class Story(enum.Enum):
+    """What goes wrong in a seed (`stories.py`)."""
+
+    RANDOM = "random"
+    """Random faults, while an operator moves the link about."""
+    LAG = "lag"
+    """The active site is lost while the mirror lags; it comes back with records of its own."""
+    VOWS = "vows"
+    """The active site writes by the standby's vows alone when it is lost."""
+    LATE = "late"
+    """The leader stops between its append and its answer, and wakes after the promotion."""
+    TWICE = "twice"
+    """The promoted site is lost too, before the first one has given its own records up."""
+    FIRST_COPY = "first copy"
+    """The active site is lost before the standby has what it held when the link was made."""
+    STALE_MIRROR = "stale mirror"
+    """A mirror stops with batches in hand, and wakes after the account of the failover is kept."""
+    TWO_OPERATORS = "two operators"
+    """What one operator has sent arrives after the move of another one."""
+    DEGRADED = "degraded"
+    """A leader that has stopped waiting for its standby is lost."""
+
+
+DIRECTED: Final = tuple(story for story in Story if story not in (Story.RANDOM, Story.LAG))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,25 +78,48 @@ class LinkPlan:
     calm: float
     has_operator: bool
     """An operator moves the link about, also while nothing is wrong."""
-    begins_lost: bool
-    """The first fault is that the active site is lost to all but its clients."""
+    story: Story
 
     @classmethod
     def of(cls, seed: int) -> LinkPlan:
         """The plan of a seed."""
         chance = Random(seed * 6271 + 11)
-        return cls(
+        story = chance.choice((Story.RANDOM, Story.LAG, chance.choice(DIRECTED)))
+        modes = (FailoverMode.OBSERVE, FailoverMode.AUTOMATIC, FailoverMode.AUTOMATIC)
+        policies = (SyncPolicy.NONE, SyncPolicy.NONE, SyncPolicy.BLOCK, SyncPolicy.DEGRADE)
+        plan = cls(
             seed=seed,
             brokers=chance.choice((1, 1, 2)),
-            sync=chance.choice((SyncPolicy.NONE, SyncPolicy.NONE, SyncPolicy.BLOCK, SyncPolicy.DEGRADE)),
+            sync=chance.choice(policies),
             sync_timeout_ms=chance.choice((500, 2000)),
-            mode=chance.choice((FailoverMode.OBSERVE, FailoverMode.AUTOMATIC, FailoverMode.AUTOMATIC)),
+            mode=chance.choice(modes),
             lease_ms=chance.choice((1000, 2000)),
             faults_s=chance.choice((8.0, 15.0)),
             calm=chance.choice((0.5, 1.0, 2.0)),
-            has_operator=chance.random() < 0.7,
-            begins_lost=chance.random() < 0.6,
+            has_operator=story is Story.RANDOM and chance.random() < 0.7,
+            story=story,
         )
+        return replace(plan, **plan.needed(chance))
+
+    def needed(self, chance: Random) -> dict[str, Any]:
+        """What the story asks of the plan."""
+        match self.story:
+            case Story.LAG:
+                return {"lease_ms": chance.choice((1000, 2000, LONG_LEASE_MS))}
+            case Story.VOWS:
+                return {"sync": SyncPolicy.NONE, "mode": FailoverMode.OBSERVE, "lease_ms": LONG_LEASE_MS}
+            case Story.LATE:
+                return {"sync": SyncPolicy.NONE, "mode": FailoverMode.OBSERVE, "brokers": 2, "lease_ms": 1000}
+            case Story.TWICE:
+                return {"sync": SyncPolicy.NONE, "lease_ms": 1000}
+            case Story.FIRST_COPY:
+                return {"sync": SyncPolicy.NONE, "mode": FailoverMode.AUTOMATIC, "lease_ms": 1000}
+            case Story.DEGRADED:
+                return {"sync": SyncPolicy.DEGRADE, "mode": FailoverMode.AUTOMATIC, "lease_ms": 1000}
+            case Story.STALE_MIRROR:
+                return {"sync": SyncPolicy.NONE, "mode": FailoverMode.OBSERVE}
+            case _:
+                return {}
 
     def node_ids(self, site: str) -> tuple[int, ...]:
         """Of one site's brokers."""

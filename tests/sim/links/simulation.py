@@ -4,10 +4,12 @@ healed, must protect itself again, is moved to the other site and must have lost
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 from tests.sim.clients import client_process
-from tests.sim.links.clients import LinkCommitter, LinkProducer, open_client
+from tests.sim.links.clients import PATIENCE_MS, TIMEOUT_MS, LinkCommitter, LinkProducer, open_client
 from tests.sim.links.endings import (
     lost,
     missing_for_equality,
@@ -19,17 +21,25 @@ from tests.sim.links.endings import (
 from tests.sim.links.faults import LinkFaults
 from tests.sim.links.ledger import LinkLedger
 from tests.sim.links.operator import Operator
-from tests.sim.links.plan import ARBITERS, PARTITIONS, SITES, TOPIC, ZOOKEEPERS, LinkPlan, other
+from tests.sim.links.plan import ARBITERS, OPERATOR_HOSTS, PARTITIONS, SITES, TOPIC, ZOOKEEPERS, LinkPlan, Story, other
+from tests.sim.links.stories import StoryFaults
 from tests.sim.links.world_of_two import TwoSites
 from tests.sim.node import CLIENT_HOST
 from tests.sim.seed_run import Outcome, SeedRun
 from tests.sim.world import World
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ControllerClient, ControllerUnavailable
+from wire.control.cluster_pb2 import LinkPhase
 
 SETTLE_S = 15.0
 """Time to come up, to make the link and to finish the first copy."""
-HEAL_S_MAX = 60.0
+FIRST_RECORDS_S = 2.0
+"""How long producers write before the link is made, in a story of its first copy."""
+RESERVE_MS = 500
+"""A broker answers a Produce by this time before its client gives up."""
+FAULTS_S_MAX = 60.0
+"""Virtual time in which a story must come to its end."""
+HEAL_S_MAX = 40.0
 """Virtual time in which the healed sites must protect each other again, or be equal."""
 
 
@@ -43,9 +53,14 @@ class LinkSimulation(SeedRun):
         self.ledger = LinkLedger(world)
         self.sites = TwoSites(world, self.ledger, plan)
         self.ledger.nodes = self.sites.nodes
-        self.operator = Operator(world, self.sites, self.ledger)
-        self.ledger.is_operator_busy = lambda: self.operator.is_busy
-        self.faults = LinkFaults(world, self.sites, faults_max=faults_max)
+        self.operators = [Operator(world, self.sites, self.ledger, host) for host in OPERATOR_HOSTS]
+        self.operator = self.operators[0]
+        self.ledger.may_operator_have_moved = lambda: any(one.may_have_moved for one in self.operators)
+        self.faults = (
+            LinkFaults(world, self.sites, faults_max=faults_max)
+            if plan.story is Story.RANDOM
+            else StoryFaults(world, self.sites, self.ledger, self.operators, faults_max=faults_max)
+        )
         self.faults.active_site = self._active_site
         self.faults.on_dark = self.operator.notice_dark
         self.process = client_process(world, CLIENT_HOST)
@@ -69,7 +84,7 @@ class LinkSimulation(SeedRun):
             faults=self.faults.count,
             moves=self.ledger.moves,
             lost=lost(self.ledger),
-            counts={**self.faults.counts, **self.operator.counts},
+            counts={**self.faults.counts, **sum((one.counts for one in self.operators), Counter())},
         )
 
     def check(self) -> None:
@@ -81,18 +96,26 @@ class LinkSimulation(SeedRun):
         self.sites.start()
         self.process.spawn(self._create_topic(), name="topic")
         self._wait_for(lambda: [] if self._has_topic else ["the topic is not created"], SETTLE_S, "at the start")
+        is_first_copy = self.plan.story is Story.FIRST_COPY
+        if is_first_copy:
+            self._start_clients()
+            self.run_for(FIRST_RECORDS_S)
+            self.faults.begin()
         self.operator.process.spawn(self.operator.make_link(), name="link")
         self._wait_for(lambda: [] if self.operator.has_link else ["no link"], SETTLE_S, "at the start")
-        self._start_clients()
-        self._wait_for(self._missing_for_protection, SETTLE_S, "at the start")
-        self._wait_for(lambda: missing_for_failover(self.world, self.ledger), SETTLE_S, "at the start")
+        if not is_first_copy:
+            self._start_clients()
+            self._wait_for(self._missing_for_protection, SETTLE_S, "at the start")
+            self._wait_for(lambda: missing_for_failover(self.world, self.ledger), SETTLE_S, "at the start")
+            self.faults.begin()
         if self.world.violations:
             return
         if self.plan.has_operator:
             self.operator.begin()
-        self.faults.begin()
-        self.run_for(self.plan.faults_s)
-        self.operator.is_wanted = False
+        self.run_for(self.plan.faults_s if self.plan.story is Story.RANDOM else 0.0)
+        self.run_for(FAULTS_S_MAX, lambda: self.faults.is_over)
+        for operator in self.operators:
+            operator.is_wanted = False
         self.faults.heal()
         self._become_whole()
 
@@ -114,21 +137,22 @@ class LinkSimulation(SeedRun):
     def _start_clients(self) -> None:
         chance = self.world.chance
         bootstrap = ",".join(self.sites.bootstrap(site) for site in SITES)
+        timeout_ms = PATIENCE_MS if self.plan.story is Story.LATE else TIMEOUT_MS
+        open_for = partial(open_client, bootstrap, request_timeout_ms=timeout_ms)
         for topic, index in self.places:
             producer = LinkProducer(
                 self.world,
                 self.ledger,
-                self.process.context.run(open_client, bootstrap),
+                self.process.context.run(open_for),
                 name=f"{topic}-{index}",
                 topic=topic,
                 index=index,
                 pace_s=chance.choice((0.05, 0.2)),
+                timeout_ms=timeout_ms - RESERVE_MS,
             )
             self.producers.append(producer)
             self.process.spawn(producer.run(), name=producer.name)
-        self.committer = LinkCommitter(
-            self.world, self.process.context.run(open_client, bootstrap), self.producers[0], pace_s=0.4
-        )
+        self.committer = LinkCommitter(self.world, self.process.context.run(open_for), self.producers[0], pace_s=0.4)
         self.process.spawn(self.committer.run(), name="committer")
 
     def _missing_for_protection(self) -> list[str]:
@@ -162,9 +186,10 @@ class LinkSimulation(SeedRun):
     def _missing_after_faults(self) -> list[str]:
         """A run that died under a fence is taken up again, as an operator would."""
         record = self.ledger.record_at("a")
-        if not self.operator.is_busy and record is not None and self._is_unfinished():
+        is_busy = any(one.is_busy for one in self.operators)
+        if not is_busy and record is not None and self._is_unfinished():
             self.operator.move(self._unfinished_target(), is_planned=False)
-        return ["a move is under way"] if self.operator.is_busy else self._missing_for_protection()
+        return ["a move is under way"] if is_busy else self._missing_for_protection()
 
     def _is_unfinished(self) -> bool:
         missing = self._missing_for_protection()
@@ -174,7 +199,7 @@ class LinkSimulation(SeedRun):
         """The site that the newest record makes active, or would."""
         records = [record for site in SITES if (record := self.ledger.record_at(site)) is not None]
         newest = max(records, key=lambda record: (record.epoch, record.revision))
-        return newest.active_site if newest.phase == 0 else other(newest.active_site)
+        return other(newest.active_site) if newest.phase == LinkPhase.FENCED else newest.active_site
 
     def _fail_back(self) -> None:
         """A planned move to the other site: nothing may be lost by it."""
@@ -195,7 +220,7 @@ class LinkSimulation(SeedRun):
             now = self.ledger.record_at(to_site)
             story = switchover_is_free(self.world, 0 if now is None else now.epoch)
             if story:
-                self.world.violate("failback-loses-nothing", story)
+                self.world.violate("planned-moves-lose-nothing", story)
 
     def _missing_in_the_end(self) -> list[str]:
         waiting = [f"{producer.name} waits" for producer in self.producers if producer.is_waiting]

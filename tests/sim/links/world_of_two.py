@@ -113,6 +113,7 @@ class TwoSites:
             clock=drifting_clock(self.world),
         )
         node.has_coordinators = True
+        node.on_produced = lambda response: ledger.answers_produce(node_id, response)
         return node
 
     def _properties(self, site: str) -> dict[str, Any]:

@@ -5,26 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 LOG_SUFFIX: Final = ".log"
-
-
 INDEX_SUFFIX: Final = ".index"
-
-
 TIME_INDEX_SUFFIX: Final = ".timeindex"
-
-
 TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
-
-
 SNAPSHOT_SUFFIX: Final = ".snapshot"
-
-
 DELETED_SUFFIX: Final = ".deleted"
-
-
 SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
-
-
 _DIGITS: Final = 20
 
 

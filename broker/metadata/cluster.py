@@ -16,12 +16,14 @@ class Cluster:
 
     def __init__(self, image: ClusterImage) -> None:
         self.image = image
+        self.has_suspended_link = _has_suspended_link(image)
         self.permits = LinkPermits()
         self._waiting: list[tuple[Callable[[ClusterImage], bool], asyncio.Future[None]]] = []
 
     def replace(self, image: ClusterImage) -> None:
         """Put a newer image in place and wake those who wait for what it has."""
         self.image = image
+        self.has_suspended_link = _has_suspended_link(image)
         self.look_again()
 
     def look_again(self) -> None:
@@ -53,3 +55,7 @@ class Cluster:
         finally:
             self._waiting.remove(entry)
         return True
+
+
+def _has_suspended_link(image: ClusterImage) -> bool:
+    return any(image.role_in(link).is_suspended for link in image.links.values())

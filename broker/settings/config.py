@@ -40,20 +40,10 @@ from runtime.configuration import Settings
 from wire.rules.delegation_tokens import EXPIRY_CHECK_INTERVAL_MS
 
 SITE_NUMBER_MAX: Final = 1023
-
-
 MEBIBYTE: Final = 1024 * 1024
-
-
 INT_MAX: Final = 2**31 - 1
-
-
 LONG_MAX: Final = 2**63 - 1
-
-
 CLEANERS_MAX: Final = 64
-
-
 FETCHERS_MAX: Final = 64
 """More connections to one broker than this are a typing error."""
 

@@ -24,6 +24,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
+from broker.handlers.records.fetch_reading import Doors, FetchReader, Reading
 from broker.handlers.records.leader_hints import hinted_endpoints
 from broker.log.log_slice import LogSlice
 from broker.network.entities import topic_id_bytes
@@ -51,7 +52,6 @@ from wire.protocol.leader_hints import NO_HINT
 if TYPE_CHECKING:
     from broker.network.connection_owner import Frame
     from broker.network.exchange import Exchange
-from broker.handlers.records.fetch_reading import Doors, FetchReader, Reading
 
 API_KEY = 1
 

@@ -7,7 +7,8 @@ has the records. Topics whose flush.messages demands it are flushed before the a
 the current leader (KIP-951) from version 10 on. Versions: 3 to 13. A transaction's first batch in a
 partition waits until the transaction's coordinator has said that the partition takes part
 (`transactional_produce.py`). While a broker hands its leaderships over, requests wait
-(`broker/site/controlled_shutdown.py`). A request counts with its size against the client's quota
+(`broker/site/controlled_shutdown.py`); so they do, for a second at most, while the active role of
+their link moves to the other site. A request counts with its size against the client's quota
 when it is answered. Requests that follow on the connection are appended while one waits for the
 in-sync replicas; answers keep the order of the requests.
 """
@@ -15,7 +16,7 @@ in-sync replicas; answers keep the order of the requests.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +24,8 @@ from kio.schema.errors import ErrorCode
 
 from broker.authorization.authorizer import Authorizer, Check
 from broker.authorization.authorizer import topics as written_topics
+from broker.handlers.records.leader_hints import HINTED_ERRORS, leader_hint
+from broker.handlers.records.produce_responses import WaitingProduce, answer, errors_of, throttle_time_ms
 from broker.handlers.records.transactional_produce import TransactionalProduce
 from broker.log.errors import StorageError
 from broker.metadata.cluster import Cluster
@@ -52,31 +55,17 @@ from wire.rules.topic_names import is_internal_topic
 if TYPE_CHECKING:
     from broker.network.connection_owner import Frame
     from broker.network.exchange import Exchange
-from broker.handlers.records.leader_hints import HINTED_ERRORS, leader_hint
-from broker.handlers.records.produce_responses import WaitingProduce, answer, errors_of, throttle_time_ms
 
 API_KEY = 0
-
-
 MIN_VERSION = LOWEST_VERSION
-
-
 MAX_VERSION = HIGHEST_VERSION
-
-
 ADVERTISED_FROM = 0
 """Versions 0 to 2 are listed and refused, see api_versions.py."""
-
-
 ACKS_NONE: Final = 0
-
-
 ACKS_ALL: Final = -1
-
-
+SUSPENDED_MS_MAX: Final = 1_000
+"""How long (ms) a request waits while the active role of its link moves."""
 _ACKS = (ACKS_NONE, 1, ACKS_ALL)
-
-
 _TOPIC_IDS_FROM = 13
 
 
@@ -123,14 +112,21 @@ def handle_frame(frame: Frame, exchange: Exchange, doors: Doors) -> None:
     refused: tuple[TopicProduced, ...] = ()
     if doors.authorizer.is_enabled:
         request, refused = _without_denied(doors, exchange, request)
+    if doors.cluster.has_suspended_link and not _may_be_decided(doors.cluster.image, request):
+        exchange.defer(_append_when_decided(doors, exchange, _copied(request), refused))
+        return
     admission: TransactionalProduce | None = None
     if request.transactional_id is not None:
         admission = TransactionalProduce(doors, request, header.api_version)
         if admission.is_needed and (doors.controlled_shutdown.is_under_way or not admission.ask_now()):
-            exchange.defer(_append_admitted(doors, exchange, _copied(request), admission, refused))
+            exchange.defer(
+                _append_after(admission.ask, doors, exchange, _copied(request), refused=refused, admission=admission)
+            )
             return
     if doors.controlled_shutdown.is_under_way:
-        exchange.defer(_append_when_moved(doors, exchange, _copied(request), refused))
+        # a refusal can name the new leader then
+        moved = doors.controlled_shutdown.moved
+        exchange.defer(_append_after(moved, doors, exchange, _copied(request), refused=refused))
         return
     try:
         done = _append_all(doors, doors.cluster.image, request, header.api_version, admission, refused=refused)
@@ -188,35 +184,55 @@ def _copied(request: ProduceRequest) -> ProduceRequest:
     )
 
 
-async def _append_admitted(
+async def _append_after(
+    wait: Callable[[], Awaitable[object]],
     doors: Doors,
     exchange: Exchange,
     request: ProduceRequest,
-    admission: TransactionalProduce,
+    *,
     refused: tuple[TopicProduced, ...],
+    admission: TransactionalProduce | None = None,
 ) -> None:
-    """Ask the transaction's coordinator first."""
+    """Append after the wait."""
     try:
-        await admission.ask()
+        await wait()
         done = _append_all(doors, doors.cluster.image, request, exchange.header.api_version, admission, refused=refused)
     finally:
-        admission.end()
+        if admission is not None:
+            admission.end()
     if to_flush := done.to_flush():
         await _finish_flushed(doors, exchange, request, done, to_flush)
     else:
         _finish(doors, exchange, request, done)
 
 
-async def _append_when_moved(
+async def _append_when_decided(
     doors: Doors, exchange: Exchange, request: ProduceRequest, refused: tuple[TopicProduced, ...]
 ) -> None:
-    """Leaderships move: wait for that, so that a refusal can name the new leader."""
-    await doors.controlled_shutdown.moved()
-    done = _append_all(doors, doors.cluster.image, request, exchange.header.api_version, refused=refused)
-    if to_flush := done.to_flush():
-        await _finish_flushed(doors, exchange, request, done, to_flush)
-    else:
-        _finish(doors, exchange, request, done)
+    """The active role moves, or waits to be confirmed: that mostly takes less time than a client
+    waits before it tries again, and a refusal can name the new leader then. Later requests of the
+    connection wait behind this one.
+    """
+    timeout_ms = min(request.timeout_ms, SUSPENDED_MS_MAX)
+
+    async def decided() -> None:
+        await doors.cluster.wait_for(lambda image: _may_be_decided(image, request), timeout_ms=timeout_ms)
+
+    if request.transactional_id is None:
+        await _append_after(decided, doors, exchange, request, refused=refused)
+        return
+    await decided()
+    admission = TransactionalProduce(doors, request, exchange.header.api_version)
+    await _append_after(admission.ask, doors, exchange, request, refused=refused, admission=admission)
+
+
+def _may_be_decided(image: ClusterImage, request: ProduceRequest) -> bool:
+    """True if each topic's link says now whether this site takes writes."""
+    for topic in request.topics:
+        name = topic.name or image.topic_names.get(topic_id_bytes(topic.topic_id), "")
+        if image.role_in(image.link_of(name)).is_suspended:
+            return False
+    return True
 
 
 def _append_all(

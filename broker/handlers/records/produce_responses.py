@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from kio.schema.errors import ErrorCode
 
+from broker.handlers.records.leader_hints import hinted_endpoints
 from broker.metadata.cluster import Cluster
 from broker.network.entities import topic_id_bytes
 from broker.quotas.client_throttling import Quotas
@@ -24,7 +25,6 @@ from wire.protocol.produce_codec import (
 
 if TYPE_CHECKING:
     from broker.network.exchange import Exchange
-from broker.handlers.records.leader_hints import hinted_endpoints
 
 
 class ResponseDoors(Protocol):

@@ -45,6 +45,11 @@ class LinkRole(enum.Enum):
         """True when clients may produce."""
         return self in (LinkRole.LOCAL, LinkRole.ACTIVE)
 
+    @property
+    def is_suspended(self) -> bool:
+        """True while no site may write: the active role moves, or is not confirmed."""
+        return self in (LinkRole.UNCONFIRMED, LinkRole.FENCED)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionImage:

@@ -4,6 +4,7 @@ changes.
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
@@ -295,6 +296,22 @@ async def test_fencing_stops_writes_and_keeps_reads(site: LinkedSite) -> None:
     assert site.client.produce(TOPIC, batch([b"v"])).error_code == ErrorCode.not_leader_or_follower
     (read,) = site.client.fetch(FetchRequest([want(TOPIC)], max_wait_ms=0)).topics[0].partitions
     assert (read.error_code, read.high_watermark) == (0, 1)
+
+
+async def test_a_write_under_a_fence_waits_until_the_active_role_is_decided(site: LinkedSite) -> None:
+    """It is appended if the site stays active, and refused when the other one is."""
+    await site.set_link(epoch=1, active="b")
+    await site.confirm(1)
+    site.client.produce(TOPIC, batch([b"v"]))
+    for epoch, active, code in ((2, "b", ErrorCode.none), (4, "a", ErrorCode.not_leader_or_follower)):
+        await site.set_link(epoch=epoch, active="b", phase=LinkPhase.FENCED)
+        writing = asyncio.create_task(asyncio.to_thread(site.client.produce, TOPIC, batch([b"v"])))
+        await asyncio.wait([writing], timeout=0.1)
+        assert not writing.done()
+        await site.set_link(epoch=epoch + 1, active=active)
+        if active == "b":
+            assert await site.confirm(epoch + 1)
+        assert (await writing).error_code == code
 
 
 async def test_an_idempotent_producer_that_was_ahead_goes_on_after_a_promotion(site: LinkedSite) -> None:

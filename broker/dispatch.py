@@ -26,10 +26,11 @@ from broker.handlers.cluster.api_versions import unsupported_version_response
 from broker.handlers.registry import EntityHandler, Handler, advertised_versions, request_label
 from broker.metrics import BrokerMetrics
 from broker.network.admin_audit import audit_request
+from broker.network.busy_time import BusyTime
 from broker.network.connection_owner import Frame
 from broker.network.connections import Connection
 from broker.network.error_responses import error_response
-from broker.network.exchange import BusyTime, Exchange
+from broker.network.exchange import Exchange
 from broker.quotas.client_throttling import Quotas
 from runtime.clock import Clock
 from runtime.logs import get_logger

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -15,6 +14,7 @@ from kio.static.primitive import i32Timedelta
 from broker.metadata.request_context import RequestContext
 from broker.metrics import ApiMetrics
 from broker.network.answered_errors import errors_in
+from broker.network.busy_time import BusyTime, TimedSteps
 from broker.network.channels import Part
 from broker.network.connections import Connection
 from broker.network.entities import NO_THROTTLE
@@ -25,6 +25,8 @@ from wire.protocol.frames import RequestHeader, encode_response, response_prefix
 from wire.rules.principals import Principal
 
 MILLISECOND: Final = timedelta(milliseconds=1)
+
+
 THROTTLE_TIME_MS_MAX: Final = (1 << 31) - 1
 
 
@@ -211,7 +213,7 @@ class Exchange:
         before_ns, began_ms = busy.so_far_ns(), clock.monotonic_ms()
         self._queued_ms = began_ms - self._started_ms
         self._metrics.request_queue.record(self._queued_ms)
-        answer = await _Timed(handling, busy)
+        answer = await TimedSteps(handling, busy)
         self._waited_ms = max(clock.monotonic_ms() - began_ms - (busy.so_far_ns() - before_ns) / 1e6, 0.0)
         return answer
 
@@ -275,58 +277,3 @@ class Exchange:
             answered_ms = began_ms
         metrics.response_send.record(ended_ms - answered_ms)
         metrics.record(ended_ms - self._started_ms)
-
-
-class BusyTime:
-    """The time for which a request keeps the event loop busy. Measured only while a client has a
-    request quota.
-    """
-
-    __slots__ = ("_started_ns", "_used_ns")
-
-    def __init__(self) -> None:
-        self._used_ns = 0
-        self._started_ns = time.perf_counter_ns()
-
-    def begin(self) -> None:
-        """The loop turns to the request again."""
-        self._started_ns = time.perf_counter_ns()
-
-    def end(self) -> None:
-        """The loop turns to something else."""
-        self._used_ns += time.perf_counter_ns() - self._started_ns
-        self._started_ns = 0
-
-    def so_far_ns(self) -> int:
-        """Up to now."""
-        return self._used_ns + (time.perf_counter_ns() - self._started_ns if self._started_ns else 0)
-
-
-class _Timed:
-    """A coroutine whose steps are timed; what it waits for is not."""
-
-    def __init__(self, coroutine: Coroutine[Any, Any, Any], busy: BusyTime) -> None:
-        self._coroutine = coroutine
-        self._busy = busy
-
-    def __await__(self) -> _Timed:
-        return self
-
-    def __iter__(self) -> _Timed:
-        return self
-
-    def __next__(self) -> Any:
-        return self.send(None)
-
-    def send(self, value: Any) -> Any:
-        self._busy.begin()
-        try:
-            return self._coroutine.send(value)
-        finally:
-            self._busy.end()
-
-    def throw(self, *error: Any) -> Any:
-        return self._coroutine.throw(*error)
-
-    def close(self) -> None:
-        self._coroutine.close()

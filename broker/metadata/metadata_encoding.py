@@ -16,7 +16,8 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 
 from broker.metadata.core.authorized_operations import NOT_ASKED
-from broker.metadata.core.cluster_image import ClusterImage, PartitionImage, TopicImage
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.core.topic_images import PartitionImage, TopicImage
 from wire.control.cluster_pb2 import BrokerInfo
 from wire.protocol.ids import NO_NODE
 from wire.rules.topic_names import is_internal_topic

@@ -19,8 +19,7 @@ from typing import Final
 from broker.authentication.entrances import Entrance, Refused
 from broker.network.channels import Channel, send_buffer_for
 from broker.network.connection_limits import ConnectionLimits
-from broker.network.connection_owner import FrameHandler
-from broker.network.connections import Connection
+from broker.network.connections import Connection, FrameHandler
 from broker.network.frame_receiver import SHARED_BUFFER_BYTES
 from broker.network.request_memory import RequestMemory
 from broker.network.tls_channel import TlsChannel

@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from broker.authentication.sasl_session import SaslSession
 from broker.network.channels import Channel, CompressedChannel, Part, release_files
-from broker.network.connection_owner import Server
+from broker.network.connection_owner import ConnectionOwner, Frame
 from broker.network.frame_receiver import FrameReceiver
 from broker.network.response_slots import Place, Sent
 from runtime.logs import get_logger
@@ -35,6 +35,26 @@ HELD_ANSWERS_BYTES_MAX: Final = 16 * 1024
 QUIET_WITHIN_MS: Final = 500
 """Time (ms) for which a closing connection still answers a client that never pauses."""
 TIMER_SLACK_S: Final = 0.01
+
+
+class FrameHandler(Protocol):
+    """The handler of frames (`broker/dispatch.py`)."""
+
+    def handle(self, connection: Connection, frame: Frame) -> None:
+        """Handle one request; `connection.answer` is called now or later. MalformedRequest closes
+        the connection.
+        """
+        ...
+
+
+class Server(ConnectionOwner, Protocol):
+    """The `ConnectionServer`, as a connection uses it."""
+
+    handler: FrameHandler
+
+    def connection_closed(self, connection: Connection) -> None:
+        """Bookkeeping of a connection that closed itself."""
+        ...
 
 
 class Connection(FrameReceiver):
@@ -56,6 +76,7 @@ class Connection(FrameReceiver):
         "sasl",
         "used_at_ms",
     )
+    _server: Server
 
     def __init__(self, server: Server, channel: Channel, *, listener: str, address: str) -> None:
         super().__init__(server, channel)

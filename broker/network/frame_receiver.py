@@ -13,7 +13,7 @@ from typing import Final
 
 from broker.authentication.sasl_session import SaslSession
 from broker.network.channels import Channel
-from broker.network.connection_owner import Frame, Server
+from broker.network.connection_owner import ConnectionOwner, Frame
 from broker.network.response_sender import ResponseSender
 from broker.network.response_slots import Place, ResponseSlots
 from wire.protocol.frames import MalformedRequest
@@ -43,7 +43,7 @@ class FrameReceiver(ResponseSender):
         "gate",
     )
 
-    def __init__(self, server: Server, channel: Channel) -> None:
+    def __init__(self, server: ConnectionOwner, channel: Channel) -> None:
         super().__init__(server, channel)
         self._held = b""
         self._large: memoryview | None = None

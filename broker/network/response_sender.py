@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from broker.network.channels import Channel, FilePart, FileRest, Part, is_file
-from broker.network.connection_owner import Server
+from broker.network.connection_owner import ConnectionOwner
 from broker.network.response_slots import Sent
 
 BUFFERS_PER_SEND_MAX: Final = 512
@@ -35,7 +35,7 @@ class ResponseSender:
         "progress_bytes",
     )
 
-    def __init__(self, server: Server, channel: Channel) -> None:
+    def __init__(self, server: ConnectionOwner, channel: Channel) -> None:
         self._server = server
         self._channel = channel
         self._outgoing: deque[Part] = deque()

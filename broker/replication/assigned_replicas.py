@@ -13,8 +13,9 @@ from kio.schema.errors import ErrorCode
 
 from broker.log.errors import StorageError
 from broker.metadata.core.access import read_error, write_error
-from broker.metadata.core.cluster_image import ClusterImage, LinkRole, PartitionImage, TopicImage
+from broker.metadata.core.cluster_image import ClusterImage, LinkRole
 from broker.metadata.core.image_difference import ImageChange
+from broker.metadata.core.topic_images import PartitionImage, TopicImage
 from broker.metrics import BrokerMetrics
 from broker.replication.core.partition import LeadershipChange, Partition
 from broker.replication.core.wake_ups import Change

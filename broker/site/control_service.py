@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeAlias
 import grpc
 
 from broker.metadata.cluster import Cluster
-from broker.metadata.core.cluster_image import ClusterImage, TopicImage
+from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.core.image_difference import difference
 from broker.metadata.core.image_updates import (
     StaleControllerEpoch,
@@ -30,6 +30,7 @@ from broker.metadata.core.image_updates import (
     without_departed,
     without_old_reports,
 )
+from broker.metadata.core.topic_images import TopicImage
 from broker.replication.replica_figures import describe
 from broker.replication.replicas import Replicas
 from runtime.clock import Clock, SystemClock

@@ -18,7 +18,8 @@ from typing import Any, Final
 
 from broker.authentication.inter_broker import Secured, plaintext
 from broker.metadata.core.access import passive_link_for_new_topic
-from broker.metadata.core.cluster_image import ClusterImage, TopicImage
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.core.topic_images import TopicImage
 from broker.network.entities import topic_uuid
 from broker.site.active_site import site_brokers
 from runtime.addresses import HostPort

@@ -16,7 +16,8 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from broker.metadata.core.access import passive_link_for_new_topic
-from broker.metadata.core.cluster_image import ClusterImage, PartitionImage, TopicImage
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.core.topic_images import PartitionImage, TopicImage
 from broker.metadata.core.topic_names import is_valid_topic_name
 from broker.network.entities import topic_id_bytes
 from broker.site.active_site import ActiveSite

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from broker.metadata.core.cluster_image import PartitionImage
+from broker.metadata.core.topic_images import PartitionImage
 from broker.replication.core.partition import LeadershipChange
 from broker.replication.core.partition_effects import HighWatermarkMoved, IsrProposed, MirrorableEndMoved
 from broker.replication.core.standby_terms import StandbyTerms

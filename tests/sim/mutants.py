@@ -20,7 +20,7 @@ from broker.handlers.records.produce_responses import WaitingProduce
 from broker.log.core import producer_state
 from broker.log.core.leader_epochs import EpochEnd, LeaderEpochs
 from broker.log.core.producer_state import ProducerStates
-from broker.metadata.core.cluster_image import PartitionImage
+from broker.metadata.core.topic_images import PartitionImage
 from broker.replication import follower_append as following
 from broker.replication import replica_fetcher
 from broker.replication.assigned_replicas import AssignedReplicas

@@ -1,5 +1,6 @@
 """Each room of the broker has a page: what it owns, its machines and invariants, and which other
-rooms it imports and is imported by.
+rooms it imports and is imported by. No modules import each other in a circle, not for types alone
+either.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ import ast
 import functools
 import re
 from collections import defaultdict
+from graphlib import CycleError, TopologicalSorter
 
 from tests.tidy import sources
 
@@ -54,3 +56,17 @@ def test_the_page_of_a_room_names_the_rooms_that_it_imports_and_is_imported_by()
         named = set(re.findall(r"`(\w+)`", _sections(room).get("Imports", "")))
         offenders += [f"{PACKAGE}/{room}: {part}" for part in sorted(wanted ^ named)]
     sources.assert_none(offenders, "the section Imports names exactly these parts of the package")
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    modules = {name.removesuffix(".py").replace("/", "."): name for name in sources.modules(PACKAGE)}
+    graph: dict[str, set[str]] = {module: set() for module in modules}
+    for module, name in modules.items():
+        for node in sources.nodes(name):
+            if isinstance(node, ast.ImportFrom):
+                named = {f"{node.module}.{alias.name}" for alias in node.names}
+                graph[module] |= (named | {str(node.module)}) & modules.keys()
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        raise AssertionError(f"these modules import each other: {' <- '.join(error.args[1])}") from error

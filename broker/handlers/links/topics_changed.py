@@ -15,7 +15,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from broker.metadata.cluster import Cluster
-from broker.metadata.core.cluster_image import PartitionImage, TopicImage
+from broker.metadata.core.topic_images import PartitionImage, TopicImage
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import topic_id_bytes
 from wire.protocol.private import PRIVATE_VERSIONS, TOPICS_CHANGED, TopicsChangedResponse

@@ -25,7 +25,8 @@ from kio.schema.errors import ErrorCode
 from broker.handlers.topics.create_topics import PROPAGATION_TIMEOUT_MS, policy_refusal
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.access import passive_link_for_new_topic
-from broker.metadata.core.cluster_image import ClusterImage, TopicImage
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.core.topic_images import TopicImage
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import allowed_ms, builder, throttle_time, topic_id_bytes, topic_uuid
 from broker.quotas.client_throttling import QUOTA_EXCEEDED_MESSAGE, Quotas

@@ -19,7 +19,8 @@ from kio.schema.errors import ErrorCode
 
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.authorized_operations import ALL_OF_A_TOPIC
-from broker.metadata.core.cluster_image import ClusterImage, PartitionImage, TopicImage
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.core.topic_images import PartitionImage, TopicImage
 from broker.metadata.core.topic_names import is_valid_topic_name
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder, topic_uuid

@@ -28,7 +28,8 @@ from broker.handlers.access.client_view import ClientView
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.access import passive_link_for_new_topic
 from broker.metadata.core.authorized_operations import ALL_OF_A_TOPIC, ALL_OF_THE_CLUSTER, answered
-from broker.metadata.core.cluster_image import ClusterImage, TopicImage
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.core.topic_images import TopicImage
 from broker.metadata.core.topic_names import is_valid_topic_name
 from broker.metadata.metadata_encoding import MetadataCache, MetadataWriter
 from broker.metadata.request_context import RequestContext

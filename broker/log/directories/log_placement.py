@@ -21,7 +21,7 @@ from broker.log.errors import DirectoryOffline, StorageError, storage_errors
 from broker.log.flushing import NoteFlush, note_nothing
 from broker.log.partition_log import PartitionLog
 from broker.log.threads import in_thread
-from broker.metadata.core.cluster_image import TopicImage
+from broker.metadata.core.topic_images import TopicImage
 from broker.settings.core.topic_configs import LogConfig
 from runtime.disk import Disk
 from wire.protocol.ids import TopicPartition

@@ -21,6 +21,7 @@ from functools import lru_cache
 from typing import Final
 
 from broker.metadata.core.peer_topics import PeerTopics
+from broker.metadata.core.topic_images import PartitionImage, TopicImage
 from wire.batches.group_records import OFFSETS_TOPIC
 from wire.control.cluster_pb2 import BrokerInfo, LinkRecord, SiteView
 from wire.protocol.ids import NO_EPOCH, NO_NODE
@@ -49,30 +50,6 @@ class LinkRole(enum.Enum):
     def is_suspended(self) -> bool:
         """True while no site may write: the active role moves, or is not confirmed."""
         return self in (LinkRole.UNCONFIRMED, LinkRole.FENCED)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionImage:
-    """Leadership of one partition as the controller decided it."""
-
-    index: int
-    leader: int
-    leader_epoch: int
-    partition_epoch: int
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
-    offline: tuple[int, ...] = ()
-    """Replicas whose brokers live but have lost the log directory."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicImage:
-    """One topic: id, config overrides and partitions by index (in order)."""
-
-    name: str
-    topic_id: bytes
-    configs: Mapping[str, str]
-    partitions: Mapping[int, PartitionImage]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from broker.metadata.core.cluster_image import ClusterImage, LinkRole, PartitionImage, TopicImage
+from broker.metadata.core.cluster_image import ClusterImage, LinkRole
+from broker.metadata.core.topic_images import PartitionImage, TopicImage
 from wire.control.cluster_pb2 import LinkRecord
 
 

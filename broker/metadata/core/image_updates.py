@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from broker.metadata.core.cluster_image import ClusterImage, PartitionImage, TopicImage
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.core.topic_images import PartitionImage, TopicImage
 from wire.control.broker_pb2 import ControlBatch
 from wire.control.cluster_pb2 import BrokerInfo, LinkRecord, PartitionState, SiteView, TopicInfo
 from wire.rules.client_quotas import QuotaEntity, QuotaValues, entity_from_message

@@ -13,10 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from broker.metadata.core.cluster_image import PartitionImage, TopicImage
+from broker.metadata.core.topic_images import PartitionImage, TopicImage
 
 NO_IDS: frozenset[bytes] = frozenset()
 

@@ -24,7 +24,7 @@ import math
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from broker.metadata.core.cluster_image import PartitionImage
+from broker.metadata.core.topic_images import PartitionImage
 from broker.replication.core.lag_bounded_hold import LagBoundedHold
 from broker.replication.core.partition_effects import (
     FETCHED,
@@ -40,10 +40,12 @@ from broker.replication.core.partition_effects import (
     StandbyGivenUp,
     Wake,
 )
-from broker.replication.core.partition_state import PartitionState, ReplicaRole
+from broker.replication.core.partition_invariants import violations
+from broker.replication.core.partition_state import PartitionState, Reached, ReplicaRole
 from broker.replication.core.replica_progress import ReplicaProgress
 from broker.replication.core.standby_terms import StandbyTerms, hold_by_terms
 from broker.replication.core.wake_ups import Change
+from runtime.invariants import InvariantBroken
 from wire.protocol.ids import UNCHECKED_EPOCH
 
 
@@ -356,3 +358,14 @@ class Partition(PartitionState):
             progress.refused_epoch, progress.refused_at_ms = broker_epoch, now_ms
         self.joining.discard(replica)
         return self._advance(NO_EFFECTS)
+
+    # --- checks
+
+    def check_invariants(self) -> None:
+        """InvariantBroken with the last decisions when the state is not sound; for tests, after
+        every command.
+        """
+        problems = [*violations(self, self._checked)]
+        if problems:
+            raise InvariantBroken("; ".join(problems) + "\nstory:\n" + "\n".join(self._story))
+        self._checked = Reached.of(self)

@@ -11,35 +11,8 @@ in-sync replicas in force.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
 
-if TYPE_CHECKING:
-    from broker.replication.core.partition_state import PartitionState
-
-
-class Reached(NamedTuple):
-    """What was seen at the last check: what must not fall."""
-
-    leader_epoch: int
-    partition_epoch: int
-    leader: int
-    truncations: int
-    high_watermark: int
-    mirrorable_end: int
-    log_end_offset: int
-
-    @classmethod
-    def of(cls, partition: PartitionState) -> Reached:
-        """The partition's present."""
-        return cls(
-            partition.leader_epoch,
-            partition.partition_epoch,
-            partition.leader,
-            partition.truncation_count,
-            partition.high_watermark,
-            partition.mirrorable_end,
-            partition.log_end_offset,
-        )
+from broker.replication.core.partition_state import PartitionState, Reached
 
 
 def violations(partition: PartitionState, before: Reached | None) -> Iterator[str]:

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker.replication.core.partition_effects import (
     Effects,
     HighWatermarkMoved,
     MirrorableEndMoved,
 )
-from broker.replication.core.partition_invariants import Reached, violations
 from broker.replication.core.replica_progress import ReplicaProgress
 from broker.replication.core.standby_hold import StandbyHold
-from runtime.invariants import InvariantBroken
 from wire.protocol.ids import NO_EPOCH, NO_NODE
 
 STORY_LENGTH: Final = 12
@@ -29,6 +27,31 @@ class ReplicaRole(enum.Enum):
     NONE = "none"
     LEADER = "leader"
     FOLLOWER = "follower"
+
+
+class Reached(NamedTuple):
+    """What was seen at the last check: what must not fall."""
+
+    leader_epoch: int
+    partition_epoch: int
+    leader: int
+    truncations: int
+    high_watermark: int
+    mirrorable_end: int
+    log_end_offset: int
+
+    @classmethod
+    def of(cls, partition: PartitionState) -> Reached:
+        """The partition's present."""
+        return cls(
+            partition.leader_epoch,
+            partition.partition_epoch,
+            partition.leader,
+            partition.truncation_count,
+            partition.high_watermark,
+            partition.mirrorable_end,
+            partition.log_end_offset,
+        )
 
 
 @dataclass(slots=True)
@@ -126,12 +149,3 @@ class PartitionState:
 
     def _note(self, decision: str) -> None:
         self._story = (*self._story[1 - STORY_LENGTH :], decision)
-
-    def check_invariants(self) -> None:
-        """InvariantBroken with the last decisions when the state is not sound; for tests, after
-        every command.
-        """
-        problems = [*violations(self, self._checked)]
-        if problems:
-            raise InvariantBroken("; ".join(problems) + "\nstory:\n" + "\n".join(self._story))
-        self._checked = Reached.of(self)

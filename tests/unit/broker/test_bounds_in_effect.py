@@ -9,7 +9,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from broker.coordination.internal_log import InternalLog
-from broker.metadata.core.cluster_image import PartitionImage
+from broker.metadata.core.topic_images import PartitionImage
 from broker.metadata.request_context import RequestContext
 from broker.metrics import TopicMetrics
 from broker.quotas.client_throttling import QuotaClient, Quotas

@@ -17,7 +17,8 @@ from broker.handlers.topics import (
     elect_leaders,
 )
 from broker.metadata.cluster import Cluster
-from broker.metadata.core.cluster_image import ClusterImage, TopicImage
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.core.topic_images import TopicImage
 from broker.metadata.request_context import RequestContext
 from wire.control import controller_pb2 as pb
 from wire.control.clients import CLIENT_TIMEOUT_MS_MAX, ControllerClient, ControllerUnavailable

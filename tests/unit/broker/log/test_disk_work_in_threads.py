@@ -15,7 +15,7 @@ from broker.log.directories.directory_checkpoints import _OffsetFile
 from broker.log.directories.log_store import LogStore
 from broker.log.errors import StorageError
 from broker.log.partition_log import PartitionLog
-from broker.metadata.core.cluster_image import PartitionImage, TopicImage
+from broker.metadata.core.topic_images import PartitionImage, TopicImage
 from broker.settings.core.topic_configs import LogConfig
 from runtime.disk import Disk, RealDisk
 from tests.support.disks.faulty_disk import FaultyDisk

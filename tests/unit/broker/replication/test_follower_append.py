@@ -9,7 +9,7 @@ import pytest
 
 from broker.log.core.batch_checks import BatchRejected
 from broker.log.partition_log import PartitionLog
-from broker.metadata.core.cluster_image import PartitionImage
+from broker.metadata.core.topic_images import PartitionImage
 from broker.metrics import TopicMetrics
 from broker.replication.core.follower import resume_out_of_range
 from broker.replication.core.partition import Partition

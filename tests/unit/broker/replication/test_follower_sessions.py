@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from broker.metadata.core.cluster_image import PartitionImage
+from broker.metadata.core.topic_images import PartitionImage
 from broker.metrics import TopicMetrics
 from broker.replication.core.fetch_sessions import FetchPartitionState, FetchSession
 from broker.replication.core.partition import Partition

@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 
 from broker.log.core.producer_values import PrecedingBatchPending
 from broker.log.source_seen import SourceSeen
-from broker.metadata.core.cluster_image import PartitionImage
+from broker.metadata.core.topic_images import PartitionImage
 from broker.metrics import TopicMetrics
 from broker.replication.core.partition import Partition
 from broker.replication.hosted_partition import SETTLING_MS, HostedPartition

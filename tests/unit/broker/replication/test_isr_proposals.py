@@ -11,8 +11,9 @@ from kio.schema.errors import ErrorCode
 
 from broker.log.errors import StorageError
 from broker.metadata.cluster import Cluster
-from broker.metadata.core.cluster_image import ClusterImage, PartitionImage
+from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.core.image_updates import partition_image
+from broker.metadata.core.topic_images import PartitionImage
 from broker.replication.core.partition import Partition
 from broker.replication.core.partition_effects import Effects, IsrProposed
 from broker.replication.isr_proposals import IsrProposals

@@ -14,8 +14,9 @@ from kio.schema.errors import ErrorCode
 
 from broker.handlers.links import quarantine, quarantine_records
 from broker.metadata.cluster import Cluster
-from broker.metadata.core.cluster_image import ClusterImage, PartitionImage
+from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.core.image_updates import apply_batch
+from broker.metadata.core.topic_images import PartitionImage
 from broker.metrics import TopicMetrics
 from broker.replication.core.partition import Partition
 from broker.replication.hosted_partition import HostedPartition

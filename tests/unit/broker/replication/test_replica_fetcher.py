@@ -19,7 +19,7 @@ from broker.log.core.leader_epochs import EpochEnd
 from broker.log.directories import checkpoints
 from broker.log.directories.log_store import LogStore
 from broker.log.errors import StorageError
-from broker.metadata.core.cluster_image import PartitionImage
+from broker.metadata.core.topic_images import PartitionImage
 from broker.metrics import TopicMetrics
 from broker.replication.core.follower import OutOfRange
 from broker.replication.core.partition import Partition

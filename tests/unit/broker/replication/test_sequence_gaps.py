@@ -10,7 +10,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from broker.log.core.batch_checks import BatchRejected
-from broker.metadata.core.cluster_image import PartitionImage
+from broker.metadata.core.topic_images import PartitionImage
 from broker.metrics import TopicMetrics
 from broker.replication.core.fetch_sessions import FetchPartitionState, FetchSession
 from broker.replication.core.partition import Partition

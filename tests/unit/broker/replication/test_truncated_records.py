@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from broker.metadata.core.cluster_image import PartitionImage
+from broker.metadata.core.topic_images import PartitionImage
 from broker.metrics import TopicMetrics
 from broker.replication.core.partition import Partition
 from broker.replication.follower_append import truncate_replica

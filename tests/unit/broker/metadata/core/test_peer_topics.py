@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 
-from broker.metadata.core.cluster_image import PartitionImage, TopicImage
 from broker.metadata.core.peer_topics import PeerTopics
+from broker.metadata.core.topic_images import PartitionImage, TopicImage
 
 OLD_ID, NEW_ID = b"o" * 16, b"n" * 16
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.metadata.core.cluster_image import PartitionImage
+from broker.metadata.core.topic_images import PartitionImage
 from broker.replication.core.partition import LeadershipChange, Partition
 from broker.replication.core.partition_effects import IsrProposed
 from broker.replication.core.replica_progress import REFUSAL_PAUSE_MS

@@ -4,7 +4,7 @@ back.
 
 from __future__ import annotations
 
-from broker.metadata.core.cluster_image import PartitionImage
+from broker.metadata.core.topic_images import PartitionImage
 from broker.replication.core.partition import Partition
 from broker.replication.core.standby_terms import StandbyTerms
 from tests.support.memory.checked_partition import CheckedPartition, moves

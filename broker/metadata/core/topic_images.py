@@ -1,0 +1,30 @@
+"""Topics and partitions of a site as the controller decided them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionImage:
+    """Leadership of one partition as the controller decided it."""
+
+    index: int
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    offline: tuple[int, ...] = ()
+    """Replicas whose brokers live but have lost the log directory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicImage:
+    """One topic: id, config overrides and partitions by index (in order)."""
+
+    name: str
+    topic_id: bytes
+    configs: Mapping[str, str]
+    partitions: Mapping[int, PartitionImage]

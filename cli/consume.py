@@ -5,7 +5,6 @@ by partition, or as the classic one.
 from __future__ import annotations
 
 import asyncio
-import base64
 import re
 import signal
 import sys
@@ -18,20 +17,20 @@ import typer
 
 from cli.shared.failures import failures_as_messages, usage_error
 from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, client_of
-from cli.shared.output import Output, OutputFormat, error_console, print_json, progress_bar
-from cli.topics import parse_at
+from cli.shared.output import Output, OutputFormat, error_console, progress_bar
+from cli.shared.record_output import Printed, shown_as
+from cli.shared.topic_calls import parse_at
 from runtime.process import OperationalFailure
 
 if TYPE_CHECKING:
     from clients.consumer import Consumer
-    from clients.core.positions import Position, ResetPolicy
+    from clients.core.positions import ResetPolicy
     from clients.core.readings import Start
     from clients.streams import Stream
     from wire.batches.records import Record
     from wire.protocol.ids import PartitionKey
 
 POLL_MS = 500
-COMMIT_INTERVAL_S = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,10 +191,10 @@ async def _run(
     """Show records until enough have come, nothing comes any more, or a signal asks to end; how
     many it were.
     """
-    from clients.consumer import CommitRefused
+    from clients.consumer_options import CommitRefused
     from clients.core.classic_group import UnequalSubscriptions
     from clients.core.positions import PositionLost
-    from clients.reader import DamagedLog
+    from clients.reader_options import DamagedLog
     from clients.zookeeper_consumer import RebalanceFailed
     from wire.batches.record_batch import InvalidBatch
     from wire.client.client_errors import KafkaClientError
@@ -254,8 +253,9 @@ def _until_signal(task: asyncio.Task[Any] | None) -> Any:
 
 async def _modern(wanted: Wanted, bootstrap_server: str, stack: AsyncExitStack) -> Found:
     """Consume in a group of the classic protocol, or partitions without a group."""
-    from clients.consumer import READ_COMMITTED, Consumer, ConsumerOptions
-    from clients.reader import ReaderOptions
+    from clients.consumer import READ_COMMITTED, Consumer
+    from clients.consumer_options import ConsumerOptions
+    from clients.reader_options import ReaderOptions
 
     policy = _policy(wanted)
     options = ConsumerOptions(
@@ -349,47 +349,10 @@ async def _records_of_consumer(consumer: Consumer, printed: Printed, wanted: Wan
             return
 
 
-class Printed:
-    """The printed positions of a group's partitions: the command commits these, and no more."""
-
-    def __init__(self, consumer: Consumer) -> None:
-        self._consumer = consumer
-        self._due_s = 0.0
-        self.next_positions: dict[PartitionKey, Position] = {}
-
-    def commit_if_due(self) -> None:
-        """Commit in the background when the interval has passed."""
-        now_s = asyncio.get_running_loop().time()
-        if now_s >= self._due_s and self.next_positions:
-            self._due_s = now_s + COMMIT_INTERVAL_S
-            self._consumer.commit_soon(dict(self.next_positions))
-
-    async def commit(self) -> None:
-        """Commit all positions; a generation that is over commits nothing, and its records come
-        again.
-        """
-        from clients.consumer import CommitRefused
-
-        with suppress(CommitRefused):
-            await self._consumer.commit(dict(self.next_positions))
-        self.next_positions.clear()
-
-    async def revoked(self, _: frozenset[PartitionKey]) -> None:
-        """Commit before another member continues."""
-        await self.commit()
-
-    async def assigned(self, _: frozenset[PartitionKey]) -> None:
-        """Begin."""
-
-    async def lost(self, _: frozenset[PartitionKey]) -> None:
-        """Forget the positions: nothing can be committed."""
-        self.next_positions.clear()
-
-
 async def _classic(wanted: Wanted, classic: tuple[str, str, str, bool], stack: AsyncExitStack) -> Found:
     """A high-level consumer as in Kafka 0.8."""
     from clients.classic_settings import ZooKeeperConsumerOptions
-    from clients.reader import ReaderOptions
+    from clients.reader_options import ReaderOptions
     from clients.zookeeper_consumer import ZooKeeperConsumer
     from runtime.zookeeper import ZooKeeper
     from wire.znodes.consumer_znodes import BLACK_LIST, STATIC, WHITE_LIST
@@ -432,41 +395,3 @@ async def _records_of_stream(stream: Stream) -> Found:
             yield found
     except ConsumerTimeout:
         return
-
-
-def shown_as(output: OutputFormat, *, has_keys: bool, shows_offsets: bool) -> Callable[[PartitionKey, Record], None]:
-    """The function that prints one record."""
-    if output is OutputFormat.JSON:
-        return lambda place, record: print_json(_document(place, record))
-
-    def show(place: PartitionKey, record: Record) -> None:
-        parts = [f"{place[0]}-{place[1]}@{record.offset}".encode()] if shows_offsets else []
-        if has_keys:
-            parts.append(record.key or b"")
-        parts.append(record.value or b"")
-        sys.stdout.buffer.write(b"\t".join(parts) + b"\n")
-        sys.stdout.buffer.flush()
-
-    return show
-
-
-def _document(place: PartitionKey, record: Record) -> dict[str, Any]:
-    from wire.batches.records import printable_name
-
-    return {
-        "topic": place[0],
-        "partition": place[1],
-        "offset": record.offset,
-        "timestamp_ms": record.timestamp_ms,
-        **_text("key", record.key),
-        **_text("value", record.value),
-        "headers": [{"name": printable_name(name), **_text("value", value)} for name, value in record.headers],
-    }
-
-
-def _text(name: str, data: bytes | None) -> dict[str, str | None]:
-    """Bytes as text, or in base64 under another name when they are none."""
-    try:
-        return {name: None if data is None else data.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": base64.b64encode(data or b"").decode()}

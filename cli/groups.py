@@ -11,7 +11,7 @@ import typer
 from cli.shared.failures import failures_as_messages, usage_error
 from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, Cluster, answer_of, ask_cluster, connect
 from cli.shared.output import Output, OutputFormat, console, print_json, print_table
-from cli.topics import offsets_at, parse_at
+from cli.shared.topic_calls import offsets_at, parse_at
 from runtime.process import OperationalFailure
 from wire.protocol.ids import NO_OFFSET
 

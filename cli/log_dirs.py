@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.consume import WithKeys, WithPlaces, shown_as
+from cli.consume import WithKeys, WithPlaces
 from cli.shared.failures import failures_as_messages, usage_error
 from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, ask_cluster
 from cli.shared.output import Output, OutputFormat, console, print_json, print_table
+from cli.shared.record_output import shown_as
 from runtime.process import OperationalFailure
 
 if TYPE_CHECKING:

@@ -24,7 +24,9 @@ from runtime.process import OperationalFailure
 
 if TYPE_CHECKING:
     from clients.core.partitioners import Partitioner
-    from clients.producer import Producer, ProducerOptions, ProducerPool, ProducerRecord
+    from clients.producer import Producer
+    from clients.producer_options import ProducerOptions, ProducerRecord
+    from clients.producer_pool import ProducerPool
 
 READ_BYTES = 64 * 1024
 SKEW_REPORTED_FROM = 2.0
@@ -104,7 +106,7 @@ def produce(
 
     Example: antipode produce orders --file orders.txt --key-separator : --compression lz4
     """
-    from clients.producer import ProducerOptions
+    from clients.producer_options import ProducerOptions
     from wire.batches.record_batch import Compression
 
     if compression.upper() not in Compression.__members__:
@@ -151,7 +153,7 @@ def _line_reader(
     """The function that makes a record of a line. It raises OperationalFailure for a line without
     the separator.
     """
-    from clients.producer import ProducerRecord
+    from clients.producer_options import ProducerRecord
 
     def record_of(line: bytes) -> ProducerRecord:
         key, value = None, line
@@ -251,7 +253,9 @@ class Run:
         at all.
         """
         from clients.core.partitioners import NoPartition, PartitionOutOfRange
-        from clients.producer import Producer, ProducerClosed, ProducerPool
+        from clients.producer import Producer
+        from clients.producer_options import ProducerClosed
+        from clients.producer_pool import ProducerPool
         from wire.client.client_errors import KafkaClientError
 
         made = [Producer(client_of(bootstrap_server), self._options) for _ in range(producers)]
@@ -285,7 +289,7 @@ class Run:
                 outcome.add_done_callback(self._note)
 
     def _note(self, outcome: asyncio.Future[Any]) -> None:
-        from clients.producer import ProducerClosed
+        from clients.producer_options import ProducerClosed
 
         error = outcome.exception()
         if error is None:

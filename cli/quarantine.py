@@ -10,12 +10,13 @@ from typing import Annotated
 
 import typer
 
-from cli.consume import WithKeys, WithPlaces, shown_as
+from cli.consume import WithKeys, WithPlaces
 from cli.quarantined import entries
 from cli.quarantined.replay import Replay, ReplayPlan
 from cli.shared.failures import failures_as_messages, usage_error
 from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, ask_cluster, client_of
 from cli.shared.output import Output, OutputFormat, console, print_json, progress_bar, report_progress
+from cli.shared.record_output import shown_as
 from runtime.process import OperationalFailure
 from runtime.times import iso_time
 

@@ -7,27 +7,32 @@ the other one began.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from cli.moving import reassignment, reassignment_directories
-from cli.moving.reassignment import Ongoing, Outcome
-from cli.moving.reassignment_directories import DONE, ELSEWHERE, MISSING, MOVING
-from cli.moving.reassignment_plan import Replica, UnusablePlan, parse_directories, parse_plan, plan_document, propose
+from cli.moving import reassignment
+from cli.moving.moves import (
+    NO_THROTTLES,
+    Throttles,
+    all_move_states,
+    begin_moves,
+    cancel_moves,
+    end_throttle,
+    node_list,
+    propose_plan,
+    watch_moves,
+)
+from cli.moving.reassignment_directories import DONE, ELSEWHERE, MISSING
+from cli.moving.reassignment_plan import Replica, UnusablePlan, parse_directories, parse_plan, plan_document
 from cli.shared.failures import failures_as_messages, usage_error
 from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, ask_cluster
-from cli.shared.output import Output, OutputFormat, console, error_console, print_json, print_table
+from cli.shared.output import Output, OutputFormat, console, print_json, print_table
 from runtime.process import ExitCode, OperationalFailure
 from wire.protocol.ids import TopicPartition
-
-if TYPE_CHECKING:
-    from wire.client.raw_client import KafkaClient
 
 app = typer.Typer(
     help="Move partitions between the brokers of the site that is asked.\n\n"
@@ -35,21 +40,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-POLL_INTERVAL_S = 0.3
-LOOKS_MAX = 30
-"""The maximum number of requests to a broker that may know less than the controller."""
 
-
-class Throttles(NamedTuple):
-    """Bytes per second that each broker may take for moves from others, and between its log
-    directories; None is no bound.
-    """
-
-    moves: int | None
-    log_directories: int | None
-
-
-NO_THROTTLES = Throttles(None, None)
 PlanFile = Annotated[
     Path, typer.Argument(help="Plan in the JSON of kafka-reassign-partitions.sh.", exists=True, dir_okay=False)
 ]
@@ -85,7 +76,7 @@ def plan(
     with failures_as_messages():
         before, after = ask_cluster(
             bootstrap_server,
-            lambda client: _propose(client, topic, wanted, replication_factor),
+            lambda client: propose_plan(client, topic, wanted, replication_factor),
             is_site_local=True,
         )
         moved = {place: replicas for place, replicas in after.items() if replicas != before[place]}
@@ -133,7 +124,7 @@ def execute(
     with failures_as_messages():
         before = ask_cluster(
             bootstrap_server,
-            lambda client: _execute(client, wanted, directories, throttles=throttles, is_dry_run=is_dry_run),
+            lambda client: begin_moves(client, wanted, directories, throttles=throttles, is_dry_run=is_dry_run),
             is_site_local=True,
         )
         moved = {place: replicas for place, replicas in wanted.items() if replicas != before[place]}
@@ -141,10 +132,10 @@ def execute(
             _show(before, moved)
             _show_directories(directories)
         if does_wait and not is_dry_run:
-            ask_cluster(bootstrap_server, lambda client: _watch(client, wanted, directories), is_site_local=True)
+            ask_cluster(bootstrap_server, lambda client: watch_moves(client, wanted, directories), is_site_local=True)
             if throttles != NO_THROTTLES and not is_keeping_throttle:
                 ask_cluster(
-                    bootstrap_server, lambda client: _end_throttle(client, wanted, directories), is_site_local=True
+                    bootstrap_server, lambda client: end_throttle(client, wanted, directories), is_site_local=True
                 )
     if output is OutputFormat.JSON:
         document = {"before": plan_document(before), "moves": len(moved), "log_directories": len(directories)}
@@ -170,12 +161,12 @@ def verify(
     wanted, directories = _read(file)
     with failures_as_messages():
         states, lying = ask_cluster(
-            bootstrap_server, lambda client: _all_states(client, wanted, directories), is_site_local=True
+            bootstrap_server, lambda client: all_move_states(client, wanted, directories), is_site_local=True
         )
         found = [*states.values(), *lying.values()]
         is_complete = all(state == DONE for state in found)
         if is_complete and not is_keeping_throttle:
-            ask_cluster(bootstrap_server, lambda client: _end_throttle(client, wanted, directories), is_site_local=True)
+            ask_cluster(bootstrap_server, lambda client: end_throttle(client, wanted, directories), is_site_local=True)
     rows = [{"topic": place.topic, "partition": place.partition, "state": state} for place, state in states.items()]
     replicas = [
         {**replica.place._asdict(), "broker": replica.node_id, "log_directory": directories[replica], "state": state}
@@ -212,7 +203,7 @@ def cancel(
     with failures_as_messages():
         places = ask_cluster(
             bootstrap_server,
-            lambda client: _cancel(client, named, keep=is_keeping_throttle, is_dry_run=is_dry_run),
+            lambda client: cancel_moves(client, named, keep=is_keeping_throttle, is_dry_run=is_dry_run),
             is_site_local=True,
         )
     if output is OutputFormat.JSON:
@@ -274,7 +265,7 @@ def _write(path: Path, content: Mapping[TopicPartition, tuple[int, ...]]) -> Non
 
 def _show(before: Mapping[TopicPartition, tuple[int, ...]], after: Mapping[TopicPartition, tuple[int, ...]]) -> None:
     rows = [
-        (place.topic, place.partition, _text(before[place]), _text(replicas))
+        (place.topic, place.partition, node_list(before[place]), node_list(replicas))
         for place, replicas in sorted(after.items())
     ]
     print_table("", ("topic", "partition", "replicas now", "replicas then"), rows)
@@ -286,152 +277,4 @@ def _show_directories(directories: Mapping[Replica, str]) -> None:
         print_table("", ("topic", "partition", "broker", "log directory then"), rows)
 
 
-def _text(replicas: tuple[int, ...]) -> str:
-    return ", ".join(map(str, replicas))
-
-
 # --- work
-
-
-async def _propose(
-    client: KafkaClient, topics: list[str] | None, brokers: list[int], replication_factor: int | None
-) -> tuple[dict[TopicPartition, tuple[int, ...]], dict[TopicPartition, tuple[int, ...]]]:
-    metadata = await reassignment.site_metadata(client)
-    unknown = [name for name in topics or () if name not in metadata.topics]
-    if unknown:
-        raise OperationalFailure(f"topic {unknown[0]} is not there: `antipode topics list` shows those that are")
-    absent = [node for node in brokers if node not in metadata.brokers]
-    if absent:
-        living = ", ".join(map(str, sorted(metadata.brokers)))
-        raise OperationalFailure(f"broker {absent[0]} is not there; brokers of this site: {living}")
-    everything = reassignment.assignment(metadata)
-    chosen = {place: replicas for place, replicas in everything.items() if not topics or place.topic in topics}
-    others = [replicas for place, replicas in everything.items() if place not in chosen]
-    racks = {node: broker.rack or "" for node, broker in metadata.brokers.items()}
-    try:
-        after = propose(
-            chosen,
-            brokers or sorted(metadata.brokers),
-            racks=racks,
-            replication_factor=replication_factor,
-            others=others,
-        )
-    except UnusablePlan as error:
-        raise OperationalFailure(str(error)) from error
-    return chosen, after
-
-
-async def _execute(
-    client: KafkaClient,
-    wanted: dict[TopicPartition, tuple[int, ...]],
-    directories: dict[Replica, str],
-    *,
-    throttles: Throttles,
-    is_dry_run: bool,
-) -> dict[TopicPartition, tuple[int, ...]]:
-    topics = sorted({place.topic for place in wanted})
-    metadata = await reassignment.site_metadata(client, topics)
-    before = reassignment.assignment(metadata, wanted)
-    moving = await reassignment.ongoing(client)
-    before = {
-        place: tuple(node for node in replicas if place not in moving or node not in moving[place].adding)
-        for place, replicas in before.items()
-    }
-    brokers = (await client.metadata([])).brokers
-    absent = {node for replicas in wanted.values() for node in replicas} - brokers.keys()
-    if absent:
-        raise OperationalFailure(f"broker {min(absent)} is not there; brokers of this site: {_text(tuple(brokers))}")
-    await reassignment_directories.check(client, directories)
-    if is_dry_run:
-        return before
-    if throttles.moves is not None:
-        await reassignment.throttle(client, before, wanted, throttles.moves)
-    if throttles.log_directories is not None:
-        await reassignment.throttle_directories(client, _movers(directories), throttles.log_directories)
-    await reassignment_directories.request_directories(client, directories)
-    _check(await reassignment.order(client, dict(wanted)), "cannot move")
-    await reassignment_directories.report_until_acknowledged(client, directories)
-    return before
-
-
-def _movers(directories: Mapping[Replica, str]) -> set[int]:
-    return {replica.node_id for replica in directories}
-
-
-def _check(outcomes: list[Outcome], what: str) -> None:
-    failed = [outcome for outcome in outcomes if outcome.error]
-    if failed:
-        first = failed[0]
-        more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
-        raise OperationalFailure(f"{first.place} {what}: {first.error}: {first.message}{more}")
-
-
-async def _states(client: KafkaClient, wanted: dict[TopicPartition, tuple[int, ...]]) -> dict[TopicPartition, str]:
-    """The state of each partition: done, moving, or elsewhere."""
-    moving: dict[TopicPartition, Ongoing] = await reassignment.ongoing(client)
-    metadata = await reassignment.site_metadata(client, sorted({place.topic for place in wanted}))
-    now = reassignment.assignment(metadata, wanted)
-    return {
-        place: MOVING if place in moving else DONE if now[place] == replicas else ELSEWHERE
-        for place, replicas in sorted(wanted.items())
-    }
-
-
-async def _all_states(
-    client: KafkaClient, wanted: dict[TopicPartition, tuple[int, ...]], directories: dict[Replica, str]
-) -> tuple[dict[TopicPartition, str], dict[Replica, str]]:
-    return await _states(client, wanted), await reassignment_directories.states(client, directories)
-
-
-async def _watch(
-    client: KafkaClient, wanted: dict[TopicPartition, tuple[int, ...]], directories: dict[Replica, str]
-) -> None:
-    """Show a bar, on a terminal, until nothing of the plan is moving."""
-    columns: list[Any] = [
-        TextColumn("moving"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("partitions"),
-        TimeElapsedColumn(),
-    ]
-    with Progress(*columns, console=error_console, disable=not error_console.is_terminal) as bar:
-        total = len(wanted) + len(directories)
-        task = bar.add_task("moving", total=total)
-        while True:
-            lying = await reassignment_directories.states(client, directories)
-            moving_count = len((await reassignment.ongoing(client)).keys() & wanted.keys())
-            moving_count += sum(state == MOVING for state in lying.values())
-            bar.update(task, completed=total - moving_count)
-            if not moving_count:
-                break
-            await asyncio.sleep(POLL_INTERVAL_S)
-    for _ in range(LOOKS_MAX):
-        states, lying = await _all_states(client, wanted, directories)
-        elsewhere: list[TopicPartition | Replica] = [place for place, state in states.items() if state != DONE]
-        elsewhere += [replica for replica, state in lying.items() if state != DONE]
-        if not elsewhere:
-            return
-        await asyncio.sleep(POLL_INTERVAL_S)
-    raise OperationalFailure(f"{elsewhere[0]} is not where it shall be: its move was cancelled or replaced")
-
-
-async def _end_throttle(
-    client: KafkaClient, wanted: dict[TopicPartition, tuple[int, ...]], directories: dict[Replica, str]
-) -> None:
-    topics = {place.topic for place in wanted}
-    await reassignment.remove_throttle(client, topics, movers=_movers(directories))
-
-
-async def _cancel(
-    client: KafkaClient, named: set[TopicPartition] | None, *, keep: bool, is_dry_run: bool
-) -> list[TopicPartition]:
-    moving = await reassignment.ongoing(client)
-    places = sorted(place for place in moving if named is None or place in named)
-    if is_dry_run:
-        return places
-    if places:
-        _check(await reassignment.order(client, dict.fromkeys(places)), "cannot stay")
-    topics = {place.topic for place in named or places}
-    if topics and not keep:
-        await reassignment.remove_throttle(client, topics)
-    return places

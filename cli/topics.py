@@ -4,8 +4,7 @@ look up offsets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -14,15 +13,23 @@ from cli.shared.kafka_admin import (
     DEFAULT_BOOTSTRAP,
     TIMEOUT_S,
     BootstrapServer,
-    Cluster,
     ask_cluster,
     connect,
     result_of,
     settings,
 )
 from cli.shared.output import Output, OutputFormat, console, print_json, print_table
-from cli.shared.times import parse_time
-from cli.shared.topic_filters import PartitionFilter, PartitionState, UnusableAssignment, parse_assignment
+from cli.shared.topic_calls import (
+    alter_configs,
+    configs_of,
+    delete_records_before,
+    offsets_at,
+    offsets_before,
+    parse_at,
+    partition_states,
+    partitions_of,
+)
+from cli.shared.topic_filters import PartitionFilter, UnusableAssignment, parse_assignment
 from runtime.process import OperationalFailure
 from wire.rules.topic_names import is_internal_topic
 
@@ -86,13 +93,13 @@ def list_all(
         }
         rows = []
         for name, topic in known.items():
-            states = _states(name, topic)
+            states = partition_states(name, topic)
             if not asked.is_empty:
-                in_force = _configs(cluster, name, is_set_only=False) if asked.needs_configs else {}
+                in_force = configs_of(cluster, name, is_set_only=False) if asked.needs_configs else {}
                 states = [state for state in states if asked.shows(state, in_force)]
             if states or asked.is_empty:
                 row = {"topic": name, "partitions": len(states), "leaderless": sum(one.leader < 0 for one in states)}
-                if topics_with_overrides and not (overrides := _configs(cluster, name, is_set_only=True)):
+                if topics_with_overrides and not (overrides := configs_of(cluster, name, is_set_only=True)):
                     continue
                 rows.append({**row, "configs": overrides} if topics_with_overrides else row)
     if output is OutputFormat.JSON:
@@ -102,13 +109,6 @@ def list_all(
     print_table(
         "", columns, [tuple(_text(cell) if isinstance(cell, dict) else cell for cell in row.values()) for row in rows]
     )
-
-
-def _states(name: str, topic: Any) -> list[PartitionState]:
-    return [
-        PartitionState(name, index, partition.leader, tuple(partition.replicas), tuple(partition.isrs))
-        for index, partition in sorted(topic.partitions.items())
-    ]
 
 
 @app.command()
@@ -133,12 +133,16 @@ def describe(
     )
     with failures_as_messages():
         cluster = connect(bootstrap_server)
-        found = _partitions(cluster, topic)
+        found = partitions_of(cluster, topic)
         if not asked.is_empty:
-            in_force = _configs(cluster, topic, is_set_only=False)
-            shown = [state.partition for state in _states(topic, cluster.topics[topic]) if asked.shows(state, in_force)]
+            in_force = configs_of(cluster, topic, is_set_only=False)
+            shown = [
+                state.partition
+                for state in partition_states(topic, cluster.topics[topic])
+                if asked.shows(state, in_force)
+            ]
             found = {index: found[index] for index in shown}
-        configs = _configs(cluster, topic, is_set_only=True)
+        configs = configs_of(cluster, topic, is_set_only=True)
         led = [index for index, partition in found.items() if partition.leader >= 0]
         ends = dict.fromkeys(found, -1) | offsets_at(cluster, topic, "latest", partitions=led)
         starts = dict.fromkeys(found, -1) | offsets_at(cluster, topic, "earliest", partitions=led)
@@ -256,10 +260,10 @@ def configs(
     """
     with failures_as_messages():
         cluster = connect(bootstrap_server)
-        _partitions(cluster, topic)
+        partitions_of(cluster, topic)
         if set_ or unset:
-            _alter(cluster, topic, dict(settings(set_, "--set")), unset or [], is_dry_run=is_dry_run)
-        found = _configs(cluster, topic, is_set_only=False)
+            alter_configs(cluster, topic, dict(settings(set_, "--set")), unset or [], is_dry_run=is_dry_run)
+        found = configs_of(cluster, topic, is_set_only=False)
     if output is OutputFormat.JSON:
         print_json(found)
     else:
@@ -306,7 +310,7 @@ def delete(
         typer.confirm(f"Delete topic {topic} and all its records?", abort=True, err=True)
     with failures_as_messages():
         if is_dry_run:
-            _partitions(connect(bootstrap_server), topic)
+            partitions_of(connect(bootstrap_server), topic)
         else:
             # Not librdkafka, which speaks a version in which brokers cannot say why they refuse.
             (outcome,) = ask_cluster(bootstrap_server, lambda client: client.delete_topics([topic]))
@@ -341,11 +345,11 @@ def delete_records(
     """
     with failures_as_messages():
         cluster = connect(bootstrap_server)
-        wanted = _offsets_before(cluster, topic, before, partition)
+        wanted = offsets_before(cluster, topic, before, partition)
         if not is_dry_run:
             if not is_sure:
                 typer.confirm(f"Delete records of {topic} before {before}?", abort=True, err=True)
-            _delete_records(cluster.client, topic, wanted)
+            delete_records_before(cluster.client, topic, wanted)
     if output is OutputFormat.JSON:
         print_json(
             {"topic": topic, "is_deleted": not is_dry_run, "before": {str(key): value for key, value in wanted.items()}}
@@ -353,87 +357,6 @@ def delete_records(
     else:
         title = f"{topic}: records {'would be' if is_dry_run else 'are'} deleted"
         print_table(title, ("partition", "before offset"), sorted(wanted.items()))
-
-
-def _offsets_before(cluster: Cluster, topic: str, before: str, partition: int | None) -> dict[int, int]:
-    if partition is not None and before.isdecimal():
-        return {partition: int(before)}
-    found, ends = offsets_at(cluster, topic, parse_at(before)), offsets_at(cluster, topic, "latest")
-    return {
-        index: ends[index] if offset < 0 else offset
-        for index, offset in found.items()
-        if partition is None or index == partition
-    }
-
-
-def _delete_records(client: Any, topic: str, wanted: dict[int, int]) -> None:
-    from confluent_kafka import TopicPartition
-
-    asked = [TopicPartition(topic, index, offset) for index, offset in wanted.items()]
-    for place, outcome in client.delete_records(asked, request_timeout=TIMEOUT_S).items():
-        result_of(outcome, f"records of {topic}-{place.partition} cannot be deleted")
-
-
-def parse_at(text: str) -> str | int:
-    """`earliest`, `latest`, or Unix ms. A usage error says what is accepted."""
-    if text in ("earliest", "latest"):
-        return text
-    return parse_time("--at", text, besides="earliest, latest, ")
-
-
-def _partitions(cluster: Cluster, topic: str) -> dict[int, Any]:
-    # Not asked for by its name: a broker may create what a client asks for.
-    found = cluster.topics.get(topic)
-    if found is None:
-        raise OperationalFailure(f"topic {topic} is not there: `antipode topics list` shows those that are")
-    if found.error is not None:
-        raise OperationalFailure(f"topic {topic}: {found.error.name()}: {found.error.str()}")
-    return dict(found.partitions)
-
-
-def offsets_at(
-    cluster: Cluster, topic: str, at: str | int, *, partitions: Collection[int] | None = None
-) -> dict[int, int]:
-    """The offset of each partition, or of those given, at a time (`parse_at`). OperationalFailure
-    when the topic or a leader is away.
-    """
-    from confluent_kafka import TopicPartition
-    from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
-
-    named: dict[str, Callable[[], Any]] = {"earliest": OffsetSpec.earliest, "latest": OffsetSpec.latest}
-    spec = named[at]() if isinstance(at, str) else OffsetSpec.for_timestamp(at)
-    wanted = _partitions(cluster, topic) if partitions is None else partitions
-    if not wanted:
-        return {}
-    asked = cluster.client.list_offsets({TopicPartition(topic, index): spec for index in wanted})
-    return {
-        place.partition: result_of(outcome, f"offsets of {topic}-{place.partition}").offset
-        for place, outcome in asked.items()
-    }
-
-
-def _configs(cluster: Cluster, topic: str, *, is_set_only: bool) -> dict[str, str]:
-    from confluent_kafka.admin import ConfigResource, ConfigSource  # type: ignore[attr-defined]
-
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-    found = result_of(cluster.client.describe_configs([resource])[resource], f"configs of {topic}")
-    return {
-        name: entry.value
-        for name, entry in sorted(found.items())
-        if not is_set_only or entry.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value
-    }
-
-
-def _alter(cluster: Cluster, topic: str, changed: dict[str, str], unset: list[str], *, is_dry_run: bool) -> None:
-    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource  # type: ignore[attr-defined]
-
-    entries = [
-        *(ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in changed.items()),
-        *(ConfigEntry(name, None, incremental_operation=AlterConfigOpType.DELETE) for name in unset),
-    ]
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
-    for outcome in cluster.client.incremental_alter_configs([resource], validate_only=is_dry_run).values():
-        result_of(outcome, f"configs of {topic} cannot be changed")
 
 
 def _text(configs: dict[str, str]) -> str:

@@ -11,7 +11,7 @@ from typing import Protocol
 from clients.budget import FOREVER_MS
 from clients.core.classic_group import STRATEGIES
 from clients.core.positions import ResetPolicy
-from clients.reader import ReaderOptions
+from clients.reader_options import ReaderOptions
 from wire.protocol.ids import PartitionKey
 
 

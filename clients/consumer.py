@@ -15,32 +15,29 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
+from clients.consumer_options import CommitRefused, ConsumerOptions, QuietListener, RebalanceListener
 from clients.core.group_protocol import (
-    ASSIGNORS,
-    PROTOCOL_TYPE,
     Subscription,
     decode_assignment,
-    encode_assignment,
     encode_subscription,
-    wanted_topics,
 )
 from clients.core.opening import records_in
 from clients.core.positions import Position
 from clients.core.readings import Start
-from clients.membership import NEVER_A_MEMBER, NO_MEMBER_ANY_MORE, GroupMember, GroupOptions, Membership
+from clients.membership import NEVER_A_MEMBER, NO_MEMBER_ANY_MORE, GroupMember, Membership
+from clients.offset_commits import OffsetCommits
 from clients.prefetch import Prefetch
-from clients.reader import Chunk, Reader, ReaderOptions
+from clients.reader import Reader
+from clients.reader_options import Chunk
+from clients.topic_subscription import TopicSubscription
 from runtime.clock import Clock, SystemClock
 from runtime.logs import get_logger
 from runtime.supervision import Supervisor, note_death
 from wire.batches.record_batch import InvalidBatch
 from wire.batches.records import Record
-from wire.client.broker_requests import CommittedOffset, Committer
-from wire.client.client_errors import BrokerError, KafkaClientError, broker_error
-from wire.client.group_membership import Joined
+from wire.client.client_errors import BrokerError, KafkaClientError
 from wire.client.raw_client import KafkaClient
 from wire.protocol.ids import PartitionKey
 
@@ -58,61 +55,6 @@ class NothingSubscribed(Exception):
 
 class AlreadyPolling(Exception):
     """Another task is inside of `poll`."""
-
-
-class CommitRefused(Exception):
-    """The coordinator refused the offsets: the member's generation is over, or for the cause that
-    it gave.
-    """
-
-
-class RebalanceListener(Protocol):
-    """The application's callbacks for changes of its partitions."""
-
-    async def revoked(self, places: frozenset[PartitionKey]) -> None:
-        """Called before partitions are given back; their offsets can still be committed."""
-        ...
-
-    async def assigned(self, places: frozenset[PartitionKey]) -> None:
-        """Partitions have been given; nothing of them has been fetched yet."""
-        ...
-
-    async def lost(self, places: frozenset[PartitionKey]) -> None:
-        """The partitions belong to another member already; nothing can be committed."""
-        ...
-
-
-class QuietListener:
-    """Does nothing."""
-
-    async def revoked(self, places: frozenset[PartitionKey]) -> None:
-        """Nothing."""
-
-    async def assigned(self, places: frozenset[PartitionKey]) -> None:
-        """Nothing."""
-
-    async def lost(self, places: frozenset[PartitionKey]) -> None:
-        """Nothing."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerOptions:
-    """Options of a consumer under Kafka's names. Times are in milliseconds."""
-
-    group_id: str | None = None
-    group_instance_id: str | None = None
-    assignors: Sequence[str] = ("range", "roundrobin")
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: float = 3_000
-    rebalance_timeout_ms: int = 300_000
-    is_auto_commit: bool = True
-    auto_commit_interval_ms: float = 5_000
-    prefetch_bytes: int = 32 * 1024 * 1024
-    poll_records_max: int = 500
-    """Records that one `poll` returns at most, as Kafka's max.poll.records; 1 or more."""
-    retry_backoff_ms: float = 100
-    close_timeout_ms: float = 5_000
-    reader: ReaderOptions = field(default_factory=ReaderOptions)
 
 
 class Consumer:
@@ -137,19 +79,16 @@ class Consumer:
             name=self.options.group_instance_id or self.options.group_id or "consumer",
         )
         self.reader.on_failure = lambda _: self._prefetch.news.set()
-        self._topics: tuple[str, ...] = ()
-        self._pattern: re.Pattern[str] | None = None
+        self._subscription = TopicSubscription(self._client, self.options, self._note_problem)
         self._is_manual = False
         self._listener: RebalanceListener = QuietListener()
         self.interceptors: list[Callable[[Sequence[Chunk]], Sequence[Chunk]]] = []
-        self._member = GroupMember(self._group_client, self._group_options(), self._clock)
+        self._member = GroupMember(self._group_client, self.options.group_options(), self._clock)
         self._membership: Membership | None = None
         self._joining: asyncio.Task[tuple[Membership, dict[PartitionKey, Start]]] | None = None
         self._staying: asyncio.Task[None] | None = None
         self._loops = Supervisor()
-        self._commits: dict[asyncio.Task[None], Callable[[Exception | None], None]] = {}
-        self._commit_order = asyncio.Lock()
-        self._joined_counts: Mapping[str, int] | None = None
+        self._commits = OffsetCommits(self._group_client, self.options)
         self._needs_join = False
         self._is_expelled = False
         self._join_not_before_ms = 0.0
@@ -159,16 +98,6 @@ class Consumer:
         self._is_closed = False
         self._is_watching = False
         self.last_problem = ""
-
-    def _group_options(self) -> GroupOptions:
-        return GroupOptions(
-            group_id=self.options.group_id or "",
-            group_instance_id=self.options.group_instance_id,
-            protocol_type=PROTOCOL_TYPE,
-            session_timeout_ms=self.options.session_timeout_ms,
-            rebalance_timeout_ms=self.options.rebalance_timeout_ms,
-            heartbeat_interval_ms=self.options.heartbeat_interval_ms,
-        )
 
     async def __aenter__(self) -> Self:
         self.reader.start()
@@ -185,14 +114,13 @@ class Consumer:
         """
         if self.options.group_id is None:
             raise ValueError("a subscription needs a group id; partitions can be assigned without one")
-        self._pattern = topics if isinstance(topics, re.Pattern) else None
-        self._topics = () if isinstance(topics, re.Pattern) else tuple(topics)
+        self._subscription.replace(topics)
         self._listener = listener or QuietListener()
         self._is_manual = False
         self._needs_join = True
         if not self._is_watching:
             self._is_watching = True
-            self._loops.start("topics of a subscription", self._watch_topics)
+            self._loops.start("topics of a subscription", lambda: self._subscription.watch(self._join_soon))
 
     def assign(self, starts: Mapping[PartitionKey, Start]) -> None:
         """Read these partitions from these positions on, without the group."""
@@ -235,6 +163,11 @@ class Consumer:
         """Go on with these."""
         self.reader.resume(places)
 
+    @property
+    def pending_commits(self) -> int:
+        """Commits in the background that no poll has reported yet."""
+        return self._commits.pending
+
     # Polling
 
     def wakeup(self) -> None:
@@ -250,7 +183,7 @@ class Consumer:
         """
         if self._is_polling:
             raise AlreadyPolling("one task polls at a time")
-        if not self._is_manual and not self._topics and self._pattern is None:
+        if not self._is_manual and self._subscription.is_empty:
             raise NothingSubscribed("call subscribe or assign before poll")
         self._is_polling = True
         try:
@@ -267,7 +200,7 @@ class Consumer:
                 raise WokenUp
             if self.reader.failure is not None:
                 raise self.reader.failure
-            self._run_commit_callbacks()
+            self._commits.run_callbacks()
             if not self._is_manual:
                 await self._coordinate()
             chunks: Sequence[Chunk] = self._take()
@@ -394,20 +327,13 @@ class Consumer:
         return places
 
     async def _join(self) -> tuple[Membership, dict[PartitionKey, Start]]:
-        topics = await self._wanted_topics()
-        self._joined_counts = await self._counts(topics)
+        topics = await self._subscription.topics_to_join()
         subscription = encode_subscription(Subscription(topics=topics))
-        membership = await self._member.join([(name, subscription) for name in self.options.assignors], self._assign)
+        membership = await self._member.join(
+            [(name, subscription) for name in self.options.assignors], self._subscription.assign
+        )
         places = sorted(decode_assignment(membership.assignment))
-        starts: dict[PartitionKey, Start] = {}
-        if places:
-            found = await self._group_client.committed(self._member.options.group_id, places)
-            for place in places:
-                offset = found.get(place)
-                if offset is not None and offset.error_code:
-                    raise broker_error(offset.error_code, message=f"{place[0]}-{place[1]}", api_key=9)
-                is_there = offset is not None and offset.offset >= 0
-                starts[place] = Start(Position(offset.offset, offset.leader_epoch)) if is_there and offset else Start()
+        starts = await self._commits.starts(places)
         return membership, starts
 
     async def _joined(self, joining: asyncio.Task[tuple[Membership, dict[PartitionKey, Start]]]) -> None:
@@ -457,47 +383,14 @@ class Consumer:
                 note_death("heartbeats")  # the coordinator gets no heartbeat: others will get these partitions
                 self._is_expelled = True
                 break
+        self._join_soon()
+
+    def _join_soon(self) -> None:
         self._needs_join = True
         self._prefetch.news.set()
 
-    async def _wanted_topics(self) -> tuple[str, ...]:
-        if self._pattern is None:
-            return self._topics
-        found = (await self._client.metadata(None)).topics
-        pattern = self._pattern
-        return tuple(name for name, topic in sorted(found.items()) if not topic.is_internal and pattern.fullmatch(name))
-
-    async def _assign(self, joined: Joined) -> Mapping[str, bytes]:
-        """Assign partitions as the group's leader, with the assignor that all members know."""
-        subscriptions, malformed = wanted_topics(joined.members)
-        for member, reason in malformed.items():
-            self.last_problem = f"member {member} gets nothing, its metadata is malformed: {reason}"
-            _log.warning(
-                "a member of the group gets no partitions", group=self.options.group_id, reason=self.last_problem
-            )
-        counts = await self._counts(sorted({topic for wanted in subscriptions.values() for topic in wanted}))
-        parts = ASSIGNORS[joined.protocol](subscriptions, counts)
-        return {member: encode_assignment(places) for member, places in parts.items()}
-
-    async def _watch_topics(self) -> None:
-        """New topics that fit the pattern, and new partitions of topics that were joined for, make
-        the group rebalance.
-        """
-        while True:
-            await asyncio.sleep(self.options.reader.metadata_max_age_ms / 1000)
-            try:
-                counts = await self._counts(await self._wanted_topics())
-            except KafkaClientError as error:
-                self.last_problem = str(error)
-                continue
-            if self._joined_counts is not None and counts != self._joined_counts:
-                self._needs_join = True
-                self._prefetch.news.set()
-
-    async def _counts(self, topics: Sequence[str]) -> Mapping[str, int]:
-        """Partitions of those topics that are there."""
-        found = (await self._client.metadata(topics)).topics if topics else {}
-        return {name: len(found[name].partitions) for name in topics if name in found and not found[name].error_code}
+    def _note_problem(self, problem: str) -> None:
+        self.last_problem = problem
 
     # Offsets
 
@@ -506,7 +399,7 @@ class Consumer:
         KafkaClientError.
         """
         taken = self.positions() if offsets is None else offsets
-        await self._commit(dict(taken), self._membership)
+        await self._commits.commit(dict(taken), self._membership)
 
     def commit_soon(
         self,
@@ -517,26 +410,7 @@ class Consumer:
         `poll`.
         """
         taken = dict(self.positions() if offsets is None else offsets)
-        task = asyncio.get_running_loop().create_task(self._commit(taken, self._membership))
-        self._commits[task] = done
-
-    async def _commit(self, offsets: Mapping[PartitionKey, Position], membership: Membership | None) -> None:
-        if not offsets:
-            return
-        group_id = self.options.group_id
-        if group_id is None:
-            raise CommitRefused("there is no group to commit for")
-        wanted = {place: CommittedOffset(at.offset, at.leader_epoch, "") for place, at in offsets.items()}
-        committer = Committer(-1, "")
-        if membership is not None:
-            joined = membership.joined
-            committer = Committer(joined.generation_id, joined.member_id, self.options.group_instance_id)
-        async with self._commit_order:
-            outcomes = await self._group_client.commit(group_id, wanted, committer)
-        refused = {place: code for place, code in outcomes.items() if code}
-        if refused:
-            listed = ", ".join(f"{topic}-{index}: {code.name}" for (topic, index), code in sorted(refused.items()))
-            raise CommitRefused(f"group {group_id} cannot commit offsets of {listed}")
+        self._commits.commit_soon(taken, self._membership, done)
 
     def _commit_if_due(self) -> None:
         now_ms = self._clock.monotonic_ms()
@@ -553,14 +427,6 @@ class Consumer:
         if error is not None:
             self.last_problem = str(error)
 
-    def _run_commit_callbacks(self) -> None:
-        while self._commits and (task := next(iter(self._commits))).done():
-            done = self._commits.pop(task)
-            error = task.exception()
-            if error is not None and not isinstance(error, Exception):
-                raise error
-            done(error)
-
     async def close(self) -> None:
         """Commit what was returned (with auto commit), leave the group, end everything."""
         if self._is_closed:
@@ -568,7 +434,7 @@ class Consumer:
         self._is_closed = True
         try:
             async with asyncio.timeout(self.options.close_timeout_ms / 1000):
-                await asyncio.gather(*self._commits, return_exceptions=True)
+                await self._commits.wait()
                 if self._may_auto_commit():
                     await self.commit()
                 if self._membership is not None:

@@ -11,8 +11,8 @@ from typing import Protocol
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
 from runtime.zookeeper import ZooKeeper
-from wire.client.broker_requests import CommittedOffset
 from wire.client.client_errors import broker_error
+from wire.client.group_requests import CommittedOffset
 from wire.client.raw_client import KafkaClient
 from wire.protocol.ids import PartitionKey
 from wire.znodes.consumer_znodes import decode_offset, encode_offset, offset_path

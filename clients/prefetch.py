@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from clients.budget import Budget
 from clients.core.opening import split_records
-from clients.reader import Chunk
+from clients.reader_options import Chunk
 
 
 class Prefetch:

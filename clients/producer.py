@@ -19,118 +19,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Self
+from typing import Self
 
 from kio.schema.errors import ErrorCode
 
-from clients.budget import FOREVER_MS, Budget
+from clients.budget import Budget
 from clients.core.accumulator import NO_IDENTITY, Accumulator, Outgoing, ProducerIdentity
 from clients.core.deliveries import MAY_BE_APPENDED, Sequences, Verdict, judge
-from clients.core.partitioners import Choice, Murmur2Partitioner, Partitioner, checked
-from clients.core.slots import stable_slot
+from clients.partition_choice import PartitionChoice
+from clients.producer_options import (
+    Delivered,
+    DeliveryTimedOut,
+    ProducerClosed,
+    ProducerCounts,
+    ProducerOptions,
+    ProducerRecord,
+)
 from clients.topics import Topics
 from runtime.clock import Clock, SystemClock
-from wire.batches.record_batch import Compression
 from wire.batches.records import Record
 from wire.client.client_errors import KafkaClientError, UnsupportedApi, broker_error, error_code
-from wire.client.cluster_metadata import TopicMetadata
 from wire.client.raw_client import KafkaClient
-from wire.protocol.ids import PartitionKey
 from wire.protocol.produce_codec import PartitionProduced, PartitionRecords, ProduceRequest, TopicRecords
-
-RECORD_OVERHEAD_BYTES: Final = 64
-"""The bytes that a record takes in the queue beside its key, value and headers."""
-
-
-class ProducerClosed(Exception):
-    """The producer was closed, or ended itself after a failure, before the record was
-    acknowledged.
-    """
-
-
-class DeliveryTimedOut(Exception):
-    """The record was not acknowledged within `delivery_timeout_ms`; if it was sent, it may have
-    been written.
-    """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerRecord:
-    """One record to send. `partition_key` routes instead of `key` and is not stored; `partition`
-    overrides both.
-    """
-
-    topic: str
-    value: bytes | None
-    key: bytes | None = None
-    partition_key: bytes | None = None
-    partition: int | None = None
-    headers: Sequence[tuple[str, bytes | None]] = ()
-    timestamp_ms: int | None = None
-
-    @property
-    def size_bytes(self) -> int:
-        """The bytes that the record takes in the queue."""
-        headers = sum(len(name) + len(value or b"") for name, value in self.headers)
-        return RECORD_OVERHEAD_BYTES + len(self.key or b"") + len(self.value or b"") + headers
-
-
-class Delivered(NamedTuple):
-    """The partition and offset of a record; the offset is -1 with acks=0 and for a batch that the
-    broker already had.
-    """
-
-    topic: str
-    partition: int
-    offset: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerOptions:
-    """Options of a producer under Kafka's names. Times are in milliseconds."""
-
-    acks: int = -1
-    is_idempotent: bool = True
-    compression: Compression = Compression.NONE
-    linger_ms: float = 5
-    batch_bytes_max: int = 128 * 1024
-    batch_records_max: int = 10_000
-    request_bytes_max: int = 1024 * 1024
-    in_flight_max: int = 5
-    queue_bytes_max: int = 32 * 1024 * 1024
-    queue_records_max: int = 100_000
-    enqueue_timeout_ms: int = FOREVER_MS
-    request_timeout_ms: int = 30_000
-    delivery_timeout_ms: float = 120_000
-    attempts_max: int | None = None
-    retry_backoff_ms: float = 100
-    metadata_max_age_ms: float = 300_000
-    """0: refreshed after each record that is sent, negative: after failures only (the classic
-    topic.metadata.refresh.interval.ms).
-    """
-    metadata_timeout_ms: float = 10_000
-    is_aborting_on_failure: bool = False
-    partitioner: Callable[[], Partitioner] = Murmur2Partitioner
-
-    def __post_init__(self) -> None:
-        if self.acks not in (-1, 0, 1):
-            raise ValueError(f"acks {self.acks} is not usable: accepted are 0, 1 and -1 (all)")
-        if self.is_idempotent and self.acks != -1:
-            raise ValueError(f"an idempotent producer needs acks=all, not {self.acks}")
-
-
-@dataclass(slots=True)
-class ProducerCounts:
-    """Counts of records by outcome."""
-
-    sent: int = 0
-    delivered: int = 0
-    failed: int = 0
-    requests: int = 0
-    retries: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +61,6 @@ class Producer:
         self._client = client
         self._options = options or ProducerOptions()
         self._clock = clock or SystemClock()
-        self._partitioner = self._options.partitioner()
-        # by topic: bytes of records without a key since the partitioner was last asked for another
-        # partition
-        self._keyless_bytes: dict[str, int] = {}
         self._budget = Budget(
             capacity_bytes=self._options.queue_bytes_max,
             capacity_count=self._options.queue_records_max,
@@ -172,6 +80,7 @@ class Producer:
             first_look_ms=self._options.metadata_timeout_ms,
             on_refresh=self._refreshed,
         )
+        self._choice = PartitionChoice(self._topics, self._options)
         self._sequences = Sequences()
         self._wake = asyncio.Event()
         self._in_flight: dict[int, int] = {}
@@ -216,13 +125,7 @@ class Producer:
         """The partition of the record. Raises NoPartition, PartitionOutOfRange, and BrokerError
         when the topic does not exist.
         """
-        if not record.topic:
-            raise ValueError("a record needs a topic")
-        topic = await self._topics.look_up(record.topic)
-        key = record.partition_key if record.partition_key is not None else record.key
-        choice = Choice(topic=record.topic, key=key, partition_count=len(topic.partitions), available=_available(topic))
-        chosen = record.partition if record.partition is not None else self._partitioner.choose(choice, _draw)
-        return checked(chosen, choice)
+        return await self._choice.of(record)
 
     async def partition_count(self, topic: str) -> int:
         """The topic's number of partitions. Raises BrokerError when the topic does not exist."""
@@ -264,13 +167,7 @@ class Producer:
         """Make the partitioner choose another partition after a full batch, or after the same
         number of bytes in smaller batches (KIP-794).
         """
-        if record.key is None and record.partition_key is None:
-            appended_bytes = self._keyless_bytes.get(record.topic, 0) + record.size_bytes
-            self._keyless_bytes[record.topic] = appended_bytes
-            is_batch_full |= appended_bytes >= self._options.batch_bytes_max
-        if is_batch_full:
-            self._keyless_bytes[record.topic] = 0
-            self._partitioner.rotate(record.topic)
+        self._choice.note_appended(record, is_batch_full=is_batch_full)
 
     async def send_batch(self, topic: str, partition: int, batch: bytes) -> asyncio.Future[Delivered]:
         """Queue a whole batch as it is; with idempotence the producer's identity is written into it
@@ -337,7 +234,7 @@ class Producer:
             self._end(ProducerClosed(f"the producer failed: {error!r}"))
 
     def _refreshed(self) -> None:
-        self._partitioner.refreshed()
+        self._choice.note_refresh()
         self._wake.set()
 
     async def _run(self) -> None:
@@ -494,41 +391,3 @@ class Producer:
             self._closed_because = error
         for batch in self._accumulator.drop_all():
             self._reject(batch, error)
-
-
-class ProducerPool:
-    """Several producers with connections of their own; a partition always goes through the same
-    one, so its order holds.
-    """
-
-    def __init__(self, producers: Sequence[Producer]) -> None:
-        self.producers = tuple(producers)
-
-    async def __aenter__(self) -> Self:
-        for producer in self.producers:
-            producer.start()
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        await asyncio.gather(*(producer.close(timeout_ms=None if kind is None else 0) for producer in self.producers))
-
-    async def send(self, record: ProducerRecord) -> asyncio.Future[Delivered]:
-        """Send like `Producer.send`; the first producer's partitioner decides for all producers."""
-        chooser = self.producers[0]
-        partition = await chooser.partition_of(record)
-        return await self._of((record.topic, partition)).send_to(partition, record, chosen_by=chooser)
-
-    async def flush(self) -> None:
-        """Flush all producers like `Producer.flush`."""
-        await asyncio.gather(*(producer.flush() for producer in self.producers))
-
-    def _of(self, place: PartitionKey) -> Producer:
-        return self.producers[stable_slot(place, len(self.producers))]
-
-
-def _available(topic: TopicMetadata) -> list[int]:
-    return [index for index, partition in sorted(topic.partitions.items()) if partition.leader_id >= 0]
-
-
-def _draw(count: int) -> int:
-    return random.randrange(count)  # noqa: S311 (no secret: spreads load)

@@ -17,8 +17,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final, Protocol
 
 from kio.schema.errors import ErrorCode
 
@@ -35,6 +33,7 @@ from clients.core.positions import (
     trouble_of,
 )
 from clients.core.readings import Fetcher, Phase, Reading, Readings, Start, Wanted
+from clients.reader_options import Chunk, DamagedLog, ReaderOptions, Sink
 from clients.simple_consumer import records_of
 from clients.topics import Topics
 from runtime.clock import Clock
@@ -45,62 +44,10 @@ from wire.client.client_errors import BrokerError, KafkaClientError, broker_erro
 from wire.client.fetch_requests import FetchRequest
 from wire.client.raw_client import KafkaClient
 from wire.client.session_fetch import FetchPosition, SessionFetch
-from wire.protocol.fetch_codec import AbortedTransaction, PartitionFetched
+from wire.protocol.fetch_codec import PartitionFetched
 from wire.protocol.ids import NO_NODE, NO_OFFSET, PartitionKey
 
-_EMPTY: Final = memoryview(b"")
 _log = get_logger("clients.reader")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chunk:
-    """Raw batches of one partition; the first may begin below `position`. With a `problem` there
-    are none, and the partition halts.
-    """
-
-    place: PartitionKey
-    generation: int
-    position: Position
-    next: Position
-    records: memoryview = _EMPTY
-    record_count: int = 0
-    aborted: tuple[AbortedTransaction, ...] = ()
-    problem: Exception | None = field(default=None, compare=False)
-
-
-class DamagedLog(Exception):
-    """A broker's response is no row of whole batches; the message names the partition and the
-    offset.
-    """
-
-
-class Sink(Protocol):
-    """Receives chunks."""
-
-    async def put(self, chunk: Chunk) -> None:
-        """Take a chunk, waiting for room."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReaderOptions:
-    """Options of fetching."""
-
-    policy: ResetPolicy = ResetPolicy.LATEST
-    partition_bytes: int = 1024 * 1024
-    fetch_bytes: int = 50 * 1024 * 1024
-    min_bytes: int = 1
-    max_wait_ms: int = 500
-    isolation_level: int = 0
-    rack: str = ""
-    leader_backoff_ms: float = 200
-    metadata_max_age_ms: float = 300_000
-    fetchers: int = 1
-    """Fetchers for each broker at most, as Kafka's classic `num.consumer.fetchers`; 1 or more."""
-
-    def __post_init__(self) -> None:
-        if self.fetchers < 1:
-            raise ValueError(f"{self.fetchers} fetchers are not usable: accepted is 1 or more")
 
 
 class Reader:

@@ -15,7 +15,8 @@ from typing import Final
 from clients.core.opening import records_in
 from clients.core.positions import Position
 from clients.core.readings import Start
-from clients.reader import Chunk, Reader
+from clients.reader import Reader
+from clients.reader_options import Chunk
 from wire.batches.record_batch import InvalidBatch
 from wire.batches.records import Record
 from wire.protocol.ids import PartitionKey

@@ -19,7 +19,7 @@ from controller.core.decisions import Decision
 from controller.stored.cluster_reader import FoundRequest
 from controller.stored.cluster_writer import ClusterWriter
 from runtime.logs import get_logger
-from runtime.zookeeper import DeleteNode, SetNode, TransactionStep
+from runtime.zookeeper_nodes import DeleteNode, SetNode, TransactionStep
 from wire.protocol.ids import TopicPartition
 from wire.znodes.admin_znodes import (
     PREFERRED_ELECTION,

@@ -21,7 +21,9 @@ from runtime.clock import Clock
 from runtime.listening import until_refused
 from runtime.logs import get_logger, state_change_logger
 from runtime.retries import jittered_backoff
-from runtime.zookeeper import CreateNode, DeleteNode, NodeStat, SessionState, SetNode, TransactionStep, ZooKeeper
+from runtime.zookeeper import ZooKeeper
+from runtime.zookeeper_nodes import CreateNode, DeleteNode, NodeStat, SetNode, TransactionStep
+from runtime.zookeeper_sessions import SessionState
 from wire.znodes import layout as znodes
 from wire.znodes.acl_znodes import ACL_PATHS
 from wire.znodes.cluster_znodes import (

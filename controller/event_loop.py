@@ -46,7 +46,8 @@ from controller.watches import follow
 from runtime.clock import SystemClock
 from runtime.logs import get_logger
 from runtime.supervision import not_broken_off
-from runtime.zookeeper import CreateNode, DeleteNode, SetNode, ZooKeeper
+from runtime.zookeeper import ZooKeeper
+from runtime.zookeeper_nodes import CreateNode, DeleteNode, SetNode
 from wire.control.cluster_pb2 import LinkRecord
 from wire.znodes import layout as znodes
 from wire.znodes.acl_znodes import ACL_CHANGES, EXTENDED_ACL_CHANGES

@@ -30,7 +30,8 @@ from runtime.configuration import ConfigurationError
 from runtime.grpc_server import GrpcServer
 from runtime.logs import get_logger
 from runtime.supervision import Supervisor, note_death
-from runtime.zookeeper import NoteSession, ZooKeeper, note_no_session, until_answered
+from runtime.zookeeper import ZooKeeper, until_answered
+from runtime.zookeeper_sessions import NoteSession, note_no_session
 from wire.control import controller_pb2, controller_pb2_grpc
 from wire.znodes import layout as znodes
 from wire.znodes.cluster_znodes import ControllerRegistration, decode_cluster_id, encode_cluster_id

@@ -13,7 +13,8 @@ from typing import Final
 
 from controller.config import ControllerSettings
 from runtime.logs import get_logger
-from runtime.zookeeper import CreateNode, SetNode, TransactionStep, ZooKeeper
+from runtime.zookeeper import ZooKeeper
+from runtime.zookeeper_nodes import CreateNode, SetNode, TransactionStep
 from wire.protocol.json_documents import parse_json
 from wire.znodes.controller_znodes import SITE_RULES
 

@@ -20,7 +20,7 @@ from mirror.admin.status import MirrorStatus
 from mirror.ends import Ends
 from mirror.flow.board import FlowBoard
 from mirror.flow.core.assignment import FetcherKey
-from mirror.flow.core.flow_events import Side
+from mirror.flow.core.flow_effects import Side
 from mirror.flow.core.flow_state import FlowState
 from mirror.flow.core.priorities import Classes, is_backfill_rank, is_backfilling, rank_of
 from mirror.flow.core.window import QueuedBatches

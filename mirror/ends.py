@@ -12,18 +12,9 @@ from typing import Protocol
 
 from mirror.admin.verifier import Verifier
 from mirror.link.core.topic_plan import NameAtTarget
+from mirror.link.group_ports import GroupPort, OffsetsTail
 from mirror.link.link_watch import LinkView
-from mirror.link.ports import (
-    AppendPort,
-    FetchPort,
-    GroupPort,
-    OffsetsTail,
-    ProgressPort,
-    QuarantinePort,
-    SitePort,
-    SourcePort,
-    TopicActor,
-)
+from mirror.link.ports import AppendPort, FetchPort, ProgressPort, QuarantinePort, SitePort, SourcePort, TopicActor
 from mirror.sharing.shares import Worker
 from wire.control.mirror_pb2 import MirrorTransactions
 from wire.protocol.compressed_stream import CompressionTally

@@ -22,7 +22,8 @@ from functools import partial
 from typing import Final
 
 from runtime.logs import get_logger
-from runtime.zookeeper import NoteSession, SessionKey, end_session
+from runtime.zookeeper import end_session
+from runtime.zookeeper_sessions import NoteSession, SessionKey
 
 log = get_logger(__name__)
 

@@ -17,10 +17,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import enum
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
@@ -35,7 +34,7 @@ from kazoo.exceptions import (
     SessionExpiredError,
     UnimplementedError,
 )
-from kazoo.protocol.states import KazooState, KeeperState, WatchedEvent
+from kazoo.protocol.states import KeeperState, WatchedEvent
 from kazoo.retry import KazooRetry
 from kazoo.security import OPEN_ACL_UNSAFE
 
@@ -44,7 +43,9 @@ from runtime.logs import get_logger
 from runtime.process import OperationalFailure
 from runtime.retries import jittered_backoff
 from runtime.supervision import Supervisor, note_death
+from runtime.zookeeper_nodes import CheckNode, CreateNode, DeleteNode, NodeStat, SetNode, TransactionStep
 from runtime.zookeeper_reads import MultiRead
+from runtime.zookeeper_sessions import STATES, NoteSession, SessionKey, SessionListener, SessionState, note_no_session
 
 log = get_logger(__name__)
 
@@ -56,21 +57,7 @@ anyway.
 """
 
 
-class SessionKey(NamedTuple):
-    """The data needed to attach to a session."""
-
-    session_id: int
-    password: bytes
-
-
 Result = TypeVar("Result")
-
-NoteSession = Callable[[SessionKey], None]
-"""Called with a client's session at its start and after each change."""
-
-
-def note_no_session(_key: SessionKey) -> None:
-    """Does nothing; for clients that end their sessions themselves."""
 
 
 async def until_answered(step: Callable[[], Awaitable[Result]]) -> Result:
@@ -88,71 +75,7 @@ async def until_answered(step: Callable[[], Awaitable[Result]]) -> Result:
     raise AssertionError("retrying without a bound ended")
 
 
-class SessionState(enum.Enum):
-    """The known state of the session."""
-
-    CONNECTED = "connected"
-    SUSPENDED = "suspended"
-    LOST = "lost"
-
-
-_STATES = {
-    KazooState.CONNECTED: SessionState.CONNECTED,
-    KazooState.SUSPENDED: SessionState.SUSPENDED,
-    KazooState.LOST: SessionState.LOST,
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeStat:
-    """The parts of a znode's stat that anybody here uses."""
-
-    version: int
-    czxid: int
-    mzxid: int
-    created_at_ms: int
-    ephemeral_owner: int
-    child_changes: int = 0
-    """The number of children created or deleted."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreateNode:
-    """One step of a transaction: a new znode."""
-
-    path: str
-    value: bytes = b""
-    is_ephemeral: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetNode:
-    """One step of a transaction: new data; version -1 is unconditional."""
-
-    path: str
-    value: bytes
-    version: int = -1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteNode:
-    """One step of a transaction: a znode without children goes; version -1 is unconditional."""
-
-    path: str
-    version: int = -1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckNode:
-    """One step of a transaction: fail unless the znode has this version."""
-
-    path: str
-    version: int
-
-
-TransactionStep = CreateNode | SetNode | DeleteNode | CheckNode
 Watch = Callable[[WatchedEvent], None]
-SessionListener = Callable[[SessionState], None]
 
 
 def _stat(stat: Any) -> NodeStat:
@@ -255,7 +178,7 @@ class ZooKeeper:
 
     def _on_kazoo_state(self, state: str) -> None:
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._publish_state, _STATES[state])
+            self._loop.call_soon_threadsafe(self._publish_state, STATES[state])
 
     def _publish_state(self, state: SessionState) -> None:
         if state is self._state or self._is_stopped:

@@ -36,7 +36,7 @@ from wire.control import controller_pb2 as pb
 from wire.control.clients import ControllerClient, ControllerUnavailable
 from wire.protocol.ids import SITE_DEFAULT
 from wire.protocol.mirror_append_codec import MirrorAppend, PartitionToMirror, TopicToMirror
-from wire.protocol.private import MIRROR_APPEND
+from wire.protocol.mirror_append_messages import MIRROR_APPEND
 from wire.rules.topic_configs import COPY_BEGINS
 
 APPEND_BYTES: Final = 1024 * 1024

@@ -24,7 +24,7 @@ from broker.settings.dynamic_configs import DynamicConfigs
 from runtime.configuration import ConfigurationError
 from runtime.logs import get_logger
 from runtime.process import OperationalFailure
-from wire.rules.topic_configs import InvalidTopicConfig
+from wire.rules.topic_config_kinds import InvalidTopicConfig
 
 log = get_logger(__name__)
 

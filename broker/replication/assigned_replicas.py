@@ -28,7 +28,7 @@ from runtime.logs import STATE_CHANGE, LogLines, get_logger, state_change_logger
 from wire.control import broker_pb2 as pb
 from wire.control.cluster_pb2 import LinkRecord
 from wire.protocol.ids import CONSUMER
-from wire.rules.topic_configs import InvalidTopicConfig
+from wire.rules.topic_config_kinds import InvalidTopicConfig
 
 log = get_logger(__name__)
 state_change = state_change_logger()

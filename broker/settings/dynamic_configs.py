@@ -18,7 +18,7 @@ from broker.settings.core.topic_configs import ConfigLayer, ConfigSource
 from broker.settings.loading import listener_security
 from runtime.configuration import ConfigurationError, load_settings
 from runtime.logs import get_logger
-from wire.rules.topic_configs import InvalidTopicConfig
+from wire.rules.topic_config_kinds import InvalidTopicConfig
 
 log = get_logger(__name__)
 

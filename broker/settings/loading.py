@@ -34,7 +34,8 @@ from wire.access.metrics import METRICS_KEYS
 from wire.access.settings import CONTROL_KEYS
 from wire.access.zookeeper import ZOOKEEPER_KEYS
 from wire.rules.delegation_tokens import FORMER_SECRET_KEY, SECRET_KEY
-from wire.rules.topic_configs import TOPIC_CONFIGS, InvalidTopicConfig
+from wire.rules.topic_config_kinds import InvalidTopicConfig
+from wire.rules.topic_configs import TOPIC_CONFIGS
 
 log = get_logger(__name__)
 

@@ -28,7 +28,7 @@ from runtime.supervision import in_background
 from wire.client.client_errors import KafkaClientError
 from wire.client.connection import ConnectionOptions
 from wire.client.connection_pool import ConnectionPool
-from wire.protocol.private import TOPICS_CHANGED
+from wire.protocol.topics_changed_messages import TOPICS_CHANGED
 from wire.rules.topic_names import is_internal_topic
 
 log = get_logger(__name__)

@@ -33,7 +33,8 @@ from runtime.logs import get_logger
 from runtime.metrics import MetricsServer, new_registry
 from runtime.own_sessions import OwnSessions
 from runtime.process import OperationalFailure
-from runtime.zookeeper import NoteSession, ZooKeeper, note_no_session
+from runtime.zookeeper import ZooKeeper
+from runtime.zookeeper_sessions import NoteSession, note_no_session
 from wire.access.protection import protect_daemon
 from wire.client.security import SecurityProtocol, secure_clients
 

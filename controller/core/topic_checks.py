@@ -15,7 +15,8 @@ from kio.schema.errors import ErrorCode
 from controller.core.cluster import Cluster
 from controller.core.commands import LinkClaim
 from wire.rules.links import SiteRole, is_stand_in, role_of
-from wire.rules.topic_configs import InvalidTopicConfig, check_overrides
+from wire.rules.topic_config_kinds import InvalidTopicConfig
+from wire.rules.topic_configs import check_overrides
 from wire.rules.topic_names import CLUSTER_METADATA_TOPIC
 
 TOPIC_NAME_LENGTH_MAX = 249

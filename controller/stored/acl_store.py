@@ -11,7 +11,8 @@ from kazoo.exceptions import NoNodeError
 
 from controller.core import facts
 from runtime.logs import get_logger
-from runtime.zookeeper import CreateNode, DeleteNode, SetNode, TransactionStep, Watch, ZooKeeper
+from runtime.zookeeper import Watch, ZooKeeper
+from runtime.zookeeper_nodes import CreateNode, DeleteNode, SetNode, TransactionStep
 from wire.rules.acls import AccessEntry, PatternType, ResourcePattern, ResourceType
 from wire.znodes.acl_znodes import (
     ACL_TYPES,

@@ -17,7 +17,8 @@ from controller.stored.batched_reads import Answer, Arguments, Item, in_flight, 
 from controller.stored.token_store import read_tokens
 from controller.tenure import Tenure
 from runtime.logs import get_logger
-from runtime.zookeeper import NodeStat, Watch, ZooKeeper
+from runtime.zookeeper import Watch, ZooKeeper
+from runtime.zookeeper_nodes import NodeStat
 from wire.control.cluster_pb2 import LinkRecord
 from wire.protocol.ids import TopicPartition
 from wire.rules.client_quotas import CLIENT_ID, IP, USER, QuotaEntity, QuotaValues

@@ -19,7 +19,8 @@ from controller.stored.entity_configs import entity_config_steps, group_config_s
 from controller.stored.multis import split_steps
 from controller.stored.token_store import token_steps
 from controller.tenure import Tenure
-from runtime.zookeeper import CheckNode, CreateNode, DeleteNode, SetNode, TransactionStep, ZooKeeper
+from runtime.zookeeper import ZooKeeper
+from runtime.zookeeper_nodes import CheckNode, CreateNode, DeleteNode, SetNode, TransactionStep
 from wire.rules.client_quotas import QUOTA_KEYS, USER, quota_texts
 from wire.rules.scram import HASHES
 from wire.znodes import layout as znodes

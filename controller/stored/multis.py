@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from runtime.zookeeper import CreateNode, SetNode, TransactionStep
+from runtime.zookeeper_nodes import CreateNode, SetNode, TransactionStep
 
 MULTI_BYTES_MAX = 700_000
 """Upper bound of one multi request, below ZooKeeper's 1 MiB (`jute.maxbuffer`), with room for its

@@ -8,7 +8,8 @@ from kazoo.exceptions import NoNodeError
 
 from controller.core import facts
 from runtime.logs import get_logger
-from runtime.zookeeper import CreateNode, DeleteNode, SetNode, TransactionStep, Watch, ZooKeeper
+from runtime.zookeeper import Watch, ZooKeeper
+from runtime.zookeeper_nodes import CreateNode, DeleteNode, SetNode, TransactionStep
 from wire.rules.delegation_tokens import DelegationToken
 from wire.znodes.documents import MalformedZnode
 from wire.znodes.token_znodes import TOKEN_CHANGES, TOKENS, decode_token, encode_token, token_path

@@ -20,8 +20,8 @@ from dr.sites.core.evidence import SiteEvidence
 from runtime.process import OperationalFailure
 from runtime.times import iso_time
 from wire.batches.transaction_members import encode_members
-from wire.client.broker_requests import CommittedOffset
 from wire.client.client_errors import KafkaClientError, error_code
+from wire.client.group_requests import CommittedOffset
 from wire.client.raw_client import KafkaClient
 from wire.control.cluster_pb2 import LinkRecord, SiteView
 from wire.protocol.ids import DEBUGGING_CONSUMER, TopicPartition

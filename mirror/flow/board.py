@@ -18,10 +18,8 @@ from uuid import UUID
 from mirror.flow.core.assignment import NORMAL_RANK
 from mirror.flow.core.flow import Flow
 from mirror.flow.core.flow_decisions import Decision
-from mirror.flow.core.flow_events import (
+from mirror.flow.core.flow_effects import (
     CheckSource,
-    ClockWentBack,
-    Command,
     Discard,
     Effect,
     Fetch,
@@ -30,12 +28,11 @@ from mirror.flow.core.flow_events import (
     RefreshLink,
     RefreshMetadata,
     ReinstateCopy,
-    RetryDue,
     RetryLater,
     Side,
     StopFetching,
-    TopicReplaced,
 )
+from mirror.flow.core.flow_events import ClockWentBack, Command, RetryDue, TopicReplaced
 from mirror.flow.core.flow_state import FlowFacts, FlowState
 from mirror.flow.core.lag import Lag, measure
 from mirror.link.core.link_roles import GapPolicy

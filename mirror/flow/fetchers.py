@@ -21,14 +21,8 @@ from kio.schema.errors import ErrorCode
 from clients.budget import QueueFull
 from mirror.flow.board import FlowBoard
 from mirror.flow.core.assignment import FetcherKey
-from mirror.flow.core.flow_events import (
-    BatchesFetched,
-    FetchFailed,
-    NotEnqueued,
-    NothingFetched,
-    QueueBatches,
-    SourceTrouble,
-)
+from mirror.flow.core.flow_effects import QueueBatches
+from mirror.flow.core.flow_events import BatchesFetched, FetchFailed, NotEnqueued, NothingFetched, SourceTrouble
 from mirror.flow.core.flow_state import FlowFacts
 from mirror.flow.core.window import QueuedBatches
 from mirror.flow.queue import ByteQueue

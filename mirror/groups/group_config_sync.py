@@ -13,8 +13,9 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from mirror.link.core.link_roles import LinkRole
+from mirror.link.group_ports import ConfigRefused, GroupConfigPort
 from mirror.link.link_watch import LinkView
-from mirror.link.ports import ConfigRefused, GroupConfigPort, Unreachable
+from mirror.link.ports import Unreachable
 from runtime.logs import get_logger
 from wire.rules.links import carries_group
 

@@ -29,8 +29,9 @@ from mirror.groups.source_commits import SourceCommits
 from mirror.link.core.committed_offsets import REMOVED
 from mirror.link.core.link_roles import LinkRole
 from mirror.link.core.slots import slot_of
+from mirror.link.group_ports import GroupPort, OffsetsTail
 from mirror.link.link_watch import LinkView
-from mirror.link.ports import GroupPort, OffsetsTail, Unreachable
+from mirror.link.ports import Unreachable
 from runtime.clock import Clock
 from runtime.logs import get_logger
 from wire.protocol.ids import TopicPartition

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from mirror.groups.core.commit_log import CommitLog
 from mirror.groups.core.group_offsets import Offsets
 from mirror.link.core.committed_offsets import GroupOffset
-from mirror.link.ports import OffsetsTail, Unreachable
+from mirror.link.group_ports import OffsetsTail
+from mirror.link.ports import Unreachable
 from runtime.logs import get_logger
 from wire.batches.record_batch import InvalidBatch
 from wire.protocol.ids import TopicPartition

@@ -8,18 +8,16 @@ about one partition comes back as that partition's answer.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from mirror.link.core.committed_offsets import GroupOffset, LastInSync
 from mirror.link.core.topic_plan import Absence, Action
 from wire.batches.log_histories import EpochEnd
 from wire.protocol.ids import TopicPartition
-from wire.rules.sync_reports import SyncReport
 
 
 class Unreachable(Exception):
@@ -302,123 +300,4 @@ class TopicActor(Protocol):
 
     async def close(self) -> None:
         """Drop the connections."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class GroupStates:
-    """Groups by id with their state (`Stable`, `Empty`, ...), and what could not be asked, with the
-    reason.
-    """
-
-    by_group: Mapping[str, str]
-    problems: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class GroupReading:
-    """Committed offsets by group, and the groups that could not be asked, with the reason."""
-
-    by_group: Mapping[str, Mapping[TopicPartition, GroupOffset]]
-    problems: Mapping[str, str] = field(default_factory=dict)
-    # At a target that gets `note_in_sync`: the notes of these groups.
-    last_in_sync: Mapping[str, Mapping[TopicPartition, LastInSync]] = field(default_factory=dict)
-    # At a source: offsets that a link in the other direction brought from the target.
-    from_target: Mapping[str, Collection[TopicPartition]] = field(default_factory=dict)
-
-
-class OffsetsTail(Protocol):
-    """The end of a source's `__consumer_offsets`, read as it grows.
-
-    Everything that breaks the order of a partition (another leader, a log that begins later or ends
-    earlier, an error) ends the tail: `read` raises Unreachable, and `begin` is called again.
-    """
-
-    async def begin(self) -> None:
-        """Start at the last stable offset of each partition. Unreachable when one cannot be read,
-        or when the source does not have the topic.
-        """
-        ...
-
-    async def read(self, *, max_wait_ms: float) -> Sequence[tuple[int, bytes]]:
-        """Whole batches by partition, in the order of each log; empty after `max_wait_ms`."""
-        ...
-
-    async def read_to_end(self) -> Sequence[tuple[int, bytes]]:
-        """Read until every record has come that the partitions hold at the time of the call."""
-        ...
-
-    @property
-    def complete_at_ms(self) -> float:
-        """The monotonic time as of which everything has been read; the start of the clock while
-        that is of no time.
-        """
-        ...
-
-    def stop(self) -> None:
-        """Read no further until `begin`."""
-        ...
-
-    async def close(self) -> None:
-        """Drop the connections."""
-        ...
-
-
-class ConfigRefused(Exception):
-    """The site does not take a config."""
-
-
-class GroupConfigPort(Protocol):
-    """The configs of groups at one site."""
-
-    async def group_configs(self) -> Mapping[str, Mapping[str, str]]:
-        """The configs of each group. Raises Unreachable when the site does not answer."""
-        ...
-
-    async def alter_group_configs(self, group: str, *, to_set: Mapping[str, str], to_remove: Sequence[str]) -> None:
-        """Set configs of a group and take others off. ConfigRefused, Unreachable."""
-        ...
-
-
-class GroupPort(Protocol):
-    """The consumer groups of one site."""
-
-    async def groups(self) -> GroupStates:
-        """All groups of the brokers that answer. Unreachable when none does."""
-        ...
-
-    async def offsets(self, group: str) -> Mapping[TopicPartition, GroupOffset]:
-        """All committed offsets of a group."""
-        ...
-
-    async def offsets_of(self, groups: Sequence[str]) -> GroupReading:
-        """Return all committed offsets of several groups at once; the answer lacks a group whose
-        coordinator is moving.
-        """
-        ...
-
-    async def commit(
-        self, group: str, offsets: Mapping[TopicPartition, GroupOffset], *, link: str, link_epoch: int
-    ) -> Mapping[TopicPartition, ErrorCode]:
-        """Write offsets as the link's mirror, forget those that are REMOVED; the outcome by
-        partition.
-        """
-        ...
-
-    def note_in_sync(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
-        """The source has these offsets, and the group had the matching ones at the target at the
-        last read; a site may keep that for the next daemon.
-        """
-        ...
-
-    async def outgrown(self, carried: Mapping[str, Mapping[TopicPartition, GroupOffset]]) -> Sequence[str]:
-        """The groups whose offsets were carried and that would get higher offsets by the target's
-        current state. Raises Unreachable.
-        """
-        ...
-
-    async def send_report(self, report: SyncReport, *, link: str, link_epoch: int) -> None:
-        """Report the time up to which this daemon has carried every offset of its part of the link,
-        and what it cannot carry, for the account of a failover.
-        """
         ...

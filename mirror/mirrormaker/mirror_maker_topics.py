@@ -18,7 +18,8 @@ from kio.schema.errors import ErrorCode
 from mirror.groups.metrics import CheckpointMetrics
 from mirror.link.core.committed_offsets import GroupOffset
 from mirror.link.core.naming import HEARTBEATS
-from mirror.link.ports import GroupPort, Unreachable
+from mirror.link.group_ports import GroupPort
+from mirror.link.ports import Unreachable
 from mirror.mirrormaker.core.mirror_maker_records import Checkpoint, Heartbeat, OffsetSync
 from mirror.mirrormaker.heartbeats import Heartbeats
 from mirror.settings.config import MirrorConfig

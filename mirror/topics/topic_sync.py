@@ -17,12 +17,12 @@ from typing import Final, TypeVar
 
 from mirror.flow.board import NO_LEADER, FlowBoard
 from mirror.flow.core import beginnings
+from mirror.flow.core.flow_effects import Side
 from mirror.flow.core.flow_events import (
     Command,
     CopyBegins,
     CopyRenewed,
     LinkTurned,
-    Side,
     SourceLeaderChanged,
     Start,
     TombstonesKept,

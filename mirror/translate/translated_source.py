@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from uuid import UUID
 
-from mirror.link.ports import GroupReading, SiteTopic
+from mirror.link.group_ports import GroupReading
+from mirror.link.ports import SiteTopic
 from mirror.sites.kafka_site import KafkaSite
 from mirror.translate.group_notes import OppositeGroupNotes
 from runtime.addresses import HostPort

@@ -19,7 +19,8 @@ from kio.schema.errors import ErrorCode
 from mirror.link.core.committed_offsets import REMOVED, GroupOffset, LastInSync
 from mirror.link.core.naming import Naming, NamingPolicy
 from mirror.link.core.topic_plan import Action, AlterConfigs, CreateTopic, DeleteCopy, GrowTopic
-from mirror.link.ports import GroupReading, GroupStates, Leader, LogAnswer, LogEnds, Refused, SiteTopic, Unreachable
+from mirror.link.group_ports import GroupReading, GroupStates
+from mirror.link.ports import Leader, LogAnswer, LogEnds, Refused, SiteTopic, Unreachable
 from mirror.sites.kafka_site import KafkaSite, reached
 from mirror.translate.core import both_ways
 from mirror.translate.core.translation import Translation
@@ -29,9 +30,9 @@ from mirror.translate.tail_reader import TailReader
 from mirror.translate.translations import Translations
 from runtime.logs import get_logger
 from wire.batches.log_histories import EpochEnd
-from wire.client.broker_requests import CommittedOffset
 from wire.client.client_errors import KafkaClientError
 from wire.client.client_errors import Unreachable as NotReached
+from wire.client.group_requests import CommittedOffset
 from wire.client.raw_client import KafkaClient, NewTopic, TopicOutcome
 from wire.protocol.ids import PartitionKey, TopicPartition
 from wire.rules.sync_reports import SyncReport

@@ -25,8 +25,8 @@ from spark_jobs.connector.core.sink_decisions import (
     transactional_id,
 )
 from spark_jobs.connector.transaction_coordinator import Fenced, TransactionCoordinator, UnknownTransaction
-from wire.client.broker_requests import CommittedOffset
 from wire.client.client_errors import broker_error
+from wire.client.group_requests import CommittedOffset
 from wire.client.raw_client import KafkaClient
 from wire.client.transaction_requests import ProducerIdentity
 from wire.protocol.ids import PartitionKey

@@ -23,8 +23,8 @@ from wire.protocol.frames import (
     request_prefix,
 )
 from wire.protocol.mirror_append_codec import parse_mirror_append
+from wire.protocol.mirror_append_messages import MIRROR_APPEND
 from wire.protocol.offset_commit_codec import parse_offset_commit_request
-from wire.protocol.private import MIRROR_APPEND
 from wire.protocol.produce_codec import parse_produce_request
 
 FILLERS: Final = (bytes(200), bytes((1,)) * 200, bytes((2,)) * 200)

@@ -29,7 +29,7 @@ from tests.support.pairs.mirror_sites import (
     verify_mirror,
 )
 from tests.support.processes.processes import Processes, RunningProcess
-from wire.client.broker_requests import CommittedOffset
+from wire.client.group_requests import CommittedOffset
 from wire.client.raw_client import KafkaClient
 from wire.control.cluster_pb2 import LinkPhase
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from runtime.own_sessions import FILE_NAME, OwnSessions
-from runtime.zookeeper import SessionKey, SessionState, ZooKeeper
+from runtime.zookeeper import ZooKeeper
+from runtime.zookeeper_sessions import SessionKey, SessionState
 from tests.support.eventually import eventually
 from tests.support.processes.ports import free_ports
 from tests.support.processes.processes import Processes

@@ -35,7 +35,7 @@ from tests.support.pairs.translate_links import (
 from tests.support.processes.apache_kafka import ApacheKafka, start_apache_kafka
 from tests.support.processes.processes import Processes, RunningProcess
 from wire.batches.record_batch import Compression
-from wire.client.broker_requests import CommittedOffset
+from wire.client.group_requests import CommittedOffset
 from wire.client.raw_client import KafkaClient
 from wire.protocol.ids import TopicPartition
 

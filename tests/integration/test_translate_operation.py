@@ -46,7 +46,7 @@ from tests.support.processes.apache_kafka import ApacheKafka
 from tests.support.processes.ports import LOOPBACK, free_ports
 from tests.support.processes.processes import Processes, RunningProcess
 from wire.batches.record_batch import HEADER_SIZE, Compression
-from wire.client.broker_requests import CommittedOffset
+from wire.client.group_requests import CommittedOffset
 from wire.client.raw_client import KafkaClient
 
 pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.timeout(300)]

@@ -25,7 +25,7 @@ from wire.protocol.mirror_append_codec import (
     mirror_append_parts,
     parse_mirror_append,
 )
-from wire.protocol.private import MirrorAppendRequest, MirrorAppendResponse
+from wire.protocol.mirror_append_messages import MirrorAppendRequest, MirrorAppendResponse
 from wire.protocol.schemas import encode
 
 RECORDS = st.lists(

@@ -33,7 +33,7 @@ from controller.core import elections, facts, isr_changes, membership
 from controller.core.draft import Draft
 from controller.core.elections import Election
 from controller.stored.cluster_writer import ClusterWriter
-from runtime.zookeeper import SetNode
+from runtime.zookeeper_nodes import SetNode
 from tests.sim.seed_run import Kind
 
 Original = Callable[..., Any]

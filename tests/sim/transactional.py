@@ -28,8 +28,8 @@ from tests.sim.virtual_loop import Process
 from tests.sim.world import EPOCH_MS, World
 from tests.support.disks.log_batches import TRANSACTIONAL, batch
 from wire.batches.record_batch import iterate_headers
-from wire.client.broker_requests import TRANSACTION_KEY_TYPE
 from wire.client.client_errors import KafkaClientError, error_code
+from wire.client.group_requests import TRANSACTION_KEY_TYPE
 from wire.client.transaction_requests import ADD_PARTITIONS_TO_TXN, END_TXN, INIT_PRODUCER_ID
 from wire.protocol import produce_codec
 from wire.protocol.produce_codec import PartitionRecords, ProduceRequest, TopicRecords

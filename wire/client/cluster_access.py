@@ -20,6 +20,7 @@ from wire.client.client_errors import TRANSIENT, Unreachable, broker_error
 from wire.client.cluster_metadata import NOTHING_KNOWN, ClusterMetadata
 from wire.client.connection import Connection, ConnectionOptions
 from wire.client.connection_pool import ConnectionPool
+from wire.client.group_requests import TRANSACTION_KEY_TYPE, request_coordinator
 from wire.client.security import secured_by_default
 
 Result = TypeVar("Result")
@@ -117,7 +118,7 @@ class ClusterAccess:
         Unreachable.
         """
         if group_id not in self._coordinators:
-            self._coordinators[group_id] = await requests.request_coordinator(await self._any_connection(), group_id)
+            self._coordinators[group_id] = await request_coordinator(await self._any_connection(), group_id)
         return self._coordinators[group_id]
 
     def forget_coordinator(self, group_id: str) -> None:
@@ -128,9 +129,7 @@ class ClusterAccess:
         """Node id of the transactional id's coordinator, looked up each time. One attempt; raises
         BrokerError, Unreachable.
         """
-        return await requests.request_coordinator(
-            await self._any_connection(), transactional_id, key_type=requests.TRANSACTION_KEY_TYPE
-        )
+        return await request_coordinator(await self._any_connection(), transactional_id, key_type=TRANSACTION_KEY_TYPE)
 
     # For the calls
 

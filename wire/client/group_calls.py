@@ -6,11 +6,22 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from wire.client import broker_requests as requests
-from wire.client.broker_requests import NO_MEMBER, CommittedOffset, Committer, FetchedOffset, GroupListing
 from wire.client.client_errors import BrokerError, KafkaClientError, Unreachable, broker_error
 from wire.client.cluster_access import ClusterAccess, Result
 from wire.client.connection import Connection
+from wire.client.group_requests import (
+    NO_MEMBER,
+    CommittedOffset,
+    Committer,
+    FetchedOffset,
+    GroupListing,
+    request_commit,
+    request_committed,
+    request_committed_by_groups,
+    request_groups,
+    request_mirror_commit,
+    request_sync_report,
+)
 from wire.protocol.ids import PartitionKey
 from wire.rules.sync_reports import SyncReport
 
@@ -31,7 +42,7 @@ class GroupCalls(ClusterAccess):
             await self._refresh([])
             found: list[GroupListing] = []
             for node_id in sorted(self._cluster.brokers):
-                found += await requests.request_groups(await self.connection(node_id))
+                found += await request_groups(await self.connection(node_id))
             return found
 
         return await self._retried(attempt)
@@ -47,7 +58,7 @@ class GroupCalls(ClusterAccess):
 
         async def ask(node_id: int) -> list[GroupListing] | KafkaClientError:
             try:
-                return await requests.request_groups(await self.connection(node_id))
+                return await request_groups(await self.connection(node_id))
             except KafkaClientError as error:
                 return error
 
@@ -58,9 +69,7 @@ class GroupCalls(ClusterAccess):
     ) -> dict[PartitionKey, FetchedOffset]:
         """The group's offsets: of these partitions, or all that it has."""
         wanted = None if partitions is None else list(partitions)
-        return await self._at_coordinator(
-            group_id, lambda connection: requests.request_committed(connection, group_id, wanted)
-        )
+        return await self._at_coordinator(group_id, lambda connection: request_committed(connection, group_id, wanted))
 
     async def committed_by_groups(
         self, group_ids: Iterable[str]
@@ -79,7 +88,7 @@ class GroupCalls(ClusterAccess):
 
         async def ask(node_id: int, of_node: Sequence[str]) -> None:
             try:
-                found.update(await requests.request_committed_by_groups(await self.connection(node_id), of_node))
+                found.update(await request_committed_by_groups(await self.connection(node_id), of_node))
             except KafkaClientError as error:
                 found.update(dict.fromkeys(of_node, error))
 
@@ -102,7 +111,7 @@ class GroupCalls(ClusterAccess):
         """Write a group's offsets, as a member or while there is none; the outcome by partition."""
 
         async def ask(connection: Connection) -> dict[PartitionKey, ErrorCode]:
-            return _coordinated(await requests.request_commit(connection, group_id, offsets, committer), group_id)
+            return _coordinated(await request_commit(connection, group_id, offsets, committer), group_id)
 
         return await self._at_coordinator(group_id, ask)
 
@@ -111,7 +120,7 @@ class GroupCalls(ClusterAccess):
         and at what it fails. One attempt.
         """
         connection = await self._any_connection()
-        await requests.request_sync_report(connection, report, link=link, link_epoch=link_epoch)
+        await request_sync_report(connection, report, link=link, link_epoch=link_epoch)
 
     async def mirror_offset_commit(
         self, group_id: str, offsets: Mapping[PartitionKey, CommittedOffset], *, link: str, link_epoch: int
@@ -119,9 +128,7 @@ class GroupCalls(ClusterAccess):
         """Write a group's offsets as the link's mirror; the outcome by partition."""
 
         async def ask(connection: Connection) -> dict[PartitionKey, ErrorCode]:
-            outcomes = await requests.request_mirror_commit(
-                connection, group_id, offsets, link=link, link_epoch=link_epoch
-            )
+            outcomes = await request_mirror_commit(connection, group_id, offsets, link=link, link_epoch=link_epoch)
             return _coordinated(outcomes, group_id)
 
         return await self._at_coordinator(group_id, ask)

@@ -35,8 +35,9 @@ from wire.client.group_calls import GroupCalls
 from wire.client.topic_calls import NewTopic, TopicCalls, TopicOutcome
 from wire.protocol.fetch_codec import FetchResponse
 from wire.protocol.ids import CONSUMER, PartitionKey
+from wire.protocol.link_messages import LINK_PROGRESS, MIRROR_TRANSACTIONAL_IDS
 from wire.protocol.mirror_append_codec import MirrorAppend
-from wire.protocol.private import LINK_PROGRESS, MIRROR_TRANSACTIONAL_IDS, MirrorAppendResponse
+from wire.protocol.mirror_append_messages import MirrorAppendResponse
 from wire.protocol.produce_codec import (
     PartitionProduced,
     PartitionRecords,

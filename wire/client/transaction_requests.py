@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from wire.client.broker_requests import CommittedOffset
 from wire.client.client_errors import broker_error, error_code
 from wire.client.connection import Connection
+from wire.client.group_requests import CommittedOffset
 from wire.protocol.ids import PartitionKey
 
 INIT_PRODUCER_ID: Final = 22

@@ -39,7 +39,6 @@ MirrorAppend's error codes, by partition:
 
 # Annotations stay real types here (no postponed evaluation): kio reads them from the dataclass
 # fields.
-import uuid
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
@@ -47,11 +46,19 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.schema.request_header.v2.header import RequestHeader
 from kio.schema.response_header.v1.header import ResponseHeader
-from kio.schema.types import TopicName
 from kio.static.constants import EntityType
-from kio.static.primitive import Records, i8, i16, i32, i32Timedelta, i64
+from kio.static.primitive import i8, i16
 
 from wire.protocol.batch_replacement_messages import REPLACE_BATCHES, ReplaceBatchesRequest, ReplaceBatchesResponse
+from wire.protocol.link_messages import (
+    LINK_PROGRESS,
+    MIRROR_TRANSACTIONAL_IDS,
+    LinkProgressRequest,
+    LinkProgressResponse,
+    MirrorTransactionalIdsRequest,
+    MirrorTransactionalIdsResponse,
+)
+from wire.protocol.mirror_append_messages import MIRROR_APPEND, MirrorAppendRequest, MirrorAppendResponse
 from wire.protocol.quarantine_messages import (
     QUARANTINE,
     QUARANTINE_RECORDS,
@@ -62,15 +69,12 @@ from wire.protocol.quarantine_messages import (
 )
 from wire.protocol.range_digest_messages import RANGE_DIGESTS, RangeDigestsRequest, RangeDigestsResponse
 from wire.protocol.scram_user_messages import SCRAM_USERS, ScramUsersRequest, ScramUsersResponse
+from wire.protocol.topics_changed_messages import TOPICS_CHANGED, TopicsChangedRequest, TopicsChangedResponse
 from wire.protocol.transaction_end_messages import END_TRANSACTIONS, EndTransactionsRequest, EndTransactionsResponse
 
-MIRROR_APPEND: Final = 20001
 SITE_METADATA: Final = 20002
 MIRROR_OFFSET_COMMIT: Final = 20003
 COMPRESS_CONNECTION: Final = 20004
-LINK_PROGRESS: Final = 20005
-MIRROR_TRANSACTIONAL_IDS: Final = 20006
-TOPICS_CHANGED: Final = 20009
 
 CODEC_ZSTD: Final = 4
 """The number in the attributes of a record batch."""
@@ -109,123 +113,8 @@ PRIVATE_VERSIONS: Final = {
     END_TRANSACTIONS: (0, 0),
 }
 
-NO_DIVERGENCE: Final = -1
 
 _BORROWED_SCHEMAS: Final = {SITE_METADATA: 3, MIRROR_OFFSET_COMMIT: 8}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MirrorAppendPartition:
-    """One partition's next batches, with what the source knew when it sent them."""
-
-    __type__: ClassVar = EntityType.nested
-    __version__: ClassVar[i16] = i16(0)
-    __flexible__: ClassVar[bool] = True
-    __api_key__: ClassVar[i16] = i16(MIRROR_APPEND)
-    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
-    index: i32 = field(metadata={"kafka_type": "int32"})
-    """The partition index."""
-    expected_log_end_offset: i64 = field(metadata={"kafka_type": "int64"})
-    """The offset at which the target's log must end, so that `records` continue it."""
-    source_high_watermark: i64 = field(metadata={"kafka_type": "int64"})
-    """The source's high watermark."""
-    source_log_start_offset: i64 = field(metadata={"kafka_type": "int64"})
-    """The source's log start offset, which the target's follows."""
-    source_seen_at_ms: i64 = field(metadata={"kafka_type": "int64"})
-    """The time of the source's report, Unix ms on the mirror's clock."""
-    records: Records | None = field(metadata={"kafka_type": "records"})
-    """Whole batches, unchanged; empty or null only moves the other fields."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MirrorAppendTopic:
-    """The partitions of one topic."""
-
-    __type__: ClassVar = EntityType.nested
-    __version__: ClassVar[i16] = i16(0)
-    __flexible__: ClassVar[bool] = True
-    __api_key__: ClassVar[i16] = i16(MIRROR_APPEND)
-    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
-    name: TopicName = field(metadata={"kafka_type": "string"})
-    """The topic name."""
-    topic_id: uuid.UUID | None = field(metadata={"kafka_type": "uuid"})
-    """The topic's id, equal at both sites; None is zero on the wire."""
-    partitions: tuple[MirrorAppendPartition, ...]
-    """Each partition to append to."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MirrorAppendRequest:
-    """Batches that continue mirrored logs at the passive site."""
-
-    __type__: ClassVar = EntityType.request
-    __version__: ClassVar[i16] = i16(0)
-    __flexible__: ClassVar[bool] = True
-    __api_key__: ClassVar[i16] = i16(MIRROR_APPEND)
-    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
-    link: str = field(metadata={"kafka_type": "string"})
-    """Name of the link."""
-    link_epoch: i32 = field(metadata={"kafka_type": "int32"})
-    """The link's epoch as the mirror knows it."""
-    topics: tuple[MirrorAppendTopic, ...]
-    """Each topic to append to."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MirrorAppendPartitionResponse:
-    """The result of appending one partition's batches."""
-
-    __type__: ClassVar = EntityType.nested
-    __version__: ClassVar[i16] = i16(0)
-    __flexible__: ClassVar[bool] = True
-    __api_key__: ClassVar[i16] = i16(MIRROR_APPEND)
-    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
-    index: i32 = field(metadata={"kafka_type": "int32"})
-    """The partition index."""
-    error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
-    """See the module's table."""
-    error_message: str | None = field(metadata={"kafka_type": "string"}, default=None)
-    """A sentence for the log."""
-    log_end_offset: i64 = field(metadata={"kafka_type": "int64"}, default=i64(-1))
-    """The end of the target's log now; -1 when the broker does not know it."""
-    link_epoch: i32 = field(metadata={"kafka_type": "int32"}, default=i32(-1))
-    """The link's epoch as the broker knows it; -1 for an unknown link."""
-    divergence_epoch: i32 = field(metadata={"kafka_type": "int32"}, default=i32(NO_DIVERGENCE))
-    """The highest leader epoch not above the first record's that the target's log holds; -1 without
-    divergence.
-    """
-    divergence_end_offset: i64 = field(metadata={"kafka_type": "int64"}, default=i64(-1))
-    """The end of that epoch in the target's log."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MirrorAppendTopicResponse:
-    """The partitions of one topic."""
-
-    __type__: ClassVar = EntityType.nested
-    __version__: ClassVar[i16] = i16(0)
-    __flexible__: ClassVar[bool] = True
-    __api_key__: ClassVar[i16] = i16(MIRROR_APPEND)
-    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
-    name: TopicName = field(metadata={"kafka_type": "string"})
-    """The topic name."""
-    partitions: tuple[MirrorAppendPartitionResponse, ...]
-    """Each partition of the request, in its order."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MirrorAppendResponse:
-    """The outcome by partition."""
-
-    __type__: ClassVar = EntityType.response
-    __version__: ClassVar[i16] = i16(0)
-    __flexible__: ClassVar[bool] = True
-    __api_key__: ClassVar[i16] = i16(MIRROR_APPEND)
-    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
-    throttle_time: i32Timedelta = field(metadata={"kafka_type": "timedelta_i32"})
-    """The time that the mirror should wait before its next request."""
-    topics: tuple[MirrorAppendTopicResponse, ...]
-    """Each topic of the request, in its order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,210 +147,6 @@ class CompressConnectionResponse:
     __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
     error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
     """NONE when the next byte of either side is the first of a chunk."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkProgressPartition:
-    """The end of the part of one partition that is safe at the target."""
-
-    __type__: ClassVar = EntityType.nested
-    __version__: ClassVar[i16] = i16(0)
-    __flexible__: ClassVar[bool] = True
-    __api_key__: ClassVar[i16] = i16(LINK_PROGRESS)
-    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
-    index: i32 = field(metadata={"kafka_type": "int32"})
-    """The partition index."""
-    acknowledged_offset: i64 = field(metadata={"kafka_type": "int64"})
-    """Every in-sync replica of the target has what is below."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkProgressTopic:
-    """The partitions of one topic."""
-
-    __type__: ClassVar = EntityType.nested
-    __version__: ClassVar[i16] = i16(0)
-    __flexible__: ClassVar[bool] = True
-    __api_key__: ClassVar[i16] = i16(LINK_PROGRESS)
-    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
-    name: TopicName = field(metadata={"kafka_type": "string"})
-    """The topic name."""
-    partitions: tuple[LinkProgressPartition, ...]
-    """Each reported partition."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkProgressRequest:
-    """The mirror's report to the source's leaders about the acknowledgements of the target."""
-
-    __type__: ClassVar = EntityType.request
-    __version__: ClassVar[i16] = i16(0)
-    __flexible__: ClassVar[bool] = True
-    __api_key__: ClassVar[i16] = i16(LINK_PROGRESS)
-    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
-    link: str = field(metadata={"kafka_type": "string"})
-    """Name of the link."""
-    link_epoch: i32 = field(metadata={"kafka_type": "int32"})
-    """The link's epoch as the mirror knows it."""
-    topics: tuple[LinkProgressTopic, ...]
-    """Each reported topic."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkProgressResponse:
-    """FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH for another link epoch; partitions not led here
-    are passed over.
-    """
-
-    __type__: ClassVar = EntityType.response
-    __version__: ClassVar[i16] = i16(0)
-    __flexible__: ClassVar[bool] = True
-    __api_key__: ClassVar[i16] = i16(LINK_PROGRESS)
-    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
-    error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
-    """NONE when everything that concerns this broker was taken."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MirroredProducer:
-    """The producer that the source has under a transactional id."""
-
-    __type__: ClassVar = EntityType.nested
-    __version__: ClassVar[i16] = i16(0)
-    __flexible__: ClassVar[bool] = True
-    __api_key__: ClassVar[i16] = i16(MIRROR_TRANSACTIONAL_IDS)
-    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
-    transactional_id: str = field(metadata={"kafka_type": "string"})
-    """The transactional id."""
-    producer_id: i64 = field(metadata={"kafka_type": "int64"})
-    """The producer id at the source."""
-    producer_epoch: i16 = field(metadata={"kafka_type": "int16"})
-    """Its epoch."""
-    timeout_ms: i32 = field(metadata={"kafka_type": "int32"})
-    """The time that its transactions may take."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MirrorTransactionalIdsRequest:
-    """The source's transactional producers, sent by the mirror to the coordinators of the
-    target.
-    """
-
-    __type__: ClassVar = EntityType.request
-    __version__: ClassVar[i16] = i16(0)
-    __flexible__: ClassVar[bool] = True
-    __api_key__: ClassVar[i16] = i16(MIRROR_TRANSACTIONAL_IDS)
-    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
-    link: str = field(metadata={"kafka_type": "string"})
-    """Name of the link."""
-    link_epoch: i32 = field(metadata={"kafka_type": "int32"})
-    """The link's epoch as the mirror knows it."""
-    producers: tuple[MirroredProducer, ...]
-    """Producers of transactional ids that the broker coordinates."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MirroredProducerOutcome:
-    """The outcome for one transactional id."""
-
-    __type__: ClassVar = EntityType.nested
-    __version__: ClassVar[i16] = i16(0)
-    __flexible__: ClassVar[bool] = True
-    __api_key__: ClassVar[i16] = i16(MIRROR_TRANSACTIONAL_IDS)
-    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
-    transactional_id: str = field(metadata={"kafka_type": "string"})
-    """The transactional id."""
-    error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
-    """The error as clients get it, or CONCURRENT_TRANSACTIONS until this site has ended its own
-    transaction; FENCED_LEADER_EPOCH and UNKNOWN_LEADER_EPOCH for another link epoch.
-    """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MirrorTransactionalIdsResponse:
-    """The outcome for each transactional id."""
-
-    __type__: ClassVar = EntityType.response
-    __version__: ClassVar[i16] = i16(0)
-    __flexible__: ClassVar[bool] = True
-    __api_key__: ClassVar[i16] = i16(MIRROR_TRANSACTIONAL_IDS)
-    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
-    outcomes: tuple[MirroredProducerOutcome, ...]
-    """The outcomes in the order of the request."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangedPartition:
-    """One partition as it is now."""
-
-    __type__: ClassVar = EntityType.nested
-    __version__: ClassVar[i16] = i16(0)
-    __flexible__: ClassVar[bool] = True
-    __api_key__: ClassVar[i16] = i16(TOPICS_CHANGED)
-    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
-    index: i32 = field(metadata={"kafka_type": "int32"})
-    """The partition index."""
-    leader_id: i32 = field(metadata={"kafka_type": "int32"})
-    """Node id of the leader, -1 when there is none."""
-    leader_epoch: i32 = field(metadata={"kafka_type": "int32"})
-    """Epoch of the leader."""
-    partition_epoch: i32 = field(metadata={"kafka_type": "int32"})
-    """The partition epoch; of two states with one leader epoch, the state with the higher partition
-    epoch is newer.
-    """
-    replica_nodes: tuple[i32, ...] = field(metadata={"kafka_type": "int32"}, default=())
-    """Node ids of all replicas."""
-    isr_nodes: tuple[i32, ...] = field(metadata={"kafka_type": "int32"}, default=())
-    """Node ids of the in-sync replicas."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangedTopic:
-    """One topic that was made, changed or deleted."""
-
-    __type__: ClassVar = EntityType.nested
-    __version__: ClassVar[i16] = i16(0)
-    __flexible__: ClassVar[bool] = True
-    __api_key__: ClassVar[i16] = i16(TOPICS_CHANGED)
-    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
-    name: TopicName = field(metadata={"kafka_type": "string"})
-    """The topic name."""
-    topic_id: uuid.UUID | None = field(metadata={"kafka_type": "uuid"})
-    """The topic's id: a topic that is made again under the same name has another one."""
-    is_deleted: bool = field(metadata={"kafka_type": "bool"}, default=False)
-    """True when the site no longer has the topic."""
-    partitions: tuple[ChangedPartition, ...]
-    """All partitions; none of a deleted topic."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicsChangedRequest:
-    """The topics that a client's request has just changed at a site; clients may ask the peer's
-    brokers next.
-    """
-
-    __type__: ClassVar = EntityType.request
-    __version__: ClassVar[i16] = i16(0)
-    __flexible__: ClassVar[bool] = True
-    __api_key__: ClassVar[i16] = i16(TOPICS_CHANGED)
-    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
-    site: str = field(metadata={"kafka_type": "string"})
-    """Name of the site that reports."""
-    topics: tuple[ChangedTopic, ...]
-    """Each topic that changed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicsChangedResponse:
-    """INVALID_REQUEST when no routed link joins the two sites."""
-
-    __type__: ClassVar = EntityType.response
-    __version__: ClassVar[i16] = i16(0)
-    __flexible__: ClassVar[bool] = True
-    __api_key__: ClassVar[i16] = i16(TOPICS_CHANGED)
-    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
-    error_code: ErrorCode = field(metadata={"kafka_type": "error_code"})
-    """NONE when the broker answers its clients by the report from now on."""
 
 
 _OWN_REQUESTS: Final[dict[int, type[Any]]] = {

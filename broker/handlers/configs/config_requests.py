@@ -21,7 +21,7 @@ from broker.settings.core.broker_configs import (
 )
 from broker.settings.dynamic_configs import DynamicConfigs
 from runtime.configuration import ConfigurationError
-from wire.rules.topic_configs import InvalidTopicConfig
+from wire.rules.topic_config_kinds import InvalidTopicConfig
 
 Outcome = tuple[ErrorCode, str | None]
 Replacement = Callable[[Mapping[str, str]], dict[str, str]]

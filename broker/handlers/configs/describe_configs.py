@@ -31,7 +31,8 @@ from broker.settings.core.topic_configs import ConfigSource, ResolvedConfig, syn
 from broker.settings.dynamic_configs import DynamicConfigs
 from broker.site.active_site import ActiveSite, in_parts
 from runtime.logs import logger_levels
-from wire.rules.topic_configs import INT_MAX, TOPIC_CONFIGS, ConfigKind, TopicConfig
+from wire.rules.topic_config_kinds import INT_MAX, ConfigKind, TopicConfig
+from wire.rules.topic_configs import TOPIC_CONFIGS
 
 API_KEY = 32
 MIN_VERSION = 1

@@ -30,7 +30,8 @@ from broker.settings.dynamic_configs import DynamicConfigs
 from broker.site.active_site import ActiveSite, in_parts
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ControllerClient, ControllerUnavailable
-from wire.rules.topic_configs import TOPIC_CONFIGS, ConfigKind
+from wire.rules.topic_config_kinds import ConfigKind
+from wire.rules.topic_configs import TOPIC_CONFIGS
 
 API_KEY = 44
 MIN_VERSION = 0

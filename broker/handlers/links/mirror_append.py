@@ -38,7 +38,8 @@ from wire.protocol.mirror_append_codec import (
     encode_mirror_append_response,
     parse_mirror_append,
 )
-from wire.protocol.private import MIRROR_APPEND, NO_DIVERGENCE, PRIVATE_VERSIONS
+from wire.protocol.mirror_append_messages import MIRROR_APPEND, NO_DIVERGENCE
+from wire.protocol.private import PRIVATE_VERSIONS
 
 if TYPE_CHECKING:
     from broker.network.connection_owner import Frame

@@ -16,7 +16,8 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from wire.rules.topic_configs import TOPIC_CONFIGS, ConfigKind, TopicConfig
+from wire.rules.topic_config_kinds import ConfigKind, TopicConfig
+from wire.rules.topic_configs import TOPIC_CONFIGS
 
 _STATIC_SPELLINGS: Final = ("log.flush.scheduler.interval.ms", "log.preallocate")
 LIST_PROPERTIES: Final = frozenset({"log.cleanup.policy", "max.connections.per.ip.overrides"})

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from kio.schema.errors import ErrorCode
 
 from broker.settings.core.broker_configs import Operation, PropertyChange
-from wire.rules.topic_configs import BrokerProperty, ConfigKind, InvalidTopicConfig, TopicConfig
+from wire.rules.topic_config_kinds import BrokerProperty, ConfigKind, InvalidTopicConfig, TopicConfig
 
 SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
 HEARTBEAT_INTERVAL: Final = "consumer.heartbeat.interval.ms"

@@ -15,14 +15,8 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from wire.batches.record_batch import Compression
-from wire.rules.topic_configs import (
-    LONG_MAX,
-    NO_REPLICAS,
-    TOPIC_CONFIGS,
-    InvalidTopicConfig,
-    TopicConfig,
-    check_overrides,
-)
+from wire.rules.topic_config_kinds import LONG_MAX, NO_REPLICAS, InvalidTopicConfig, TopicConfig
+from wire.rules.topic_configs import TOPIC_CONFIGS, check_overrides
 
 _HOUR_MS: Final = 3_600_000
 _DAY_MS: Final = 24 * _HOUR_MS

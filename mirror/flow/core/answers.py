@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from kio.schema.errors import ErrorCode
 
 from mirror.flow.core.flow_events import TargetRefusal
-from wire.protocol.private import NO_DIVERGENCE
+from wire.protocol.mirror_append_messages import NO_DIVERGENCE
 
 
 @dataclass(frozen=True, slots=True)

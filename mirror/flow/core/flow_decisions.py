@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mirror.flow.core.flow_events import Discard, Effect, RetryLater, StopFetching
+from mirror.flow.core.flow_effects import Discard, Effect, RetryLater, StopFetching
 from mirror.flow.core.flow_state import FlowFacts, FlowState, Step
 from mirror.link.core.link_roles import LinkRole
 

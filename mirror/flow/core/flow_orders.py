@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import Any, Final, assert_never
 
 from mirror.flow.core.flow_decisions import HELD, RUNNING, Decision, hold, restart
+from mirror.flow.core.flow_effects import StopFetching
 from mirror.flow.core.flow_events import (
     CopyRenewed,
     LinkTurned,
     Pause,
     Resume,
-    StopFetching,
     TopicAgrees,
     TopicConflict,
     TopicHidden,

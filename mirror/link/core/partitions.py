@@ -1,4 +1,4 @@
-"""A partition's identity in the mirror, and what one survey of fetched bytes reports about it.
+"""What one survey of fetched bytes reports about a partition.
 
 `survey` walks batch headers only: it finds where the last whole batch ends, which offsets and
 epochs the bytes cover and how many records they hold. It never opens a batch and never computes a

@@ -26,7 +26,8 @@ from wire.client.broker_requests import METADATA
 from wire.client.connection import ConnectionOptions
 from wire.client.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 from wire.client.raw_client import KafkaClient, NewTopic
-from wire.protocol.private import LINK_PROGRESS, PRIVATE_NAMES
+from wire.protocol.link_messages import LINK_PROGRESS
+from wire.protocol.private import PRIVATE_NAMES
 from wire.protocol.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
 from wire.rules.acls import (
     CLUSTER_NAME,

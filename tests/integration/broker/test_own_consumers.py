@@ -18,13 +18,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from clients.consumer import Consumer, ConsumerOptions
+from clients.consumer import Consumer
+from clients.consumer_options import ConsumerOptions
 from clients.core.group_protocol import decode_assignment
 from clients.core.positions import Position, ResetPolicy
 from clients.core.readings import Start
 from clients.membership import GroupMember, GroupOptions
-from clients.producer import Producer, ProducerOptions, ProducerRecord
-from clients.reader import ReaderOptions
+from clients.producer import Producer
+from clients.producer_options import ProducerOptions, ProducerRecord
+from clients.reader_options import ReaderOptions
 from clients.simple_consumer import SimpleConsumer
 from runtime.addresses import HostPort
 from runtime.clock import SystemClock

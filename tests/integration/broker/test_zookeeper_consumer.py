@@ -25,7 +25,7 @@ from clients.classic_settings import ZooKeeperConsumerOptions
 from clients.core.classic_group import UnequalSubscriptions
 from clients.core.positions import ResetPolicy
 from clients.offset_stores import OffsetsRefused
-from clients.reader import ReaderOptions
+from clients.reader_options import ReaderOptions
 from clients.streams import ConsumerTimeout
 from clients.zookeeper_consumer import STEPS, RebalanceFailed, StreamsExist, ZooKeeperConsumer
 from runtime.zookeeper import ZooKeeper

@@ -14,9 +14,9 @@ from tests.sim.links.ledger import LinkLedger
 from tests.sim.links.plan import GROUP
 from tests.sim.world import EPOCH_MS, World
 from tests.support.disks.log_batches import batch
-from wire.client.broker_requests import CommittedOffset
 from wire.client.client_errors import KafkaClientError
 from wire.client.connection import ConnectionOptions
+from wire.client.group_requests import CommittedOffset
 from wire.client.raw_client import KafkaClient
 from wire.protocol.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from clients.classic_settings import ZooKeeperConsumerOptions
 from clients.core.positions import ResetPolicy
-from clients.reader import ReaderOptions
+from clients.reader_options import ReaderOptions
 from clients.streams import Stream
 from clients.zookeeper_consumer import ZooKeeperConsumer
 from runtime.zookeeper import ZooKeeper

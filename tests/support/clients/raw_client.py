@@ -14,7 +14,7 @@ from wire.protocol.entity_building import build_entity
 from wire.protocol.fetch_codec import FetchResponse, parse_fetch_response
 from wire.protocol.frames import decode_response, encode_request, request_prefix, response_body_position
 from wire.protocol.mirror_append_codec import MirrorAppend, mirror_append_parts
-from wire.protocol.private import MIRROR_APPEND
+from wire.protocol.mirror_append_messages import MIRROR_APPEND
 from wire.protocol.produce_codec import (
     PartitionRecords,
     ProduceRequest,

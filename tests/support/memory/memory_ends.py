@@ -8,18 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from mirror.admin.verifier import Verifier
 from mirror.ends import EndsStatus
+from mirror.link.group_ports import GroupPort, OffsetsTail
 from mirror.link.link_watch import LinkView
-from mirror.link.ports import (
-    AppendPort,
-    FetchPort,
-    GroupPort,
-    OffsetsTail,
-    ProgressPort,
-    QuarantinePort,
-    SitePort,
-    SourcePort,
-    TopicActor,
-)
+from mirror.link.ports import AppendPort, FetchPort, ProgressPort, QuarantinePort, SitePort, SourcePort, TopicActor
 from mirror.sharing.ownership import Ownership
 from mirror.sharing.shares import Worker
 from wire.protocol.compressed_stream import CompressionTally

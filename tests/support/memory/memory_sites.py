@@ -19,6 +19,7 @@ from mirror.link.core.committed_offsets import REMOVED, GroupOffset, LastInSync
 from mirror.link.core.link_roles import LinkRole
 from mirror.link.core.partitions import survey
 from mirror.link.core.topic_plan import Absence, Action, AlterConfigs, CreateTopic, DeleteCopy
+from mirror.link.group_ports import GroupReading, GroupStates
 from mirror.link.link_watch import LinkMissing, LinkView, stand
 from mirror.link.ports import (
     AppendAnswer,
@@ -26,8 +27,6 @@ from mirror.link.ports import (
     EndToKeep,
     FetchAnswer,
     FetchPart,
-    GroupReading,
-    GroupStates,
     Leader,
     LogEnds,
     Refused,

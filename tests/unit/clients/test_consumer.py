@@ -13,28 +13,22 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from clients.consumer import (
-    READ_COMMITTED,
-    AlreadyPolling,
-    Consumer,
-    ConsumerOptions,
-    NothingSubscribed,
-    WokenUp,
-)
+from clients.consumer import READ_COMMITTED, AlreadyPolling, Consumer, NothingSubscribed, WokenUp
+from clients.consumer_options import ConsumerOptions
 from clients.core.group_protocol import Subscription, decode_assignment, encode_subscription
 from clients.core.positions import LogTruncated, Position, PositionLost, ResetPolicy
 from clients.core.readings import Phase, Start
 from clients.membership import Membership
-from clients.reader import Chunk, DamagedLog, ReaderOptions
+from clients.reader_options import Chunk, DamagedLog, ReaderOptions
 from tests.support.clients.scripted_cluster import EPOCH_ENDS, FETCH, LIST_OFFSETS, ScriptedCluster
 from tests.support.clock import ManualClock
 from tests.support.disks.log_batches import marker
 from tests.support.eventually import eventually
 from wire.batches.record_batch import TRANSACTIONAL_BIT, InvalidBatch
 from wire.batches.records import Record, encode_batch
-from wire.client.broker_requests import CommittedOffset, Committer
 from wire.client.client_errors import BrokerError
 from wire.client.group_membership import Joined
+from wire.client.group_requests import CommittedOffset, Committer
 from wire.client.raw_client import KafkaClient
 from wire.protocol.byte_reader import Malformed
 from wire.protocol.ids import PartitionKey
@@ -580,7 +574,7 @@ async def test_offsets_are_committed_by_polls_alone_and_by_the_first_one_after_t
             assert await read(consumer, 3) == [0, 1, 2]
             clock.advance(4999)
             await consumer.poll(0)
-            assert not consumer._commits
+            assert not consumer.pending_commits
             clock.advance(60_000)
             fetches = cluster.count(FETCH)
             await eventually(lambda: cluster.count(FETCH) > fetches + 3)
@@ -589,4 +583,4 @@ async def test_offsets_are_committed_by_polls_alone_and_by_the_first_one_after_t
             await eventually(lambda: commits == [3])
             await consumer.poll(0)
             assert commits == [3]
-            assert not consumer._commits
+            assert not consumer.pending_commits

@@ -8,8 +8,9 @@ import asyncio
 
 import pytest
 
-from clients.consumer import Consumer, ConsumerOptions
-from clients.reader import ReaderOptions
+from clients.consumer import Consumer
+from clients.consumer_options import ConsumerOptions
+from clients.reader_options import ReaderOptions
 from tests.support.clients.scripted_cluster import FETCH, ScriptedCluster
 from tests.support.eventually import eventually
 from tests.unit.clients.test_consumer import FROM_0, P0, P1, consuming, fetchers

@@ -15,14 +15,9 @@ from kio.schema.errors import ErrorCode
 
 from clients.budget import QueueFull
 from clients.core.partitioners import Choice, Draw, Murmur2Partitioner, PartitionOutOfRange, RoundRobinPartitioner
-from clients.producer import (
-    DeliveryTimedOut,
-    Producer,
-    ProducerClosed,
-    ProducerOptions,
-    ProducerPool,
-    ProducerRecord,
-)
+from clients.producer import Producer
+from clients.producer_options import DeliveryTimedOut, ProducerClosed, ProducerOptions, ProducerRecord
+from clients.producer_pool import ProducerPool
 from tests.support.clients.scripted_cluster import INIT_PRODUCER_ID, METADATA, PRODUCE, ScriptedCluster
 from tests.support.eventually import eventually
 from wire.batches.record_batch import LOG_OVERHEAD, Compression, read_header

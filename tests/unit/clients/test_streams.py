@@ -8,7 +8,7 @@ import pytest
 
 from clients.core.positions import Position
 from clients.core.readings import Readings, Start
-from clients.reader import Chunk, DamagedLog
+from clients.reader_options import Chunk, DamagedLog
 from clients.streams import ConsumerTimeout, Stream
 from wire.batches.record_batch import InvalidBatch
 from wire.batches.records import Record, encode_batch

@@ -13,7 +13,7 @@ from clients.classic_settings import ZooKeeperConsumerOptions
 from clients.core.classic_group import sound_members, threads_by_topic
 from clients.group_snapshots import GroupSnapshots
 from clients.zookeeper_consumer import ZooKeeperConsumer
-from runtime.zookeeper import SessionState
+from runtime.zookeeper_sessions import SessionState
 from tests.support.eventually import eventually
 from wire.znodes.consumer_znodes import ConsumerRegistration, encode_registration, ids_path
 from wire.znodes.layout import BROKER_IDS, TOPICS
@@ -157,22 +157,23 @@ async def test_a_member_registers_before_it_shares_out_partitions_and_commits_by
     consumer = ZooKeeperConsumer(zookeeper, options)  # type: ignore[arg-type]
     steps: list[str] = []
 
-    def noting(name: str) -> None:
-        step: Any = getattr(consumer, name)
+    def noting(part: object, name: str) -> None:
+        step: Any = getattr(part, name)
 
-        async def note() -> Any:
+        async def note(*arguments: Any) -> Any:
             steps.append(name)
-            return await step()
+            return await step(*arguments)
 
-        monkeypatch.setattr(consumer, name, note)
+        monkeypatch.setattr(part, name, note)
 
-    for name in ("_register", "rebalance", "_watch", "_commit_now_and_then"):
-        noting(name)
+    noting(consumer._nodes, "register")
+    for name in ("rebalance", "_watch", "_commit_now_and_then"):
+        noting(consumer, name)
     try:
         await consumer.create_streams({"t": 1})
         await eventually(lambda: "_watch" in steps)
         await asyncio.sleep(0)
-        assert steps[:2] == ["_register", "rebalance"]
+        assert steps[:2] == ["register", "rebalance"]
         assert ("_commit_now_and_then" in steps) is is_auto_commit
     finally:
         await consumer.close()

@@ -14,7 +14,7 @@ from controller.core.decisions import Decision, Publish
 from controller.images import PendingChanges, TopicMessages
 from controller.stored.multis import STEP_OVERHEAD_BYTES, split_steps
 from runtime.configuration import ConfigurationError, load_settings
-from runtime.zookeeper import CreateNode
+from runtime.zookeeper_nodes import CreateNode
 from tests.support.memory.controller_scene import SiteModel, link_record, topic_request
 from wire.protocol.ids import NO_NODE
 

@@ -12,7 +12,7 @@ from controller.core import facts
 from controller.core.site_values import Leadership
 from controller.stored.cluster_reader import _leadership
 from controller.stored.cluster_writer import ClusterWriter
-from runtime.zookeeper import NodeStat, SetNode
+from runtime.zookeeper_nodes import NodeStat, SetNode
 from tests.support.memory.controller_scene import SiteModel, topic_request
 from wire.protocol.ids import TopicPartition
 from wire.znodes.topic_znodes import StoredPartitionState, encode_partition_state

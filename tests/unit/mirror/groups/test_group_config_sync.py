@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from mirror.groups.group_config_sync import GroupConfigSync
 from mirror.link.core.link_roles import LinkRole
+from mirror.link.group_ports import ConfigRefused
 from mirror.link.link_watch import LinkView
-from mirror.link.ports import ConfigRefused
 from wire.control.cluster_pb2 import LinkRecord
 
 SESSION, INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"

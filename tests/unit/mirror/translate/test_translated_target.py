@@ -15,14 +15,15 @@ from kio.schema.errors import ErrorCode
 from mirror.link.core.committed_offsets import REMOVED, GroupOffset, LastInSync
 from mirror.link.core.naming import Naming, NamingPolicy
 from mirror.link.core.topic_plan import Action, CreateTopic, GrowTopic
-from mirror.link.ports import GroupReading, Unreachable
+from mirror.link.group_ports import GroupReading
+from mirror.link.ports import Unreachable
 from mirror.translate.core.stored_map import Binding
 from mirror.translate.core.translation import Translation
 from mirror.translate.group_notes import GroupNotes
 from mirror.translate.translated_target import TranslatedTarget
 from tests.support.clients.scripted_broker import NO_TIME, ScriptedBroker
 from tests.support.clock import ManualClock
-from wire.client.broker_requests import CommittedOffset
+from wire.client.group_requests import CommittedOffset
 from wire.client.raw_client import KafkaClient
 from wire.protocol.ids import TopicPartition
 

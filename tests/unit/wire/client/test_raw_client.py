@@ -12,10 +12,11 @@ from kio.schema.errors import ErrorCode
 from runtime.addresses import HostPort
 from tests.support.clients.scripted_broker import NO_TIME, ScriptedBroker
 from wire.batches.records import Record, encode_batch
-from wire.client.broker_requests import LATEST_TIMESTAMP, CommittedOffset, EpochQuery, FetchedOffset, GroupListing
+from wire.client.broker_requests import LATEST_TIMESTAMP, EpochQuery
 from wire.client.client_errors import BrokerError, TransientBrokerError, Unreachable, broker_error
 from wire.client.connection import Connection
 from wire.client.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
+from wire.client.group_requests import CommittedOffset, FetchedOffset, GroupListing
 from wire.client.raw_client import (
     KafkaClient,
     NewTopic,
@@ -307,7 +308,7 @@ async def test_what_is_in_the_way_of_one_group_or_coordinator_is_that_group_s_an
 
     monkeypatch.setattr(client, "coordinator", coordinator)
     monkeypatch.setattr(client, "connection", connection)
-    monkeypatch.setattr("wire.client.broker_requests.request_committed_by_groups", committed)
+    monkeypatch.setattr("wire.client.group_calls.request_committed_by_groups", committed)
     found = await client.committed_by_groups(["well", "new", "away", "other"])
     assert {group: type(answer) for group, answer in found.items()} == {
         "well": dict,
@@ -325,7 +326,7 @@ async def test_a_broker_that_does_not_tell_its_groups_does_not_hide_those_of_the
             raise Unreachable("connection reset")
         return [GroupListing("billing", "consumer", "Stable")]
 
-    monkeypatch.setattr("wire.client.broker_requests.request_groups", groups)
+    monkeypatch.setattr("wire.client.group_calls.request_groups", groups)
     found = await client.groups_by_broker()
     assert sorted(str(answer) for answer in found.values()) == sorted(
         ["connection reset", str([GroupListing("billing", "consumer", "Stable")])]

@@ -13,7 +13,8 @@ from kio.schema.types import TopicName
 from kio.static.primitive import i8, i32, i64
 
 from wire.protocol import schemas
-from wire.protocol.private import MIRROR_APPEND, MIRROR_OFFSET_COMMIT, SITE_METADATA, link_claim, parse_link_claim
+from wire.protocol.mirror_append_messages import MIRROR_APPEND
+from wire.protocol.private import MIRROR_OFFSET_COMMIT, SITE_METADATA, link_claim, parse_link_claim
 from wire.protocol.quarantine_messages import (
     QuarantineEntry,
     QuarantineRecordsOutcome,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from wire.rules.topic_configs import TOPIC_CONFIGS, InvalidTopicConfig, check_overrides
+from wire.rules.topic_config_kinds import InvalidTopicConfig
+from wire.rules.topic_configs import TOPIC_CONFIGS, check_overrides
 
 
 def test_every_default_is_accepted() -> None:

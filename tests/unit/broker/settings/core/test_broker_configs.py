@@ -3,7 +3,7 @@
 import pytest
 
 from broker.settings.core.broker_configs import DYNAMIC_PROPERTIES, Operation, PropertyChange, RefusedProperty, changed
-from wire.rules.topic_configs import InvalidTopicConfig
+from wire.rules.topic_config_kinds import InvalidTopicConfig
 
 
 def test_set_and_delete_change_only_what_they_name():

@@ -3,7 +3,8 @@
 import pytest
 
 from broker.settings.core.topic_configs import ConfigLayer, ConfigSource, LogConfig, resolve, synonyms
-from wire.rules.topic_configs import TOPIC_CONFIGS, InvalidTopicConfig
+from wire.rules.topic_config_kinds import InvalidTopicConfig
+from wire.rules.topic_configs import TOPIC_CONFIGS
 
 STATIC = [ConfigLayer(ConfigSource.STATIC, {"log.retention.hours": "2"})]
 

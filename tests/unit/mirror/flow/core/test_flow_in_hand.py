@@ -8,13 +8,11 @@ import pytest
 
 from mirror.flow.core.flow import Flow
 from mirror.flow.core.flow_decisions import Decision
+from mirror.flow.core.flow_effects import CheckSource, Discard, Fetch
 from mirror.flow.core.flow_events import (
     Acknowledged,
     BatchesFetched,
-    CheckSource,
     Command,
-    Discard,
-    Fetch,
     FetchFailed,
     NotEnqueued,
     RetryDue,

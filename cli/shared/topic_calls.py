@@ -1,0 +1,109 @@
+"""What commands ask a cluster about topics, and what they have it change: offsets, configs,
+records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from cli.shared.kafka_admin import TIMEOUT_S, Cluster, result_of
+from cli.shared.times import parse_time
+from cli.shared.topic_filters import PartitionState
+from runtime.process import OperationalFailure
+
+
+def partition_states(name: str, topic: Any) -> list[PartitionState]:
+    """The state of each partition."""
+    return [
+        PartitionState(name, index, partition.leader, tuple(partition.replicas), tuple(partition.isrs))
+        for index, partition in sorted(topic.partitions.items())
+    ]
+
+
+def offsets_before(cluster: Cluster, topic: str, before: str, partition: int | None) -> dict[int, int]:
+    """The offset of each partition before which records are to go: a time, or an offset of one
+    partition.
+    """
+    if partition is not None and before.isdecimal():
+        return {partition: int(before)}
+    found, ends = offsets_at(cluster, topic, parse_at(before)), offsets_at(cluster, topic, "latest")
+    return {
+        index: ends[index] if offset < 0 else offset
+        for index, offset in found.items()
+        if partition is None or index == partition
+    }
+
+
+def delete_records_before(client: Any, topic: str, wanted: dict[int, int]) -> None:
+    """Delete the records of each partition before its offset."""
+    from confluent_kafka import TopicPartition
+
+    asked = [TopicPartition(topic, index, offset) for index, offset in wanted.items()]
+    for place, outcome in client.delete_records(asked, request_timeout=TIMEOUT_S).items():
+        result_of(outcome, f"records of {topic}-{place.partition} cannot be deleted")
+
+
+def parse_at(text: str) -> str | int:
+    """`earliest`, `latest`, or Unix ms. A usage error says what is accepted."""
+    if text in ("earliest", "latest"):
+        return text
+    return parse_time("--at", text, besides="earliest, latest, ")
+
+
+def partitions_of(cluster: Cluster, topic: str) -> dict[int, Any]:
+    """The partitions of a topic by index. OperationalFailure when it is not there."""
+    # Not asked for by its name: a broker may create what a client asks for.
+    found = cluster.topics.get(topic)
+    if found is None:
+        raise OperationalFailure(f"topic {topic} is not there: `antipode topics list` shows those that are")
+    if found.error is not None:
+        raise OperationalFailure(f"topic {topic}: {found.error.name()}: {found.error.str()}")
+    return dict(found.partitions)
+
+
+def offsets_at(
+    cluster: Cluster, topic: str, at: str | int, *, partitions: Collection[int] | None = None
+) -> dict[int, int]:
+    """The offset of each partition, or of those given, at a time (`parse_at`). OperationalFailure
+    when the topic or a leader is away.
+    """
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+
+    named: dict[str, Callable[[], Any]] = {"earliest": OffsetSpec.earliest, "latest": OffsetSpec.latest}
+    spec = named[at]() if isinstance(at, str) else OffsetSpec.for_timestamp(at)
+    wanted = partitions_of(cluster, topic) if partitions is None else partitions
+    if not wanted:
+        return {}
+    asked = cluster.client.list_offsets({TopicPartition(topic, index): spec for index in wanted})
+    return {
+        place.partition: result_of(outcome, f"offsets of {topic}-{place.partition}").offset
+        for place, outcome in asked.items()
+    }
+
+
+def configs_of(cluster: Cluster, topic: str, *, is_set_only: bool) -> dict[str, str]:
+    """The configs of a topic in force; with `is_set_only` those of its own."""
+    from confluent_kafka.admin import ConfigResource, ConfigSource  # type: ignore[attr-defined]
+
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    found = result_of(cluster.client.describe_configs([resource])[resource], f"configs of {topic}")
+    return {
+        name: entry.value
+        for name, entry in sorted(found.items())
+        if not is_set_only or entry.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+    }
+
+
+def alter_configs(cluster: Cluster, topic: str, changed: dict[str, str], unset: list[str], *, is_dry_run: bool) -> None:
+    """Set configs of a topic and take others off."""
+    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource  # type: ignore[attr-defined]
+
+    entries = [
+        *(ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in changed.items()),
+        *(ConfigEntry(name, None, incremental_operation=AlterConfigOpType.DELETE) for name in unset),
+    ]
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
+    for outcome in cluster.client.incremental_alter_configs([resource], validate_only=is_dry_run).values():
+        result_of(outcome, f"configs of {topic} cannot be changed")

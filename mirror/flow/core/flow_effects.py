@@ -1,0 +1,109 @@
+"""The effects of a partition's flow: what its shells do after a decision."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+class Side(enum.Enum):
+    """The site whose metadata needs another look."""
+
+    SOURCE = "source"
+    TARGET = "target"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discard:
+    """Drop what is queued of older generations, let what is in flight end, then answer
+    `Settled`.
+    """
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindTarget:
+    """Ask the target for its log's start, end and last epoch."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckSource:
+    """Ask the source for its log's start and high watermark and where `epoch` ends (-1: nothing to
+    compare).
+    """
+
+    generation: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReinstateCopy:
+    """Have the target quarantine what the copy has alone and truncate the copy there, if the link's
+    policy says so; `reason` is how the histories differ.
+    """
+
+    generation: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetch:
+    """Fetch from this offset on, until the next such effect."""
+
+    generation: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopFetching:
+    """Do not fetch; an answer under way will be ignored."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueBatches:
+    """Queue the batches just fetched; the target's log must end at `expected_log_end_offset` before
+    them.
+    """
+
+    generation: int
+    expected_log_end_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryLater:
+    """Answer `RetryDue` after a jittered wait that grows with `attempt`; slow waits are for states
+    that need a person.
+    """
+
+    generation: int
+    attempt: int
+    is_slow: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefreshMetadata:
+    """Leaders may have moved."""
+
+    side: Side
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshLink:
+    """The link's direction may have changed."""
+
+
+Effect = (
+    Discard
+    | FindTarget
+    | CheckSource
+    | ReinstateCopy
+    | Fetch
+    | StopFetching
+    | QueueBatches
+    | RetryLater
+    | RefreshMetadata
+    | RefreshLink
+)

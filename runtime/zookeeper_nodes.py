@@ -1,0 +1,55 @@
+"""Values about znodes: what ZooKeeper reports of one, and the steps of a transaction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStat:
+    """The parts of a znode's stat that anybody here uses."""
+
+    version: int
+    czxid: int
+    mzxid: int
+    created_at_ms: int
+    ephemeral_owner: int
+    child_changes: int = 0
+    """The number of children created or deleted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateNode:
+    """One step of a transaction: a new znode."""
+
+    path: str
+    value: bytes = b""
+    is_ephemeral: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetNode:
+    """One step of a transaction: new data; version -1 is unconditional."""
+
+    path: str
+    value: bytes
+    version: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteNode:
+    """One step of a transaction: a znode without children goes; version -1 is unconditional."""
+
+    path: str
+    version: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckNode:
+    """One step of a transaction: fail unless the znode has this version."""
+
+    path: str
+    version: int
+
+
+TransactionStep = CreateNode | SetNode | DeleteNode | CheckNode

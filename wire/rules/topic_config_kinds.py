@@ -1,0 +1,131 @@
+"""One topic config: its kind, its default, the values that it accepts."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+LONG_MAX: Final = 2**63 - 1
+INT_MAX: Final = 2**31 - 1
+NO_REPLICAS: Final = "none"
+REPLICAS: Final = re.compile(rf"{NO_REPLICAS}|\*|\d+:\d+")
+REPLICAS_ACCEPTED: Final = "'*', 'none', or a list of replicas as partition:broker,partition:broker"
+
+
+class ConfigKind(StrEnum):
+    """Types of values, by Kafka's names."""
+
+    BOOLEAN = "BOOLEAN"
+    STRING = "STRING"
+    INT = "INT"
+    LONG = "LONG"
+    DOUBLE = "DOUBLE"
+    LIST = "LIST"
+
+
+class InvalidTopicConfig(ValueError):
+    """A config is unknown, its value is not accepted, or it contradicts another; `accepted`
+    describes valid values.
+    """
+
+    def __init__(self, message: str, *, key: str = "", value: str = "", accepted: str = "") -> None:
+        super().__init__(message)
+        self.key = key
+        self.value = value
+        self.accepted = accepted
+
+
+class BrokerProperty(NamedTuple):
+    """A broker-wide counterpart and the factor that turns its unit into the topic's."""
+
+    name: str
+    factor: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    """One topic configuration. `minimum` and `maximum` bound numbers; `choices` are the accepted
+    values, or `pattern` matches each.
+    """
+
+    name: str
+    kind: ConfigKind
+    default: str
+    documentation: str
+    broker_properties: tuple[BrokerProperty, ...] = ()
+    minimum: float | None = None
+    maximum: float | None = None
+    excluded: tuple[float, ...] = ()
+    choices: tuple[str, ...] = ()
+    pattern: re.Pattern[str] | None = None
+    pattern_accepted: str = ""
+
+    def parse(self, text: str) -> bool | int | float | str:
+        """The checked value of `text`; raises InvalidTopicConfig."""
+        stripped = text.strip()
+        match self.kind:
+            case ConfigKind.BOOLEAN:
+                return self._accepted(stripped.lower(), text, ("true", "false")) == "true"
+            case ConfigKind.INT | ConfigKind.LONG | ConfigKind.DOUBLE:
+                return self._number(stripped, text)
+            case ConfigKind.STRING:
+                return self._accepted(stripped, text, self.choices)
+            case ConfigKind.LIST:
+                parts = [part.strip() for part in stripped.split(",") if part.strip()]
+                return ",".join(self._accepted(part, text, self.choices) for part in parts)
+
+    def parse_as(self, name: str, text: str) -> bool | int | float | str:
+        """Parse the value of a broker property like `parse`; a refusal names the property
+        `name`.
+        """
+        try:
+            return self.parse(text)
+        except InvalidTopicConfig as refusal:
+            raise self.refusal(text, str(refusal).partition(": ")[2], key=name) from None
+
+    def _accepted(self, value: str, text: str, accepted: tuple[str, ...]) -> str:
+        if accepted and value not in accepted:
+            raise self.refusal(text, f"String must be one of: {', '.join(accepted)}")
+        if self.pattern is not None and not self.pattern.fullmatch(value):
+            raise self.refusal(text, f"Value must be {self.pattern_accepted}")
+        return value
+
+    def _number(self, value: str, text: str) -> int | float:
+        try:
+            number: int | float = float(value) if self.kind is ConfigKind.DOUBLE else int(value)
+        except ValueError:
+            raise self.refusal(text, f"Not a number of type {self.kind.value}") from None
+        limit = INT_MAX if self.kind is ConfigKind.INT else LONG_MAX
+        if self.kind is not ConfigKind.DOUBLE and not -limit - 1 <= number <= limit:
+            raise self.refusal(text, f"Not a number of type {self.kind.value}")
+        # not (a <= b) also refuses NaN
+        if self.minimum is not None and not number >= self.minimum:
+            raise self.refusal(text, f"Value must be at least {self.minimum:g}")
+        if self.maximum is not None and not number <= self.maximum:
+            raise self.refusal(text, f"Value must be no more than {self.maximum:g}")
+        if number in self.excluded:
+            raise self.refusal(text, f"Value must not be {number:g}")
+        return number
+
+    def refusal(self, value: str, problem: str, *, key: str = "") -> InvalidTopicConfig:
+        """Kafka's own text, under the name `key` when the value is a broker property's."""
+        name = key or self.name
+        message = f"Invalid value {value} for configuration {name}: {problem}"
+        return InvalidTopicConfig(message, key=name, value=value, accepted=self.accepted)
+
+    @property
+    def accepted(self) -> str:
+        """The accepted values, as text."""
+        if self.kind is ConfigKind.BOOLEAN:
+            return "true or false"
+        if self.choices:
+            joined = ", ".join(self.choices)
+            return f"a comma-separated list of {joined}" if self.kind is ConfigKind.LIST else f"one of {joined}"
+        if self.kind in (ConfigKind.STRING, ConfigKind.LIST):
+            return self.pattern_accepted or "any text"
+        value = "a number" if self.kind is ConfigKind.DOUBLE else "a whole number"
+        bounds = f", at least {self.minimum:g}" if self.minimum is not None else ""
+        bounds += f", at most {self.maximum:g}" if self.maximum is not None else ""
+        return f"{value}{bounds}" + "".join(f", not {number:g}" for number in self.excluded)

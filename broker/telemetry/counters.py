@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.telemetry.gauge_sources import Read
-from runtime.zookeeper import SessionState
+from runtime.zookeeper_sessions import SessionState
 
 COUNTERS: Final[tuple[tuple[str, str, Read], ...]] = (
     (

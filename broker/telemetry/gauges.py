@@ -16,8 +16,6 @@ from broker.replication import replica_figures
 from broker.telemetry.counters import COUNTERS
 from broker.telemetry.gauge_sources import SECOND_MS, GaugeSources, Read
 from broker.telemetry.labelled_gauges import FAMILIES
-from runtime.clock import Clock
-from runtime.zookeeper_sessions import SessionState
 
 GAUGES: Final[tuple[tuple[str, str, Read], ...]] = (
     (

@@ -7,6 +7,7 @@ commands (links, failover, drills); an agent asks its peers itself (`dr/agent/pe
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -36,6 +37,14 @@ class SiteRefused(OperationalFailure):
     def __init__(self, message: str, code: grpc.StatusCode) -> None:
         super().__init__(message)
         self.code = code
+
+
+class _NoAnswer(Exception):
+    """One agent did not answer; `is_deadline`: within the whole time that it had."""
+
+    def __init__(self, message: str, *, is_deadline: bool) -> None:
+        super().__init__(message)
+        self.is_deadline = is_deadline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,18 +234,43 @@ class SiteClient:
         request = site.RecordRehearsalRequest(link=link, rehearsal=rehearsal)
         await self._call("RecordRehearsal", request, timeout_ms=STORE_TIMEOUT_MS)
 
-    async def _call(self, method: str, request: Any, *, timeout_ms: int = ASK_TIMEOUT_MS) -> Any:
-        problems = []
-        for address in sorted(self.agents, key=lambda address: address != self._first):
-            stub = self._channels.site_agent(address)
+    async def _call(self, method: str, request: Any, *, timeout_ms: int | None = None) -> Any:
+        """The first answer; `timeout_ms` None: the call is a question, which changes nothing.
+
+        A question goes to one agent and, when that one is silent, to all others at once: a lost
+        site with many brokers costs two deadlines. Other calls go to one agent after the other.
+        """
+        left = sorted(self.agents, key=lambda address: address != self._first)
+        deadline_ms = ASK_TIMEOUT_MS if timeout_ms is None else timeout_ms
+        problems: list[str] = []
+        is_silent = False
+        while left:
+            asked, left = (left, []) if is_silent and timeout_ms is None else (left[:1], left[1:])
+            calls = [
+                asyncio.ensure_future(self._ask(address, method, request, timeout_ms=deadline_ms)) for address in asked
+            ]
             try:
-                reply = await getattr(stub, method)(request, timeout=timeout_ms / 1000)
-            except grpc.aio.AioRpcError as error:
-                is_answer = error.code() not in UNANSWERED or "not enforced" in (error.details() or "")
-                if is_answer:
-                    raise SiteRefused(f"site {self.name}: {error.details()}", error.code()) from error
-                problems.append(f"{address} {problem_of(error)}")
-                continue
-            self._first = address
-            return reply
+                for call in asyncio.as_completed(calls):
+                    try:
+                        return await call
+                    except _NoAnswer as silence:
+                        problems.append(str(silence))
+                        is_silent = is_silent or silence.is_deadline
+            finally:
+                for one in calls:
+                    one.cancel()
+                await asyncio.gather(*calls, return_exceptions=True)
         raise SiteUnreachable(f"site {self.name} does not answer {method}: {'; '.join(problems)}")
+
+    async def _ask(self, address: str, method: str, request: Any, *, timeout_ms: int) -> Any:
+        stub = self._channels.site_agent(address)
+        try:
+            reply = await getattr(stub, method)(request, timeout=timeout_ms / 1000)
+        except grpc.aio.AioRpcError as error:
+            is_answer = error.code() not in UNANSWERED or "not enforced" in (error.details() or "")
+            if is_answer:
+                raise SiteRefused(f"site {self.name}: {error.details()}", error.code()) from error
+            is_deadline = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+            raise _NoAnswer(f"{address} {problem_of(error)}", is_deadline=is_deadline) from error
+        self._first = address
+        return reply

@@ -28,8 +28,8 @@ from broker.log.core.leaf_digests import (
     sealed_leaf,
 )
 from broker.log.errors import CorruptLog
-from broker.log.log_slice import LogSlice
 from broker.log.partition_log import PartitionLog
+from broker.log.segments.log_slice import LogSlice
 from broker.log.threads import in_thread
 
 PIECE_BYTES: Final = 4 * 1024 * 1024

@@ -19,8 +19,8 @@ from broker.log.directories.checkpoints import LEADER_EPOCHS, PARTITION_METADATA
 from broker.log.directories.folder import Folder
 from broker.log.errors import DiskFull, StorageError, storage_errors
 from broker.log.flushing import FlushWork, GroupFlush, NoteFlush, note_nothing
-from broker.log.segment import Segment
-from broker.log.segments import Segments
+from broker.log.segments.segment import Segment
+from broker.log.segments.segment_list import Segments
 from runtime.disk import Disk
 
 

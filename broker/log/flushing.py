@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from broker.log.directories.folder import Folder
 from broker.log.errors import StorageError, storage_errors
-from broker.log.segment import Segment
+from broker.log.segments.segment import Segment
 from broker.log.threads import to_its_end
 from runtime.disk import Disk, write_file
 

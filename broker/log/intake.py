@@ -27,8 +27,8 @@ from broker.log.core.batch_checks import (
 from broker.log.core.producer_state import ProducerStates
 from broker.log.core.producer_values import CompletedTransaction, DuplicateSequence, ProducerChange
 from broker.log.core.retention import RELATIVE_OFFSET_MAX
-from broker.log.indexed_batches import PlacedBatch, place
 from broker.log.markers import read_marker
+from broker.log.segments.indexed_batches import PlacedBatch, place
 from runtime.disk import Buffer
 from wire.batches.record_batch import (
     COMPRESSION_MASK,

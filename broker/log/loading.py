@@ -22,14 +22,14 @@ from broker.log.cleaning.swapping import finish_swaps, has_swaps
 from broker.log.core.leader_epochs import LeaderEpochs
 from broker.log.core.producer_state import ProducerStates
 from broker.log.core.retention import RELATIVE_OFFSET_MAX
-from broker.log.descriptors import DescriptorCache
 from broker.log.directories.checkpoints import LEADER_EPOCHS, CorruptCheckpoint, read_epochs
 from broker.log.errors import CorruptLog, storage_errors
-from broker.log.indexed_batches import SMALL_SEGMENT_BYTES
 from broker.log.producer_replay import ProducerReplay, drop_snapshots_above, restore_producers
 from broker.log.recovery import DroppedTail, RecoveryReport, SegmentCheck
-from broker.log.segment import Segment
-from broker.log.segment_names import (
+from broker.log.segments.descriptors import DescriptorCache
+from broker.log.segments.indexed_batches import SMALL_SEGMENT_BYTES
+from broker.log.segments.segment import Segment
+from broker.log.segments.segment_names import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -38,7 +38,7 @@ from broker.log.segment_names import (
     file_name,
     numbered_offset,
 )
-from broker.log.sparse_index import OFFSET_ENTRY, TIME_ENTRY
+from broker.log.segments.sparse_index import OFFSET_ENTRY, TIME_ENTRY
 from broker.settings.core.topic_configs import LogConfig
 from runtime.disk import DirectoryEntry, Disk
 

@@ -16,7 +16,6 @@ from broker.log.core.retention import (
     NOTHING_HELD,
     RollPolicy,
 )
-from broker.log.descriptors import DescriptorCache
 from broker.log.directories.checkpoints import PARTITION_METADATA, write_topic_id
 from broker.log.directories.folder import Folder
 from broker.log.directories.removal import PendingRemovals
@@ -25,7 +24,8 @@ from broker.log.errors import OffsetOutOfRange, StorageError
 from broker.log.flushing import NoteFlush, note_nothing
 from broker.log.loading import load_log, new_log
 from broker.log.range_digests import RangeDigests
-from broker.log.segments import Segments
+from broker.log.segments.descriptors import DescriptorCache
+from broker.log.segments.segment_list import Segments
 from broker.log.source_seen import SourceSeen
 from broker.log.truncation import Swaps
 from broker.settings.core.topic_configs import LogConfig

@@ -19,14 +19,14 @@ from broker.log.core.retention import (
     roll_reason,
 )
 from broker.log.errors import StorageError
-from broker.log.indexed_batches import PlacedBatch
 from broker.log.intake import AppendInfo, Intake, apply_replicated, found_again, take_from_producer
 from broker.log.loading import create_segment
 from broker.log.log_state import LogState
 from broker.log.producer_replay import replay_batch
 from broker.log.producer_snapshots import write_snapshot
-from broker.log.segment_names import SNAPSHOT_SUFFIX, file_name
-from broker.log.transaction_index import AbortedTransaction
+from broker.log.segments.indexed_batches import PlacedBatch
+from broker.log.segments.segment_names import SNAPSHOT_SUFFIX, file_name
+from broker.log.segments.transaction_index import AbortedTransaction
 from runtime.disk import Buffer
 from wire.batches.record_batch import BatchHeader
 

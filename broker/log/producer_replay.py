@@ -19,9 +19,9 @@ from broker.log.core.producer_values import DuplicateSequence
 from broker.log.errors import storage_errors
 from broker.log.markers import read_marker
 from broker.log.producer_snapshots import read_snapshot
-from broker.log.segment import Segment
-from broker.log.segment_names import SNAPSHOT_SUFFIX, file_name, numbered_offset
-from broker.log.transaction_index import AbortedTransaction
+from broker.log.segments.segment import Segment
+from broker.log.segments.segment_names import SNAPSHOT_SUFFIX, file_name, numbered_offset
+from broker.log.segments.transaction_index import AbortedTransaction
 from runtime.disk import Buffer, Disk
 from wire.batches.record_batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 

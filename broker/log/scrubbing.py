@@ -17,9 +17,9 @@ from functools import partial
 from typing import Final
 
 from broker.log.errors import CorruptLog, OffsetOutOfRange, StorageError
-from broker.log.log_slice import LogSlice
 from broker.log.log_state import CorruptBatch
 from broker.log.partition_log import PartitionLog
+from broker.log.segments.log_slice import LogSlice
 from broker.log.threads import in_thread
 from runtime.clock import Clock
 from runtime.logs import get_logger

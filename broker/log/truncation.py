@@ -19,7 +19,7 @@ from typing import Protocol
 
 from broker.log.directories.removal import PendingRemovals
 from broker.log.durability import Durability
-from broker.log.segments import Segments
+from broker.log.segments.segment_list import Segments
 from broker.log.threads import in_thread
 
 

@@ -15,8 +15,8 @@ import asyncio
 from kio.schema.errors import ErrorCode
 
 from broker.log.errors import CorruptLog
-from broker.log.log_slice import LogSlice
 from broker.log.partition_log import PartitionLog
+from broker.log.segments.log_slice import LogSlice
 from broker.replication.core.batch_replacement import Replacement, judge_replacement
 from broker.replication.hosted_partition import HostedPartition, PartitionFailure
 from broker.replication.quarantine import Origin, Quarantine

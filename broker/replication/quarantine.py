@@ -27,9 +27,9 @@ from hashlib import blake2b
 from typing import Final
 from uuid import UUID
 
-from broker.log.batch_scan import BatchScan
 from broker.log.errors import CorruptLog
 from broker.log.partition_log import PartitionLog
+from broker.log.segments.batch_scan import BatchScan
 from runtime.disk import Disk, read_file, write_all, write_file
 from runtime.logs import get_logger
 from wire.protocol.json_documents import parse_json

@@ -16,8 +16,8 @@ from broker.log.directories.log_placement import DirectoryFailure
 from broker.log.directories.log_store import LogStore
 from broker.log.errors import OffsetOutOfRange, StorageError
 from broker.log.intake import AppendInfo
-from broker.log.log_slice import LogSlice
 from broker.log.partition_log import PartitionLog
+from broker.log.segments.log_slice import LogSlice
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metrics import BrokerMetrics
 from broker.replication.assigned_replicas import AssignedReplicas

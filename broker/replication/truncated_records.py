@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from broker.log.batch_scan import BatchScan
 from broker.log.errors import CorruptLog, StorageError
 from broker.log.partition_log import PartitionLog
+from broker.log.segments.batch_scan import BatchScan
 from broker.replication.quarantine import Quarantine, truncated_name
 from runtime.disk import Disk, write_all
 from runtime.logs import get_logger

@@ -23,10 +23,10 @@ from broker.log.core.producer_state import ProducerStates
 from broker.log.directories.log_store import LogStore
 from broker.log.errors import OffsetOutOfRange
 from broker.log.intake import AppendInfo, Intake
-from broker.log.log_slice import LogSlice
 from broker.log.partition_log import PartitionLog
+from broker.log.segments.log_slice import LogSlice
+from broker.log.segments.transaction_index import AbortedTransaction
 from broker.log.source_seen import SourceSeen
-from broker.log.transaction_index import AbortedTransaction
 from broker.settings.core.topic_configs import LogConfig
 from tests.sim.memory_files import MemoryFiles
 from wire.batches.record_batch import iterate_headers

@@ -28,7 +28,7 @@ from broker.assembly.replication import Replication
 from broker.assembly.serving import Serving
 from broker.authentication.inter_broker import InterBroker
 from broker.dispatch import Dispatcher
-from broker.log.log_slice import LogSlice
+from broker.log.segments.log_slice import LogSlice
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metrics import BrokerMetrics

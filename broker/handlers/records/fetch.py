@@ -26,7 +26,7 @@ from kio.schema.errors import ErrorCode
 
 from broker.handlers.records.fetch_reading import Doors, FetchReader, Reading
 from broker.handlers.records.leader_hints import hinted_endpoints
-from broker.log.log_slice import LogSlice
+from broker.log.segments.log_slice import LogSlice
 from broker.network.entities import topic_id_bytes
 from broker.replication.core.fetch_sessions import (
     NO_SESSION,

@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 from broker.authorization.authorizer import CLUSTER_ACTION, Authorizer, Check
 from broker.handlers.records.leader_hints import HINTED_ERRORS, leader_hint
 from broker.log.errors import StorageError
-from broker.log.log_slice import LogSlice
+from broker.log.segments.log_slice import LogSlice
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.request_context import RequestContext

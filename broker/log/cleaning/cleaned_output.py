@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from broker.log.cleaning.kept_batches import KeptBatch
 from broker.log.cleaning.swapping import CLEANED_SUFFIX
 from broker.log.errors import storage_errors
-from broker.log.indexed_batches import place
-from broker.log.segment_names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX
-from broker.log.sparse_index import OFFSET_ENTRY, TIME_ENTRY, SparseIndex
-from broker.log.transaction_index import AbortedTransaction, TransactionIndex
+from broker.log.segments.indexed_batches import place
+from broker.log.segments.segment_names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX
+from broker.log.segments.sparse_index import OFFSET_ENTRY, TIME_ENTRY, SparseIndex
+from broker.log.segments.transaction_index import AbortedTransaction, TransactionIndex
 from runtime.disk import Disk, write_all
 
 _WRITE_BYTES = 256 * 1024

@@ -21,7 +21,6 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from broker.log.batch_scan import BatchScan
 from broker.log.cleaning.cleaned_output import CleanedOutput
 from broker.log.cleaning.kept_batches import KeptBatch, check_crc, empty_batch, opened, rewritten
 from broker.log.cleaning.pace import Pace
@@ -29,8 +28,9 @@ from broker.log.core.cleaning_choice import Dirtiness
 from broker.log.core.compaction import KEYS_MAX, AbortedRange, AbortedRanges, KeyOffsets, keeps_tombstone
 from broker.log.core.retention import RELATIVE_OFFSET_MAX
 from broker.log.errors import storage_errors
-from broker.log.segment_names import LOG_SUFFIX, file_name
-from broker.log.transaction_index import AbortedTransaction
+from broker.log.segments.batch_scan import BatchScan
+from broker.log.segments.segment_names import LOG_SUFFIX, file_name
+from broker.log.segments.transaction_index import AbortedTransaction
 from runtime.disk import Disk
 from wire.batches.record_batch import (
     BatchHeader,

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from broker.log.cleaning.cleaner import CleaningPlan, CleaningResult, clean
 from broker.log.cleaning.log_compaction import plan_compaction, swap_in
 from broker.log.core.cleaning_choice import CleaningRules, Dirtiness, worth_cleaning
-from broker.log.descriptors import DescriptorCache
 from broker.log.errors import StorageError
 from broker.log.partition_log import PartitionLog
+from broker.log.segments.descriptors import DescriptorCache
 from runtime.disk import Disk
 from runtime.supervision import note_death
 from wire.batches.record_batch import InvalidBatch

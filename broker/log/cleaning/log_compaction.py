@@ -24,11 +24,11 @@ from itertools import pairwise
 from broker.log.cleaning.cleaner import CleanedSegment, CleaningPlan, CleaningResult, SourceSegment
 from broker.log.cleaning.swapping import CLEANED_SUFFIX, LOG_FILE_LAST, SWAP_SUFFIX
 from broker.log.core.cleaning_choice import Dirtiness
-from broker.log.descriptors import DescriptorCache
 from broker.log.errors import StorageError, storage_errors
 from broker.log.partition_log import PartitionLog
-from broker.log.segment import Segment
-from broker.log.segment_names import LOG_SUFFIX, SEGMENT_SUFFIXES
+from broker.log.segments.descriptors import DescriptorCache
+from broker.log.segments.segment import Segment
+from broker.log.segments.segment_names import LOG_SUFFIX, SEGMENT_SUFFIXES
 from broker.log.threads import in_thread
 from runtime.disk import Disk
 

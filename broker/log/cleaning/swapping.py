@@ -17,8 +17,8 @@ import os
 from collections.abc import Iterable
 from typing import Final
 
-from broker.log.batch_scan import BatchScan
-from broker.log.segment_names import DELETED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, file_name, numbered_offset
+from broker.log.segments.batch_scan import BatchScan
+from broker.log.segments.segment_names import DELETED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, file_name, numbered_offset
 from runtime.disk import Disk
 
 CLEANED_SUFFIX: Final = ".cleaned"

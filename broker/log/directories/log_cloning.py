@@ -21,11 +21,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from broker.log.batch_scan import BatchScan
 from broker.log.core.clone_plan import plan_clone
 from broker.log.directories import checkpoints
 from broker.log.errors import StorageError, storage_errors
-from broker.log.segment_names import (
+from broker.log.segments.batch_scan import BatchScan
+from broker.log.segments.segment_names import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
@@ -34,7 +34,7 @@ from broker.log.segment_names import (
     file_name,
     numbered_offset,
 )
-from broker.log.sparse_index import OFFSET_ENTRY
+from broker.log.segments.sparse_index import OFFSET_ENTRY
 from runtime.disk import RealDisk
 from wire.protocol.ids import TopicPartition
 

@@ -17,7 +17,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final
 
-from broker.log.descriptors import DescriptorCache
 from broker.log.directories import checkpoints
 from broker.log.directories.directory_checkpoints import DirectoryCheckpoints, probe
 from broker.log.directories.directory_claim import DirectoryClaim
@@ -26,6 +25,7 @@ from broker.log.directories.removal import PendingRemovals, remove_files
 from broker.log.errors import StorageError, storage_errors
 from broker.log.flushing import NoteFlush, note_nothing
 from broker.log.partition_log import PartitionLog
+from broker.log.segments.descriptors import DescriptorCache
 from broker.log.source_seen import SourceSeen
 from broker.settings.core.topic_configs import LogConfig
 from runtime.disk import Disk, write_file

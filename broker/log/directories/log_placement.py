@@ -13,13 +13,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import partial
 from typing import Final, NamedTuple
 
-from broker.log.descriptors import DescriptorCache
 from broker.log.directories.deletions import Deletions
 from broker.log.directories.log_directory import LogDirectory
 from broker.log.directories.log_moving import Move
 from broker.log.errors import DirectoryOffline, StorageError, storage_errors
 from broker.log.flushing import NoteFlush, note_nothing
 from broker.log.partition_log import PartitionLog
+from broker.log.segments.descriptors import DescriptorCache
 from broker.log.threads import in_thread
 from broker.metadata.core.topic_images import TopicImage
 from broker.settings.core.topic_configs import LogConfig

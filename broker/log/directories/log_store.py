@@ -23,7 +23,6 @@ from typing import Final
 
 from broker.log.cleaning.log_cleaning import Clean, LogCleaning, in_a_thread
 from broker.log.core.retention import NOTHING_HELD, Held, HeldSegments, RetentionHold
-from broker.log.descriptors import unflushed_logs_max
 from broker.log.directories import checkpoints
 from broker.log.directories.log_directory import LogDirectory
 from broker.log.directories.log_moving import Move, Mover, finish_moves
@@ -32,6 +31,7 @@ from broker.log.errors import StorageError
 from broker.log.flushing import NoteFlush, note_nothing
 from broker.log.partition_log import PartitionLog
 from broker.log.recovery import RecoveryReport
+from broker.log.segments.descriptors import unflushed_logs_max
 from broker.log.threads import in_thread
 from broker.settings.core.topic_configs import LogConfig
 from runtime.disk import Disk

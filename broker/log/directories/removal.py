@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable
 
 from broker.log.directories.folder import Folder
 from broker.log.errors import storage_errors
-from broker.log.segment import Segment
-from broker.log.segment_names import SNAPSHOT_SUFFIX, file_name
-from broker.log.segments import Segments
+from broker.log.segments.segment import Segment
+from broker.log.segments.segment_list import Segments
+from broker.log.segments.segment_names import SNAPSHOT_SUFFIX, file_name
 from runtime.disk import Disk
 
 

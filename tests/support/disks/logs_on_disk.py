@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from broker.log.descriptors import DescriptorCache
 from broker.log.partition_log import PartitionLog
+from broker.log.segments.descriptors import DescriptorCache
 from broker.settings.core.topic_configs import LogConfig
 from runtime.disk import Disk, RealDisk
 from tests.support.disks.log_batches import batch

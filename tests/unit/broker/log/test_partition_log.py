@@ -12,8 +12,8 @@ from broker.log.core.leader_epochs import EpochEnd
 from broker.log.core.producer_values import OutOfOrderSequence
 from broker.log.directories.deletions import remove_files
 from broker.log.errors import DiskFull, OffsetOutOfRange, StorageError
-from broker.log.timestamps import TimestampOffset
-from broker.log.transaction_index import AbortedTransaction
+from broker.log.segments.timestamps import TimestampOffset
+from broker.log.segments.transaction_index import AbortedTransaction
 from runtime.disk import RealDisk
 from tests.support.disks.faulty_disk import FaultyDisk
 from tests.support.disks.log_batches import TRANSACTIONAL, batch, marker

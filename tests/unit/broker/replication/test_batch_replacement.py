@@ -13,8 +13,8 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from broker.handlers.links import replace_batches
-from broker.log.log_slice import LogSlice
 from broker.log.log_state import CorruptBatch
+from broker.log.segments.log_slice import LogSlice
 from broker.replication.core.batch_replacement import Replacement, judge_replacement
 from tests.support.disks.log_batches import batch
 from tests.unit.broker.replication.test_quarantine_handlers import TOPIC_ID, doors_at

@@ -1,7 +1,7 @@
 """The batches of one segment file as readers find them: by offset, position or time, through sparse
 indexes and the positions of the latest batches in memory.
 
-Caller: broker/log/segment.py.
+Caller: broker/log/segments/segment.py.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from broker.log.batch_scan import BatchScan
-from broker.log.descriptors import DescriptorCache, SharedFile
 from broker.log.errors import CorruptLog, storage_errors
-from broker.log.segment_names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX
-from broker.log.sparse_index import OFFSET_ENTRY, TIME_ENTRY, SparseIndex
-from broker.log.transaction_index import TransactionIndex
+from broker.log.segments.batch_scan import BatchScan
+from broker.log.segments.descriptors import DescriptorCache, SharedFile
+from broker.log.segments.segment_names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX
+from broker.log.segments.sparse_index import OFFSET_ENTRY, TIME_ENTRY, SparseIndex
+from broker.log.segments.transaction_index import TransactionIndex
 from runtime.disk import Disk
 from wire.batches.record_batch import HEADER_SIZE, BatchHeader
 

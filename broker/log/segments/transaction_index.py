@@ -5,7 +5,7 @@ Kafka's format, version 0: one entry of 34 bytes for each abort marker in the se
 the marker is appended, read by read-committed fetches. Few segments have one: the file exists only
 once there is an entry.
 
-Callers: broker/log/segment.py, broker/log/partition_log.py.
+Callers: broker/log/segments/segment.py, broker/log/partition_log.py.
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
-from broker.log.batch_scan import BatchScan
-from broker.log.descriptors import SharedFile
 from broker.log.errors import storage_errors
+from broker.log.segments.batch_scan import BatchScan
+from broker.log.segments.descriptors import SharedFile
 from runtime.disk import Disk, write_all
 from wire.batches.record_batch import BatchHeader
 

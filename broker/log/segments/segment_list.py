@@ -13,9 +13,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Final, NamedTuple
 
-from broker.log.log_slice import LogSlice
-from broker.log.segment import Segment
-from broker.log.transaction_index import AbortedTransaction
+from broker.log.segments.log_slice import LogSlice
+from broker.log.segments.segment import Segment
+from broker.log.segments.transaction_index import AbortedTransaction
 from runtime.disk import Disk
 from wire.batches.record_batch import BatchHeader
 

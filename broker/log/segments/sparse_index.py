@@ -8,7 +8,7 @@ the log, so nothing depends on them. No descriptor stays open and nothing is map
 file costs a few small reads (about 15 µs), and readers that go forward or stay near the end never
 need one.
 
-Callers: broker/log/segment.py.
+Callers: broker/log/segments/segment.py.
 """
 
 from __future__ import annotations

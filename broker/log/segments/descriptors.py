@@ -6,7 +6,7 @@ while it has a holder (a slice on its way to a socket, a flush, unflushed bytes)
 afterwards; a `DescriptorCache` keeps a bounded number of idle ones and closes the least recently
 used. A file that was deleted or renamed stays readable for its holders.
 
-Callers: broker/log/segment.py, broker/log/log_slice.py.
+Callers: broker/log/segments/segment.py, broker/log/segments/log_slice.py.
 """
 
 from __future__ import annotations

@@ -18,14 +18,14 @@ import contextlib
 from collections.abc import Sequence
 
 from broker.log.core.retention import ActiveSegment, SegmentFacts
-from broker.log.descriptors import DescriptorCache
 from broker.log.errors import storage_error, storage_errors
-from broker.log.indexed_batches import (
+from broker.log.segments.descriptors import DescriptorCache
+from broker.log.segments.indexed_batches import (
     _POSITION_COLUMN,
     IndexedBatches,
     PlacedBatch,
 )
-from broker.log.segment_names import (
+from broker.log.segments.segment_names import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -34,7 +34,7 @@ from broker.log.segment_names import (
     TRANSACTION_INDEX_SUFFIX,
     file_name,
 )
-from broker.log.sparse_index import OFFSET_ENTRY, TIME_ENTRY
+from broker.log.segments.sparse_index import OFFSET_ENTRY, TIME_ENTRY
 from runtime.disk import Buffer, write_all
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -23,10 +24,12 @@ from spark_jobs.core.verdict import ReconciliationReport, SkippedPartition
 from spark_jobs.core.waves import waves
 from spark_jobs.reconcile_request import Request, load_of, surveyed
 from spark_jobs.run_journal import RunJournal
-from spark_jobs.session import Progress
+from spark_jobs.session import Progress, interpreted
 from spark_jobs.wave_comparison import WaveComparison
 
 PAUSE_POLL_S: Final = 1.0
+INTERPRETED_OFFSETS_MAX: Final = 5_000_000
+"""Offsets of a wave whose queries are over before compiled ones would gain."""
 LIMIT_REACHED: Final = "the limit of findings is reached"
 
 
@@ -116,7 +119,10 @@ class Reconciliation:
             self._wait_for_sites()
             if len(ahead) > 1:
                 self.progress(f"wave {number} of {len(ahead)}")
-            found = WaveComparison(self.spark, self.request, wave, self._range_offsets, self.progress).run()
+            comparison = WaveComparison(self.spark, self.request, wave, self._range_offsets, self.progress)
+            is_small = sum(one.offsets for one in wave) <= INTERPRETED_OFFSETS_MAX
+            with interpreted(self.spark) if is_small else nullcontext():
+                found = comparison.run()
             if self.journal is not None:
                 self.journal.append(found)
             self._waves.append(found)

@@ -22,6 +22,11 @@ JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 
 DAEMON = {"spark.python.daemon.module": "spark_jobs.worker_daemon"}
 
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""Without Java code that Spark generates and compiles for each query: in a job of seconds that takes
+longer than the query.
+"""
+
 Progress = Callable[[str], None]
 """Takes a line that says what a job is doing."""
 
@@ -52,6 +57,20 @@ def session(name: str, *, is_local: bool, cores: int | None = None) -> SparkSess
         for key, value in settings.items():
             builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+@contextmanager
+def interpreted(spark: SparkSession) -> Iterator[None]:
+    """Interpret the queries of the block; for small ones."""
+    before = {key: spark.conf.get(key) for key in INTERPRETED}
+    for key, value in INTERPRETED.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, former in before.items():
+            if former is not None:
+                spark.conf.set(key, former)
 
 
 @contextmanager

@@ -1,5 +1,5 @@
-"""Consumers read from the replica in their rack (KIP-392): three brokers in three racks, a follower
-that dies while it is read from.
+"""Consumers and workers of Spark read from the replica in their rack (KIP-392): three brokers in
+three racks, a follower that dies while it is read from.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from spark_jobs.connector.core.options import ClusterOptions
+from spark_jobs.connector.core.planning import OffsetRange
+from spark_jobs.connector.fetching import RACK_VARIABLE, RangeReader
 from tests.support.clients.java_clients import KafkaPrograms
 from tests.support.clients.raw_client import RawClient
 from tests.support.eventually import eventually_sync
@@ -81,7 +84,17 @@ def wait_read_from(node: SiteNode) -> None:
     eventually_sync(lambda: bytes_out(node) > 0)
 
 
-def test_librdkafka_reads_from_its_rack_and_goes_on_elsewhere_when_that_replica_dies(site: ReplicatedSite) -> None:
+def brokers_read_by_a_worker_of_spark(site: ReplicatedSite, until_offset: int) -> list[int]:
+    """The brokers that a task of the data source has read from, by the rack of its process."""
+    wanted = OffsetRange(topic=TOPIC, partition=0, first_offset=0, until_offset=until_offset)
+    reader = RangeReader(ClusterOptions(bootstrap=site.bootstrap), wanted, fetch_bytes=1_000_000)
+    assert sum(len(chunk.records) for chunk in reader.chunks()) > 0
+    return reader.node_ids
+
+
+def test_librdkafka_reads_from_its_rack_and_goes_on_elsewhere_when_that_replica_dies(
+    site: ReplicatedSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
     site.create(TOPIC, 1)
     near = a_follower(site)
     produce(site, 0, 2000)
@@ -89,6 +102,8 @@ def test_librdkafka_reads_from_its_rack_and_goes_on_elsewhere_when_that_replica_
     try:
         assert take(consumer, 2000) == list(range(2000))
         wait_read_from(near)
+        monkeypatch.setenv(RACK_VARIABLE, f"rack-{near.node_id}")
+        assert brokers_read_by_a_worker_of_spark(site, 2000) == [near.node_id]
         produce(site, 2000, 500)
         assert take(consumer, 500) == list(range(2000, 2500))
         near.process.kill()

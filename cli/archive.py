@@ -162,7 +162,7 @@ def expire(
 @contextmanager
 def spark_here(name: str, cores: int) -> Iterator[SparkSession]:
     """A Spark session on this machine for the time of the block."""
-    from deploy.parts import spark_environment
+    from deploy.class_archives import spark_environment
     from spark_jobs.session import noise_into, session
 
     os.environ.update(spark_environment() | command_config_environment())

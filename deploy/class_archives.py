@@ -59,6 +59,14 @@ class ClassArchive:
         file = self.file
         return [f"-XX:SharedArchiveFile={file}", *WARNINGS_TO_STDERR] if file.is_file() else []
 
+    def keep(self, made: Path) -> None:
+        """Give a made archive its name, and delete those of the same name that do not fit."""
+        target = self.file
+        made.rename(target)
+        for other in self.directory.glob(f"{self.name}-*.jsa"):
+            if other != target:
+                other.unlink()
+
     def make(self, loaded: Sequence[Path]) -> None:
         """Write the archive out of class lists, which JVMs with `listing_option` wrote, and delete
         the archives of the same name that do not fit. OperationalFailure with what Java printed.
@@ -80,14 +88,24 @@ class ClassArchive:
             if ended.returncode != 0 or not (scratch / target.name).is_file():
                 said = "\n".join((ended.stdout + ended.stderr).splitlines()[-OUTPUT_LINES_SHOWN:])
                 raise OperationalFailure(f"Java wrote no archive of {self.name}'s classes:\n{said}")
-            (scratch / target.name).rename(target)
-        for other in self.directory.glob(f"{self.name}-*.jsa"):
-            if other != target:
-                other.unlink()
+            self.keep(scratch / target.name)
 
 
 ZOOKEEPER = ClassArchive(name="zookeeper", jars=parts.zookeeper_jars)
 KAFKA = ClassArchive(name="kafka", jars=jar_sets.KAFKA.jars)
+SPARK = ClassArchive(name="spark", jars=parts.spark_jars)
+"""Made by the JVM of a small Spark job when it ends (JEP 350), since Spark composes its class path
+itself.
+"""
+SPARK_OPTIONS_VARIABLE = "ANTIPODE_SPARK_JAVA_OPTIONS"
+"""Java options of local Spark sessions, which `spark_jobs/session.py` adds to its own."""
+
+
+def spark_environment() -> dict[str, str]:
+    """The environment of a process that starts Spark with our Java, and with the archive of Spark's
+    classes where there is one.
+    """
+    return {**parts.spark_environment(), SPARK_OPTIONS_VARIABLE: " ".join(SPARK.options())}
 
 
 def listing_option(directory: Path) -> str:

@@ -1,13 +1,15 @@
-"""Makes the class archives: runs ZooKeeper and Apache Kafka's programs once, briefly, and notes
-which classes they load.
+"""Makes the class archives: runs ZooKeeper, Apache Kafka's programs and a small Spark job once, and
+notes which classes they load.
 
-Takes half a minute in all, once for a checkout. Where it fails everything works, and JVMs start
+Takes a minute or two in all, once for a checkout. Where it fails everything works, and JVMs start
 more slowly.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,9 +19,9 @@ from pathlib import Path
 
 from kazoo.client import KazooClient
 
-from deploy import apache_kafka
+from deploy import apache_kafka, parts
 from deploy.apache_kafka import SMALL_JVM, STORAGE_TOOL, ApacheKafkaServer
-from deploy.class_archives import KAFKA, ZOOKEEPER, ClassArchive, listing_option
+from deploy.class_archives import KAFKA, SPARK, ZOOKEEPER, ClassArchive, listing_option
 from deploy.ports import free_ports
 from deploy.zookeeper_server import ZooKeeperServer
 from runtime.children import Child
@@ -27,6 +29,7 @@ from runtime.process import OperationalFailure
 
 READY_WITHIN_S = 60
 PROGRAM_WITHIN_S = 60
+SPARK_WITHIN_S = 600
 POLL_S = 0.05
 TOPIC = "trained"
 GROUP = "trainees"
@@ -42,6 +45,29 @@ def ensure_kafka(say: Callable[[str], None]) -> None:
     cannot be made.
     """
     _ensure(KAFKA, _run_kafka, say)
+
+
+def ensure_spark(say: Callable[[str], None]) -> None:
+    """The archive of the classes of a local Spark session. OperationalFailure says why it cannot be
+    made.
+    """
+    if not SPARK.file.is_file():
+        say("noting which classes spark loads, for quicker starts (once, about a minute)")
+        SPARK.directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=SPARK.directory, prefix="run-") as scratch:
+            made = Path(scratch) / "spark.jsa"
+            command = [sys.executable, "-m", "deploy.spark_training", str(made)]
+            environment = {**os.environ, **parts.spark_environment(), "PYSPARK_PYTHON": sys.executable}
+            try:
+                ended = subprocess.run(
+                    command, capture_output=True, text=True, check=False, env=environment, timeout=SPARK_WITHIN_S
+                )
+            except (OSError, subprocess.SubprocessError) as failure:
+                raise OperationalFailure(f"no archive of spark's classes: {failure}") from failure
+            if ended.returncode != 0 or not made.is_file():
+                raise OperationalFailure(f"no archive of spark's classes: {ended.stderr.strip()[-500:]}")
+            SPARK.keep(made)
+    say("class archive of spark")
 
 
 def _ensure(archive: ClassArchive, run: Callable[[Path], None], say: Callable[[str], None]) -> None:

@@ -122,6 +122,11 @@ def spark_environment() -> dict[str, str]:
     return {"JAVA_HOME": str(java().home)}
 
 
+def spark_jars() -> tuple[Path, ...]:
+    """All jars of the installed pyspark. OperationalFailure without it."""
+    return tuple(sorted(zookeeper_jars()[0].parent.glob("*.jar")))
+
+
 @functools.cache
 def zookeeper_jars() -> tuple[Path, ...]:
     """The jars of a ZooKeeper server, those of its log included, out of the installed pyspark."""

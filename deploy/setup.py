@@ -36,6 +36,7 @@ def main() -> ExitCode:
         return ExitCode.FAILED
     _compile_modules()
     _archive_classes(class_training.ensure_zookeeper)
+    _archive_classes(class_training.ensure_spark)
     if {"--java-programs", "--client-programs"} & set(sys.argv[1:]):
         _fetch_java_programs(jar_sets.TESTED)
         _archive_classes(class_training.ensure_kafka)

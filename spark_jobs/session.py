@@ -19,6 +19,10 @@ from runtime.process import OperationalFailure
 
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 """A job of seconds gains more from a quick start than from the last optimisation."""
+MORE_JAVA_OPTIONS = "ANTIPODE_SPARK_JAVA_OPTIONS"
+"""Environment variable with further options: those with which Java maps an archive of Spark's
+classes (`deploy/class_archives.py`).
+"""
 
 DAEMON = {"spark.python.daemon.module": "spark_jobs.worker_daemon"}
 
@@ -47,7 +51,7 @@ def session(name: str, *, is_local: bool, cores: int | None = None) -> SparkSess
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.memory": "1g",
-            "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+            "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} {os.environ.get(MORE_JAVA_OPTIONS, '')}".strip(),
             "spark.sql.shuffle.partitions": str(used),
             "spark.sql.adaptive.enabled": "false",
             "spark.log.level": "ERROR",

@@ -26,7 +26,7 @@ MEGABYTE = 1_000_000
 
 def compare_records(request: Request, directory: Path, cores: int, *, is_resumed: bool) -> ReconciliationReport:
     """Start Spark on this machine, compare, and leave the report in the directory."""
-    from deploy.parts import spark_environment
+    from deploy.class_archives import spark_environment
     from spark_jobs.reconciliation import reconcile
     from spark_jobs.report import write_report
     from spark_jobs.session import noise_into, session

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from deploy import jar_sets
-from deploy.parts import spark_environment
+from deploy.class_archives import spark_environment
 from tests.compatibility.cells import Check, Column, NotOffered, Row
 from tests.compatibility.checks import OffersNothing, Read, check_consume, check_produce, values
 from tests.compatibility.commands import lines, reads, run

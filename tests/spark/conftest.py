@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from deploy import jar_sets
-from deploy.parts import spark_environment
+from deploy.class_archives import spark_environment
 from spark_jobs.session import noise_into, session
 from tests.support.lone_brokers.lone_broker_process import LoneBroker
 from tests.support.processes.processes import Processes

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from deploy.parts import spark_environment
+from deploy.class_archives import spark_environment
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import pytest
 
-from deploy.parts import spark_environment
+from deploy.class_archives import spark_environment
 from deploy.spark_bundle import pack
 from deploy.spark_cluster import SparkCluster
 from spark_jobs.log_reader import COMMAND_CONFIG

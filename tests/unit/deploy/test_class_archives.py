@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy import parts
+from deploy import class_archives, parts
 from deploy.class_archives import ClassArchive
 from runtime.process import OperationalFailure
 
@@ -89,3 +89,15 @@ def test_a_java_that_writes_no_archive_is_a_failure_that_leaves_nothing(
     with pytest.raises(OperationalFailure, match="wrote no archive of some's classes"):
         archive.make(_lists(tmp_path))
     assert list(archive.directory.iterdir()) == []
+
+
+def test_spark_gets_the_options_of_its_archive_by_the_environment(
+    archive: ClassArchive, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(class_archives, "SPARK", archive)
+    assert class_archives.spark_environment()[class_archives.SPARK_OPTIONS_VARIABLE] == ""
+    made = tmp_path / "made.jsa"
+    made.touch()
+    archive.keep(made)
+    options = class_archives.spark_environment()[class_archives.SPARK_OPTIONS_VARIABLE]
+    assert options.split()[0] == f"-XX:SharedArchiveFile={archive.file}"

@@ -27,8 +27,8 @@ classes (`deploy/class_archives.py`).
 DAEMON = {"spark.python.daemon.module": "spark_jobs.worker_daemon"}
 
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-"""Without Java code that Spark generates and compiles for each query: in a job of seconds that takes
-longer than the query.
+"""Without Java code that Spark generates and compiles for each query: in a job of seconds that
+takes longer than the query.
 """
 
 Progress = Callable[[str], None]

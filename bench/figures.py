@@ -306,6 +306,23 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = {
         "after_kill_s": Figure(title="start after kill -9", unit="s", pick=Pick.LOWEST),
         "after_stop_s": Figure(title="start after stop", unit="s", pick=Pick.LOWEST),
     },
+    "tls": {
+        "mb_per_s": Figure(
+            title="throughput",
+            unit="MB/s",
+            pick=Pick.HIGHEST,
+            case_targets={"TLS": Target(ratio_min=1)},
+        ),
+        "cpu_s_per_gb": Figure(title="broker CPU", unit="s/GB", pick=Pick.LOWEST),
+        "plaintext_cpu_ratio": Figure(
+            title="broker CPU, of our plaintext's", unit="times", pick=Pick.LOWEST, target=Target(below=2)
+        ),
+        "idle_mb": Figure(title="memory that they add", unit="MB", pick=Pick.LOWEST, target=Target(below=150)),
+        "kb_per_connection": Figure(title="memory of one", unit="KB", pick=Pick.LOWEST),
+        "handshakes_per_s": Figure(title="handshakes, one after the other", unit="1/s", pick=Pick.HIGHEST),
+        "drain_mb_per_s": Figure(title="drain", unit="MB/s", pick=Pick.HIGHEST, target=Target(ratio_min=4)),
+        "mirror_cpu_s_per_gb": Figure(title="mirror CPU", unit="s/GB", pick=Pick.LOWEST),
+    },
     "spark": {
         "per_s": Figure(
             title="rate",

@@ -33,6 +33,7 @@ from bench import (
     resident_memory,
     spark,
     start_up,
+    tls,
     transactions,
     translate,
     unavailability,
@@ -75,6 +76,7 @@ ALONE: Mapping[str, Callable[[Plan], None]] = {
     "recovery-time": recovery_time.measure,
     "compaction": compaction.measure,
     "recovery": recovery.measure,
+    "tls": tls.measure,
     "spark": spark.measure,
 }
 """Sections that start brokers of their own, one side after the other."""

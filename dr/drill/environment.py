@@ -52,6 +52,7 @@ class EnvironmentSite(_Part):
     """One site's addresses and processes, in the order of starting."""
 
     bootstrap_servers: str
+    link_bootstrap_servers: str = ""
     zookeeper: str = ""
     grpc: tuple[str, ...]
     metrics: tuple[str, ...] = ()

@@ -141,9 +141,26 @@ async function administer(kafka, command, topic, given) {
   await admin.disconnect();
 }
 
+// How it connects: KAFKA_SECURITY as tests/compatibility/credentials.py writes it, or plaintext.
+function security() {
+  const text = process.env.KAFKA_SECURITY;
+  if (!text) return {};
+  const { ca, identity, mechanism, user, password, token } = JSON.parse(text);
+  const ssl = { ca: [readFileSync(ca, "utf8")] };
+  if (identity) ssl.key = ssl.cert = readFileSync(identity, "utf8");
+  const login = { mechanism: (mechanism || "").toLowerCase(), username: user, password };
+  if (mechanism === "OAUTHBEARER") login.oauthBearerProvider = async () => ({ value: token });
+  return { ssl, sasl: mechanism ? login : undefined, retry: { retries: 2 } };
+}
+
 async function main() {
   const [command, bootstrap, ...given] = process.argv.slice(2);
-  const kafka = new Kafka({ clientId: "compatibility", brokers: bootstrap.split(","), logLevel: logLevel.NOTHING });
+  const kafka = new Kafka({
+    clientId: "compatibility",
+    brokers: bootstrap.split(","),
+    logLevel: logLevel.NOTHING,
+    ...security(),
+  });
   const commands = { produce, consume, join, transact, copy };
   const numbered = given.map((text, index) => (index === given.length - 1 && /^\d+$/.test(text) ? Number(text) : text));
   if (command in commands) await commands[command](kafka, ...numbered);

@@ -10,8 +10,14 @@ import (
 	"strings"
 	"time"
 
+	"antipode/compatibility/security"
+
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl"
+	"github.com/twmb/franz-go/pkg/sasl/oauth"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
 const within = 60 * time.Second
@@ -23,7 +29,34 @@ func check(err error) {
 	}
 }
 
+// secured returns the options of the login that the environment asks for.
+func secured() []kgo.Opt {
+	settings, err := security.Read()
+	check(err)
+	if settings == nil {
+		return nil
+	}
+	encrypted, err := settings.TLS()
+	check(err)
+	options := []kgo.Opt{kgo.DialTLSConfig(encrypted), kgo.RecordDeliveryTimeout(20 * time.Second)}
+	var mechanism sasl.Mechanism
+	switch settings.Mechanism {
+	case "PLAIN":
+		mechanism = plain.Auth{User: settings.User, Pass: settings.Password}.AsMechanism()
+	case "SCRAM-SHA-256":
+		mechanism = scram.Auth{User: settings.User, Pass: settings.Password}.AsSha256Mechanism()
+	case "SCRAM-SHA-512":
+		mechanism = scram.Auth{User: settings.User, Pass: settings.Password}.AsSha512Mechanism()
+	case "OAUTHBEARER":
+		mechanism = oauth.Auth{Token: settings.Token}.AsMechanism()
+	default:
+		return options
+	}
+	return append(options, kgo.SASL(mechanism))
+}
+
 func open(bootstrap string, options ...kgo.Opt) *kgo.Client {
+	options = append(options, secured()...)
 	client, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(strings.Split(bootstrap, ",")...)}, options...)...)
 	check(err)
 	return client

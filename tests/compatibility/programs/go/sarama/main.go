@@ -11,7 +11,10 @@ import (
 	"strings"
 	"time"
 
+	"antipode/compatibility/security"
+
 	"github.com/IBM/sarama"
+	"github.com/xdg-go/scram"
 )
 
 const within = 60 * time.Second
@@ -23,8 +26,57 @@ func check(err error) {
 	}
 }
 
+// conversation is one SCRAM exchange, which this library leaves to its user.
+type conversation struct {
+	*scram.ClientConversation
+	hash scram.HashGeneratorFcn
+}
+
+func (exchange *conversation) Begin(user, password, authorization string) error {
+	client, err := exchange.hash.NewClient(user, password, authorization)
+	if err != nil {
+		return err
+	}
+	exchange.ClientConversation = client.NewConversation()
+	return nil
+}
+
+// token is the login by a signed token.
+type token string
+
+func (given token) Token() (*sarama.AccessToken, error) {
+	return &sarama.AccessToken{Token: string(given)}, nil
+}
+
+// secure has the connections log in as the environment asks.
+func secure(config *sarama.Config) {
+	given, err := security.Read()
+	check(err)
+	if given == nil {
+		return
+	}
+	config.Net.TLS.Enable = true
+	config.Net.TLS.Config, err = given.TLS()
+	check(err)
+	if given.Mechanism == "" {
+		return
+	}
+	config.Net.SASL.Enable = true
+	config.Net.SASL.Mechanism = sarama.SASLMechanism(given.Mechanism)
+	config.Net.SASL.User, config.Net.SASL.Password = given.User, given.Password
+	switch given.Mechanism {
+	case "SCRAM-SHA-256":
+		config.Net.SASL.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient { return &conversation{hash: scram.SHA256} }
+	case "SCRAM-SHA-512":
+		config.Net.SASL.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient { return &conversation{hash: scram.SHA512} }
+	case "OAUTHBEARER":
+		config.Net.SASL.TokenProvider = token(given.Token)
+	}
+}
+
 func settings() *sarama.Config {
 	config := sarama.NewConfig()
+	secure(config)
 	config.Version = sarama.MaxVersion
 	config.Producer.RequiredAcks = sarama.WaitForAll
 	config.Producer.Return.Successes = true

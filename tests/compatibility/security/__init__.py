@@ -1,0 +1,1 @@
+"""The security part of the compatibility matrix: each client with each mechanism of login."""

@@ -1,5 +1,5 @@
-"""Messages of SASL, tokens, key sets, login lines and certificates' subjects: what is wrong is
-refused by the error that its reader names.
+"""Messages of SASL, tokens, key sets, login lines, certificates' subjects, and the headers, users
+and rules of the HTTP bridge: what is wrong is refused by the error that its reader names.
 """
 
 from __future__ import annotations
@@ -8,6 +8,9 @@ import contextlib
 from collections.abc import Sequence
 from functools import cache
 
+from bridge.core.authorization_header import read_authorization
+from bridge.core.impersonation import read_rules
+from bridge.core.password_file import read_passwords
 from broker.authentication.core.oauth_bearer import OauthBearerExchange
 from broker.authentication.core.sasl_login import SaslLogin, SaslOffer
 from broker.authentication.core.sasl_mechanisms import Login, PlainExchange, ScramExchange
@@ -31,6 +34,12 @@ def _credential() -> ScramCredential:
 
 def _check_token(token: str) -> Login:
     return Login(*holder_of_token(token, RULES, {}, 0))
+
+
+def _read_rules(text: str) -> None:
+    """Lines of a file of rules, of the HTTP bridge."""
+    lines = (line.partition("=") for line in text.splitlines())
+    read_rules({key: value for key, _, value in lines})
 
 
 def run(data: bytes) -> None:
@@ -57,7 +66,7 @@ def run(data: bytes) -> None:
     parse_jaas(text)
     with contextlib.suppress(InvalidToken):
         _check_token(text)
-    for read in (read_key_set, decode_credential, PrincipalRules):
+    for read in (read_key_set, decode_credential, PrincipalRules, read_authorization, read_passwords, _read_rules):
         with contextlib.suppress(ValueError):
             read(text)
     with contextlib.suppress(ValueError):
@@ -75,5 +84,9 @@ def seeds() -> Sequence[bytes]:
         b'{"keys":[{"kty":"EC","crv":"P-256","kid":"k","x":"AA","y":"AA"},{"kty":"RSA","n":"AQ","e":"AQAB"}]}',
         b"salt=YQ==,stored_key=YQ==,server_key=YQ==,iterations=4096",
         b'a.b.ScramLoginModule required username="u" password="p\\"q";',
+        b"Basic dXNlcjpwZW5jaWw=",
+        b"Bearer a.b.c",
+        b"user:$2b$10$" + b"a" * 53,
+        b"impersonation.rules=r\nimpersonation.r.principals=a|b\nimpersonation.r.client.sasl.username=u",
         b"RULE:^CN=(.*?),.*$/$1/L,DEFAULT",
     ]

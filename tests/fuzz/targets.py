@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.fuzz import batches, bridge, control, frames, logins, recovery, requests, znodes
+from tests.fuzz import batches, bridge, control, frames, handshakes, logins, recovery, requests, znodes
 
 CORPUS: Final = Path(__file__).parent / "corpus"
 
@@ -23,6 +23,7 @@ TARGETS: Final = {
     "bridge": Target(bridge.run, bridge.seeds),
     "control": Target(control.run, control.seeds),
     "frames": Target(frames.run, frames.seeds),
+    "handshakes": Target(handshakes.run, handshakes.seeds),
     "logins": Target(logins.run, logins.seeds),
     "recovery": Target(recovery.run, recovery.seeds),
     "requests": Target(requests.run, requests.seeds),

@@ -141,7 +141,7 @@ class KafkaPython(python_clients.KafkaPython):
     """kafka-python, with a provider of tokens."""
 
     def _options(self, servers: str, credentials: Credentials) -> dict[str, object]:
-        from kafka.sasl.oauth import AbstractTokenProvider
+        from kafka.net.sasl.oauth import AbstractTokenProvider
 
         class Provider(AbstractTokenProvider):  # type: ignore[misc]
             def token(self) -> str:

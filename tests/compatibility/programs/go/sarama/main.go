@@ -109,7 +109,12 @@ func produce(brokers []string, topic string) {
 	for _, line := range lines() {
 		messages = append(messages, message(topic, line))
 	}
-	check(producer.SendMessages(messages))
+	err = producer.SendMessages(messages)
+	var failed sarama.ProducerErrors
+	if errors.As(err, &failed) && len(failed) > 0 {
+		err = failed[0].Err
+	}
+	check(err)
 	check(producer.Close())
 }
 

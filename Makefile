@@ -108,6 +108,7 @@ chaos: setup ## All fault scenarios, the long ones included (SCENARIO=word picks
 .PHONY: compatibility
 compatibility: setup-clients ## Other people's clients at a lone broker, three brokers and a routed pair, and docs/compatibility.md written anew; half an hour in all, one environment 2 to 14 minutes (ONLY=client AT=environment try a part)
 	$(BIN)/python -m tests.compatibility $(if $(ONLY),--only "$(ONLY)") $(if $(AT),--at "$(AT)")
+	$(if $(AT),,$(BIN)/python -m tests.compatibility.security $(if $(ONLY),--only "$(ONLY)"))
 
 .PHONY: sim
 sim: setup ## The simulated site under COUNT=2000 seeds of random faults, KIND=transactions with transactions, KIND=links two sites and a link; SEED= replays one with its history (FAULTS= its first ones)

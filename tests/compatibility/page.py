@@ -50,7 +50,8 @@ END = """
 
 ## What is not in it
 
-Share groups (KIP-932) and Streams' own group protocol (KIP-1071), which the broker does not have; security, which it does not have yet.
+Share groups (KIP-932) and Streams' own group protocol (KIP-1071), which the broker does not have. Logins have
+[a page of their own](compatibility-security.md).
 confluent-kafka-javascript: its library is fetched from outside the package registry when it is installed.
 """
 

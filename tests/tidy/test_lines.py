@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from tests.tidy import sources
 
 COLUMNS_MAX = 100
-WRITTEN_BY_A_RUN = {"docs/compatibility.md"}
+WRITTEN_BY_A_RUN = {"docs/compatibility.md", "docs/compatibility-security.md"}
 UNBREAKABLE = re.compile(r"^\s*(\||/antipode/|[{`\[]\S*$|\S+$)|─")
 """Rows of tables, paths and drawings of znodes, and lines of one piece."""
 INDENTED = re.compile(r"^ {4}[^ ].*( {2,}|[-─]> ?| \[)")

@@ -27,6 +27,9 @@ def matrix(
             help="Clients whose name contains this, more than once for several; the docs are left alone then."
         ),
     ] = None,
+    update: Annotated[
+        bool, typer.Option("--update", help="Write the docs for a part, too: its rows are replaced, the others stay.")
+    ] = False,
     docs: Annotated[Path, typer.Option(help="Where the page and the JSON file go.")] = DOCS,
 ) -> None:
     """Log in with every client by every mechanism, rightly and wrongly, and write what came of it.
@@ -42,10 +45,14 @@ def matrix(
         for client in chosen:
             rows.append(run_client(client, site))
             print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
-    if only:
+    file = docs / f"{NAME}.json"
+    if only and not update:
         print(json.dumps(rows, indent=2))
     else:
-        (docs / f"{NAME}.json").write_text(json.dumps({"rows": rows}, indent=2) + "\n", encoding="utf-8")
+        former = json.loads(file.read_text(encoding="utf-8"))["rows"] if update and file.exists() else []
+        known = {row["client"]: row for row in (*former, *rows)}
+        rows = [known[client.name] for client in clients() if client.name in known]
+        file.write_text(json.dumps({"rows": rows}, indent=2) + "\n", encoding="utf-8")
         (docs / f"{NAME}.md").write_text(render(rows), encoding="utf-8")
     outcomes = {cell["outcome"] for row in rows for cell in row["cells"].values()}
     raise typer.Exit(0 if outcomes == {"passed"} else 1)

@@ -173,7 +173,7 @@ class KafkaPython(python_clients.KafkaPython):
             wait = {"auto_offset_reset": "earliest", "consumer_timeout_ms": 1000 * WITHIN_S}
             consumer = KafkaConsumer(topic, **options, **wait, group_id=GROUP)
             try:
-                return [record.value for record, _ in zip(consumer, range(count), strict=False)]
+                return [record.value for _, record in zip(range(count), consumer, strict=False)]
             finally:
                 consumer.close()
 

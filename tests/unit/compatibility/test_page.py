@@ -14,6 +14,8 @@ from tests.compatibility.cells import BASICS, Cell, Column, NotOffered, Outcome,
 from tests.compatibility.environments import Environment
 from tests.compatibility.matrix import ROWS, is_complete, run_matrix, updated
 from tests.compatibility.page import render
+from tests.compatibility.security.clients import clients
+from tests.compatibility.security.matrix import render as render_logins
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -125,3 +127,9 @@ def test_a_failed_or_missing_cell_makes_the_run_fail() -> None:
     assert is_complete(document("passed", "not offered"))
     assert not is_complete(document("passed", "failed"))
     assert not is_complete(document("not run"))
+
+
+def test_the_page_about_logins_was_written_by_a_run() -> None:
+    document = json.loads((DOCS / "compatibility-security.json").read_text(encoding="utf-8"))
+    assert (DOCS / "compatibility-security.md").read_text(encoding="utf-8") == render_logins(document["rows"])
+    assert [row["client"] for row in document["rows"]] == [client.name for client in clients()]

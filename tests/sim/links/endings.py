@@ -140,7 +140,7 @@ def _other_histories(
     for item in account.partitions:
         place = (item.topic, item.partition)
         kept_later = [loss.kept_below for one in later if (loss := _loss(one, place)) is not None]
-        if item.returning_records or item.kept_below > min(kept_later, default=item.kept_below):
+        if item.returning_records or any(kept_below <= item.kept_below for kept_below in kept_later):
             continue  # a later failover has left this history
         for log in ledger.logs(place, account.to_site):
             above = (batch.base_offset for batch in log.batches if batch.epoch >= account.leader_epoch_floor)

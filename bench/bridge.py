@@ -94,7 +94,15 @@ def _produce_by_requests(plan: Plan, bridge: MeasuredBridge, topic: str, request
     words = "one record" if size == 1 else f"{size:,} records"
     latency = {"p50_ms": percentile(taken_ns, 50) / 1e6, "p99_ms": percentile(taken_ns, 99) / 1e6}
     taken_s = sum(taken_ns) / 1e9
-    _record(plan, bridge, f"HTTP v2, {words} a request", request_count * size, taken_s, usage, latency)
+    _record(
+        plan,
+        bridge,
+        case=f"HTTP v2, {words} a request",
+        count=request_count * size,
+        taken_s=taken_s,
+        usage=usage,
+        latency=latency,
+    )
 
 
 def _produce_by_stream(plan: Plan, bridge: MeasuredBridge, topic: str, count: int) -> None:
@@ -122,7 +130,7 @@ def _produce_by_stream(plan: Plan, bridge: MeasuredBridge, topic: str, count: in
             sending.join()
             taken_s = time.monotonic() - began
         check_complete(bridge.broker.bootstrap_servers, topic, count)
-    _record(plan, bridge, "HTTP v3, one stream of records", count, taken_s, usage)
+    _record(plan, bridge, case="HTTP v3, one stream of records", count=count, taken_s=taken_s, usage=usage)
 
 
 def _natively_and_back(plan: Plan, bridge: MeasuredBridge, topic: str, count: int) -> None:
@@ -132,10 +140,12 @@ def _natively_and_back(plan: Plan, bridge: MeasuredBridge, topic: str, count: in
         with metered(bridge.pid) as usage:
             taken_s = librdkafka.produce(address, topic, payloads(RECORD_BYTES), count, {"acks": "all"})
         check_complete(address, topic, count)
-        _record(plan, bridge, "native, one producer", count, taken_s, usage, has_cpu=False)
+        _record(plan, bridge, case="native, one producer", count=count, taken_s=taken_s, usage=usage, has_cpu=False)
         with metered(bridge.pid) as usage:
             per_s = librdkafka.consume(address, topic, PARTITION_COUNT, count, {})
-        _record(plan, bridge, "native, one consumer", count, count / per_s, usage, has_cpu=False)
+        _record(
+            plan, bridge, case="native, one consumer", count=count, taken_s=count / per_s, usage=usage, has_cpu=False
+        )
         _consume(plan, bridge, topic, count)
 
 
@@ -160,7 +170,7 @@ def _consume(plan: Plan, bridge: MeasuredBridge, topic: str, count: int) -> None
             taken_s = time.monotonic() - began
         session.delete(instance, timeout=TIMEOUT_S)
     if received:
-        _record(plan, bridge, "HTTP v2, reads of 1 MB", received, taken_s, usage)
+        _record(plan, bridge, case="HTTP v2, reads of 1 MB", count=received, taken_s=taken_s, usage=usage)
 
 
 def _records_in(session: requests.Session, instance: str) -> int:

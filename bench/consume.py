@@ -40,7 +40,7 @@ def measure(plan: Plan, brokers: Sequence[MeasuredBroker]) -> None:
                 values, usage = by_librdkafka(broker, topic, size_bytes, count)
                 plan.record("consume", f"librdkafka, {size}", broker.side, usage, **values)
                 if Side.PEER in plan.sides:
-                    _java(plan, broker, topic, f"Java, {size}", size_bytes, count)
+                    _java(plan, broker, topic=topic, case=f"Java, {size}", size_bytes=size_bytes, count=count)
         for broker in brokers:
             delete_topic(broker.bootstrap_servers, topic)
 

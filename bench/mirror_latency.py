@@ -108,7 +108,7 @@ def follow_loads(
         asyncio.run(_until_made(pair, bytes_per_s))
         for topic, rate in bytes_per_s.items():
             plan.say(f"{rate / 1e6:g} MB/s through {pair.child.name}")
-            found[topic] = _follow(plan, pair, pid, directory, topic, rate)
+            found[topic] = _follow(plan, pair, pid=pid, directory=directory, topic=topic, bytes_per_s=rate)
     finally:
         pair.child.stop(timeout_ms=STOP_TIMEOUT_MS)
     return found

@@ -39,7 +39,15 @@ def measure(plan: Plan, brokers: Sequence[MeasuredBroker]) -> None:
                     delete_topic(broker.bootstrap_servers, f"{topic}-c")
                     plan.record("produce", f"librdkafka, {size}, {acks_name}", broker.side, usage, **values)
                     if Side.PEER in plan.sides:
-                        _java(plan, broker, f"{topic}-java", f"Java, {size}, {acks_name}", size_bytes, acks, count)
+                        _java(
+                            plan,
+                            broker,
+                            topic=f"{topic}-java",
+                            case=f"Java, {size}, {acks_name}",
+                            size_bytes=size_bytes,
+                            acks=acks,
+                            count=count,
+                        )
 
 
 def warm_up(plan: Plan, brokers: Sequence[MeasuredBroker]) -> None:

@@ -159,10 +159,26 @@ def _throughput(plan: Plan, listeners: Listeners, kind: str, certificates: Path,
             listeners.address(kind), topic, payloads(RECORD_BYTES), count, {"acks": "1", **settings}
         )
     check_complete(broker.bootstrap_servers, topic, count)
-    _record(plan, "produce, 1 KB", kind, broker.side, usage, size_bytes / 1e6 / taken_s, size_bytes)
+    _record(
+        plan,
+        "produce, 1 KB",
+        kind=kind,
+        side=broker.side,
+        usage=usage,
+        mb_per_s=size_bytes / 1e6 / taken_s,
+        size_bytes=size_bytes,
+    )
     with metered(broker.pid) as usage:
         records_per_s = librdkafka.consume(listeners.address(kind), topic, PARTITION_COUNT, count, settings)
-    _record(plan, "consume, 1 KB", kind, broker.side, usage, records_per_s * RECORD_BYTES / 1e6, size_bytes)
+    _record(
+        plan,
+        "consume, 1 KB",
+        kind=kind,
+        side=broker.side,
+        usage=usage,
+        mb_per_s=records_per_s * RECORD_BYTES / 1e6,
+        size_bytes=size_bytes,
+    )
     delete_topic(broker.bootstrap_servers, topic)
 
 

@@ -94,7 +94,7 @@ def set_quotas(
 
     Example: antipode quotas set --any-client producer_byte_rate=10485760 request_percentage=50
     """
-    entity = _entity(user, is_any_user, client_id, is_any_client, ip, is_any_ip)
+    entity = _entity(user, is_any_user, client_id=client_id, is_any_client=is_any_client, ip=ip, is_any_ip=is_any_ip)
     ops = [{"key": key, "value": _number(key, text), "remove": False} for key, text in settings(quotas, "").items()]
     _alter(bootstrap_server, entity, ops, is_dry_run=is_dry_run, output=output)
 
@@ -116,7 +116,7 @@ def remove(
 
     Example: antipode quotas remove --client-id reports consumer_byte_rate
     """
-    entity = _entity(user, is_any_user, client_id, is_any_client, ip, is_any_ip)
+    entity = _entity(user, is_any_user, client_id=client_id, is_any_client=is_any_client, ip=ip, is_any_ip=is_any_ip)
     keys = quotas
     if not keys:
         with failures_as_messages():

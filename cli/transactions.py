@@ -227,13 +227,13 @@ async def _open_in(client: KafkaClient, topic: str) -> list[OpenTransaction]:
         _check(described.error_code, f"producers of {topic}-{partition}")
         found += [
             OpenTransaction(
-                topic,
-                partition,
-                producer.producer_id,
-                producer.producer_epoch,
-                producer.coordinator_epoch,
-                producer.current_txn_start_offset,
-                producer.last_timestamp,
+                topic=topic,
+                partition=partition,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch,
+                coordinator_epoch=producer.coordinator_epoch,
+                first_offset=producer.current_txn_start_offset,
+                last_timestamp_ms=producer.last_timestamp,
             )
             for producer in described.active_producers
             if producer.current_txn_start_offset >= 0

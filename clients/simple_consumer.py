@@ -199,18 +199,26 @@ class SimpleConsumer:
             if error.code is not ErrorCode.offset_out_of_range:
                 raise
             position = await self._reset(place, position)
-            return Batches(place, position.offset, _NOTHING, position, NO_OFFSET, NO_OFFSET, PartitionFetched(place[1]))
+            return Batches(
+                place=place,
+                fetch_offset=position.offset,
+                records=_NOTHING,
+                next=position,
+                high_watermark=NO_OFFSET,
+                log_start_offset=NO_OFFSET,
+                fetched=PartitionFetched(place[1]),
+            )
         records = records_of(fetched)
         taken = take(records, position)
         self._on_step("taken")
         return Batches(
-            place,
-            position.offset,
-            records[taken.start : taken.end] if taken is not None else _NOTHING,
-            taken.next if taken is not None else position,
-            fetched.high_watermark,
-            fetched.log_start_offset,
-            fetched,
+            place=place,
+            fetch_offset=position.offset,
+            records=records[taken.start : taken.end] if taken is not None else _NOTHING,
+            next=taken.next if taken is not None else position,
+            high_watermark=fetched.high_watermark,
+            log_start_offset=fetched.log_start_offset,
+            fetched=fetched,
         )
 
     async def _validated(self, place: PartitionKey, position: Position, epoch: int) -> Position:

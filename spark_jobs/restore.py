@@ -149,7 +149,14 @@ async def _append(
     target: KafkaClient, link: LinkClaim, log: LogToRestore, *, expected: int, start: int, records: bytes | None
 ) -> int:
     """Append once; what is sent again is recognised by the broker. Where the log ends then."""
-    part = PartitionToMirror(log.partition, expected, log.end_offset, start, round(time.time() * 1000), records)
+    part = PartitionToMirror(
+        partition_index=log.partition,
+        expected_log_end_offset=expected,
+        source_high_watermark=log.end_offset,
+        source_log_start_offset=start,
+        source_seen_at_ms=round(time.time() * 1000),
+        records=records,
+    )
     request = MirrorAppend(link.name, link.epoch, [TopicToMirror(log.topic, log.topic_id, [part])])
     end = -1
     async for attempt in jittered_backoff(retry_on=TRANSIENT, budget_ms=RETRY_BUDGET_MS):

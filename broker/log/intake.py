@@ -233,4 +233,11 @@ def found_again(answered: list[DuplicateSequence], limits: BatchLimits, *, log_s
     """The answer to an append whose batches are all in the log already."""
     first, last = answered[0], answered[-1]
     appended_ms = first.timestamp_ms if limits.is_log_append_time else -1
-    return AppendInfo(first.first_offset, last.last_offset, appended_ms, log_start_offset, True, 0)
+    return AppendInfo(
+        first_offset=first.first_offset,
+        last_offset=last.last_offset,
+        log_append_time_ms=appended_ms,
+        log_start_offset=log_start_offset,
+        is_duplicate=True,
+        record_count=0,
+    )

@@ -89,7 +89,12 @@ class WritableLog(LogState):
         log_append_time_ms = now_ms if self._limits.is_log_append_time else -1
         last_offset = intake.next_offset - 1
         return AppendInfo(
-            first_offset, last_offset, log_append_time_ms, self.log_start_offset, False, intake.record_count
+            first_offset=first_offset,
+            last_offset=last_offset,
+            log_append_time_ms=log_append_time_ms,
+            log_start_offset=self.log_start_offset,
+            is_duplicate=False,
+            record_count=intake.record_count,
         )
 
     def append_replicated(self, records: Buffer, *, now_ms: int | None = None) -> AppendInfo:
@@ -111,7 +116,12 @@ class WritableLog(LogState):
             if header.producer_id >= 0:
                 self._replay(records, position, header)
         return AppendInfo(
-            placed[0].base_offset, placed[-1].last_offset, -1, self.log_start_offset, False, intake.record_count
+            first_offset=placed[0].base_offset,
+            last_offset=placed[-1].last_offset,
+            log_append_time_ms=-1,
+            log_start_offset=self.log_start_offset,
+            is_duplicate=False,
+            record_count=intake.record_count,
         )
 
     def _write(self, intake: Intake, size_bytes: int, now_ms: int) -> None:

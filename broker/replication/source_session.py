@@ -268,12 +268,12 @@ class SourceSession:
         for (topic_id, index), at in session.named.items():
             topics.setdefault(topic_id, []).append(
                 PartitionToFetch(
-                    index,
-                    at.fetch_offset,
-                    settings.replica_fetch_bytes_max,
-                    at.leader_epoch,
-                    at.last_fetched_epoch,
-                    at.log_start_offset,
+                    partition_index=index,
+                    fetch_offset=at.fetch_offset,
+                    partition_max_bytes=settings.replica_fetch_bytes_max,
+                    current_leader_epoch=at.leader_epoch,
+                    last_fetched_epoch=at.last_fetched_epoch,
+                    log_start_offset=at.log_start_offset,
                     high_watermark=at.high_watermark,
                 )
             )

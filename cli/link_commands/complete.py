@@ -61,10 +61,25 @@ def complete(
     wait_ms = timeout_ms if is_waiting else 0
     with _shown(is_waiting) as show:
         if mirror is None:
-            found = _ask_sites(name, agents(environment, site), until_ms, topic or [".*"], wait_ms, show)
+            found = _ask_sites(
+                name,
+                agents(environment, site),
+                until_ms=until_ms,
+                topics=topic or [".*"],
+                timeout_ms=wait_ms,
+                show=show,
+            )
         else:
             wait_ms = max(wait_ms, MIRROR_HEARS_WITHIN_MS)
-            found = _ask_mirror(name, mirror, environment, until_ms, topic or [".*"], wait_ms, show)
+            found = _ask_mirror(
+                name,
+                mirror,
+                environment=environment,
+                until_ms=until_ms,
+                topics=topic or [".*"],
+                timeout_ms=wait_ms,
+                show=show,
+            )
     if not found:
         print_error(f"link {name} carries no topic that is meant")
     is_complete = bool(found) and all(one.is_complete for one in found)

@@ -145,7 +145,14 @@ class Replay:
 
     def _origin(self, leader_epoch: int, offset: int) -> Origin:
         entry = self.entry
-        return Origin(entry["origin_site"], entry["topic"], entry["topic_id"], entry["partition"], leader_epoch, offset)
+        return Origin(
+            site=entry["origin_site"],
+            topic=entry["topic"],
+            topic_id=entry["topic_id"],
+            partition=entry["partition"],
+            leader_epoch=leader_epoch,
+            offset=offset,
+        )
 
     # --- writing
 

@@ -100,7 +100,14 @@ async def repair(
             site: await stack.enter_async_context(new_client(bootstrap))
             for site, bootstrap in request.bootstraps.items()
         }
-        return await _Repair(request, clock, clients, confirm, restart_mirror, progress).run()
+        return await _Repair(
+            request=request,
+            clock=clock,
+            clients=clients,
+            confirm=confirm,
+            restart_mirror=restart_mirror,
+            progress=progress,
+        ).run()
 
 
 @dataclass(slots=True)

@@ -67,7 +67,7 @@ def stand(record: LinkRecord, site: str) -> LinkView:
         reason = f"site {record.active_site} is fenced at link epoch {record.epoch}: draining"
     else:
         role, reason = LinkRole.MIRRORING, f"site {record.active_site} is active at link epoch {record.epoch}"
-    return LinkView(record.name, record.epoch, role, reason, record, site)
+    return LinkView(name=record.name, epoch=record.epoch, role=role, reason=reason, record=record, site=site)
 
 
 class LinkReader:

@@ -115,12 +115,12 @@ class KafkaAppend:
         topics: dict[tuple[str, UUID], list[PartitionToMirror]] = {}
         for part in parts:
             mirrored = PartitionToMirror(
-                part.key.partition,
-                part.expected_log_end_offset,
-                part.source_high_watermark,
-                part.source_log_start_offset,
-                part.source_seen_at_ms,
-                part.records or None,
+                partition_index=part.key.partition,
+                expected_log_end_offset=part.expected_log_end_offset,
+                source_high_watermark=part.source_high_watermark,
+                source_log_start_offset=part.source_log_start_offset,
+                source_seen_at_ms=part.source_seen_at_ms,
+                records=part.records or None,
             )
             topics.setdefault((part.key.topic, part.topic_id), []).append(mirrored)
         listed = [TopicToMirror(name, topic_id, partitions) for (name, topic_id), partitions in topics.items()]

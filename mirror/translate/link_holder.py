@@ -168,7 +168,9 @@ class LinkHolder:
     async def _write(self, step: Step) -> None:
         self._number += 1
         after = self._lease.last_id if step is Step.TAKE else ""
-        notice = Notice(self._process, self._number, step, self._daemon, self._place, after)
+        notice = Notice(
+            process=self._process, number=self._number, step=step, daemon=self._daemon, place=self._place, after=after
+        )
         await self._store.save([[(KEY, encode_notice(notice))]], now_ms=self._clock.now_ms())
 
 

@@ -49,12 +49,12 @@ def published_count(value: bytes | None) -> PublishedCount | None:
     try:
         found = json.loads(value or b"")
         return PublishedCount(
-            str(found["id"]),
-            str(found["tier"]),
-            str(found["topic"]),
-            int(found["window_start_ms"]),
-            int(found["stored"]),
-            int(found.get("rejected", 0)),
+            id=str(found["id"]),
+            tier=str(found["tier"]),
+            topic=str(found["topic"]),
+            window_start_ms=int(found["window_start_ms"]),
+            stored=int(found["stored"]),
+            rejected=int(found.get("rejected", 0)),
         )
     except (ValueError, KeyError, TypeError):
         return None

@@ -212,7 +212,17 @@ def _read_member(reader: ByteReader) -> MemberMetadata:
     for tag in reader.tags():
         if tag == _CLASSIC_TAG and reader.int8() >= 0:
             classic = _read_classic(reader)
-    return MemberMetadata(instance_id, rack_id, client_id, client_host, names, regex, timeout_ms, assignor, classic)
+    return MemberMetadata(
+        instance_id=instance_id,
+        rack_id=rack_id,
+        client_id=client_id,
+        client_host=client_host,
+        topic_names=names,
+        topic_regex=regex,
+        rebalance_timeout_ms=timeout_ms,
+        server_assignor=assignor,
+        classic=classic,
+    )
 
 
 def _read_classic(reader: ByteReader) -> ClassicMember:

@@ -177,7 +177,14 @@ def decode_group_value(raw: Buffer) -> GroupValue:
     state_timestamp_ms = reader.int64() if version >= 2 else NO_TIMESTAMP
     count = reader.count(flexible=flexible, element_size_min=10)
     members = tuple(_decode_member(reader, version) for _ in range(count))
-    return GroupValue(protocol_type, generation, protocol, leader, state_timestamp_ms, members)
+    return GroupValue(
+        protocol_type=protocol_type,
+        generation=generation,
+        protocol=protocol,
+        leader=leader,
+        state_timestamp_ms=state_timestamp_ms,
+        members=members,
+    )
 
 
 def _decode_member(reader: ByteReader, version: int) -> MemberValue:
@@ -192,14 +199,14 @@ def _decode_member(reader: ByteReader, version: int) -> MemberValue:
     if flexible:
         reader.skip_tags()
     return MemberValue(
-        member_id,
-        group_instance_id,
-        client_id,
-        client_host,
-        rebalance_timeout_ms if rebalance_timeout_ms >= 0 else session_timeout_ms,
-        session_timeout_ms,
-        subscription,
-        assignment,
+        member_id=member_id,
+        group_instance_id=group_instance_id,
+        client_id=client_id,
+        client_host=client_host,
+        rebalance_timeout_ms=rebalance_timeout_ms if rebalance_timeout_ms >= 0 else session_timeout_ms,
+        session_timeout_ms=session_timeout_ms,
+        subscription=subscription,
+        assignment=assignment,
     )
 
 

@@ -109,7 +109,15 @@ def decode_transaction_value(raw: Buffer) -> TransactionValue:
     count = reader.nullable_count(flexible=is_flexible, element_size_min=2)
     partitions = None if count is None else dict(_decode_topic(reader, is_flexible) for _ in range(count))
     last_update_ms, start_ms = reader.int64(), reader.int64()
-    value = TransactionValue(producer_id, producer_epoch, timeout_ms, status, partitions, last_update_ms, start_ms)
+    value = TransactionValue(
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        timeout_ms=timeout_ms,
+        status=status,
+        partitions=partitions,
+        last_update_ms=last_update_ms,
+        start_ms=start_ms,
+    )
     return _with_tags(value, reader) if is_flexible else value
 
 

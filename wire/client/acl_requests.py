@@ -81,13 +81,13 @@ def exactly(acl: Acl) -> AclFilter:
     """The filter that means this ACL and no other."""
     pattern, entry = acl
     return AclFilter(
-        pattern.resource_type,
-        pattern.name,
-        pattern.pattern_type,
-        entry.principal,
-        entry.host,
-        entry.operation,
-        entry.permission,
+        resource_type=pattern.resource_type,
+        name=pattern.name,
+        pattern_type=pattern.pattern_type,
+        principal=entry.principal,
+        host=entry.host,
+        operation=entry.operation,
+        permission=entry.permission,
     )
 
 

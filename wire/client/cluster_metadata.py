@@ -82,12 +82,12 @@ def cluster_metadata(response: Any) -> ClusterMetadata:
 def _topic(topic: Any) -> TopicMetadata:
     partitions = {
         partition.partition_index: PartitionMetadata(
-            partition.partition_index,
-            partition.error_code,
-            partition.leader_id,
-            getattr(partition, "leader_epoch", -1),
-            partition.replica_nodes,
-            partition.isr_nodes,
+            partition_index=partition.partition_index,
+            error_code=partition.error_code,
+            leader_id=partition.leader_id,
+            leader_epoch=getattr(partition, "leader_epoch", -1),
+            replicas=partition.replica_nodes,
+            isr=partition.isr_nodes,
         )
         for partition in topic.partitions
     }

@@ -207,7 +207,16 @@ def _read_partition(reader: ByteReader, version: int) -> PartitionToFetch:
                 directory = reader.nullable_uuid()
             elif tag == 1 and version >= _HIGH_WATERMARK_FROM:
                 high_watermark = reader.int64()
-    return PartitionToFetch(index, offset, max_bytes, leader_epoch, last_epoch, log_start, directory, high_watermark)
+    return PartitionToFetch(
+        partition_index=index,
+        fetch_offset=offset,
+        partition_max_bytes=max_bytes,
+        current_leader_epoch=leader_epoch,
+        last_fetched_epoch=last_epoch,
+        log_start_offset=log_start,
+        replica_directory_id=directory,
+        high_watermark=high_watermark,
+    )
 
 
 def _read_forgotten(reader: ByteReader, version: int) -> list[ForgottenTopic]:

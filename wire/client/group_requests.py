@@ -141,7 +141,9 @@ async def request_commit(
 ) -> dict[PartitionKey, ErrorCode]:
     """Write a group's offsets; the outcome by partition."""
     version = connection.version_for(OFFSET_COMMIT, highest=_LAST_WITH_NAMES)
-    return await _commit(connection, OFFSET_COMMIT, version, group_id, offsets, committer)
+    return await _commit(
+        connection, OFFSET_COMMIT, version=version, group_id=group_id, offsets=offsets, committer=committer
+    )
 
 
 async def request_mirror_commit(
@@ -158,7 +160,9 @@ async def request_mirror_commit(
     version = connection.version_for(MIRROR_OFFSET_COMMIT)
     claim = link_claim(link, link_epoch)
     committer = NO_MEMBER._replace(instance_id=claim)
-    return await _commit(connection, MIRROR_OFFSET_COMMIT, version, group_id, offsets, committer)
+    return await _commit(
+        connection, MIRROR_OFFSET_COMMIT, version=version, group_id=group_id, offsets=offsets, committer=committer
+    )
 
 
 async def request_sync_report(connection: Connection, report: SyncReport, *, link: str, link_epoch: int) -> None:
@@ -168,7 +172,7 @@ async def request_sync_report(connection: Connection, report: SyncReport, *, lin
     version = connection.version_for(MIRROR_OFFSET_COMMIT)
     claim = NO_MEMBER._replace(member_id=str(report.synced_at_ms), instance_id=link_claim(link, link_epoch))
     offsets: dict[PartitionKey, CommittedOffset] = {("", 0): CommittedOffset(-1, -1, encode_report(report))}
-    await _commit(connection, MIRROR_OFFSET_COMMIT, version, "", offsets, claim)
+    await _commit(connection, MIRROR_OFFSET_COMMIT, version=version, group_id="", offsets=offsets, committer=claim)
 
 
 async def _commit(

@@ -66,13 +66,13 @@ async def request_range_digests(
     response = await connection.call(RANGE_DIGESTS, {"topics": topics})
     return {
         query: RangeContent(
-            error_code(found.error_code),
-            found.error_message or "",
-            found.log_start_offset,
-            found.high_watermark,
-            found.pending_leaves,
-            response.leaf_offsets,
-            bytes(found.content),
+            error_code=error_code(found.error_code),
+            error_message=found.error_message or "",
+            log_start_offset=found.log_start_offset,
+            high_watermark=found.high_watermark,
+            pending_leaves=found.pending_leaves,
+            leaf_offsets=response.leaf_offsets,
+            content=bytes(found.content),
         )
         for asked, topic in zip(by_topic.values(), response.topics, strict=True)
         for query, found in zip(asked, topic.partitions, strict=True)

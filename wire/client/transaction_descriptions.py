@@ -60,4 +60,13 @@ def _description(reader: ByteReader) -> TransactionDescription:
         count = reader.count(flexible=True, element_size_min=4)
         partitions += [(topic, reader.int32()) for _ in range(count)]
         reader.skip_tags()
-    return TransactionDescription(error, name, state, timeout_ms, start_ms, producer_id, producer_epoch, partitions)
+    return TransactionDescription(
+        error_code=error,
+        transactional_id=name,
+        state=state,
+        timeout_ms=timeout_ms,
+        start_ms=start_ms,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        partitions=partitions,
+    )

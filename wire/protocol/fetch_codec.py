@@ -227,7 +227,14 @@ def _read_partition(reader: ByteReader, version: int) -> PartitionFetched:
     preferred_replica = reader.int32() if version >= _PREFERRED_REPLICA_FROM else -1
     records = reader.nullable_blob(flexible=flexible)
     partition = PartitionFetched(
-        index, error_code, high_watermark, last_stable, log_start_offset, aborted, preferred_replica, records
+        partition_index=index,
+        error_code=error_code,
+        high_watermark=high_watermark,
+        last_stable_offset=last_stable,
+        log_start_offset=log_start_offset,
+        aborted_transactions=aborted,
+        preferred_read_replica=preferred_replica,
+        records=records,
     )
     return _with_tags(partition, reader) if flexible else partition
 

@@ -86,7 +86,14 @@ def parse_offset_commit_request(frame: Buffer, position: int, version: int) -> O
     topics = [_read_topic(reader, version) for _ in range(count)]
     if flexible:
         reader.skip_tags()
-    return OffsetCommitRequest(group_id, generation, member_id, instance_id, retention_ms, topics)
+    return OffsetCommitRequest(
+        group_id=group_id,
+        generation=generation,
+        member_id=member_id,
+        group_instance_id=instance_id,
+        retention_ms=retention_ms,
+        topics=topics,
+    )
 
 
 def _read_topic(reader: ByteReader, version: int) -> TopicOffsets:

@@ -243,7 +243,16 @@ def _read_partition(reader: ByteReader, version: int) -> PartitionProduced:
         for tag in reader.tags():
             if tag == 0 and version >= _LEADER_HINTS_FROM:
                 leader = read_leader_hint(reader)
-    return PartitionProduced(index, error_code, base_offset, append_time_ms, log_start_offset, errors, message, leader)
+    return PartitionProduced(
+        partition_index=index,
+        error_code=error_code,
+        base_offset=base_offset,
+        log_append_time_ms=append_time_ms,
+        log_start_offset=log_start_offset,
+        record_errors=errors,
+        error_message=message,
+        current_leader=leader,
+    )
 
 
 def _read_topic(reader: ByteReader, version: int) -> tuple[str, UUID | None]:

@@ -146,13 +146,13 @@ def filter_message(wanted: AclFilter) -> AclFilterMessage:
 def filter_from_message(message: AclFilterMessage) -> AclFilter:
     """Decode the filter of a message inside a site. ValueError as above."""
     return AclFilter(
-        ResourceType(message.resource_type),
-        message.name if message.HasField("name") else None,
-        PatternType(message.pattern_type),
-        message.principal if message.HasField("principal") else None,
-        message.host if message.HasField("host") else None,
-        Operation(message.operation),
-        Permission(message.permission),
+        resource_type=ResourceType(message.resource_type),
+        name=message.name if message.HasField("name") else None,
+        pattern_type=PatternType(message.pattern_type),
+        principal=message.principal if message.HasField("principal") else None,
+        host=message.host if message.HasField("host") else None,
+        operation=Operation(message.operation),
+        permission=Permission(message.permission),
     )
 
 

@@ -54,7 +54,10 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     names = "OffsetFetchResponseTopic", "OffsetFetchResponsePartition"
     if error is not ErrorCode.none and context.api_version >= _GROUP_ERROR_FROM:
         return build.response(topics=(), error_code=error)
-    return build.response(topics=_topics(build, names, request.topics, offsets, error, unstable), error_code=error)
+    return build.response(
+        topics=_topics(build, names, wanted=request.topics, offsets=offsets, error=error, is_unstable=unstable),
+        error_code=error,
+    )
 
 
 def _unstable(doors: Doors, group_id: str, *, is_stable: bool) -> Callable[[TopicPartition], bool]:
@@ -71,9 +74,9 @@ def _group(doors: Doors, context: RequestContext, group: Any, *, is_stable: bool
     unstable = _unstable(doors, group.group_id, is_stable=is_stable)
     topics: tuple[Any, ...] = ()
     if error is ErrorCode.none and context.api_version >= _TOPIC_IDS_FROM:
-        topics = _topics_by_id(doors, build, names, group.topics, offsets, unstable)
+        topics = _topics_by_id(doors, build, names=names, wanted=group.topics, offsets=offsets, is_unstable=unstable)
     elif error is ErrorCode.none:
-        topics = _topics(build, names, group.topics, offsets, error, unstable)
+        topics = _topics(build, names, wanted=group.topics, offsets=offsets, error=error, is_unstable=unstable)
     return build.part("OffsetFetchResponseGroup", group_id=group.group_id, topics=topics, error_code=error)
 
 

@@ -136,13 +136,15 @@ def fetched_part(
 ) -> PartitionFetched:
     """The result of a partition that could be read."""
     return PartitionFetched(
-        hosted.index,
-        ErrorCode.none,
-        hosted.state.mirrorable_end if request.replica_id in _SEES_MIRRORABLE_END else hosted.state.high_watermark,
-        hosted.log.last_stable_offset,
-        hosted.log.log_start_offset,
-        aborted,
-        preferred_replica,
+        partition_index=hosted.index,
+        error_code=ErrorCode.none,
+        high_watermark=hosted.state.mirrorable_end
+        if request.replica_id in _SEES_MIRRORABLE_END
+        else hosted.state.high_watermark,
+        last_stable_offset=hosted.log.last_stable_offset,
+        log_start_offset=hosted.log.log_start_offset,
+        aborted_transactions=aborted,
+        preferred_read_replica=preferred_replica,
         records=records,
         diverging_epoch=diverging_epoch or EpochEnd(),
     )

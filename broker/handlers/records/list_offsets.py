@@ -58,7 +58,10 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
         build.part(
             "ListOffsetsTopicResponse",
             name=topic.name,
-            partitions=tuple(_partition(doors, image, build, request, topic.name, part) for part in topic.partitions),
+            partitions=tuple(
+                _partition(doors, image, build=build, request=request, topic=topic.name, partition=part)
+                for part in topic.partitions
+            ),
         )
         for topic in request.topics
     )

@@ -39,7 +39,10 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
         build.part(
             "OffsetForLeaderTopicResult",
             topic=topic.topic,
-            partitions=tuple(_partition(doors, image, build, request, topic.topic, part) for part in topic.partitions),
+            partitions=tuple(
+                _partition(doors, image, build=build, request=request, topic=topic.topic, partition=part)
+                for part in topic.partitions
+            ),
         )
         for topic in request.topics
     )

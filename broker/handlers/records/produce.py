@@ -261,7 +261,11 @@ def _append_all(
                 done.error_count += 1
                 results.append(PartitionProduced(partition.partition_index, unknown))
             else:
-                results.append(_append(doors, image, name, partition, request.acks, done, admission))
+                results.append(
+                    _append(
+                        doors, image, topic=name, partition=partition, acks=request.acks, done=done, admission=admission
+                    )
+                )
         done.topics.append(TopicProduced(topic.name, topic.topic_id, results))
     return done
 

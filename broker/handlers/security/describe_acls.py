@@ -37,13 +37,13 @@ def filter_of(entity: Any) -> AclFilter:
     the protocol.
     """
     return AclFilter(
-        ResourceType(entity.resource_type_filter),
-        entity.resource_name_filter,
-        PatternType(entity.pattern_type_filter),
-        entity.principal_filter,
-        entity.host_filter,
-        Operation(entity.operation),
-        Permission(entity.permission_type),
+        resource_type=ResourceType(entity.resource_type_filter),
+        name=entity.resource_name_filter,
+        pattern_type=PatternType(entity.pattern_type_filter),
+        principal=entity.principal_filter,
+        host=entity.host_filter,
+        operation=Operation(entity.operation),
+        permission=Permission(entity.permission_type),
     )
 
 

@@ -245,7 +245,9 @@ class _Cleaning:
         find so.
         """
         offsets: dict[bytes | None, int] = {}
-        tombstone_count = read_keys(body, start, end, header.record_count, header.base_offset, offsets)
+        tombstone_count = read_keys(
+            body, start, end=end, record_count=header.record_count, base_offset=header.base_offset, offsets=offsets
+        )
         return tombstone_count == 0 and len(offsets) == header.record_count and self.keys.are_newest(offsets)
 
     def _keep_some(self, header: BatchHeader, content: bytes, at: int, body: bytes) -> KeptBatch | None:

@@ -68,7 +68,14 @@ class KeyOffsets:
         """The records of a batch, which are `body` from `start` to `end`; batches come in the order
         of the log. Raises InvalidBatch.
         """
-        read_keys(body, start, end, header.record_count, header.base_offset, self._offsets)
+        read_keys(
+            body,
+            start,
+            end=end,
+            record_count=header.record_count,
+            base_offset=header.base_offset,
+            offsets=self._offsets,
+        )
 
     def close(self) -> None:
         """Close the range: all its records have been noted, and the questions below may be

@@ -119,14 +119,14 @@ def snapshot_entry(producer_id: int, producer: Producer) -> SnapshotEntry:
     """The producer as the snapshot file keeps it."""
     last = producer.batches[-1] if producer.batches else WrittenBatch(-1, -1, 0, -1)
     return SnapshotEntry(
-        producer_id,
-        producer.epoch,
-        last.last_sequence,
-        last.last_offset,
-        last.offset_delta,
-        producer.last_timestamp_ms,
-        producer.coordinator_epoch,
-        producer.transaction_first_offset,
+        producer_id=producer_id,
+        producer_epoch=producer.epoch,
+        last_sequence=last.last_sequence,
+        last_offset=last.last_offset,
+        offset_delta=last.offset_delta,
+        timestamp_ms=producer.last_timestamp_ms,
+        coordinator_epoch=producer.coordinator_epoch,
+        transaction_first_offset=producer.transaction_first_offset,
     )
 
 

@@ -87,10 +87,26 @@ def read_lines(lines: Iterable[str]) -> Iterator[Acknowledged | Failed | Deliver
         kind, *fields = line.rstrip("\n").split("\t")
         if kind == ACKNOWLEDGED:
             load, number, topic, partition, offset, sent, acknowledged = fields
-            yield Acknowledged(load, int(number), topic, int(partition), int(offset), float(sent), float(acknowledged))
+            yield Acknowledged(
+                load=load,
+                number=int(number),
+                topic=topic,
+                partition=int(partition),
+                offset=int(offset),
+                sent_at_ms=float(sent),
+                acknowledged_at_ms=float(acknowledged),
+            )
         elif kind == DELIVERED:
             member, assignment, topic, partition, offset, value, at = fields
-            yield Delivered(member, int(assignment), topic, int(partition), int(offset), value, float(at))
+            yield Delivered(
+                member=member,
+                assignment=int(assignment),
+                topic=topic,
+                partition=int(partition),
+                offset=int(offset),
+                value=value,
+                at_ms=float(at),
+            )
         elif kind == FAILED:
             load, number, topic, at, reason = fields
             yield Failed(load, int(number), topic, float(at), reason)

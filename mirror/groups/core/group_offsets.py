@@ -321,7 +321,7 @@ class GroupOffsets:
                 continue
             if offset.offset > copy.log_end_offset:
                 found.is_open = True
-            self._choose(group, key, offset, _range(copy), link, found)
+            self._choose(group, key, offset=offset, target=_range(copy), link=link, found=found)
             is_refreshed = is_written_again and not group.is_active and key not in found.writes
             if is_refreshed and key in group.at_target:
                 found.refreshed[key] = group.at_target[key]

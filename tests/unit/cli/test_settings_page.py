@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from bridge.access.passwords import USERS_KEY
+from bridge.access.security import METHODS_KEY, REALM_KEY, RULES_FILE_KEY
 from bridge.config import BridgeSettings, load_bridge_settings
 from broker.settings.config import BrokerSettings
 from broker.settings.loading import load_broker_settings
@@ -92,7 +94,8 @@ def test_the_page_of_the_bridge_lists_its_settings_with_their_defaults() -> None
     listed = {key.strip("` "): default.strip() for keys, default in ROW.findall(page) for key in keys.split(",")}
     known = {str(field.alias): field.default for field in BridgeSettings.model_fields.values() if field.alias}
     assert known.keys() - listed.keys() == {"id", "client.id"}
-    assert listed.keys() - known.keys() == {"producer.*", "consumer.*", "client.*"}
+    logins = {METHODS_KEY, REALM_KEY, RULES_FILE_KEY, USERS_KEY}
+    assert listed.keys() - known.keys() == {"producer.*", "consumer.*", "client.*", *logins}
     plain = {key: default for key, default in listed.items() if re.fullmatch(r"\d+", default)}
     assert {key: str(known[key]) for key in plain} == plain
 

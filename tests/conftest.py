@@ -11,6 +11,7 @@ import gc
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -30,7 +31,7 @@ from tests.support.processes.ports import free_port
 from tests.support.processes.processes import Processes
 from tests.support.processes.toxiproxy import Toxiproxy
 from tests.support.processes.zookeeper import ZooKeeperProcess, start_zookeeper
-from tests.support.workers import is_worker, share_out, take_ports_of_worker
+from tests.support.workers import GroupScheduling, is_worker, put_longest_first, take_ports_of_worker
 
 # No deadline for a single example: the machine may be busy, and a hang is the business of
 # pytest-timeout.
@@ -152,10 +153,17 @@ def apache_kafka(
     return start_apache_kafka(session_processes, tmp_path_factory.mktemp("apache-kafka"))
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Groups for the workers of pytest-xdist."""
+    """The groups that take longest first, where workers share the tests."""
     if is_worker():
-        share_out(items)
+        put_longest_first(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GroupScheduling:
+    """How workers share the tests."""
+    return GroupScheduling(config, log)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

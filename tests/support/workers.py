@@ -7,31 +7,32 @@ The groups that take longest come first, so that all workers end at about the sa
 
 from __future__ import annotations
 
+import functools
 import os
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from deploy.ports import PORT_MAX, PORT_MIN, RANGE_VARIABLE
 
 WORKER_VARIABLE: Final = "PYTEST_XDIST_WORKER"
 WORKERS_VARIABLE: Final = "PYTEST_XDIST_WORKER_COUNT"
-SHARED: Final = {
-    "kafka_b": "two Apache Kafkas",
-    "apache_kafka": "Apache Kafka",
-    "spark": "Spark",
-    "brokers": "Spark",
-    "bridged_site": "bridge",
-}
-"""Fixtures of a session, and the group of the files that use one; the first one that a file uses
-counts.
-"""
+SPARK: Final = "Spark"
+BRIDGE: Final = "bridge"
+FOLDERS: Final = {"tests/spark/": SPARK, "tests/integration/bridge/": BRIDGE}
+"""Folders whose files share a Spark session, or a site with a bridge."""
+TWO_KAFKAS: Final = "two Apache Kafkas"
+ONE_KAFKA: Final = "Apache Kafka"
+FIXTURES: Final = {"kafka_b": TWO_KAFKAS, "transactional_link": TWO_KAFKAS, "apache_kafka": ONE_KAFKA}
+"""Fixtures of servers that files share; the first one that a file uses decides."""
 LONGEST: Final = (
-    "Spark",
-    "two Apache Kafkas",
-    "Apache Kafka",
+    SPARK,
+    TWO_KAFKAS,
+    ONE_KAFKA,
     "tests/integration/sites/test_pages.py",
     "tests/integration/sites/test_commands.py",
     "tests/sim/test_simulation.py",
@@ -42,8 +43,35 @@ LONGEST: Final = (
     "tests/integration/test_failing_over_again.py",
     "tests/integration/test_mirror.py",
     "tests/integration/broker/test_logins.py",
-    "bridge",
+    BRIDGE,
 )
+_REPOSITORY: Final = Path(__file__).resolve().parents[2]
+
+
+class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist has no types
+    """Gives each worker one group after another."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid.partition("::")[0])
+
+
+@functools.cache
+def group_of(file: str) -> str:
+    """The group of a file of tests, by its path from the repository's root."""
+    for folder, group in FOLDERS.items():
+        if file.startswith(folder):
+            return group
+    text = (_REPOSITORY / file).read_text(encoding="utf-8")
+    return next((group for name, group in FIXTURES.items() if re.search(rf"\b{name}\b", text)), file)
+
+
+def put_longest_first(items: list[pytest.Item]) -> None:
+    """Put the groups that take longest first; otherwise the order stays."""
+    items.sort(key=lambda item: _rank(group_of(item.nodeid.partition("::")[0])))
+
+
+def _rank(group: str) -> int:
+    return LONGEST.index(group) if group in LONGEST else len(LONGEST)
 
 
 def is_worker() -> bool:
@@ -69,32 +97,3 @@ def take_ports_of_worker() -> None:
     ports = ports_of_worker(os.environ)
     if ports is not None:
         os.environ[RANGE_VARIABLE] = ports
-
-
-def share_out(items: list[pytest.Item]) -> None:
-    """Mark each test with its group, and put the groups that take longest first."""
-    fixtures: dict[str, set[str]] = defaultdict(set)
-    for item in items:
-        fixtures[_file(item)].update(_fixtures(item))
-    groups = {file: _group(file, used) for file, used in fixtures.items()}
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(groups[_file(item)]))
-    items.sort(key=lambda item: _rank(groups[_file(item)]))
-
-
-def _group(file: str, fixtures: Iterable[str]) -> str:
-    used = set(fixtures)
-    return next((group for fixture, group in SHARED.items() if fixture in used), file)
-
-
-def _rank(group: str) -> int:
-    return LONGEST.index(group) if group in LONGEST else len(LONGEST)
-
-
-def _file(item: pytest.Item) -> str:
-    return item.nodeid.partition("::")[0]
-
-
-def _fixtures(item: pytest.Item) -> Sequence[str]:
-    names: Sequence[str] = getattr(item, "fixturenames", ())
-    return names

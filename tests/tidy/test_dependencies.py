@@ -14,7 +14,7 @@ from typing import Any
 from tests.tidy import sources
 
 LOCK = "deploy/requirements.txt"
-TOOLS = {"import-linter", "pytest-asyncio", "pytest-randomly", "pytest-timeout", "pytest-xdist", "ruff"}
+TOOLS = {"import-linter", "pytest-asyncio", "pytest-randomly", "pytest-timeout", "ruff"}
 """Run or loaded by name, never imported."""
 NEEDED_BY_OTHERS = {
     "grpcio-tools",

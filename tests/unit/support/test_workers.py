@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-from tests.support.workers import LONGEST, ports_of_worker, share_out
+import pytest
+
+from tests.support.workers import LONGEST, group_of, ports_of_worker, put_longest_first
 
 
-class Item:
-    """What the sharing knows of a test."""
+class Item(NamedTuple):
+    """What the order depends on."""
 
-    def __init__(self, nodeid: str, *fixturenames: str) -> None:
-        self.nodeid = nodeid
-        self.fixturenames = fixturenames
-        self.groups: list[str] = []
-
-    def add_marker(self, mark: Any) -> None:
-        self.groups.append(*mark.args)
+    nodeid: str
 
 
 def test_workers_divide_the_range_of_ports() -> None:
@@ -26,29 +22,28 @@ def test_workers_divide_the_range_of_ports() -> None:
     assert ports_of_worker({"ANTIPODE_PORTS": "12000-12299"}) is None
 
 
-def test_files_that_share_a_fixture_of_the_session_are_one_group_and_long_groups_come_first() -> None:
+@pytest.mark.parametrize(
+    ("file", "group"),
+    [
+        ("tests/spark/test_archive.py", "Spark"),
+        ("tests/integration/bridge/test_producing.py", "bridge"),
+        ("tests/integration/test_translate_link.py", "two Apache Kafkas"),
+        ("tests/integration/test_translate_transactions.py", "two Apache Kafkas"),
+        ("tests/integration/broker/test_heartbeat_table.py", "Apache Kafka"),
+        ("tests/integration/broker/test_requests.py", "tests/integration/broker/test_requests.py"),
+    ],
+)
+def test_files_that_share_what_is_expensive_are_one_group(file: str, group: str) -> None:
+    assert group_of(file) == group
+
+
+def test_long_groups_come_first_and_others_keep_their_order() -> None:
+    others = ["tests/integration/test_beginnings.py::test_b", "tests/integration/test_aggregation.py::test_a"]
     items: list[Any] = [
-        Item("tests/a.py::test_1"),
-        Item("tests/b.py::test_1", "apache_kafka", "tmp_path"),
-        Item("tests/a.py::test_2"),
-        Item("tests/c.py::test_1"),
-        Item("tests/c.py::test_2", "apache_kafka", "kafka_b"),
-        Item(f"{LONGEST[-2]}::test_1"),
+        Item(others[0]),
+        Item(f"{LONGEST[3]}::test_1"),
+        Item(others[1]),
+        Item("tests/spark/test_a.py::t"),
     ]
-    share_out(items)
-    assert {item.nodeid: item.groups for item in items} == {
-        "tests/a.py::test_1": ["tests/a.py"],
-        "tests/a.py::test_2": ["tests/a.py"],
-        "tests/b.py::test_1": ["Apache Kafka"],
-        "tests/c.py::test_1": ["two Apache Kafkas"],
-        "tests/c.py::test_2": ["two Apache Kafkas"],
-        f"{LONGEST[-2]}::test_1": [LONGEST[-2]],
-    }
-    assert [item.nodeid.partition("::")[0] for item in items] == [
-        "tests/c.py",
-        "tests/c.py",
-        "tests/b.py",
-        LONGEST[-2],
-        "tests/a.py",
-        "tests/a.py",
-    ]
+    put_longest_first(items)
+    assert [item.nodeid for item in items] == ["tests/spark/test_a.py::t", f"{LONGEST[3]}::test_1", *others]

@@ -167,6 +167,7 @@ async def survive(site: ReplicatedSite, loads: Loads, faults: SiteFaults, count:
     print(f"{history.summary()}\n{outcome}")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(SECONDS_PER_FAULT_MAX * FAULTS_SHORT)
 async def test_a_few_faults_lose_repeat_and_reorder_nothing(
     site: ReplicatedSite, faults: SiteFaults, processes: Processes, kafka_programs: KafkaPrograms, tmp_path: Path

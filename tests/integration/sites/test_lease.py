@@ -56,6 +56,7 @@ async def has_complete_copy(sites: EmbeddedSites, standby: str) -> bool:
     return verdict != "None" and "first copy" not in verdict
 
 
+@pytest.mark.long
 async def test_a_healthy_site_goes_on_whatever_it_loses_alone_and_is_not_promoted_over(
     start_sites: SitesStarter,
 ) -> None:

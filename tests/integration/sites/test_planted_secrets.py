@@ -187,6 +187,7 @@ def over_http(sites: EmbeddedSites) -> dict[str, str]:
     return found
 
 
+@pytest.mark.long
 def test_planted_secrets_are_nowhere_to_be_seen(sites: EmbeddedSites, tmp_path: Path) -> None:
     reports = work(sites, tmp_path)
     listing = subprocess.run(["ps", "axww", "-o", "args"], capture_output=True, text=True, check=True).stdout

@@ -7,10 +7,10 @@ has the records. Topics whose flush.messages demands it are flushed before the a
 the current leader (KIP-951) from version 10 on. Versions: 3 to 13. A transaction's first batch in a
 partition waits until the transaction's coordinator has said that the partition takes part
 (`transactional_produce.py`). While a broker hands its leaderships over, requests wait
-(`broker/site/controlled_shutdown.py`); so they do, for a second at most, while the active role of
-their link moves to the other site. A request counts with its size against the client's quota
-when it is answered. Requests that follow on the connection are appended while one waits for the
-in-sync replicas; answers keep the order of the requests.
+(`broker/site/controlled_shutdown.py`); so they do, for two seconds at most, while the active role
+of their link moves to the other site. A request counts with its size against the client's quota
+when it is answered. Requests that follow on the connection are appended while one waits for the in-
+sync replicas; answers keep the order of the requests.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ ADVERTISED_FROM = 0
 """Versions 0 to 2 are listed and refused, see api_versions.py."""
 ACKS_NONE: Final = 0
 ACKS_ALL: Final = -1
-SUSPENDED_MS_MAX: Final = 1_000
+SUSPENDED_MS_MAX: Final = 2_000
 """How long (ms) a request waits while the active role of its link moves."""
 _ACKS = (ACKS_NONE, 1, ACKS_ALL)
 _TOPIC_IDS_FROM = 13

@@ -34,8 +34,8 @@ class RunJournal:
         self._append({"run_id": run_id, "request": request})
 
     def resume(self, request: Mapping[str, Any]) -> tuple[str, list[JudgedWave]]:
-        """The id of the interrupted run and its waves. OperationalFailure when there is none, or
-        when it had another request.
+        """The id of the interrupted run and its waves. OperationalFailure when no run was
+        interrupted, or when it was started with other options.
         """
         try:
             text = self._file.read_text(encoding="utf-8")

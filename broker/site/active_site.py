@@ -5,8 +5,8 @@ Clients see the brokers of both sites as one cluster and send CreateTopics, Dele
 CreatePartitions, reassignments and the config requests to whichever they like, so a passive site
 must not turn them away. Used by the handlers of these requests, when everything that a request
 names is led elsewhere. A request about topics of several sites is answered in parts, one for each
-site (`in_parts`). What was handed on once is not handed on again, so that two sites that take each
-other for the active one cannot play ball with it.
+site (`in_parts`). A request that was forwarded once is not forwarded again: two sites may take each
+other for the active one.
 """
 
 from __future__ import annotations
@@ -189,6 +189,25 @@ async def in_parts(
         fields["throttle_time"] = max(answer.throttle_time for answer in answers)
     failed = (answer for answer in answers if getattr(answer, "error_code", ErrorCode.none) is not ErrorCode.none)
     return replace(next(failed, answers[0]), **fields)
+
+
+async def answered_elsewhere(
+    active_site: ActiveSite,
+    image: ClusterImage,
+    context: RequestContext,
+    request: Any,
+    handle: Callable[[Any], Awaitable[Any]],
+    *,
+    entries: str,
+    results: str,
+    names: Sequence[str],
+    timeout_ms: float | None = None,
+) -> Any | None:
+    """The answer to a request about topics of other sites: in parts where several sites lead them
+    (`in_parts`), else the active site's (`ActiveSite.answer`); None when this site answers.
+    """
+    answer = await in_parts(image, context, request, handle, entries=entries, results=results, names=names)
+    return answer or await active_site.answer(image, context, request, names, timeout_ms=timeout_ms)
 
 
 def leading_site(image: ClusterImage, topics: Collection[str]) -> str | None:

@@ -10,19 +10,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct, field
 
-from controller.core.entity_commands import (
-    AclsRead,
-    AlterAcls,
-    AlterClientQuotas,
-    AlterDelegationTokens,
-    AlterGroupConfigs,
-    AlterScramUsers,
-    ClientQuotasRead,
-    DelegationTokensRead,
-    GroupConfigsRead,
-    RemoveExpiredTokens,
-    ScramUsersRead,
-)
+from controller.core.entity_commands import EntityConfigCommand
 from controller.core.site_values import Broker, Leadership, Topic
 from wire.control.cluster_pb2 import LinkRecord
 from wire.protocol.ids import TopicPartition
@@ -288,15 +276,5 @@ Command = (
     | BalanceLeaders
     | UncleanElectionRead
     | AlterReassignments
-    | AlterClientQuotas
-    | ClientQuotasRead
-    | AlterScramUsers
-    | ScramUsersRead
-    | AlterAcls
-    | AclsRead
-    | AlterDelegationTokens
-    | DelegationTokensRead
-    | RemoveExpiredTokens
-    | AlterGroupConfigs
-    | GroupConfigsRead
+    | EntityConfigCommand
 )

@@ -146,7 +146,7 @@ class OwnBrokers:
                 found.MergeFrom(reply)
         missing = {group.group for group in request.groups} - {*found.taken, *found.refused}
         for name in missing:
-            found.refused[name] = "no broker coordinates the group"
+            found.refused[name] = "no broker has confirmed it"
         return found
 
     async def quarantined(self, link: str) -> list[QuarantinedEnd] | None:

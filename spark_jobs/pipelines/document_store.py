@@ -13,6 +13,7 @@ from typing import Any, Final, NoReturn
 import requests
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
+from runtime.config_providers import looked_up
 from runtime.process import OperationalFailure
 from spark_jobs.pipelines.core.bulk_requests import BUSY, Document, Rejected, answered, body_of, bulk_requests
 
@@ -85,6 +86,13 @@ class DocumentWriter:
 
 def _give_up(error: BaseException | None) -> NoReturn:
     raise OperationalFailure(f"the document store takes no documents: {error}") from error
+
+
+def nodes_of(store: str) -> list[str]:
+    """The addresses of the option `--store`, with the references in it looked up.
+    ConfigurationError.
+    """
+    return looked_up({"--store": store})["--store"].split(",")
 
 
 def document_of(row: Any) -> Document:

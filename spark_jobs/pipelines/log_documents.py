@@ -24,7 +24,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark
 from runtime.process import OperationalFailure
 from spark_jobs.pipelines.catalogue import add_stream_options, submitted, topic_parser, trigger_of
 from spark_jobs.pipelines.core.bulk_requests import Rejected
-from spark_jobs.pipelines.document_store import write_rows
+from spark_jobs.pipelines.document_store import nodes_of, write_rows
 from spark_jobs.topic_frames import TopicSource, stream_of
 
 EVERYTHING: Final = "."
@@ -37,7 +37,10 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--match", default=EVERYTHING, help="a regular expression that lines have to contain")
     where = found.add_mutually_exclusive_group(required=True)
     where.add_argument("--to", type=Path, help="directory of the documents, as Parquet")
-    where.add_argument("--store", help="nodes of a document store, http://host:9200[,http://host:9200...]")
+    where.add_argument(
+        "--store",
+        help="nodes of a document store, http://host:9200[,http://host:9200...]; a password is best given as ${env:NAME}",
+    )
     found.add_argument("--index", default="logs", help="index of the document store")
     found.add_argument("--skip-rejected", action="store_true", help="print documents that the store refuses, and go on")
     add_stream_options(found)
@@ -61,7 +64,7 @@ def _send(given: argparse.Namespace, records: DataFrame, batch: int) -> None:
     """One batch to the store. OperationalFailure with the first document that it refuses, unless
     they are to be skipped.
     """
-    send = partial(_sent, given.store.split(","), given.index)
+    send = partial(_sent, nodes_of(given.store), given.index)
     rejected = documents_of(records, given.match).rdd.mapPartitions(send).collect()
     if rejected and not given.skip_rejected:
         first = rejected[0]

@@ -61,7 +61,7 @@ class _End:
 
 
 class _Line:
-    """From the client to the server: so many bytes unchanged, then those of the input."""
+    """The line from the client to the server: the first bytes unchanged, then the input's."""
 
     def __init__(self, data: bytes) -> None:
         self._unchanged = int.from_bytes(data[:2], "big") % 4096

@@ -77,11 +77,12 @@ def take(
     known: Group | None, consumers: ConsumerGroup | None, command: TakeMembers, limits: GroupLimits, token: int
 ) -> Decision:
     """Store the members of the other site's group; each has one session timeout to show up here. A
-    group that has members here already keeps these.
+    group that has members here already keeps these; the same members once more change nothing.
     """
     has_classic_members = known is not None and bool(known.members or known.pending)
     if has_classic_members or (consumers is not None and consumers.members):
-        return _refused(token, ErrorCode.non_empty_group)
+        is_taken = known is not None and member_records(known, consumers) == command.records
+        return _answered(token, ErrorCode.none if is_taken else ErrorCode.non_empty_group)
     before: list[GroupRecord] = [] if consumers is None else [*consumer_groups.removal(consumers)]
     facts = [record for record in command.records if isinstance(record, ConsumerFact)]
     stored = [record for record in command.records if isinstance(record, GroupStored)]
@@ -91,7 +92,7 @@ def take(
     names = {fact.key.group for fact in facts} | {record.group.group_id for record in stored}
     is_sound = not any((*built.violations(), *(wrong for record in stored for wrong in record.group.violations())))
     if names != {command.group_id} or bool(facts) is bool(stored) or not is_sound:
-        return _refused(token, ErrorCode.invalid_record)
+        return _answered(token, ErrorCode.invalid_record)
     if facts and known is not None and not known.is_simple:
         before.append(GroupRemoved(group_id=command.group_id))
     timers: list[Effect] = [*consumer_group_turn.resume(built, limits).effects]
@@ -105,5 +106,5 @@ def take(
     )
 
 
-def _refused(token: int, error: ErrorCode) -> Decision:
+def _answered(token: int, error: ErrorCode) -> Decision:
     return Decision(effects=(Answer(token=token, reply=CodeReply(error=error)),))

@@ -22,7 +22,7 @@ from broker.handlers.configs.incremental_alter_configs import (
 from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
-from broker.site.active_site import ActiveSite, in_parts
+from broker.site.active_site import ActiveSite, answered_elsewhere
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ControllerClient
 
@@ -48,7 +48,8 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer an AlterConfigs request."""
     build = builder(API_KEY, context.api_version)
     names = topics_of(request)
-    answer = await in_parts(
+    answer = await answered_elsewhere(
+        doors.active_site,
         doors.cluster.image,
         context,
         request,
@@ -57,7 +58,6 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
         results="responses",
         names=names,
     )
-    answer = answer or await doors.active_site.answer(doors.cluster.image, context, request, names)
     if answer is not None:
         return answer
     answer = await doors.group_configs.answer_of_their_site(context, request)

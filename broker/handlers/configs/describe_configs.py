@@ -29,7 +29,7 @@ from broker.settings.core.broker_configs import TOPIC_PROPERTIES, is_dynamic, ki
 from broker.settings.core.group_configs import GROUP_CONFIGS
 from broker.settings.core.topic_configs import ConfigSource, ResolvedConfig, synonyms
 from broker.settings.dynamic_configs import DynamicConfigs
-from broker.site.active_site import ActiveSite, in_parts
+from broker.site.active_site import ActiveSite, answered_elsewhere
 from runtime.logs import logger_levels
 from wire.rules.topic_config_kinds import INT_MAX, ConfigKind, TopicConfig
 from wire.rules.topic_configs import TOPIC_CONFIGS
@@ -93,7 +93,8 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     build = builder(API_KEY, context.api_version)
     if not context.is_own_tool:
         names = topics_of(request)
-        answer = await in_parts(
+        answer = await answered_elsewhere(
+            doors.active_site,
             doors.cluster.image,
             context,
             request,
@@ -101,9 +102,7 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
             entries="resources",
             results="results",
             names=names,
-        )
-        answer = answer or await doors.active_site.answer(
-            doors.cluster.image, context, request, names, timeout_ms=ACTIVE_SITE_TIMEOUT_MS
+            timeout_ms=ACTIVE_SITE_TIMEOUT_MS,
         )
         if answer is not None:
             return answer

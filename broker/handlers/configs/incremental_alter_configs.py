@@ -27,7 +27,7 @@ from broker.network.entities import builder
 from broker.settings.core.broker_configs import Operation, PropertyChange
 from broker.settings.core.topic_configs import resolve
 from broker.settings.dynamic_configs import DynamicConfigs
-from broker.site.active_site import ActiveSite, in_parts
+from broker.site.active_site import ActiveSite, answered_elsewhere
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ControllerClient, ControllerUnavailable
 from wire.rules.topic_config_kinds import ConfigKind
@@ -119,7 +119,8 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer an IncrementalAlterConfigs request."""
     build, image = builder(API_KEY, context.api_version), doors.cluster.image
     names = topics_of(request)
-    answer = await in_parts(
+    answer = await answered_elsewhere(
+        doors.active_site,
         image,
         context,
         request,
@@ -128,7 +129,6 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
         results="responses",
         names=names,
     )
-    answer = answer or await doors.active_site.answer(image, context, request, names)
     if answer is not None:
         return answer
     answer = await doors.group_configs.answer_of_their_site(context, request)

@@ -18,7 +18,7 @@ from broker.handlers.topics.reassignments import by_topic
 from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import allowed_ms, builder
-from broker.site.active_site import ActiveSite, in_parts
+from broker.site.active_site import ActiveSite, answered_elsewhere
 from broker.site.topic_change_reports import TopicChangeReports
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ControllerClient, ControllerUnavailable
@@ -43,7 +43,8 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     build = builder(API_KEY, context.api_version)
     if not context.is_own_tool:
         names = [topic.name for topic in request.topics]
-        answer = await in_parts(
+        answer = await answered_elsewhere(
+            doors.active_site,
             doors.cluster.image,
             context,
             request,
@@ -52,7 +53,6 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
             results="responses",
             names=names,
         )
-        answer = answer or await doors.active_site.answer(doors.cluster.image, context, request, names)
         if answer is not None:
             return answer
     may_change_factor = getattr(request, "allow_replication_factor_change", True)

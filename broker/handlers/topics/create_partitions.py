@@ -19,7 +19,7 @@ from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import allowed_ms, builder, throttle_time
 from broker.quotas.client_throttling import QUOTA_EXCEEDED_MESSAGE, Quotas
-from broker.site.active_site import ActiveSite, in_parts
+from broker.site.active_site import ActiveSite, answered_elsewhere
 from broker.site.topic_change_reports import TopicChangeReports
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ControllerClient, ControllerUnavailable
@@ -57,7 +57,8 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer a CreatePartitions request."""
     build, image = builder(API_KEY, context.api_version), doors.cluster.image
     names = [topic.name for topic in request.topics]
-    answer = await in_parts(
+    answer = await answered_elsewhere(
+        doors.active_site,
         image,
         context,
         request,
@@ -66,7 +67,6 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
         results="results",
         names=names,
     )
-    answer = answer or await doors.active_site.answer(image, context, request, names)
     if answer is not None:
         return answer
     results: dict[str, Any] = {}

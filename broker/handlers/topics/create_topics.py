@@ -24,7 +24,7 @@ from broker.network.entities import allowed_ms, builder, throttle_time, topic_uu
 from broker.quotas.client_throttling import QUOTA_EXCEEDED_MESSAGE, Quotas
 from broker.settings.core.topic_configs import resolve
 from broker.settings.dynamic_configs import DynamicConfigs
-from broker.site.active_site import ActiveSite, in_parts
+from broker.site.active_site import ActiveSite, answered_elsewhere
 from broker.site.topic_change_reports import TopicChangeReports
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ControllerClient, ControllerUnavailable
@@ -80,7 +80,8 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer a CreateTopics request."""
     build, image = builder(API_KEY, context.api_version), doors.cluster.image
     names = [topic.name for topic in request.topics]
-    answer = await in_parts(
+    answer = await answered_elsewhere(
+        doors.active_site,
         image,
         context,
         request,
@@ -89,7 +90,6 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
         results="topics",
         names=names,
     )
-    answer = answer or await doors.active_site.answer(image, context, request, names)
     if answer is not None:
         return answer
     results: dict[str, Any] = {}

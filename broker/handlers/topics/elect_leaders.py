@@ -18,7 +18,7 @@ from broker.handlers.topics.reassignments import by_topic
 from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import allowed_ms, builder
-from broker.site.active_site import ActiveSite, in_parts
+from broker.site.active_site import ActiveSite, answered_elsewhere
 from broker.site.topic_change_reports import TopicChangeReports
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ControllerClient, ControllerUnavailable
@@ -49,11 +49,16 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
         return build.response(error_code=ErrorCode.invalid_request, replica_election_results=())
     if request.topic_partitions is not None and not context.is_own_tool:
         names = [topic.topic for topic in request.topic_partitions]
-        fields = {"entries": "topic_partitions", "results": "replica_election_results"}
-        answer = await in_parts(
-            doors.cluster.image, context, request, lambda part: handle(part, context, doors), **fields, names=names
+        answer = await answered_elsewhere(
+            doors.active_site,
+            doors.cluster.image,
+            context,
+            request,
+            lambda part: handle(part, context, doors),
+            entries="topic_partitions",
+            results="replica_election_results",
+            names=names,
         )
-        answer = answer or await doors.active_site.answer(doors.cluster.image, context, request, names)
         if answer is not None:
             return answer
     asked = pb.ElectLeadersRequest(

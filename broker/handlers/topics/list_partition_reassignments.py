@@ -19,7 +19,7 @@ from broker.handlers.topics.reassignments import by_topic
 from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
-from broker.site.active_site import ActiveSite, in_parts, leading_site
+from broker.site.active_site import ActiveSite, answered_elsewhere, leading_site
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ControllerClient, ControllerUnavailable
 
@@ -44,7 +44,8 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     if request.topics is None:
         return await _of_all_sites(doors, context, request)
     names = [topic.name for topic in request.topics]
-    answer = await in_parts(
+    answer = await answered_elsewhere(
+        doors.active_site,
         doors.cluster.image,
         context,
         request,
@@ -52,9 +53,7 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
         entries="topics",
         results="topics",
         names=names,
-    )
-    answer = answer or await doors.active_site.answer(
-        doors.cluster.image, context, request, names, timeout_ms=ACTIVE_SITE_TIMEOUT_MS
+        timeout_ms=ACTIVE_SITE_TIMEOUT_MS,
     )
     return answer or await _of_this_site(doors, context, request)
 

@@ -78,8 +78,8 @@ class LogPlacement:
     # -- failing -----------------------------------------------------------------------------------
 
     def note_failure(self, error: StorageError) -> None:
-        """An operation on a log failed: when it was the disk, its directory goes offline and the
-        listeners are called.
+        """Take the directory of a log offline and call the listeners, if the disk made the
+        operation on the log fail.
         """
         if not error.is_disk_failure:
             return

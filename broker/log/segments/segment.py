@@ -19,7 +19,6 @@ from collections.abc import Sequence
 
 from broker.log.core.retention import ActiveSegment, SegmentFacts
 from broker.log.errors import storage_error, storage_errors
-from broker.log.segments.descriptors import DescriptorCache
 from broker.log.segments.indexed_batches import (
     _POSITION_COLUMN,
     IndexedBatches,
@@ -41,29 +40,9 @@ from runtime.disk import Buffer, write_all
 class Segment(IndexedBatches):
     """A segment that exists on disk. `next_offset` is the offset after its last batch."""
 
-    def __init__(
-        self,
-        directory: str,
-        base_offset: int,
-        descriptors: DescriptorCache,
-        *,
-        size_bytes: int,
-        next_offset: int,
-        created_ms: int,
-        index_bytes: tuple[int, int] | None = None,
-    ) -> None:
-        super().__init__(
-            directory,
-            base_offset,
-            descriptors,
-            size_bytes=size_bytes,
-            next_offset=next_offset,
-            created_ms=created_ms,
-            index_bytes=index_bytes,
-        )
-        self.is_dirty = False
-        self._has_torn_tail = False
-        self._is_preallocated = False
+    is_dirty = False
+    _has_torn_tail = False
+    _is_preallocated = False
 
     def append(self, batches: Sequence[PlacedBatch], pieces: Sequence[Buffer], index_interval_bytes: int) -> None:
         """Write `pieces`, which hold `batches`, at the end. After a StorageError the segment is as

@@ -36,7 +36,7 @@ SETTLE_S = 15.0
 FIRST_RECORDS_S = 2.0
 """How long producers write before the link is made, in a story of its first copy."""
 RESERVE_MS = 500
-"""A broker answers a Produce by this time before its client gives up."""
+"""Time (ms) before a client gives up a Produce request, by which the broker answers it."""
 FAULTS_S_MAX = 60.0
 """Virtual time in which a story must come to its end."""
 HEAL_S_MAX = 40.0

@@ -1,5 +1,5 @@
-"""Documents in bulk requests: bounded in bytes, none lost between two, and each answer decides over
-its own document.
+"""Bulk requests are bounded in bytes and lose no document; each answer is about its own
+document.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import json
 import pytest
 
 from spark_jobs.pipelines.core.bulk_requests import Document, Rejected, answered, body_of, bulk_requests
+from spark_jobs.pipelines.document_store import nodes_of
 
 
 def document(number: int, length: int = 8) -> Document:
@@ -37,3 +38,9 @@ def test_an_answer_decides_over_each_document() -> None:
     assert found.rejected == [Rejected("t-0-2", "mapper_parsing_exception: no date")]
     with pytest.raises(ValueError, match="4 documents"):
         answered(documents, {"items": items[:1]})
+
+
+def test_a_password_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STORE_PASSWORD", "hidden")
+    found = nodes_of("https://user:${env:STORE_PASSWORD}@one:9200,http://two:9200")
+    assert found == ["https://user:hidden@one:9200", "http://two:9200"]

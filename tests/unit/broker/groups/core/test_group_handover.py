@@ -100,6 +100,7 @@ def test_members_of_the_newer_protocol_keep_epochs_and_partitions() -> None:
 def test_a_group_that_has_members_here_keeps_them() -> None:
     scene, other = GroupScene(), GroupScene()
     stable_classic(scene)
+    other.advance(1)
     stable_classic(other)
     group = other.groups.get("g")
     assert group is not None
@@ -114,3 +115,15 @@ def test_records_that_are_not_of_the_group_are_refused(records: tuple[GroupStore
     scene = GroupScene()
     assert scene.ask(TakeMembers(group_id="g", records=records)) == CodeReply(error=ErrorCode.invalid_record)
     assert scene.log == []
+
+
+def test_the_same_members_once_more_change_nothing() -> None:
+    """A call that was not answered in time is made again."""
+    scene = GroupScene()
+    stable_classic(scene)
+    scene.move()
+    group = scene.groups.get("g")
+    assert group is not None
+    before = len(scene.log)
+    assert scene.ask(TakeMembers(group_id="g", records=group_handover.member_records(group, None))) == CodeReply()
+    assert len(scene.log) == before

@@ -141,10 +141,16 @@ async def test_an_automatic_link_reinstates_a_site_that_is_killed_between_the_st
             )
             for place in there.differing
         }
-        kept = await KafkaQuarantine(client).keep(
-            to_keep, link=LINK, link_epoch=there.report.epoch, reason="killed after this"
-        )
-        assert set(kept.values()) == {""}
+        quarantine = KafkaQuarantine(client)
+
+        async def is_kept() -> bool:
+            """False while the broker's image has the link at an older epoch than its controller."""
+            refusals = await quarantine.keep(
+                to_keep, link=LINK, link_epoch=there.report.epoch, reason="killed after this"
+            )
+            return set(refusals.values()) == {""}
+
+        await eventually(is_kept, PATIENT_MS)
     sites.a.process.kill()
     await asyncio.to_thread(sites.a.restart)
     agents = [f"--site={name}={addresses[0]}" for name, addresses in sites.agents.items()]

@@ -11,7 +11,8 @@ from dr.failover.core.promotion import failed_over_from, kept_ends
 from dr.failover.log_ends import bootstrap_of
 from dr.sites.core.evidence import Evidence, SiteEvidence, SiteGroups
 from dr.sites.core.group_offsets import group_loss
-from dr.sites.core.loss import LossAccount, account
+from dr.sites.core.loss import LossAccount
+from dr.sites.core.loss_counting import account
 from dr.sites.observation import LinkObserver
 from dr.sites.site_client import SiteClient
 from wire.client.broker_requests import EpochQuery

@@ -87,7 +87,7 @@ from dr.sites.core.divergence import Differences, find_differences, promotion_of
 from dr.sites.core.evidence import Evidence, SiteEvidence, SiteGroups
 from dr.sites.core.fencing import FIRST_EPOCH, fenced, given_back, raised
 from dr.sites.core.group_offsets import offsets_behind
-from dr.sites.core.loss import SourceEnd, best_source_end, source_ends
+from dr.sites.core.source_ends import SourceEnd, best_source_end, source_ends
 from dr.sites.core.transactional_ids import producers_lacking
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.protocol.ids import TopicPartition

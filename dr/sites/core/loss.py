@@ -15,37 +15,14 @@ what its quarantine holds: then the account is final.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dr.sites.core.divergence import Differences, Divergence
-from dr.sites.core.evidence import PartitionPosition, Promotion
+from dr.sites.core.evidence import Promotion
 from dr.sites.core.group_offsets import GroupLoss
-from dr.sites.core.protection import UnprotectedTopic
 from dr.sites.core.torn_transaction import TornTransaction
-from wire.batches.log_histories import EpochStart, LogHistory
 from wire.protocol.ids import UNKNOWN, TopicPartition
 from wire.protocol.json_documents import parse_json
-
-SAME = Differences(diverged={}, unproven={})
-"""No partition differs."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceEnd:
-    """The last known end of the source's log."""
-
-    log_start_offset: int
-    end_offset: int
-    seen_at_ms: int
-    is_exact: bool
-    epochs: tuple[EpochStart, ...] = ()
-
-    @property
-    def history(self) -> LogHistory:
-        """The history of the log."""
-        return LogHistory(self.log_start_offset, self.end_offset, self.epochs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,131 +262,3 @@ class LossAccount:
 
 def _torn(item: dict[str, Any]) -> TornTransaction:
     return TornTransaction(**{**item, "kept": tuple(item["kept"]), "lacking": tuple(item["lacking"])})
-
-
-def source_ends(
-    positions: Mapping[TopicPartition, PartitionPosition], *, seen_at_ms: int, is_exact: bool
-) -> dict[TopicPartition, SourceEnd]:
-    """The source's ends as its own brokers report them."""
-    return {
-        key: SourceEnd(
-            log_start_offset=position.log_start_offset,
-            end_offset=position.log_end_offset,
-            seen_at_ms=seen_at_ms,
-            is_exact=is_exact,
-            epochs=position.history().epochs,
-        )
-        for key, position in positions.items()
-    }
-
-
-def account(
-    *,
-    link: str,
-    epoch: int,
-    from_site: str,
-    to_site: str,
-    kept: Mapping[TopicPartition, int],
-    target: Mapping[TopicPartition, PartitionPosition],
-    source: Mapping[TopicPartition, SourceEnd],
-    now_ms: int,
-    groups: GroupLoss | None = None,
-    unprotected: Iterable[UnprotectedTopic] = (),
-    peer_seen_at_ms: int = UNKNOWN,
-    differences: Differences = SAME,
-    leader_epoch_floor: int = 0,
-) -> LossAccount:
-    """The account from the promoted site's kept ends, its mirror's last knowledge, and the source's
-    own last report.
-
-    A partition that `kept` does not name is not at the promoted site; one that it maps to UNKNOWN
-    is, but could not be asked. Of `unprotected` topics nothing is kept, also when the site has
-    topics of these names; their site reported them at `peer_seen_at_ms`. `differences` are those of
-    the logs up to their kept ends.
-    """
-    topics = sorted(unprotected, key=lambda topic: topic.topic)
-    missing = {TopicPartition(topic.topic, partition) for topic in topics for partition in topic.partitions}
-    received = SourceEnd(log_start_offset=0, end_offset=UNKNOWN, seen_at_ms=peer_seen_at_ms, is_exact=False)
-    partitions = tuple(
-        _partition_loss(key, 0, None, source.get(key, received), now_ms, is_protected=False)
-        if key in missing
-        else _partition_loss(
-            key,
-            kept.get(key, 0),
-            target.get(key),
-            source.get(key) or (received if key not in target else None),
-            now_ms,
-            is_protected=key in kept or key in target,
-            divergence=differences.diverged.get(key),
-            unproven_end=differences.unproven.get(key, UNKNOWN),
-        )
-        for key in sorted({*kept, *target, *source, *missing})
-    )
-    return LossAccount(
-        link=link,
-        epoch=epoch,
-        from_site=from_site,
-        to_site=to_site,
-        accounted_at_ms=now_ms,
-        partitions=partitions,
-        groups=groups,
-        unprotected=tuple(topic.reason for topic in topics),
-        leader_epoch_floor=leader_epoch_floor,
-    )
-
-
-def _partition_loss(
-    key: TopicPartition,
-    kept: int,
-    target: PartitionPosition | None,
-    source: SourceEnd | None,
-    now_ms: int,
-    *,
-    is_protected: bool,
-    divergence: Divergence | None = None,
-    unproven_end: int = UNKNOWN,
-) -> PartitionLoss:
-    if unproven_end != UNKNOWN:
-        kept = UNKNOWN
-    elif divergence is not None:
-        kept = divergence.parts_at
-    end = best_source_end(target, source)
-    if end is None:
-        end = SourceEnd(log_start_offset=0, end_offset=UNKNOWN, seen_at_ms=UNKNOWN, is_exact=False)
-    lost = 0 if kept == UNKNOWN else max(0, end.end_offset - max(kept, end.log_start_offset))
-    return PartitionLoss(
-        topic=key.topic,
-        partition=key.partition,
-        kept_below=kept,
-        source_end=end.end_offset,
-        is_source_end_exact=end.is_exact,
-        known_lost_records=lost,
-        last_contact_ms=UNKNOWN if end.seen_at_ms == UNKNOWN else max(0, now_ms - end.seen_at_ms),
-        is_protected=is_protected,
-        returning_records=0 if divergence is None else divergence.own_records,
-        unproven_end=unproven_end,
-    )
-
-
-def best_source_end(target: PartitionPosition | None, source: SourceEnd | None) -> SourceEnd | None:
-    """The better of the source's own report and its mirror's knowledge; an exact end beats
-    everything.
-    """
-    if source is not None and source.is_exact:
-        return source
-    if target is None or target.source_high_watermark == UNKNOWN:
-        return source
-    received = SourceEnd(
-        log_start_offset=0,
-        end_offset=target.source_high_watermark,
-        seen_at_ms=target.source_seen_at_ms,
-        is_exact=False,
-    )
-    if source is None:
-        return received
-    return SourceEnd(
-        log_start_offset=source.log_start_offset,
-        end_offset=max(source.end_offset, received.end_offset),
-        seen_at_ms=max(source.seen_at_ms, received.seen_at_ms),
-        is_exact=False,
-    )

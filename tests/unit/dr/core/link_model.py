@@ -23,7 +23,8 @@ from dr.sites.core.evidence import (
     TransactionalProducer,
 )
 from dr.sites.core.group_offsets import group_loss
-from dr.sites.core.loss import LossAccount, account
+from dr.sites.core.loss import LossAccount
+from dr.sites.core.loss_counting import account
 from dr.sites.core.protection import UnprotectedTopic
 from wire.batches.log_histories import EpochStart
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord

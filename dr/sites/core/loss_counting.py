@@ -1,0 +1,106 @@
+"""Counts what a failover loses: the account of each partition, from the ends that the promoted site
+kept and the ends that are known of the source. Pure; `loss.py` has the account itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from dr.sites.core.divergence import Differences, Divergence
+from dr.sites.core.evidence import PartitionPosition
+from dr.sites.core.group_offsets import GroupLoss
+from dr.sites.core.loss import LossAccount, PartitionLoss
+from dr.sites.core.protection import UnprotectedTopic
+from dr.sites.core.source_ends import SourceEnd, best_source_end
+from wire.protocol.ids import UNKNOWN, TopicPartition
+
+SAME = Differences(diverged={}, unproven={})
+"""No partition differs."""
+
+
+def account(
+    *,
+    link: str,
+    epoch: int,
+    from_site: str,
+    to_site: str,
+    kept: Mapping[TopicPartition, int],
+    target: Mapping[TopicPartition, PartitionPosition],
+    source: Mapping[TopicPartition, SourceEnd],
+    now_ms: int,
+    groups: GroupLoss | None = None,
+    unprotected: Iterable[UnprotectedTopic] = (),
+    peer_seen_at_ms: int = UNKNOWN,
+    differences: Differences = SAME,
+    leader_epoch_floor: int = 0,
+) -> LossAccount:
+    """The account from the promoted site's kept ends, its mirror's last knowledge, and the source's
+    own last report.
+
+    A partition that `kept` does not name is not at the promoted site; one that it maps to UNKNOWN
+    is, but could not be asked. Of `unprotected` topics nothing is kept, also when the site has
+    topics of these names; their site reported them at `peer_seen_at_ms`. `differences` are those of
+    the logs up to their kept ends.
+    """
+    topics = sorted(unprotected, key=lambda topic: topic.topic)
+    missing = {TopicPartition(topic.topic, partition) for topic in topics for partition in topic.partitions}
+    received = SourceEnd(log_start_offset=0, end_offset=UNKNOWN, seen_at_ms=peer_seen_at_ms, is_exact=False)
+    partitions = tuple(
+        _partition_loss(key, 0, None, source.get(key, received), now_ms, is_protected=False)
+        if key in missing
+        else _partition_loss(
+            key,
+            kept.get(key, 0),
+            target.get(key),
+            source.get(key) or (received if key not in target else None),
+            now_ms,
+            is_protected=key in kept or key in target,
+            divergence=differences.diverged.get(key),
+            unproven_end=differences.unproven.get(key, UNKNOWN),
+        )
+        for key in sorted({*kept, *target, *source, *missing})
+    )
+    return LossAccount(
+        link=link,
+        epoch=epoch,
+        from_site=from_site,
+        to_site=to_site,
+        accounted_at_ms=now_ms,
+        partitions=partitions,
+        groups=groups,
+        unprotected=tuple(topic.reason for topic in topics),
+        leader_epoch_floor=leader_epoch_floor,
+    )
+
+
+def _partition_loss(
+    key: TopicPartition,
+    kept: int,
+    target: PartitionPosition | None,
+    source: SourceEnd | None,
+    now_ms: int,
+    *,
+    is_protected: bool,
+    divergence: Divergence | None = None,
+    unproven_end: int = UNKNOWN,
+) -> PartitionLoss:
+    if unproven_end != UNKNOWN:
+        kept = UNKNOWN
+    elif divergence is not None:
+        kept = divergence.parts_at
+    end = best_source_end(target, source)
+    if end is None:
+        end = SourceEnd(log_start_offset=0, end_offset=UNKNOWN, seen_at_ms=UNKNOWN, is_exact=False)
+    lost = 0 if kept == UNKNOWN else max(0, end.end_offset - max(kept, end.log_start_offset))
+    return PartitionLoss(
+        topic=key.topic,
+        partition=key.partition,
+        kept_below=kept,
+        source_end=end.end_offset,
+        is_source_end_exact=end.is_exact,
+        known_lost_records=lost,
+        last_contact_ms=UNKNOWN if end.seen_at_ms == UNKNOWN else max(0, now_ms - end.seen_at_ms),
+        is_protected=is_protected,
+        returning_records=0 if divergence is None else divergence.own_records,
+        unproven_end=unproven_end,
+    )

@@ -1,0 +1,68 @@
+"""The ends of the source's logs, as well as they are known: from its own brokers, or from the mirror
+that last reached it. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dr.sites.core.evidence import PartitionPosition
+from wire.batches.log_histories import EpochStart, LogHistory
+from wire.protocol.ids import UNKNOWN, TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceEnd:
+    """The last known end of the source's log."""
+
+    log_start_offset: int
+    end_offset: int
+    seen_at_ms: int
+    is_exact: bool
+    epochs: tuple[EpochStart, ...] = ()
+
+    @property
+    def history(self) -> LogHistory:
+        """The history of the log."""
+        return LogHistory(self.log_start_offset, self.end_offset, self.epochs)
+
+
+def source_ends(
+    positions: Mapping[TopicPartition, PartitionPosition], *, seen_at_ms: int, is_exact: bool
+) -> dict[TopicPartition, SourceEnd]:
+    """The source's ends as its own brokers report them."""
+    return {
+        key: SourceEnd(
+            log_start_offset=position.log_start_offset,
+            end_offset=position.log_end_offset,
+            seen_at_ms=seen_at_ms,
+            is_exact=is_exact,
+            epochs=position.history().epochs,
+        )
+        for key, position in positions.items()
+    }
+
+
+def best_source_end(target: PartitionPosition | None, source: SourceEnd | None) -> SourceEnd | None:
+    """The better of the source's own report and its mirror's knowledge; an exact end beats
+    everything.
+    """
+    if source is not None and source.is_exact:
+        return source
+    if target is None or target.source_high_watermark == UNKNOWN:
+        return source
+    received = SourceEnd(
+        log_start_offset=0,
+        end_offset=target.source_high_watermark,
+        seen_at_ms=target.source_seen_at_ms,
+        is_exact=False,
+    )
+    if source is None:
+        return received
+    return SourceEnd(
+        log_start_offset=source.log_start_offset,
+        end_offset=max(source.end_offset, received.end_offset),
+        seen_at_ms=max(source.seen_at_ms, received.seen_at_ms),
+        is_exact=False,
+    )

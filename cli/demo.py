@@ -45,8 +45,8 @@ def demo(
     Example: antipode demo --dir out/demo
     """
     from cli.embedding.embedded import ENVIRONMENT_FILE, EmbeddedSites, LinkFilters, layout_in_directory
-    from dr.drill.drill_plan import load_plan
     from dr.drill.environment import parse_environment
+    from dr.drill.plan.drill_plan import load_plan
 
     with failures_as_messages():
         loaded = load_plan(plan)

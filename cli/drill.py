@@ -17,10 +17,10 @@ from cli.shared.sites import EnvironmentFile, needed_environment, open_environme
 from runtime.process import ExitCode, run_daemon
 
 if TYPE_CHECKING:
-    from dr.drill.drill_plan import DrillPlan
     from dr.drill.drill_report import ReportFiles
     from dr.drill.drill_results import DrillResult
     from dr.drill.environment import Environment
+    from dr.drill.plan.drill_plan import DrillPlan
 
 DRILLS = Path("out/drills")
 
@@ -83,7 +83,7 @@ def run(
     Example: antipode drill run plan.yaml --environment out/sites/environment.json --report-dir
     out/drills/tuesday
     """
-    from dr.drill.drill_plan import load_plan
+    from dr.drill.plan.drill_plan import load_plan
 
     with failures_as_messages():
         is_file = plan.endswith((".yaml", ".yml")) or Path(plan).exists()

@@ -148,6 +148,15 @@ class Environment(_Part):
                 return link
         raise OperationalFailure(f"link {name!r} is not in the environment; there: {_names(self.links)}")
 
+    def bootstrap_servers(self, link: str, site: str) -> str:
+        """A site's client addresses; with "" those of the site that the link was made with as
+        source. OperationalFailure for a site that is not in the environment.
+        """
+        name = site or self.link(link).source
+        if name not in self.sites:
+            raise OperationalFailure(f"site {name!r} is not in the environment: {', '.join(self.sites)}")
+        return self.sites[name].bootstrap_servers
+
     def first_broker(self, site: str) -> str:
         """The name of a site's first broker, with the site; the site alone where none is known."""
         known = self.sites[site].processes if site in self.sites else ()

@@ -19,13 +19,16 @@ from dr.drill.core.history import LogRecord
 from dr.drill.core.measures import Measured, measure
 from dr.drill.core.plots import rate_points
 from dr.drill.drill_clients import DrillClients
-from dr.drill.drill_plan import Check, DrillPlan, FailOver, FreeDisk, Heal, PlanStep, Resume, Start, Wait
 from dr.drill.drill_report import ReportFiles, write_report
 from dr.drill.drill_results import FAILED, PASSED, STOPPED, DrillResult, FaultSpan, StepResult
-from dr.drill.drill_steps import DrillStage
 from dr.drill.environment import Environment
 from dr.drill.faults import HostFaults, NetworkFaults, ProcessFaults
 from dr.drill.lag import LagProbe, LagSample
+from dr.drill.plan.drill_plan import DrillPlan
+from dr.drill.plan.fault_verbs import FreeDisk, Heal, Resume, Start
+from dr.drill.plan.parts import PlanStep
+from dr.drill.plan.site_verbs import Check, FailOver, Wait
+from dr.drill.steps.stage import DrillStage
 from dr.failover.journal import Journal
 from dr.sites.channels import Channels
 from runtime.clock import Clock, SystemClock
@@ -103,7 +106,7 @@ class DrillRun:
         return self._result, await asyncio.to_thread(write_report, self._result, self._directory)
 
     def _stage(self, channels: Channels) -> DrillStage:
-        stage = DrillStage(
+        return DrillStage(
             environment=self._environment,
             link=self._plan.link,
             directory=self._directory,
@@ -116,9 +119,8 @@ class DrillRun:
             channels=channels,
             clock=self._clock,
             result=self._result,
+            note=self._take_note,
         )
-        stage.note = self._take_note
-        return stage
 
     def _take_note(self, text: str) -> None:
         self._note = text
@@ -199,7 +201,6 @@ class DrillRun:
     @contextlib.asynccontextmanager
     async def _watched(self, stage: DrillStage, stop: asyncio.Event) -> AsyncIterator[None]:
         def take(sample: LagSample) -> None:
-            stage.latest = sample
             self._result.lag.append(sample)
             stage.clients.collect()
             if not stop.is_set() and (reason := self._stop_condition(stage, sample)):
@@ -224,7 +225,7 @@ class DrillRun:
             step_count=len(self._plan.steps),
             elapsed_ms=self._clock.now_ms() - self._result.started_at_ms,
             note=self._note,
-            lag=stage.latest,
+            lag=stage.probe.latest,
             acknowledged=len(stage.clients.acknowledged),
             delivered=stage.clients.delivered_count,
             finished=tuple(self._result.steps),
@@ -245,7 +246,7 @@ class DrillRun:
         started = list(stage.processes.ended) if self._plan.restores else []
         problems += await asyncio.to_thread(stage.processes.restore, starts_ended=self._plan.restores)
         try:
-            await stage.until_served(started, within_ms=RESTORE_WITHIN_MS, what="restored processes")
+            await stage.serving.wait(started, within_ms=RESTORE_WITHIN_MS, what="restored processes")
         except OperationalFailure as failure:
             problems.append(str(failure))
         stage.clients.collect()

@@ -101,6 +101,8 @@ class LagProbe:
             if mirror.grpc
         }
         self._clock = clock
+        self.latest: LagSample | None = None
+        """The last sample; None before the first."""
 
     def client(self, site: str) -> SiteClient:
         """The client of one of the two sites. OperationalFailure for another name."""
@@ -114,6 +116,10 @@ class LagProbe:
 
     async def sample(self, *, mirror_timeout_s: float = MIRROR_TIMEOUT_S) -> LagSample:
         """Ask both sites and the mirror once."""
+        self.latest = sample = await self._sample(mirror_timeout_s)
+        return sample
+
+    async def _sample(self, mirror_timeout_s: float) -> LagSample:
         described, replies = await asyncio.gather(
             self._describe_mirrors(mirror_timeout_s),
             asyncio.gather(*(self._describe(client) for client in self._clients.values())),

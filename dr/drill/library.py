@@ -15,7 +15,7 @@ from typing import Final
 
 import yaml
 
-from dr.drill.drill_plan import DrillPlan, parse_plan
+from dr.drill.plan.drill_plan import DrillPlan, parse_plan
 from runtime.process import OperationalFailure
 
 DIRECTORY: Final = Path(__file__).resolve().parents[2] / "deploy" / "drills"

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from dr.drill.drill_plan import parse_plan
 from dr.drill.environment import parse_environment
 from dr.drill.execution import Glance, run_drill
+from dr.drill.plan.drill_plan import parse_plan
 from tests.support.eventually import eventually
 from tests.support.pairs.full_sites import LINK, LinkedSites
 from tests.support.processes.processes import Processes

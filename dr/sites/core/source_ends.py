@@ -1,5 +1,5 @@
-"""The ends of the source's logs, as well as they are known: from its own brokers, or from the mirror
-that last reached it. Pure.
+"""The ends of the source's logs, as well as they are known: from its own brokers, or from the
+mirror that last reached it. Pure.
 """
 
 from __future__ import annotations

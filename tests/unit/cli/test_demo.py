@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from cli.demo import PLAN, emptied
-from dr.drill.drill_plan import load_plan
+from dr.drill.plan.drill_plan import load_plan
 
 
 def test_an_earlier_demo_is_replaced(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ import itertools
 import pytest
 
 from dr.drill.core.expectations import Limits
-from dr.drill.drill_plan import FailOver, Reinstate, SwitchOver
 from dr.drill.library import names, ready_plan
+from dr.drill.plan.site_verbs import FailOver, Reinstate, SwitchOver
 from runtime.process import OperationalFailure
 
 PAIR = {

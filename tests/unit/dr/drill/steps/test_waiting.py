@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from dr.drill.drill_steps import to_its_end
+from dr.drill.steps.waiting import to_its_end
 from tests.support.eventually import eventually
 
 

@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
-from dr.drill.drill_plan import Cut, Hold, Kill, load_plan, parse_plan
 from dr.drill.environment import Environment, parse_environment
 from dr.drill.execution import DrillRun
+from dr.drill.plan.drill_plan import load_plan, parse_plan
+from dr.drill.plan.fault_verbs import Cut, Kill
+from dr.drill.plan.site_verbs import Hold
 from runtime.process import OperationalFailure
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[5]
 
 
 def plan(*steps: object, **fields: object) -> Any:

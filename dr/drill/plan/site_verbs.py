@@ -1,0 +1,130 @@
+"""Verbs of a plan that move the active site, compare the sites, wait, and check."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from dr.drill.plan.parts import DurationMs, PlanStep
+
+
+class FailOver(PlanStep):
+    """Make the other site active."""
+
+    verb: ClassVar[str] = "fail_over"
+    to: str
+    accepts_data_loss: bool = False
+    lag_records_max: int | None = None
+    drain_within: DurationMs = 30_000
+    unavailability_max: DurationMs = 5_000
+
+    @property
+    def title(self) -> str:
+        """The title with the site."""
+        return f"fail over to {self.to}"
+
+
+class SwitchOver(PlanStep):
+    """Make the other site active as planned work: both sites alive, nothing lost."""
+
+    verb: ClassVar[str] = "switch_over"
+    to: str
+    drain_within: DurationMs = 30_000
+    unavailability_max: DurationMs = 5_000
+
+    @property
+    def title(self) -> str:
+        """The title with the site."""
+        return f"switch over to {self.to}"
+
+
+class Reinstate(PlanStep):
+    """Have a site that was failed away from follow again: its copies are truncated to the shared
+    history, and what they have above is in quarantine.
+    """
+
+    verb: ClassVar[str] = "reinstate"
+    within: DurationMs = 60_000
+
+
+class Reconcile(PlanStep):
+    """Compare both sites batch by batch, or with `quick` by the digests that brokers keep;
+    `as_accounted` allows exactly what the failover said is lost.
+    """
+
+    verb: ClassVar[str] = "reconcile"
+    name: str = "reconciliation"
+    expect: Literal["equal", "as_accounted", "anything"] = "equal"
+    quick: bool = False
+    within: DurationMs = 300_000
+
+    @model_validator(mode="after")
+    def _counts_what_it_expects(self) -> Self:
+        if self.quick and self.expect == "as_accounted":
+            raise ValueError(
+                "a quick comparison does not count lost records; accepted with quick: expect equal or anything"
+            )
+        return self
+
+    @property
+    def title(self) -> str:
+        """The title with the step's name."""
+        return f"reconcile ({self.name})"
+
+
+class Wait(PlanStep):
+    """Wait until a condition holds: lag in records, records acknowledged or delivered, the group
+    level with the load, or the link protected.
+    """
+
+    verb: ClassVar[str] = "wait"
+    lag_records_max: int | None = Field(default=None, ge=0)
+    acknowledged: int | None = Field(default=None, ge=1, description="more records than when the wait began")
+    delivered: int | None = Field(default=None, ge=1, description="more records than when the wait began")
+    is_delivered_all: bool = False
+    is_protected: bool = False
+    load_ended: str = ""
+    within: DurationMs = 60_000
+
+    @model_validator(mode="after")
+    def _one_condition(self) -> Wait:
+        given = [self.lag_records_max is not None, self.acknowledged is not None, self.delivered is not None]
+        if sum([*given, self.is_delivered_all, self.is_protected, bool(self.load_ended)]) != 1:
+            accepted = "lag_records_max, acknowledged, delivered, is_delivered_all, is_protected, load_ended"
+            raise ValueError(f"accepted: one of {accepted}")
+        return self
+
+    @property
+    def title(self) -> str:
+        """The title with the condition."""
+        if self.lag_records_max is not None:
+            return f"wait until at most {self.lag_records_max} records behind"
+        if self.acknowledged is not None:
+            return f"wait for {self.acknowledged} more acknowledged"
+        if self.delivered is not None:
+            return f"wait for {self.delivered} more delivered"
+        if self.is_protected:
+            return "wait until the link is protected"
+        return "wait until all is delivered" if self.is_delivered_all else f"wait for the end of {self.load_ended}"
+
+
+class Hold(PlanStep):
+    """Keep the current fault for a time."""
+
+    verb: ClassVar[str] = "hold"
+    duration: DurationMs
+
+    @property
+    def title(self) -> str:
+        """The title with the time."""
+        return f"hold {self.duration / 1000:g} s"
+
+
+class Check(PlanStep):
+    """Read the logs of the active site and run the checkers over all that clients saw."""
+
+    verb: ClassVar[str] = "check"
+
+
+SiteStep = FailOver | SwitchOver | Reinstate | Reconcile

@@ -1,0 +1,39 @@
+"""Waiting in a drill: for a condition with a deadline, and for work in a thread to its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import ParamSpec, TypeVar
+
+from runtime.process import OperationalFailure
+
+POLL_S = 0.1
+
+Arguments = ParamSpec("Arguments")
+Outcome = TypeVar("Outcome")
+
+
+async def to_its_end(
+    work: Callable[Arguments, Outcome], *arguments: Arguments.args, **settings: Arguments.kwargs
+) -> Outcome:
+    """Done in a thread. A step that is stopped waits for it: what is broken or ended after all was
+    put right would stay so.
+    """
+    working = asyncio.ensure_future(asyncio.to_thread(work, *arguments, **settings))
+    try:
+        return await asyncio.shield(working)
+    finally:
+        await asyncio.wait([working])
+
+
+async def until(condition: Callable[[], Awaitable[bool]], *, within_ms: int, what: str) -> None:
+    """Ask again and again. OperationalFailure with the words given when time is up."""
+    try:
+        async with asyncio.timeout(within_ms / 1000):
+            while True:
+                if await condition():
+                    return
+                await asyncio.sleep(POLL_S)
+    except TimeoutError as expired:
+        raise OperationalFailure(f"{what} after {within_ms} ms") from expired

@@ -1,5 +1,4 @@
-"""Carries out the steps that break something or put it right, and keeps how long each fault lasted.
-"""
+"""Carries out the steps that break something or put it right, and keeps each fault's duration."""
 
 from __future__ import annotations
 

@@ -29,8 +29,7 @@ CREATE_TIMEOUT_S = 15.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSteps:
-    """The load of one drill; its clients begin at the site that the link was made with as source.
-    """
+    """The load of one drill. Its clients begin at the site that is the link's source by name."""
 
     environment: Environment
     link: str

@@ -22,7 +22,7 @@ from runtime.configuration import ConfigurationError
 from runtime.logs import get_logger
 from wire.client.client_errors import Unreachable
 from wire.client.connection import ConnectionOptions
-from wire.client.security import ClientSecurity, SecurityProtocol, load_security
+from wire.client.security import LOGIN_KEYS, ClientSecurity, SecurityProtocol, load_security
 
 log = get_logger(__name__)
 
@@ -102,7 +102,9 @@ def client_security(security: ListenerSecurity, protocol: SecurityProtocol) -> C
         if not mechanism:
             accepted = "the mechanism by which brokers log in at each other, one of sasl.enabled.mechanisms"
             raise ConfigurationError(MECHANISM, "(not set)", accepted)
-        given |= {"sasl.mechanism": mechanism, JAAS: of_mechanism(properties, mechanism, JAAS)[1] or ""}
+        given["sasl.mechanism"] = mechanism
+        for key in LOGIN_KEYS:
+            given |= {key: value} if (value := of_mechanism(properties, mechanism, key)[1]) is not None else {}
     try:
         return load_security(given)
     except ConfigurationError as error:

@@ -1,7 +1,9 @@
 """One client connection to a broker: pipelined requests, answers in order, a deadline for each.
 
 Between connecting and the first request of a user is one step for authentication: `handshake`,
-which may exchange requests on the connection as it likes; TLS comes as an `ssl.SSLContext`. Then
+which may exchange requests on the connection as it likes; TLS comes as an `ssl.SSLContext`. Where
+the session that it begins ends by itself, the step is repeated before that (KIP-368), and other
+requests wait meanwhile. Then
 ApiVersions is negotiated, under the software name that makes Antipode's brokers advertise their
 private messages, and compression is agreed on where it is requested and offered.
 
@@ -18,10 +20,9 @@ wire/client/raw_client.py).
 import asyncio
 import contextlib
 import importlib.metadata
-import socket
 import ssl
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, NamedTuple
@@ -30,6 +31,8 @@ from kio.schema.errors import ErrorCode
 
 from runtime.addresses import HostPort
 from wire.client.client_errors import RequestTimedOut, Unreachable, UnsupportedApi, broker_error
+from wire.client.login_session import Handshake, LoginSession
+from wire.client.sockets import connected_socket, keep_alive
 from wire.protocol import frames, schemas
 from wire.protocol.byte_reader import Buffer, ByteReader, Malformed
 from wire.protocol.compressed_stream import CompressedStream, Compression
@@ -43,8 +46,6 @@ NEGOTIATED_VERSION: Final = 3
 """The ApiVersions version that the client asks for: the first one with the software name. A broker
 answers an unknown version in version 0.
 """
-
-Handshake = Callable[["Connection"], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +107,7 @@ class Connection:
         self._slots = asyncio.Semaphore(options.in_flight_max)
         self._lost_because: str | None = None
         self._compressed: CompressedStream | None = None
+        self._login: LoginSession | None = None
 
     @property
     def is_compressed(self) -> bool:
@@ -135,7 +137,8 @@ class Connection:
             async with asyncio.timeout(options.connect_timeout_ms / 1000):
                 await self._open_transport(loop)
                 if options.handshake is not None:
-                    await options.handshake(self)
+                    self._login = LoginSession(self, self._order, options.handshake)
+                    await self._login.begin()
                 self.versions = await self._negotiate()
                 if options.compression is not None:
                     await self._compress(options.compression)
@@ -173,7 +176,7 @@ class Connection:
         version = self.version_for(api_key) if version is None else version
         body = schemas.encode(build_entity(schemas.request_type(api_key, version), values))
         answer = await self.request(api_key, version, [body], body_size=len(body), timeout_ms=timeout_ms)
-        with self._trusting():
+        with self.trusting():
             return schemas.decode(schemas.response_type(api_key, version), answer.frame, answer.body_position)
 
     async def request(
@@ -197,7 +200,7 @@ class Connection:
         finally:
             if silence is not None:
                 silence.end()
-        with self._trusting():
+        with self.trusting():
             return Answer(frame, frames.response_body_position(frame, api_key, version))
 
     async def send_unanswered(self, api_key: int, version: int, body: Sequence[Buffer], *, body_size: int) -> None:
@@ -219,18 +222,24 @@ class Connection:
         # The lock is fair: callers are written in the order of their calls, also after waiting for
         # a slot or for the transport.
         async with self._order:
+            return await self.send_in_order(api_key, version, body, body_size)
+
+    async def send_in_order(
+        self, api_key: int, version: int, body: Sequence[Buffer], body_size: int
+    ) -> asyncio.Future[memoryview]:
+        """Send a request; its caller holds the order of requests."""
+        self._check_open(api_key)
+        await self._slots.acquire()
+        try:
+            await self._stream.writable()
             self._check_open(api_key)
-            await self._slots.acquire()
-            try:
-                await self._stream.writable()
-                self._check_open(api_key)
-            except BaseException:
-                self._slots.release()  # no answer will
-                raise
-            future: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
-            self._pending.append(_Pending(self._next_correlation_id, api_key, future))
-            self._write(api_key, version, body, body_size)
-            return future
+        except BaseException:
+            self._slots.release()  # no answer will
+            raise
+        future: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
+        self._pending.append(_Pending(self._next_correlation_id, api_key, future))
+        self._write(api_key, version, body, body_size)
+        return future
 
     def _write(self, api_key: int, version: int, body: Sequence[Buffer], body_size: int) -> None:
         correlation_id = self._next_correlation_id
@@ -264,6 +273,8 @@ class Connection:
         if self._lost_because is not None:
             return
         self._lost_because = reason
+        if self._login is not None:
+            self._login.end()
         while self._pending:
             pending = self._pending.popleft()
             self._slots.release()
@@ -272,7 +283,7 @@ class Connection:
                 pending.future.set_exception(error)
 
     @contextlib.contextmanager
-    def _trusting(self) -> Any:
+    def trusting(self) -> Iterator[None]:
         """Bytes that contradict their version's schema end the connection."""
         try:
             yield
@@ -284,15 +295,19 @@ class Connection:
         options, ssl_context = self._options, self._options.ssl_context
         if options.receive_buffer_bytes < 0 and options.send_buffer_bytes < 0:
             transport, _ = await loop.create_connection(lambda: self._stream, *self.address, ssl=ssl_context)
-            _keep_alive(transport)
+            keep_alive(transport)
             return
         # Buffers count for the window that is agreed on while connecting, so they are set before.
-        connected = await _connected_socket(loop, self.address, options)
+        connected = await connected_socket(
+            self.address,
+            receive_buffer_bytes=options.receive_buffer_bytes,
+            send_buffer_bytes=options.send_buffer_bytes,
+        )
         host = self.address.host if ssl_context is not None else None
         transport, _ = await loop.create_connection(
             lambda: self._stream, sock=connected, ssl=ssl_context, server_hostname=host
         )
-        _keep_alive(transport)
+        keep_alive(transport)
 
     async def _compress(self, compression: Compression) -> None:
         """Use compressed chunks in both directions from here on, if the broker offers it."""
@@ -313,7 +328,7 @@ class Connection:
         values = {"client_software_name": self._options.software_name, "client_software_version": installed_version()}
         version = NEGOTIATED_VERSION
         answer = await self._ask_versions(version, values)
-        with self._trusting():
+        with self.trusting():
             if _refused(answer):
                 offered = _ranges(schemas.decode(schemas.response_type(18, 0), answer.frame, answer.body_position))
                 version = min(version, offered.get(schemas.API_VERSIONS_KEY, VersionRange(0, 0)).highest)
@@ -340,41 +355,6 @@ async def connected(address: HostPort, options: ConnectionOptions) -> AsyncItera
         yield connection
     finally:
         connection.close()
-
-
-def _keep_alive(transport: asyncio.BaseTransport) -> None:
-    """An idle connection through something that forgets it is found out, and not first by the next
-    request's timeout.
-    """
-    connected = transport.get_extra_info("socket")
-    if connected is not None:  # a simulated line has none
-        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-
-
-async def _connected_socket(
-    loop: asyncio.AbstractEventLoop, address: HostPort, options: ConnectionOptions
-) -> socket.socket:
-    failure: OSError | None = None
-    for family, kind, protocol, _, place in await loop.getaddrinfo(*address, type=socket.SOCK_STREAM):
-        connecting = socket.socket(family, kind, protocol)
-        try:
-            connecting.setblocking(False)
-            for name, size in (
-                (socket.SO_RCVBUF, options.receive_buffer_bytes),
-                (socket.SO_SNDBUF, options.send_buffer_bytes),
-            ):
-                if size >= 0:
-                    connecting.setsockopt(socket.SOL_SOCKET, name, size)
-            await loop.sock_connect(connecting, place)
-        except OSError as error:
-            connecting.close()
-            failure = error
-        except BaseException:
-            connecting.close()
-            raise
-        else:
-            return connecting
-    raise failure or OSError(f"no address of {address.host}")
 
 
 def _refused(answer: Answer) -> bool:

@@ -4,25 +4,38 @@ serves both.
 
 from __future__ import annotations
 
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from runtime.configuration import ConfigurationError
-from wire.client.security import ClientSecurity, parse_login
+from wire.client.logins import OAUTHBEARER
+from wire.client.security import ClientSecurity
 from wire.tls.core.reading import Format
 from wire.tls.settings import HIDDEN
 
+_A_PASSWORD: Final = "a user and its password: this command uses librdkafka, which has no delegation tokens"  # noqa: S105
 _PEM_ONLY: Final = "a file in PEM, or ssl.keystore.key and ssl.keystore.certificate.chain: this command uses librdkafka"
 
 
-def librdkafka_options(security: ClientSecurity) -> dict[str, str]:
+def librdkafka_options(security: ClientSecurity) -> dict[str, Any]:
     """The options. ConfigurationError for a key store that librdkafka cannot be given."""
-    options = {"security.protocol": security.protocol.value.lower()}
-    if security.is_sasl and security.login is not None:
-        user, password = parse_login(security.login.get_secret_value())
-        options |= {"sasl.mechanism": security.mechanism, "sasl.username": user, "sasl.password": password}
+    options: dict[str, Any] = {"security.protocol": security.protocol.value.lower()}
+    if security.is_sasl and security.mechanism == OAUTHBEARER:
+        options |= {"sasl.mechanism": OAUTHBEARER, "oauth_cb": partial(_token, security)}
+    elif security.is_sasl:
+        user = security.user()
+        if user.is_by_token:
+            raise ConfigurationError("sasl.jaas.config", HIDDEN, _A_PASSWORD)
+        options |= {"sasl.mechanism": security.mechanism, "sasl.username": user.name, "sasl.password": user.password}
     if security.is_tls:
         options |= _tls_options(security)
     return options
+
+
+def _token(security: ClientSecurity, _: str) -> tuple[str, float]:
+    """The token and when it expires (Unix s), for librdkafka's `oauth_cb`. Raises NoToken."""
+    found = security.bearer_tokens.current()
+    return found.text, found.expires_at_ms / 1000
 
 
 def _tls_options(security: ClientSecurity) -> dict[str, str]:

@@ -1,41 +1,50 @@
-"""A client's security settings by Kafka's own option names: TLS, SASL with PLAIN or SCRAM.
+"""A client's security settings by Kafka's own option names: TLS, SASL with PLAIN, SCRAM or
+OAUTHBEARER.
 
 `ClientSecurity` is read from properties; it gives the `ssl.SSLContext` (`wire/tls` has its options
-and reads the key stores) and the handshake that `wire/client/connection.py` asks for. As in Kafka,
+and reads the key stores) and the handshake that `wire/client/connection.py` asks for, whose
+messages are in `wire/client/logins.py`. As in Kafka,
 options of TLS do nothing where `security.protocol` asks for none. What a broker refuses is
 `Unreachable` and tried again like any connection: passwords are changed while daemons run.
 """
 
+from __future__ import annotations
+
 import enum
-import secrets
 import ssl
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
-from kio.schema.errors import ErrorCode
 from pydantic import Field, SecretStr, field_validator
 
 from runtime.configuration import ConfigurationError, load_settings
-from wire.client.client_errors import Unreachable, error_code
-from wire.client.connection import Connection, ConnectionOptions, Handshake
-from wire.client.scram import ScramClient, ScramRefused
-from wire.rules.jaas import parse_jaas
+from wire.client.connection import ConnectionOptions
+from wire.client.login_session import Handshake
+from wire.client.logins import (
+    EXTENSION,
+    OAUTHBEARER,
+    PLAIN,
+    User,
+    by_bearer_token,
+    by_password,
+    parse_login,
+    parse_token_login,
+    read_user,
+)
 from wire.rules.scram import HASHES
 from wire.tls.settings import HIDDEN, TLS_SECRETS, TlsSettings
 
-SASL_HANDSHAKE: Final = 17
-SASL_AUTHENTICATE: Final = 36
-_SECRET_KEYS: Final = ("sasl.jaas.config", *TLS_SECRETS)
-_VERSION: Final = 1
-"""The version of SaslHandshake and SaslAuthenticate, in use since Kafka 2.2: versions cannot be
-negotiated yet.
-"""
-PLAIN: Final = "PLAIN"
-MECHANISMS: Final = (PLAIN, *HASHES)
-NONCE_BYTES: Final = 24
+if TYPE_CHECKING:
+    from wire.client.bearer_tokens import BearerTokens
 
-_LOGIN_MODULES: Final = ("PlainLoginModule", "ScramLoginModule")
+LOGIN: Final = "sasl.jaas.config"
+LOGIN_FILE: Final = "antipode.sasl.login.location"
+CLIENT_SECRET: Final = "sasl.oauthbearer.client.credentials.client.secret"  # noqa: S105  the name of an option
+_SECRET_KEYS: Final = (LOGIN, CLIENT_SECRET, *TLS_SECRETS)
+MECHANISMS: Final = (PLAIN, *HASHES, OAUTHBEARER)
 
 
 class SecurityProtocol(enum.Enum):
@@ -59,18 +68,49 @@ class ClientSecurity(TlsSettings):
         default="",
         alias="sasl.mechanism",
         pattern=f"^({'|'.join(MECHANISMS)})?$",
-        description="PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512",
+        description="PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER",
     )
     login: SecretStr | None = Field(
         default=None,
-        alias="sasl.jaas.config",
+        alias=LOGIN,
         description='a PlainLoginModule or ScramLoginModule line with username="..." and password="..."',
+    )
+    login_file: Path | None = Field(
+        default=None,
+        alias=LOGIN_FILE,
+        description="instead of sasl.jaas.config: a properties file with username, password and, for a delegation "
+        "token, tokenauth=true; read at each login",
+    )
+    token_endpoint: str = Field(
+        default="",
+        alias="sasl.oauthbearer.token.endpoint.url",
+        description="file:///path of a token, or https://host/path of an authorization server",
+    )
+    client_id: str = Field(
+        default="",
+        alias="sasl.oauthbearer.client.credentials.client.id",
+        description="this client's id at the authorization server",
+    )
+    client_secret: SecretStr | None = Field(
+        default=None, alias=CLIENT_SECRET, description="this client's secret at the authorization server"
+    )
+    scope: str = Field(default="", alias="sasl.oauthbearer.scope", description="the scope that tokens are asked for")
+    login_handler: str = Field(
+        default="",
+        alias="sasl.login.callback.handler.class",
+        pattern=r"^([\w.]*\bOAuthBearerLoginCallbackHandler)?$",
+        description="OAuthBearerLoginCallbackHandler, or nothing",
     )
 
     @field_validator("protocol", mode="before")
     @classmethod
     def _upper_case(cls, value: object) -> object:
         return value.strip().upper() if isinstance(value, str) else value
+
+    @field_validator("login_file", mode="before")
+    @classmethod
+    def _no_file(cls, value: object) -> object:
+        return None if value == "" else value
 
     @property
     def is_tls(self) -> bool:
@@ -88,38 +128,61 @@ class ClientSecurity(TlsSettings):
         """
         return self.tls_context() if self.is_tls else None
 
-    def handshake(self) -> Handshake | None:
-        """The SASL handshake; None without SASL."""
-        if not self.is_sasl or self.login is None:
-            return None
-        line = self.login.get_secret_value()
-        username, password = parse_login(line)
-        is_by_token = _is_by_token(line)
-        mechanism = self.mechanism
+    def user(self) -> User:
+        """The user to log in as, by a password or a delegation token. Raises ConfigurationError,
+        OSError.
+        """
+        if self.login_file is not None:
+            return read_user(self.login_file)
+        try:
+            return parse_login("" if self.login is None else self.login.get_secret_value())
+        except ValueError as error:
+            raise ConfigurationError(LOGIN, HIDDEN, str(error)) from None
 
-        async def log_in(connection: Connection) -> None:
-            await _handshake(connection, mechanism)
-            if mechanism == PLAIN:
-                await _authenticate(connection, f"\0{username}\0{password}".encode())
-                return
-            scram = ScramClient(
-                mechanism,
-                username=username,
-                password=password,
-                nonce=secrets.token_urlsafe(NONCE_BYTES),
-                is_by_token=is_by_token,
+    @cached_property
+    def bearer_tokens(self) -> BearerTokens:
+        """The tokens to log in by. Raises ConfigurationError."""
+        from wire.client.bearer_tokens import BearerTokens, TokenRequest
+
+        options = self._token_options()
+        secret = self.client_secret.get_secret_value() if self.client_secret is not None else ""
+        of_server = {key: value for key, value in options.items() if key.startswith("ssl.")}
+        return BearerTokens(
+            TokenRequest(
+                url=self.token_endpoint,
+                client_id=self.client_id or options.get("clientId", ""),
+                client_secret=secret or options.get("clientSecret", ""),
+                scope=self.scope or options.get("scope", ""),
+                trusted=load_settings(TlsSettings, of_server).tls_context() if of_server else None,
             )
-            try:
-                final = scram.final(await _authenticate(connection, scram.first()))
-                scram.verify(await _authenticate(connection, final))
-            except ScramRefused as error:
-                raise Unreachable(f"login refused: {error}", node=str(connection.address)) from error
+        )
 
-        return log_in
+    def handshake(self) -> Handshake | None:
+        """The SASL handshake; None without SASL. Raises ConfigurationError."""
+        if not self.is_sasl:
+            return None
+        if self.mechanism != OAUTHBEARER:
+            return by_password(self.mechanism, self.user)
+        extensions = {
+            name.removeprefix(EXTENSION): value
+            for name, value in self._token_options().items()
+            if name.startswith(EXTENSION)
+        }
+        return by_bearer_token(self.bearer_tokens, extensions)
+
+    def _token_options(self) -> dict[str, str]:
+        try:
+            return {} if self.login is None else parse_token_login(self.login.get_secret_value())
+        except ValueError as error:
+            raise ConfigurationError(LOGIN, HIDDEN, str(error)) from None
 
 
 SECURITY_KEYS: Final = tuple(str(field.alias) for field in ClientSecurity.model_fields.values())
 """The names of the options."""
+LOGIN_KEYS: Final = tuple(
+    key for key in SECURITY_KEYS if key.startswith(("sasl.", LOGIN_FILE)) and key != "sasl.mechanism"
+)
+"""The options of credentials, which depend on the mechanism."""
 
 
 def load_security(mapping: Mapping[str, object]) -> ClientSecurity:
@@ -140,26 +203,20 @@ def _check_login(security: ClientSecurity) -> None:
     if not security.mechanism:
         accepted = f"{security.protocol.value} needs one of {', '.join(MECHANISMS)}"
         raise ConfigurationError("sasl.mechanism", "(not set)", accepted)
+    if security.mechanism == OAUTHBEARER:
+        security.handshake()
+        return
+    file = security.login_file
+    if file is not None and security.login is not None:
+        raise ConfigurationError(LOGIN_FILE, str(file), f"one of {LOGIN_FILE} and {LOGIN}")
     try:
-        parse_login("" if security.login is None else security.login.get_secret_value())
-    except ValueError as error:
-        raise ConfigurationError("sasl.jaas.config", HIDDEN, str(error)) from None
-
-
-def parse_login(line: str) -> tuple[str, str]:
-    """User name and password of a `sasl.jaas.config`. ValueError does not repeat what is secret."""
-    found = parse_jaas(line)
-    if found is None or found.name not in _LOGIN_MODULES:
-        raise ValueError(f"accepted are {' and '.join(_LOGIN_MODULES)}, required, with options")
-    options = found.options
-    if not options.get("username") or "password" not in options:
-        raise ValueError('username="..." and password="..." are missing')
-    return options["username"], options["password"]
-
-
-def _is_by_token(line: str) -> bool:
-    found = parse_jaas(line)
-    return found is not None and found.options.get("tokenauth", "").lower() == "true"
+        security.user()
+    except OSError as error:
+        raise ConfigurationError(LOGIN_FILE, str(file), f"a file that can be read ({error.strerror})") from None
+    except ConfigurationError as error:
+        if file is not None:
+            raise ConfigurationError(LOGIN_FILE, str(file), f"{error.key}: {error.accepted}") from None
+        raise
 
 
 def secured(options: ConnectionOptions, security: ClientSecurity) -> ConnectionOptions:
@@ -191,21 +248,3 @@ def secured_by_default(options: ConnectionOptions) -> ConnectionOptions:
     ):
         return options
     return secured(options, security)
-
-
-async def _handshake(connection: Connection, mechanism: str) -> None:
-    answer = await connection.call(SASL_HANDSHAKE, {"mechanism": mechanism}, version=_VERSION)
-    code = error_code(answer.error_code)
-    if code is not ErrorCode.none:
-        offered = ", ".join(answer.mechanisms) or "nothing"
-        detail = f"{code.name}: the broker offers {offered}, not {mechanism}"
-        raise Unreachable(detail, node=str(connection.address), api_key=SASL_HANDSHAKE)
-
-
-async def _authenticate(connection: Connection, message: bytes) -> bytes:
-    answer = await connection.call(SASL_AUTHENTICATE, {"auth_bytes": message}, version=_VERSION)
-    code = error_code(answer.error_code)
-    if code is not ErrorCode.none:
-        detail = f"login refused: {answer.error_message or code.name}"
-        raise Unreachable(detail, node=str(connection.address), api_key=SASL_AUTHENTICATE)
-    return bytes(answer.auth_bytes)

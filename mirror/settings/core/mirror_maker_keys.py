@@ -151,6 +151,12 @@ SECURITY: Final = frozenset(
         "ssl.endpoint.identification.algorithm",
         "sasl.mechanism",
         "sasl.jaas.config",
+        "sasl.login.callback.handler.class",
+        "sasl.oauthbearer.client.credentials.client.id",
+        "sasl.oauthbearer.client.credentials.client.secret",
+        "sasl.oauthbearer.scope",
+        "sasl.oauthbearer.token.endpoint.url",
+        "antipode.sasl.login.location",
     }
 )
 """Keys that count for all connections to a cluster, under the names that they have."""
@@ -220,7 +226,7 @@ _NOT_NEEDED: Final = (
     (r"consumer\.poll\.timeout\.ms", "fetch.wait.max.ms is how long a fetch waits"),
     (
         r"sasl\.(login\.(refresh|connect|read|retry)\..*|kerberos\.(kinit|min|ticket)\..*)",
-        "it is for Kerberos and OAuth alone",
+        "it is for Kerberos, and tokens of OAUTHBEARER are renewed after 80 % of their lifetime",
     ),
 )
 _NOT_HONOURED: Final = (
@@ -258,8 +264,8 @@ other value.
 """
 _REFUSED: Final = (
     (
-        r"sasl\.(kerberos\.service\.name|oauthbearer\..*|(login|login\.callback\.handler|client\.callback\.handler)\.class)",
-        "none: PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512 are there, by sasl.mechanism and sasl.jaas.config",
+        r"sasl\.(kerberos\.service\.name|oauthbearer\..*|(login|client\.callback\.handler)\.class)",
+        "none: logins are by PLAIN, SCRAM, and OAUTHBEARER with sasl.oauthbearer.token.endpoint.url",
     ),
 )
 

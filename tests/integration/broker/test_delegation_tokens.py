@@ -39,7 +39,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
 SECRET = "the site's secret of tokens"
 PASSWORDS = {"alice": "of alice", "bob": "of bob"}
-CREATE, RENEW, EXPIRE, DESCRIBE = 38, 39, 40, 41
+METADATA, CREATE, RENEW, EXPIRE, DESCRIBE = 3, 38, 39, 40, 41
 VERSIONS = {CREATE: 3, RENEW: 2, EXPIRE: 2, DESCRIBE: 3}
 EXPIRY_CHECK_MS = 200
 
@@ -207,3 +207,32 @@ async def test_tokens_expire_and_those_that_another_tool_wrote_count(brokers: li
     await first.zookeeper.create(f"{TOKEN_CHANGES}/token_change_0000000000", token.token_id.encode())
     foreign = login(token.token_id, token_password(token_hmac(SECRET, token.token_id)), is_token=True)
     await eventually(lambda: logs_in(foreign))
+
+
+async def test_a_client_renews_its_login_by_the_token_that_its_file_has_by_then(
+    brokers: list[SiteBroker], tmp_path: Path
+) -> None:
+    first, second = brokers
+    file = tmp_path / "login.properties"
+
+    async def put(lifetime_ms: int) -> None:
+        made = await ask(first, login("alice"), CREATE, {**creation(), "max_lifetime": ms(lifetime_ms)})
+        incoming = file.with_suffix(".incoming")
+        incoming.write_text(f"username={made.token_id}\npassword={token_password(made.hmac)}\ntokenauth=true\n")
+        incoming.replace(file)
+
+    await put(2_000)
+    by_file = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "antipode.sasl.login.location": str(file),
+    }
+    began_ms = SystemClock().monotonic_ms()
+    async with connect(second, by_file) as connection:
+        await put(600_000)
+
+        async def is_served_by_the_second_token() -> bool:
+            await connection.call(METADATA, {"topics": ()}, version=1)
+            return SystemClock().monotonic_ms() - began_ms > 4_000
+
+        await eventually(is_served_by_the_second_token)

@@ -17,7 +17,7 @@ from runtime.addresses import parse_host_port
 from tests.support.clients.java_clients import CONFIGS, KafkaPrograms
 from tests.support.clients.kafka_clients import Record, librdkafka_consume, librdkafka_produce, sockets_left_open
 from tests.support.clients.raw_client import RawClient
-from tests.support.eventually import eventually_sync
+from tests.support.eventually import eventually, eventually_sync
 from tests.support.lone_brokers.secured_broker import (
     BROKER,
     BROKER_PASSWORD,
@@ -25,7 +25,9 @@ from tests.support.lone_brokers.secured_broker import (
     SecuredBroker,
     jaas,
 )
+from tests.support.lone_brokers.token_signer import TokenSigner
 from tests.support.processes.ports import LOOPBACK
+from tests.support.security.token_server import CLIENT, SECRET, TokenServer
 from wire.client.client_errors import Unreachable
 from wire.client.connection import ConnectionOptions, connected
 from wire.client.security import load_security, secured
@@ -286,3 +288,38 @@ def test_librdkafka_is_refused_with_a_token_of_another_audience(broker: SecuredB
 
     eventually_sync(is_refused)
     assert "its audience is another one" in broker.process.log_text()
+
+
+async def test_our_own_client_renews_its_login_by_a_token_on_the_same_connection(broker: SecuredBroker) -> None:
+    with TokenServer(broker.signer, life_s=2) as server:
+        given = {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.token.endpoint.url": server.url,
+            "sasl.oauthbearer.client.credentials.client.id": CLIENT,
+            "sasl.oauthbearer.client.credentials.client.secret": SECRET,
+        }
+        options = secured(ConnectionOptions(), load_security(given))
+        async with connected(parse_host_port(broker.at("TOKENS")), options) as connection:
+
+            async def is_renewed() -> bool:
+                await asyncio.gather(*(connection.call(METADATA, {"topics": ()}, version=1) for _ in range(20)))
+                return len(server.issued) >= 4
+
+            await eventually(is_renewed)
+            server.refusal = (503, "temporarily_unavailable")
+            await eventually(lambda: not connection.is_open)
+
+
+async def test_our_own_client_is_refused_with_a_token_that_another_key_signed(
+    broker: SecuredBroker, tmp_path: Path
+) -> None:
+    (tmp_path / "token").write_text(TokenSigner(tmp_path / "keys.json").token())
+    given = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.token.endpoint.url": (tmp_path / "token").as_uri(),
+    }
+    with pytest.raises(Unreachable, match="its signature is wrong"):
+        async with connected(parse_host_port(broker.at("TOKENS")), secured(ConnectionOptions(), load_security(given))):
+            pass

@@ -41,6 +41,11 @@ class ScriptedBroker:
         self._server: asyncio.Server | None = None
         self.address = HostPort("127.0.0.1", 0)
 
+    @property
+    def open_count(self) -> int:
+        """Connections that are open."""
+        return len(self._writers)
+
     async def __aenter__(self) -> Self:
         await self.start()
         return self

@@ -82,6 +82,19 @@ def holder_of_token(token: str, rules: TokenRules, keys: Mapping[str, PublicKey]
     return _holder(_document(parts[1]), rules, now_ms)
 
 
+def lifetime_of_token(token: str) -> int:
+    """When a token expires (Unix ms), by its own account: for its holder, who does not check it.
+    Raises InvalidToken where it does not say.
+    """
+    parts = token.split(".")
+    if len(parts) != 3 or len(token) > TOKEN_BYTES_MAX:
+        raise InvalidToken("it is no JSON web token")
+    expires_at_ms = _time_ms(_document(parts[1]), "exp")
+    if expires_at_ms is None:
+        raise InvalidToken("it has no time at which it expires")
+    return expires_at_ms
+
+
 def _check_signature(header: Mapping[str, Any], signed: bytes, signature: bytes, keys: Mapping[str, PublicKey]) -> None:
     identity = header.get("kid")
     key = next(iter(keys.values())) if identity is None and len(keys) == 1 else keys.get(str(identity))

@@ -19,6 +19,7 @@ from tests.support.eventually import eventually
 from wire.client.client_errors import RequestTimedOut, Unreachable, UnsupportedApi
 from wire.client.connection import Connection, ConnectionOptions, connected, open_connection
 from wire.client.connection_pool import ConnectionPool
+from wire.client.login_session import LoginExchange
 from wire.protocol import frames, schemas
 from wire.protocol.entity_building import build_entity
 from wire.protocol.frames import RequestHeader, VersionRange
@@ -205,8 +206,9 @@ async def test_software_name_tells_brokers_who_we_are(broker: ScriptedBroker) ->
 
 
 async def test_handshake_comes_before_every_other_request(broker: ScriptedBroker) -> None:
-    async def authenticate(connection: Connection) -> None:
-        await connection.call(LIST_GROUPS, REQUEST, version=0)
+    async def authenticate(line: LoginExchange) -> float:
+        await line.call(LIST_GROUPS, REQUEST, version=0)
+        return 0.0
 
     async with connected(broker.address, ConnectionOptions(handshake=authenticate)):
         assert [header.api_key for header, _ in broker.seen] == [LIST_GROUPS, API_VERSIONS]
@@ -272,20 +274,21 @@ async def test_pool_shares_one_connection_and_opens_another_after_a_loss(broker:
 
 
 async def test_a_pool_that_is_closed_while_it_connects_keeps_nothing_open(broker: ScriptedBroker) -> None:
-    may_go_on, opened = asyncio.Event(), list[Connection]()
+    may_go_on, begun = asyncio.Event(), asyncio.Event()
 
-    async def slow(connection: Connection) -> None:
-        opened.append(connection)
+    async def slow(_: LoginExchange) -> float:
+        begun.set()
         await may_go_on.wait()
+        return 0.0
 
     pool = ConnectionPool(ConnectionOptions(handshake=slow))
     asking = asyncio.create_task(pool.get(broker.address))
-    await eventually(lambda: opened)
+    await begun.wait()
     await pool.close()
     may_go_on.set()
     with pytest.raises(Unreachable, match="the client is closed"):
         await asking
-    assert not opened[0].is_open
+    await eventually(lambda: broker.open_count == 0)
 
 
 async def test_pool_reaches_a_broker_that_comes_back(broker: ScriptedBroker) -> None:

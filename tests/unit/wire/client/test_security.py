@@ -7,7 +7,8 @@ from __future__ import annotations
 import pytest
 
 from runtime.configuration import ConfigurationError
-from wire.client.security import SecurityProtocol, load_security, parse_login
+from wire.client.logins import parse_login
+from wire.client.security import SecurityProtocol, load_security
 
 PLAIN_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 
@@ -22,7 +23,7 @@ PLAIN_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
     ],
 )
 def test_logins_as_java_writes_them(line: str, found: tuple[str, str]) -> None:
-    assert parse_login(line) == found
+    assert parse_login(line)[:2] == found
 
 
 @pytest.mark.parametrize(

@@ -175,8 +175,8 @@ def test_identity_policy_by_its_class() -> None:
         ({"replication.policy.class": "com.example.Policy"}, "replication.policy.class"),
         ({"primary.sasl.kerberos.service.name": "kafka"}, "primary.sasl.kerberos.service.name"),
         (
-            {"primary.sasl.oauthbearer.client.credentials.client.secret": "secret words"},
-            "primary.sasl.oauthbearer.client.credentials.client.secret",
+            {"primary.sasl.oauthbearer.assertion.private.key.passphrase": "secret words"},
+            "primary.sasl.oauthbearer.assertion.private.key.passphrase",
         ),
         ({"sync.group.offsets.interval.seconds": "soon"}, "sync.group.offsets.interval.seconds"),
         ({"primary->backup.enabled": "yes"}, "primary->backup.enabled"),

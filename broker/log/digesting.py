@@ -51,11 +51,13 @@ async def seal_some(log: PartitionLog) -> bool:
     Bytes that are no batch stop the log's leaves there (`failure`) until it is truncated below.
     """
     digests = log.digests
+    # without the lock: most logs have no new leaf at most looks
     if digests.failure or sealable_end(log) <= max(first_whole_leaf(log.log_start_offset), digests.end_leaf):
         return False
     async with digests.turn:
         if not digests.is_loaded:
             generation = digests.generation
+            # the file is read in a turn of its own, so that one turn costs one read
             stored = await in_thread(digests.read)
             digests.adopt(stored, generation, log_start_offset=log.log_start_offset)
             return True
@@ -67,11 +69,14 @@ async def seal_some(log: PartitionLog) -> bool:
         try:
             is_last = await _with_piece(log, run.next_offset, end, partial(_digest, run=run, end=end))
         except CorruptLog as fault:
+            # a truncation meanwhile may have removed the damage: then the next turn tries again
             if generation == digests.generation:
                 digests.failure = str(fault)
             return False
+        # no batch below `end` is left, so a leaf that ends in a hole is complete too
         if is_last:
             run.seal_to(sealed_leaf(end))
+        # the log was truncated while the thread read: what it found may be of batches that are gone
         if not digests.take(run, generation):
             return True
         save = digests.unsaved()
@@ -101,6 +106,7 @@ async def digests_between(log: PartitionLog, first_offset: int, end_offset: int,
         joined += digests.leaves()[begin * DIGEST_BYTES : (leaves.whole_end - digests.first_leaf) * DIGEST_BYTES]
     if leaves.has_part_last:
         joined += part_digest(await headers_between(log, leaves.whole_end * LEAF_OFFSETS, end_offset))
+    # what was read in several steps must be of one log
     if generation != digests.generation or log.log_start_offset > first_offset:
         return None
     return node_digests(bytes(joined), leaves.first, span=span)

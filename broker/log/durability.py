@@ -119,6 +119,7 @@ class Durability:
         self.refuse_when_failed()
         target, truncations = self._end_offset(), self.truncations
         self._is_all_wanted = True
+        # an empty new log is at its target already, but its names are not durable
         if self._is_new:
             await self._group.flush(lambda: not self._is_new)
         await self._group.flush(lambda: self.recovery_point >= target or self.truncations != truncations)
@@ -133,6 +134,7 @@ class Durability:
         base_offset, truncations = self._segments.active.base_offset, self.truncations
 
         def is_done() -> bool:
+            # segments that are rolled while this waits are left to the next flush
             is_waiting = self._is_new or any(
                 rolled.is_dirty for rolled in self._rolled if rolled.base_offset < base_offset
             )
@@ -160,6 +162,7 @@ class Durability:
             raise StorageError("flushing", self._directory, "the log is deleted, or its directory is offline")
         active = self._segments.active
         is_all, self._is_all_wanted = self._is_all_wanted, False
+        # without `is_all` the active segment is not forced, so the point stops at its start
         end_offset = (
             self._end_offset() if is_all else max(self.recovery_point, min(active.base_offset, self._end_offset()))
         )
@@ -191,8 +194,11 @@ class Durability:
         )
 
     def _finish(self, work: FlushWork) -> None:
+        # before the look at truncations: names are durable whatever was truncated meanwhile
         if work.is_new_log:
             self._is_new = False
+        # the end that was forced is not this log's end any more: the next flush moves the recovery
+        # point
         if work.truncations != self.truncations:
             return
         self.recovery_point = max(self.recovery_point, work.end_offset)
@@ -201,6 +207,7 @@ class Durability:
         for segment, _ in work.rolled:
             segment.mark_flushed()
         for segment, _ in work.active:
+            # an append that came while the flush ran leaves the segment dirty
             if segment is self._segments.active and self._end_offset() == work.end_offset:
                 segment.mark_flushed()
 
@@ -221,6 +228,7 @@ class Durability:
             # were the old recovery point still on disk, a crash after new appends would leave those
             # unchecked
             self.recovery_point = offset
+            # `lowered` has written an offset at or below this one already
             if not any(bound <= offset for bound in self._saved_bounds):
                 self.save_recovery_point()
 
@@ -242,6 +250,7 @@ class Durability:
         flushed. StorageError before it.
         """
         self.refuse_when_failed()
+        # before the save, which reads it, and for checkpoints that others write meanwhile
         self._bounds.append(offset)
         try:
             if self.recovery_point > offset:

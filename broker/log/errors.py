@@ -10,6 +10,7 @@ import errno as errno_names
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+# the process met a limit of its own; the disk is well
 _OUR_OWN_LIMITS = (errno_names.EMFILE, errno_names.ENFILE, errno_names.ENOMEM, errno_names.ENAMETOOLONG)
 
 

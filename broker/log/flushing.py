@@ -49,6 +49,8 @@ class FlushWork:
         # were a dropped segment still there under its name, a crash would bring it back below the
         # recovery point that follows
         self.settle()
+        # epochs and names follow the batches: a crash in between leaves none that names a lost
+        # record
         for segment, descriptor in (*self.rolled, *self.active):
             with storage_errors("flushing", segment.path):
                 disk.fdatasync(descriptor)
@@ -64,6 +66,7 @@ class FlushWork:
         if self.has_new_names:
             with storage_errors("flushing", self.directory):
                 disk.fsync_directory(self.directory)
+        # a new log's own name lies in the directory above
         if self.is_new_log:
             with storage_errors("flushing", self.directory):
                 disk.fsync_directory(os.path.dirname(self.directory))

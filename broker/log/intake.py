@@ -105,11 +105,15 @@ def take_from_producer(
         offset = intake.next_offset
         if stored.body is not None:
             placed = header._replace(base_offset=offset, partition_leader_epoch=leader_epoch)
+            # the longest way is for batches that the broker compresses anew: all of the header
+            # changes
             intake.pieces += (encode_header(placed, stored.body), stored.body)
         elif header is not received:
+            # the header has another timestamp: the checksum is made anew over the same records
             placed = header._replace(base_offset=offset, partition_leader_epoch=leader_epoch)
             intake.pieces += patch_header(records, position, received, placed)
         else:
+            # base offset and leader epoch lie outside the checksum: nothing is hashed again
             intake.pieces += patch_placement(records, position, received, base_offset=offset, leader_epoch=leader_epoch)
         last_offset = offset + header.last_offset_delta
         intake.placed.append(PlacedBatch(offset, last_offset, header.size_bytes, header.max_timestamp))
@@ -135,6 +139,7 @@ def _checked(records: Buffer, position: int, received: BatchHeader, limits: Batc
     body = open_produced(records, position, received, limits)
     max_timestamp = check_records(body, received, limits, now_ms)
     header = _with_append_time(received, limits, now_ms)
+    # a producer's largest timestamp is not believed: retention and lookups by time go by it
     if header is received and max_timestamp != received.max_timestamp:
         header = received._replace(max_timestamp=max_timestamp)
     codec = limits.compression
@@ -145,6 +150,7 @@ def _checked(records: Buffer, position: int, received: BatchHeader, limits: Batc
         batch_length=HEADER_SIZE - LOG_OVERHEAD + len(packed),
         attributes=header.attributes & ~COMPRESSION_MASK | codec,
     )
+    # recompression may have made it larger than max.message.bytes
     check_size(header, limits)
     return _Stored(header, packed)
 
@@ -176,6 +182,8 @@ def _ask_producers(
             raise BatchRejected(ErrorCode.invalid_record, "control batch without a transaction marker")
         change = producers.prepare_marker(header, intake.next_offset, marker, is_checked=True)
     else:
+        # two batches of one producer in one append: the second follows the first, which is not
+        # applied yet
         earlier = intake.changes.get(header.producer_id)
         change = producers.prepare_batch(
             header, intake.next_offset, is_checked=is_checked, prepared=earlier, may_begin=may_begin
@@ -201,8 +209,10 @@ def apply_replicated(
         intake.placed.append(place(header))
         intake.record_count += header.record_count
         intake.next_offset = header.next_offset
+    # one append lies in one segment, whose index entries hold relative offsets of 32 bits
     if intake.next_offset - headers[0][1].base_offset > RELATIVE_OFFSET_MAX:
         raise BatchRejected(ErrorCode.record_list_too_large, "offsets of one append lie too far apart for a segment")
+    # one piece for all batches: nothing is patched, so the buffer goes to the disk as it came
     intake.pieces.append(records)
     return intake, headers
 

@@ -128,6 +128,8 @@ class _Loading:
             ]
         first_unsure = len(segments)
         if not self.is_clean:
+            # the segment that holds the recovery point is unsure too: it was active, or truncated,
+            # when the point was saved
             first_unsure = max(sum(segment.base_offset <= recovery_point for segment in segments) - 1, 0)
         if not self._load_sure(segments, first_unsure):
             first_unsure = len(segments) - 1
@@ -138,15 +140,19 @@ class _Loading:
             self._restore_producers(sure, end)
         else:
             unsure_from = segments[first_unsure].base_offset
+            # the file may name epochs whose batches the disk has lost; the replay adds those that
+            # are there
             self.epochs.truncate_from_end(unsure_from)
             self._restore_producers(sure, unsure_from)
             replay = ProducerReplay(self.producers)
             segments = self._recover(segments, first_unsure, replay)
+            # batches that wait in the replay would be missing from the state at the end
             replay.settle()
             end = segments[-1].next_offset
             drop_snapshots_above(self.disk, self.directory, end)
         if end < log_start_offset:
             segments, end = self._start_over(segments, log_start_offset), log_start_offset
+        # +1 keeps an epoch that begins at the end without a record: its leader was elected
         self.epochs.truncate_from_end(end + 1)
         return LoadedLog(
             segments=segments,
@@ -205,6 +211,8 @@ class _Loading:
         for base_offset in sorted(offset for offset in numbered if offset is not None):
             log = entries[file_name(base_offset, LOG_SUFFIX)]
             index_bytes = self._index_bytes(entries, base_offset)
+            # a small log has no index files at a stop (`needs_no_index`), so their absence is no
+            # damage
             if index_bytes is None and not (
                 log.size_bytes <= SMALL_SEGMENT_BYTES and _has_no_index(entries, base_offset)
             ):
@@ -238,6 +246,8 @@ class _Loading:
         for segment, following in pairwise(segments[: count + 1]):
             segment.next_offset = following.base_offset
         for segment in segments[:count]:
+            # the last segment's index is rebuilt below, where a fault can still turn the start into
+            # a check
             if segment.base_offset in self.damaged_indexes and segment is not segments[-1]:
                 self.progress.notes.append(f"an index of {segment.path} was missing or damaged and is rebuilt")
                 segment.rebuild_indexes(self.config.index_interval_bytes)
@@ -277,6 +287,8 @@ class _Loading:
         for index in range(first, len(segments)):
             segment = segments[index]
             gap = segment.base_offset - expected
+            # a hole wider than a segment reaches is one that a roll left; a smaller one means lost
+            # batches, but in a compacted log
             if gap < 0 or (0 < gap <= RELATIVE_OFFSET_MAX and not self.config.is_compacted):
                 reason = f"it begins at {segment.base_offset}, the one before ends at {expected}"
                 return self._drop_from(segments, index, reason)

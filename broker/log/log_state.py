@@ -97,7 +97,11 @@ class LogState:
         self._epochs = loaded.epochs
         self._producers = loaded.producers
         self.log_end_offset = self._segments.active.next_offset
+        # the checkpoint may be older than the last deletion, or newer than an end that recovery
+        # truncated
         self.log_start_offset = min(max(log_start_offset, self._segments.first.base_offset), self.log_end_offset)
+        # the checkpoint of high watermarks is applied by the caller, which reads the files of the
+        # directory
         self._high_watermark = self.log_start_offset
         self.source = SourceSeen()
         checked_from = min(max(recovery_point, self.log_start_offset), self.log_end_offset)
@@ -111,6 +115,7 @@ class LogState:
             recovery_point=self.log_end_offset if loaded.report.is_clean else checked_from,
             saved_epochs_version=loaded.saved_epochs_version,
             is_new=is_new,
+            # recovery renames and makes files: names count as new after every unclean start
             has_new_names=is_new or not is_clean,
             note_flush=note_flush,
         )
@@ -182,6 +187,7 @@ class LogState:
             self._epochs.assign(entry.epoch, entry.start_offset)
         self._producers = other.give_producers()
         self.compacted_to = other.compacted_to
+        # high watermark first: the log start may not pass it
         self.advance_high_watermark(other.high_watermark)
         self.advance_log_start_offset(min(other.log_start_offset, self._high_watermark))
 
@@ -221,6 +227,7 @@ class LogState:
             raise OffsetOutOfRange(offset, self.log_start_offset, self._high_watermark)
         if offset > self.log_start_offset:
             self.log_start_offset = offset
+            # recovery has nothing to check below the log start
             self._durability.recovery_point = max(self._durability.recovery_point, offset)
             self._epochs.truncate_from_start(offset)
 
@@ -246,6 +253,7 @@ class LogState:
 
     def update_config(self, config: LogConfig) -> None:
         """Take a new configuration; it counts from the next append and the next retention pass."""
+        # compaction changes batches at each site alone, so digests of before would show differences
         if config.is_compacted and not self.config.is_compacted:
             self.digests.drop_from(0)
         self.config = config

@@ -54,6 +54,8 @@ class WritableLog(LogState):
         Without `may_begin_transaction` a transaction's first batch is refused.
         """
         self._durability.refuse_when_failed()
+        # a later leader's batches may be here already; an older epoch behind them would hide from
+        # followers where logs diverge
         if leader_epoch < self._epochs.latest:
             raise BatchRejected(
                 ErrorCode.fenced_leader_epoch,
@@ -73,12 +75,16 @@ class WritableLog(LogState):
             return found_again(intake.answered, self._limits, log_start_offset=self.log_start_offset)
         first_offset = self.log_end_offset
         size_bytes = intake.size_bytes
+        # Kafka's check and code: one append never spans two segments
         if size_bytes > self.config.segment_bytes:
             raise BatchRejected(
                 ErrorCode.record_list_too_large,
                 f"append of {size_bytes} bytes, segment.bytes is {self.config.segment_bytes}",
             )
+        # bytes first: a failed write leaves epochs and producers as they were, and the client may
+        # try again
         self._write(intake, size_bytes, now_ms)
+        # the epoch begins with its first record, also when the leadership began earlier
         self._epochs.assign(leader_epoch, first_offset)
         for change in intake.changes.values():
             self._producers.apply(change)
@@ -125,10 +131,12 @@ class WritableLog(LogState):
         )
 
     def _write(self, intake: Intake, size_bytes: int, now_ms: int) -> None:
+        # a dropped segment that a crash brought back under its name would join onto this batch
         self.removals.settle()
         self._roll_before(intake.placed, size_bytes, now_ms)
         self._segments.active.append(intake.placed, intake.pieces, self.config.index_interval_bytes)
         self._segments.size_bytes += size_bytes
+        # set after the write: readers on this loop never see an end without its bytes
         self.log_end_offset = intake.next_offset
         self._durability.note_append(now_ms)
 
@@ -192,11 +200,14 @@ class WritableLog(LogState):
         self.removals.settle()
         active = self._segments.active
         if active.size_bytes:
+            # the indexes are written now: even a segment whose batches are flushed has something to
+            # flush
             active.mark_dirty()
             active.become_inactive()
             self._write_snapshot(base_offset, self._producers.snapshot())
             self._segments.forget_reads_at_end()
         elif active.base_offset == base_offset:
+            # the file of this name is there and empty: it stays the active one
             return
         segment = create_segment(self.directory, base_offset, self._descriptors, self.config, now_ms=now_ms)
         self._durability.note_names()

@@ -20,8 +20,8 @@ from wire.batches.records import decode_batch, seal_batch
 
 _ABORT: Final = 0
 _COMMIT: Final = 1
-_SMALL_BYTES: Final = 64
-_REMEMBERED_MAX: Final = 256
+_SMALL_BYTES: Final = 64  # a marker's record has 17 bytes
+_REMEMBERED_MAX: Final = 256  # kinds times coordinator epochs in use
 
 
 def read_marker(buffer: Buffer, position: int, header: BatchHeader) -> Marker | None:

@@ -53,6 +53,7 @@ class PartitionLog(WritableLog):
             raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
         end = self.log_end_offset if end_offset is None else min(end_offset, self.log_end_offset)
         return self._segments.read(
+            # -1 leaves out the batch that spans `offset`, where the high watermark lies inside it
             offset,
             max_bytes=max_bytes,
             end_offset=end if offset < end else -1,
@@ -73,6 +74,8 @@ class PartitionLog(WritableLog):
         found = self._segments.find_timestamp(timestamp_ms, self.log_start_offset)
         while found is not None:
             record = first_record_at(found.content, found.header, timestamp_ms, self.log_start_offset)
+            # None: the record that made the batch match lies below the log's start; the next batch
+            # may match too
             if record is not None:
                 return record._replace(leader_epoch=self._epochs.epoch_at(record.offset))
             found = self._segments.find_timestamp(timestamp_ms, found.header.next_offset)
@@ -107,8 +110,11 @@ class PartitionLog(WritableLog):
         """
         self._durability.refuse_when_failed()
         if offset >= self.log_end_offset:
+            # an epoch may have begun at the end without a record; a copy must not keep it in its
+            # history
             self._epochs.truncate_from_end(offset)
             return
+        # a swap that goes on in its thread would rename segments that are dropped here
         self.swaps.finish()
         if offset < self._segments.first.base_offset:
             self.truncate_fully_and_start_at(offset)
@@ -139,8 +145,11 @@ class PartitionLog(WritableLog):
             self._truncate_within(keep, offset)
             self.removals.drop(self._segments.remove_first(keep))
         else:
+            # age counts for batches without timestamps: that of the log's files, never that of 1970
+            created_ms = self._segments.active.created_ms
             self.removals.drop(self._segments.remove_from(0))
-            self._segments.add(create_segment(self.directory, offset, self._descriptors, self.config, now_ms=0))
+            segment = create_segment(self.directory, offset, self._descriptors, self.config, now_ms=created_ms)
+            self._segments.add(segment)
         self.log_start_offset = self.log_end_offset = offset
         self._epochs.clear()
         self._after_truncation()
@@ -153,9 +162,11 @@ class PartitionLog(WritableLog):
         self.compacted_to = min(self.compacted_to, end)
         self.digests.drop_from(end)
         self._high_watermark = min(max(self._high_watermark, self.log_start_offset), end)
+        # dropped snapshots go with the segments, or a crash would pair them with other batches
         drop, segments = self.removals.drop_file, self._segments.all
         restored = restore_producers(self._disk, self.directory, segments, self._producers, end, remove=drop)
         self._snapshot_offset = restored.snapshot_offset
+        # a truncation that a thread finishes (`lowered`) settles there and does not hold the loop
         if not self._durability.is_lowered:
             self.removals.settle()
 
@@ -175,9 +186,13 @@ class PartitionLog(WritableLog):
             hold=hold,
         )
         held = expiry.held
+        # bytes count as given up when their segments go, not when a pass that removes nothing finds
+        # them
         self.held = held._replace(given_up_bytes=0) if held.given_up_bytes else held
+        # a swap replaces the very segments that would go; the next pass looks again
         if not expiry.segment_count or self.swaps.is_under_way:
             return ""
+        # a log always has an active segment: an empty one takes the end's name
         if expiry.segment_count == len(self._segments):
             self._roll(self.log_end_offset, now_ms)
         following = self._segments.all[expiry.segment_count].base_offset
@@ -222,6 +237,8 @@ class PartitionLog(WritableLog):
     def close(self) -> None:
         """Flush, write indexes and the producers' snapshot: the next start needs no recovery."""
         if self._durability.failure is None:
+            # in this order: the snapshot and the trimmed length must be there for the flush that
+            # forces them
             self.removals.settle()
             self._save_producers()
             self._segments.active.trim()
@@ -236,6 +253,7 @@ class PartitionLog(WritableLog):
         """
         entries = self._producers.snapshot()
         is_worth_it = bool(entries) or self.size_bytes > SMALL_SEGMENT_BYTES
+        # a snapshot at this offset is on disk already when nothing was written since the start
         if is_worth_it and self._snapshot_offset != self.log_end_offset:
             self._write_snapshot(self.log_end_offset, entries)
 
@@ -244,6 +262,7 @@ class PartitionLog(WritableLog):
         self.is_abandoned = True
         self.folder.let_go()
         for segment in self._segments.all:
+            # a dirty segment holds its descriptor until a flush, which will not come
             segment.mark_flushed()
             segment.file.retire()
 

@@ -57,6 +57,7 @@ def restore_producers(
     notes: list[str] = []
     producers.restore([])
     used = -1
+    # with no snapshot every batch that the log still has counts
     start = segments[0].base_offset if segments else end_offset
     if names is None:
         with storage_errors("opening", directory):
@@ -72,6 +73,7 @@ def restore_producers(
         remove(path)
     replay = ProducerReplay(producers)
     for segment in segments:
+        # a segment of no bytes may be preallocated: nothing is there to be read
         if start < segment.next_offset and segment.size_bytes:
             for header, content in segment.batches_of_producers(start):
                 replay.take(header, content)
@@ -99,6 +101,7 @@ class ProducerReplay:
             else:
                 self._waiting[producer_id] = deque((header,), maxlen=REMEMBERED_BATCHES)
             return None
+        # the earlier ones first: sequences of one producer must come in the log's order
         for earlier in self._waiting.pop(producer_id, ()):
             replay_batch(self._producers, earlier, b"")
         return replay_batch(self._producers, header, content)
@@ -146,6 +149,7 @@ def _settle_snapshots(
     usable = sorted(offset for offset in found if offset is not None)
     bases = {segment.base_offset for segment in segments}
     kept = {offset for offset in usable if offset <= end_offset}
+    # rolls leave one snapshot for each segment; a stop leaves one at the end of the log
     kept = {offset for offset in kept if offset in bases} | set(sorted(kept)[-KEPT_SNAPSHOTS:])
     for offset in usable:
         if offset not in kept:

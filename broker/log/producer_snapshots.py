@@ -21,7 +21,7 @@ from broker.log.errors import storage_errors
 from runtime.disk import Disk, read_file, write_over
 
 _HEAD: Final = Struct(">hIi")
-_BODY_START: Final = 6
+_BODY_START: Final = 6  # the checksum covers the count and the entries
 _ENTRY: Final = Struct(">qhiqiqiq")
 _VERSION: Final = 1
 

@@ -87,6 +87,7 @@ class RangeDigests:
         self._leaves = bytearray()
         self._open = LeafRun(0)
         self._file_range: tuple[int, int] | None = None
+        # after a crash the log may end below what the file describes
         if not (is_new or is_clean):
             self._give_up_in_file(trusted_end)
 
@@ -204,11 +205,13 @@ class RangeDigests:
         if first == end or not self.is_loaded:
             return None
         file_first, file_end = self._file_range or (end, 0)
+        # made anew when more than half of it describes what lies below the log's start
         is_new = file_end < first or file_first > first or 2 * (first - file_first) > file_end - file_first
         if not is_new and end <= file_end:
             return None
         begin = first if is_new else file_end
         digests = bytes(self._leaves[(begin - first) * DIGEST_BYTES :])
+        # before the write: a truncation meanwhile must see that the file needs shortening
         self._described_end = max(self._described_end, end * LEAF_OFFSETS)
         return _Save(begin, first if is_new else file_first, digests, is_new, self.generation)
 
@@ -216,6 +219,8 @@ class RangeDigests:
         """Bring them to the file. A crash may leave a part of them. For threads."""
         body = encode_leaves(save.first, save.digests)
         with self._folder.held() as is_here, storage_errors("writing", self.path):
+            # under the folder's lock: a truncation that comes now shortens the file after this
+            # write
             if not is_here or save.generation != self.generation:
                 return
             if save.is_new:

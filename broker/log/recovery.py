@@ -23,7 +23,7 @@ from wire.batches.record_batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHea
 
 _WINDOW_BYTES: Final = 5 * 256 * 1024
 """One batch of the default `max.message.bytes`, and some more."""
-_CRC_START: Final = 21
+_CRC_START: Final = 21  # attributes begin here: the checksum leaves out what brokers patch
 _KEEP_GIL: Final = 0
 """Keeps the interpreter's lock for checksums of microseconds: releasing it costs more while other
 threads recover other logs.
@@ -109,6 +109,7 @@ class SegmentCheck:
             if self.fault:
                 return
             size = LOG_OVERHEAD + header.batch_length
+            # `at` guards against reading again what is at the buffer's start already
             if self._filled - at < size and at and size <= len(buffer):
                 self._fill(position)
                 at = 0

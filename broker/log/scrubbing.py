@@ -68,6 +68,7 @@ class Scrubber:
             if now_ms - self._ended(one) >= interval_ms:
                 due.append(one)
         for one in sorted(due, key=self._ended):
+            # the rate is looked at each time: an operator may stop the reading at once
             if bytes_per_second() <= 0:
                 return
             try:
@@ -75,6 +76,8 @@ class Scrubber:
             except (StorageError, OffsetOutOfRange) as error:
                 if not one.is_abandoned:
                     log.warning("a log was not scrubbed", partition=_name(one), reason=str(error))
+            # also after a failure: a log that cannot be read would otherwise be the first in every
+            # round
             one.scrubbed_at_ms = self._clock.now_ms()
 
     def _ended(self, one: PartitionLog) -> int:
@@ -84,6 +87,7 @@ class Scrubber:
         end_offset, offset = one.high_watermark, one.log_start_offset
         found: list[CorruptBatch] = []
         while offset < end_offset and not one.is_abandoned:
+            # retention may have moved the start while the piece before was read
             offset = max(offset, one.log_start_offset)
             try:
                 with one.read(offset, max_bytes=PIECE_BYTES, end_offset=end_offset) as piece:
@@ -96,6 +100,7 @@ class Scrubber:
                 break  # where the next batch begins is not known
             self.read_bytes += size_bytes
             await asyncio.sleep(size_bytes / max(bytes_per_second(), 1))
+        # a finding is logged once, not with each pass
         known = {batch.base_offset for batch in one.corrupt_batches}
         one.corrupt_batches = tuple(found[:CORRUPT_MAX])
         for batch in one.corrupt_batches:

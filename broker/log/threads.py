@@ -32,6 +32,7 @@ async def to_its_end(work: asyncio.Future[ResultT]) -> ResultT:
     only when the work has ended. So a stop that waits for its tasks waits for their disk work too.
     """
     try:
+        # without a shield the future would be cancelled and the thread go on unseen
         return await asyncio.shield(work)
     except asyncio.CancelledError:
         while not work.done():

@@ -41,7 +41,7 @@ LITTLE_SHARE = 1 / 16
 """The share of a segment's size up to which its remaining part counts as little."""
 
 
-SEGMENT_BYTES_MAX = 2**31 - 1
+SEGMENT_BYTES_MAX = 2**31 - 1  # what a position in an index entry reaches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +141,7 @@ class _Cleaning:
         """
         read = []
         for source in self.plan.segments:
+            # in the clean part each key is there once: nothing to note
             if source.next_offset <= self.plan.dirty_from:
                 read.append(source)
                 continue
@@ -148,6 +149,7 @@ class _Cleaning:
                 if not header.is_control and not self._is_aborted(header):
                     self.keys.note(header, *opened(header, *self._content(header, scan)))
             read.append(source)
+            # whole segments only: `cleaned_to` must be an offset below which every key was noted
             if self.keys.is_full:
                 break
         self.keys.close()
@@ -199,6 +201,7 @@ class _Cleaning:
             while pending and self._fits(group[0], output.size_bytes, pending[0]):
                 group.append(pending.popleft())
                 last = self._copy(group[-1], output, markers) or last
+            # the group's last batch stays, empty: the next segment then begins where this one ends
             if last is not None and output.next_offset < last.next_offset:
                 output.add(empty_batch(last))
             output.finish(entry for entry in self.plan.aborted if entry.last_offset in markers)
@@ -234,6 +237,7 @@ class _Cleaning:
             return self._keep_nothing(header)
         content, at = self._content(header, scan)
         body, start, end = opened(header, content, at)
+        # the quick look first: most batches stay whole, and their records are not walked
         if newest_count < header.record_count or not self._stays_whole(header, body, start, end):
             return self._keep_some(header, content, at, body[start:end])
         if header.is_transactional:
@@ -276,9 +280,11 @@ class _Cleaning:
         content, at = self._content(header, scan)
         horizon_ms = header.base_timestamp if header.has_delete_horizon else None
         has_records = header.producer_id in self.transactions_with_records
+        # the marker ends the transaction: later records of this producer belong to another one
         self.transactions_with_records.discard(header.producer_id)
         if has_records:
             return KeptBatch(header, content, at)
+        # the horizon starts in the pass that first finds no record (KIP-534)
         if horizon_ms is None:
             horizon_ms = self.plan.now_ms + self.plan.delete_retention_ms
             check_crc(header, content, at)

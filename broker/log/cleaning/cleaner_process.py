@@ -26,7 +26,7 @@ from runtime.disk import RealDisk
 from wire.batches.record_batch import InvalidBatch
 
 _LENGTH: Final = struct.Struct(">I")
-NICENESS: Final = 10
+NICENESS: Final = 10  # compaction must not slow producers down
 END_TIMEOUT_S: Final = 2.0
 
 
@@ -76,6 +76,8 @@ class CleanerProcess:
                 __name__,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
+                # a child finds modules where this process does, also when it runs from an archive
+                # or a test
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
                 # a Ctrl-C in the terminal is for the broker, which ends its child itself
                 start_new_session=True,
@@ -91,6 +93,7 @@ class CleanerProcess:
         if process is None or process.returncode is not None:
             return
         assert process.stdin is not None
+        # the end of its input would suffice, but it may be in the middle of a plan
         process.stdin.close()
         process.terminate()
         try:
@@ -133,6 +136,7 @@ def main(requests: BinaryIO, answers: BinaryIO) -> None:
             answers.flush()
         except BrokenPipeError:
             # the broker has ended: no caller waits for the answer
+            # no clean end: standard output is gone, and its flush at exit would fail once more
             os._exit(0)
 
 
@@ -150,6 +154,7 @@ def _carry_out(plan: CleaningPlan, disk: RealDisk) -> CleaningResult | CleaningF
 
 
 if __name__ == "__main__":
+    # Ctrl-C reaches the whole group of the terminal; the broker decides
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(NICENESS)
     main(sys.stdin.buffer, sys.stdout.buffer)

@@ -42,6 +42,7 @@ def empty_batch(header: BatchHeader) -> KeptBatch:
     emptied = header._replace(
         batch_length=HEADER_SIZE - LOG_OVERHEAD,
         attributes=header.attributes & ~(_DELETE_HORIZON_BIT | _COMPRESSION_MASK),
+        # deltas of an empty batch refer to nothing; Kafka writes the largest timestamp here too
         base_timestamp=header.max_timestamp,
         record_count=0,
     )
@@ -65,6 +66,7 @@ def rewritten(header: BatchHeader, body: bytes, kept: list[RecordSpan], new_hori
         batch_length=HEADER_SIZE - LOG_OVERHEAD + len(packed),
         attributes=attributes,
         base_timestamp=base_timestamp,
+        # under LogAppendTime the header's time is the record's time: records do not have their own
         max_timestamp=header.max_timestamp if header.is_log_append_time else largest,
         record_count=len(kept),
     )

@@ -74,6 +74,7 @@ class LogCleaning:
         A log that ends its cleaner each time stays the dirtiest: it never keeps the others from
         their turn.
         """
+        # each log once a pass: one that fails or grows does not come back before the others
         waiting, sentences = deque(self._choose(logs)), list[str]()
 
         async def clean_one_after_the_other() -> None:
@@ -104,6 +105,7 @@ class LogCleaning:
                 continue
             rules = CleaningRules(log.config.cleanable_dirty_ratio_min, log.config.compaction_lag_ms_max)
             plan = plan_compaction(log, now_ms)
+            # a log without a plan still counts for the metric, with nothing dirty
             dirtiness = plan.dirtiness if plan is not None else Dirtiness(0, 0, -1)
             found.append((log, dirtiness, rules))
         self.figures.max_dirty_ratio = max((dirtiness.ratio for _, dirtiness, _ in found), default=0.0)
@@ -126,6 +128,8 @@ class LogCleaning:
                 # deleted, or moved away, while its files were read
                 return ""
             raise
+        # the files are read without a lock: `swap_in` refuses where a truncation has changed the
+        # log meanwhile
         if not await swap_in(log, plan, result, self._descriptors, self._now_ms()):
             return ""
         self.figures.cleaned_count += 1

@@ -36,6 +36,7 @@ from runtime.disk import Disk
 def plan_compaction(log: PartitionLog, now_ms: int) -> CleaningPlan | None:
     """The plan of a pass over `log`; None without new inactive segments since the last pass."""
     sources = _cleanable(log, now_ms)
+    # a log whose start passed its compacted part begins anew there
     dirty_from = log.compacted_to if log.compacted_to >= log.segments.first.base_offset else log.log_start_offset
     if not sources or sources[-1].next_offset <= dirty_from:
         return None
@@ -66,6 +67,8 @@ def _cleanable(log: PartitionLog, now_ms: int) -> list[SourceSegment]:
     sources: list[SourceSegment] = []
     stable, lag_ms = log.last_stable_offset, log.config.compaction_lag_ms_min
     for segment, following in pairwise(log.segments.all):
+        # what a crash could lose is not cleaned: a cleaned segment is durable and would outlive its
+        # successor
         if following.base_offset > stable or segment.is_dirty:
             break
         is_dirty = following.base_offset > log.compacted_to
@@ -90,11 +93,13 @@ async def swap_in(
     """
     truncation_count = log.truncation_count
     for number, cleaned in enumerate(result.segments):
+        # a truncation waits for the end of swaps: it has precedence
         replaced = _replaced(log, cleaned) if log.swaps.may_begin else None
         if replaced is None:
             await in_thread(partial(discard, plan, result.segments[number:], descriptors.disk))
             return False
         await Swap(log, cleaned, replaced, descriptors, now_ms).run()
+    # `cleaned_to` may lie above the truncation
     if log.truncation_count != truncation_count:
         return False
     log.compacted_to = result.cleaned_to
@@ -108,6 +113,7 @@ def _replaced(log: PartitionLog, cleaned: CleanedSegment) -> list[Segment] | Non
     present = {segment.base_offset: segment for segment in log.segments.all[:-1]}
     found = [present.get(source.base_offset) for source in cleaned.replaces]
     segments = [segment for segment in found if segment is not None]
+    # the same base offset and another size: it was truncated, or compacted by an earlier pass
     sizes = [source.size_bytes for source in cleaned.replaces]
     is_whole = [segment.size_bytes for segment in segments] == sizes and not log.is_abandoned
     return segments if is_whole else None
@@ -156,6 +162,7 @@ class Swap:
             try:
                 while self._done_count < len(self._steps) and not self._log.is_abandoned:
                     number = self._done_count
+                    # readers' view changes on the loop alone; the steps between touch files
                     if self._steps[number] in (self._take_over, self._use_names):
                         self._do(number)
                     else:
@@ -175,6 +182,7 @@ class Swap:
                 self._do(number)
 
     def _do(self, number: int) -> None:
+        # `finish` may come from the loop while the thread is in a step: each step runs once
         with self._lock, self._log.folder.held() as is_here, storage_errors("swapping in", self._stem):
             if is_here and number == self._done_count:
                 self._steps[number]()
@@ -204,6 +212,7 @@ class Swap:
         self._log.replace_segments(self._replaced, [segment], self._now_ms)
 
     def _give_names(self) -> None:
+        # the old names must be free first, durably: a link does not replace a file
         """The originals give up their names to the new files, which have two then."""
         self._log.removals.put_aside()
         for suffix in LOG_FILE_LAST:

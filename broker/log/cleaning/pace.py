@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-_PAUSE_S_MIN = 0.01
+_PAUSE_S_MIN = 0.01  # shorter sleeps cost more than they pace
 
 
 class Pace:

@@ -39,10 +39,13 @@ def finish_swaps(disk: Disk, directory: str) -> list[str]:
     notes, finished = [], set()
     for name in swapped:
         stem = name.split(".")[0]
+        # a crash kept both names of one rename: it was not durable yet, so the old segments are
+        # still the truth
         if stem + LOG_SUFFIX + CLEANED_SUFFIX in names:
             continue
         finished.add(stem)
         notes.append(f"an interrupted compaction of {directory}/{stem} is finished")
+        # first: the final names belong to the old files until then
         _set_aside_replaced(disk, directory, names, stem)
         for suffix in LOG_FILE_LAST:
             if stem + suffix + SWAP_SUFFIX in names:
@@ -62,6 +65,7 @@ def _set_aside_replaced(disk: Disk, directory: str, names: set[str], stem: str) 
     base_offset, end_offset = int(stem), _end_offset(disk, f"{directory}/{stem}{LOG_SUFFIX}{SWAP_SUFFIX}", int(stem))
     for name in sorted(names):
         offset = numbered_offset(name, LOG_SUFFIX)
+        # those below `end_offset` alone: the next segment is not part of this replacement
         if offset is None or not (offset == base_offset or base_offset < offset < end_offset):
             continue
         for suffix in SEGMENT_SUFFIXES:

@@ -28,7 +28,7 @@ from wire.batches.records import Record, RecordSummary, TooLarge, decode_body, o
 from wire.protocol.ids import NO_TIMESTAMP
 from wire.protocol.produce_codec import RecordError
 
-_CODEC_MAX: Final = 4
+_CODEC_MAX: Final = 4  # zstd
 _SHOWN_ERRORS: Final = 3
 _LONG_MAX: Final = 2**63 - 1
 _LONG_MIN: Final = -(2**63)
@@ -87,6 +87,7 @@ def check_produced(header: BatchHeader, limits: BatchLimits) -> None:
     check.
     """
     check_size(header, limits)
+    # Kafka's clients send 0; another value would survive in a batch that is not patched
     if header.base_offset != 0:
         raise BatchRejected(ErrorCode.invalid_record, f"base offset {header.base_offset}; accepted: 0")
     attributes = header.attributes
@@ -101,12 +102,15 @@ def check_produced(header: BatchHeader, limits: BatchLimits) -> None:
         raise BatchRejected(ErrorCode.invalid_record, "clients may not write control batches")
     if header.producer_id >= 0:
         if header.producer_epoch < 0 or header.base_sequence < 0:
+            # KIP-98: a producer id comes with an epoch and a sequence, or duplicates could not be
+            # recognised
             raise BatchRejected(
                 ErrorCode.invalid_record,
                 f"producer {header.producer_id} with epoch {header.producer_epoch} and sequence {header.base_sequence}",
             )
     elif attributes & 0x10:
         raise BatchRejected(ErrorCode.invalid_record, "transactional batch without a producer id")
+    # the broker alone says when it appended
     if attributes & 0x08:
         raise BatchRejected(ErrorCode.invalid_timestamp, "producers may not set the timestamp type to LogAppendTime")
 
@@ -158,6 +162,7 @@ def check_records(body: bytes, header: BatchHeader, limits: BatchLimits, now_ms:
         )
     if not limits.is_log_append_time:
         _check_timestamps(body, header, summary, limits, now_ms)
+    # all records may be without a timestamp, and deltas of -1 would give less than that
     return max(NO_TIMESTAMP, _timestamp(header, summary.timestamp_delta_max))
 
 

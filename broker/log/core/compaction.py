@@ -81,6 +81,7 @@ class KeyOffsets:
         """Close the range: all its records have been noted, and the questions below may be
         asked.
         """
+        # records without a key share the key None: none of them is the newest of anything
         self._offsets.pop(None, None)
         self._newest = sorted(self._offsets.values())
 
@@ -98,6 +99,8 @@ class KeyOffsets:
         """
         if None in offsets:
             return False
+        # all noted with these offsets, or none noted at all; a mixture needs the look at each
+        # record
         return offsets.items() <= self._offsets.items() or self._offsets.keys().isdisjoint(offsets)
 
     def is_newest(self, key: bytes | None, offset: int) -> bool:

@@ -45,6 +45,7 @@ class LeaderEpochs:
         self.version = 0
         for entry in entries:
             self.assign(entry.epoch, entry.start_offset)
+        # what was read from the file needs no saving
         self.version = 0
 
     @property
@@ -61,8 +62,10 @@ class LeaderEpochs:
         """Note that `epoch` begins at `start_offset`, unless it is known; entries that contradict
         it are dropped.
         """
+        # the common case, once for each batch: no search
         if epoch < 0 or (self._epochs and epoch == self._epochs[-1]):
             return
+        # a truncation that a crash undid may leave entries above: the batch itself is the truth
         keep = min(bisect_left(self._epochs, epoch), bisect_left(self._starts, start_offset))
         if self._epochs and keep < len(self._epochs) and self._epochs[keep] == epoch:
             keep += 1
@@ -77,10 +80,13 @@ class LeaderEpochs:
         """The largest epoch at or below `epoch` and where it ended; the log's end for the newest
         epoch.
         """
+        # Kafka's answer for an epoch above its own: the asker has a history that this log does not
+        # know
         if epoch < 0 or not self._epochs or epoch > self._epochs[-1]:
             return UNDEFINED_END
         if epoch == self._epochs[-1]:
             return EpochEnd(epoch, log_end_offset)
+        # the asked epoch is older than the table: it ended where the table begins
         above = bisect_right(self._epochs, epoch)
         if above == 0:
             return EpochEnd(epoch, self._starts[0])

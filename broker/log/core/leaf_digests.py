@@ -19,10 +19,10 @@ from typing import Final, NamedTuple
 
 from wire.batches.record_batch import BatchHeader
 
-LEAF_OFFSETS: Final = 4096
+LEAF_OFFSETS: Final = 4096  # both sites must agree: a change makes every stored digest useless
 DIGEST_BYTES: Final = 16
 
-_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+_HEADER: Final = struct.Struct(">qiibIhiqqqhii")  # a batch header as it lies in the log
 
 
 def sealed_leaf(offset: int) -> int:
@@ -56,6 +56,7 @@ class LeafRun:
     def take(self, header: BatchHeader) -> None:
         """The next batch of the log."""
         self.seal_to(header.base_offset // LEAF_OFFSETS)
+        # the header has the records' checksum, so bodies need not be read
         self._hash.update(_HEADER.pack(*header))
         self.reach(header.next_offset)
 

@@ -48,6 +48,7 @@ from broker.log.core.producer_values import (
 from wire.batches.record_batch import BatchHeader
 from wire.protocol.ids import NO_EPOCH
 
+# as many requests as Kafka lets an idempotent producer have in flight
 REMEMBERED_BATCHES: Final = 5
 
 
@@ -128,10 +129,12 @@ class ProducerStates:
         batch = WrittenBatch(last_sequence, last_offset, header.last_offset_delta, header.max_timestamp)
         is_same_epoch = producer.epoch == header.producer_epoch
         transaction = producer.transaction_first_offset
-        if header.attributes & 0x10 and transaction < 0:
+        if header.attributes & 0x10 and transaction < 0:  # transactional
             transaction = first_offset
         changed = Producer(
             epoch=header.producer_epoch,
+            # a new epoch starts its sequences anew: batches of the old one would look like
+            # duplicates
             batches=(*producer.batches[1 - REMEMBERED_BATCHES :], batch) if is_same_epoch else (batch,),
             coordinator_epoch=producer.coordinator_epoch,
             last_timestamp_ms=header.max_timestamp,
@@ -157,6 +160,8 @@ class ProducerStates:
             completed = CompletedTransaction(
                 header.producer_id, producer.transaction_first_offset, offset, is_aborted=not marker.is_commit
             )
+        # a marker with a higher epoch is the coordinator's fence: sequences of the old epoch count
+        # no more
         changed = Producer(
             epoch=header.producer_epoch,
             batches=producer.batches if producer.epoch == header.producer_epoch else (),
@@ -173,6 +178,7 @@ class ProducerStates:
             )
         refused = self._refused_before(header, producer)
         if refused is not None:
+            # the code makes the client send again, and the earlier batch comes first then
             raise PrecedingBatchPending(
                 f"producer {header.producer_id} epoch {header.producer_epoch} sent sequence {first_sequence} before {refused}, "
                 f"which was refused and must be sent again first"
@@ -183,12 +189,15 @@ class ProducerStates:
                 f"earlier batches may still be in flight"
             )
         if header.producer_epoch != producer.epoch:
+            # a client raises its epoch itself (KIP-360) and begins at 0; an unknown producer may
+            # begin anywhere, its state has expired
             if first_sequence != 0 and producer.epoch != NO_EPOCH and not self._is_carried_over(producer):
                 raise OutOfOrderSequence(
                     header.producer_id,
                     f"producer {header.producer_id} begins epoch {header.producer_epoch} with sequence {first_sequence}",
                 )
             return
+        # after a marker that raised the epoch: any first sequence is right
         if not producer.batches:
             return
         expected = (producer.batches[-1].last_sequence + 1) & SEQUENCE_MAX
@@ -229,6 +238,7 @@ class ProducerStates:
             return
         known = self._refused.get(producer_id)
         if known is None or known[0] < header.producer_epoch:
+            # oldest first: a producer forgotten here is only checked less strictly
             while len(self._refused) >= REFUSALS_REMEMBERED:
                 del self._refused[next(iter(self._refused))]
             self._refused[producer_id] = header.producer_epoch, first_sequence
@@ -248,12 +258,15 @@ class ProducerStates:
         elif producer_id in self._ongoing:
             del self._ongoing[producer_id]
         if completed is not None:
+            # the marker is not replicated yet: a read-committed reader must not pass it before
             self._unreplicated[completed.first_offset] = completed.last_offset
 
     def last_stable_offset_after(self, completed: CompletedTransaction) -> int:
         """The last stable offset as a transaction index entry notes it: once `completed` is over
         and replicated.
         """
+        # others' open transactions hold the stable offset back, which readers of the index rely on
+        # to stop
         others = [first for producer_id, first in self._ongoing.items() if producer_id != completed.producer_id]
         return min(others, default=completed.last_offset + 1)
 
@@ -289,6 +302,7 @@ class ProducerStates:
         expired = [
             producer_id
             for producer_id, producer in self._producers.items()
+            # an open transaction keeps its producer: its marker must find the first offset
             if producer.transaction_first_offset < 0 and now_ms - producer.last_timestamp_ms >= expiration_ms
         ]
         for producer_id in expired:
@@ -314,6 +328,7 @@ class ProducerStates:
         for entry in entries:
             self._producers[entry.producer_id] = from_snapshot(entry)
             if entry.transaction_first_offset >= 0:
+                # the snapshot file has no order; `ongoing` needs that of the first offsets
                 open_transactions.append((entry.transaction_first_offset, entry.producer_id))
         self._ongoing.update((producer_id, first) for first, producer_id in sorted(open_transactions))
 
@@ -328,12 +343,14 @@ def _check_transaction_is_open(header: BatchHeader, producer: Producer) -> None:
 
 def _is_behind(sequence: int, other: int) -> bool:
     """True when `sequence` comes before `other`."""
+    # the ring: a difference below half of the space means ahead
     return 0 < (other - sequence) & SEQUENCE_MAX < _GAP_MAX
 
 
 def _find_duplicate(producer: Producer, epoch: int, first_sequence: int, last_sequence: int) -> WrittenBatch | None:
     if producer.epoch != epoch:
         return None
+    # both ends must fit: a batch of other size under a used sequence is an error, not a repetition
     for batch in producer.batches:
         if batch.last_sequence == last_sequence and batch.first_sequence == first_sequence:
             return batch

@@ -135,6 +135,8 @@ def from_snapshot(entry: SnapshotEntry) -> Producer:
     last = WrittenBatch(entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp_ms)
     return Producer(
         epoch=entry.producer_epoch,
+        # one remembered batch, as in Kafka's file: a repetition of the four before is refused after
+        # a start
         batches=(last,) if entry.last_offset >= 0 else (),
         coordinator_epoch=entry.coordinator_epoch,
         last_timestamp_ms=entry.timestamp_ms,

@@ -109,10 +109,13 @@ def expired_segments(
     """The longest run of oldest segments that some limit gives up; the active segment only when it
     holds records. `hold` keeps the last of them.
     """
+    # with no limit (-1) the excess is one byte more than all, and `_expiry_reason` does not look at
+    # it
     excess_bytes = sum(segment.size_bytes for segment in segments) - policy.retention_bytes
     count, reason = 0, ""
     for segment in segments:
         why = _expiry_reason(segment, policy, now_ms, excess_bytes, log_start_offset)
+        # an empty segment is the active one: it has nothing to give up
         if not why or segment.next_offset > high_watermark or segment.size_bytes == 0:
             break
         excess_bytes -= segment.size_bytes
@@ -206,6 +209,7 @@ def roll_reason(
     """The reason why a new segment must begin before `incoming_bytes` up to `last_offset` are
     appended; empty when none is needed.
     """
+    # an empty segment is rolled for no other reason: the new one would have its name
     if segment.size_bytes == 0:
         return (
             "offsets are too far from the segment's base offset"
@@ -218,6 +222,7 @@ def roll_reason(
         return "an index is full"
     if last_offset - segment.base_offset > RELATIVE_OFFSET_MAX:
         return "offsets are too far from the segment's base offset"
+    # record times, as in Kafka: old records that are written anew roll segments as they did before
     if segment.first_timestamp_ms >= 0 and timestamp_ms >= 0:
         waited_ms = timestamp_ms - segment.first_timestamp_ms
     else:

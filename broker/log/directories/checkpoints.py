@@ -76,6 +76,7 @@ def read_epochs(disk: Disk, path: str) -> list[EpochStart]:
         if len(fields) != 2:
             raise CorruptCheckpoint(path, f"line {line!r} is not 'epoch offset'")
         entry = EpochStart(_number(path, fields[0]), _number(path, fields[1]))
+        # epochs grow, offsets may stay: an epoch without records begins where the next one does
         if entries and not (entries[-1].epoch < entry.epoch and entries[-1].start_offset <= entry.start_offset):
             raise CorruptCheckpoint(path, f"entry {line!r} does not follow the one before")
         entries.append(entry)
@@ -102,6 +103,7 @@ def read_topic_id(disk: Disk, path: str) -> bytes | None:
         return None
     fields = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
     try:
+        # Kafka writes the id without padding
         topic_id = base64.b64decode(fields["topic_id"] + "==", altchars=b"-_", validate=True)
     except (KeyError, binascii.Error):
         topic_id = b""
@@ -168,6 +170,7 @@ def _read_lines(disk: Disk, path: str) -> list[str]:
 
 
 def _number(path: str, text: str) -> int:
+    # int() takes signs, underscores and digits of other scripts, which no checkpoint has
     if not text.removeprefix("-").isdecimal() or not text.isascii() or len(text) > 20:
         raise CorruptCheckpoint(path, f"{text!r} is not a number")
     return int(text)

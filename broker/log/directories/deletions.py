@@ -135,6 +135,8 @@ class Deletions:
             failures = await in_thread(partial(self._rename, piece))
             self._note_aside([aside for aside in piece if aside not in failures])
             for aside, error in failures.items():
+                # a rename that failed once is not tried again: the directory is a stray at the next
+                # start
                 self._aside.pop(aside.source, None)
                 failure = failure or error
         if failure is not None:
@@ -151,6 +153,7 @@ class Deletions:
     def _rename(self, piece: Iterable[_PutAside]) -> dict[_PutAside, StorageError]:
         failures = {}
         for aside in piece:
+            # the others have their turn: one bad name must not keep thousands on the disk
             try:
                 aside.run(self._disk)
             except StorageError as error:
@@ -159,6 +162,7 @@ class Deletions:
 
     def _note_aside(self, piece: Iterable[_PutAside]) -> None:
         for aside in piece:
+            # a name that was reused since belongs to another entry
             if self._aside.get(aside.source) is aside:
                 del self._aside[aside.source]
                 aside.directory.note_names()
@@ -182,6 +186,7 @@ class Deletions:
     async def _remove_files(self) -> None:
         while self._logs and self._logs[0][0] <= self._now_ms():
             removals = heapq.heappop(self._logs)[2]
+            # names change before files go: a crash in between leaves `.deleted` ones alone
             await in_thread(removals.put_aside)
             paths = removals.take_due(self._now_ms())
             for first in range(0, len(paths), FILES_PER_PIECE):
@@ -197,5 +202,6 @@ class Deletions:
     async def _paced(self, work: Callable[[], ResultT]) -> ResultT:
         began_s = time.monotonic()
         result = await in_thread(work)
+        # as long a pause as the work took: clients have half of the disk at least
         await asyncio.sleep(time.monotonic() - began_s)
         return result

@@ -35,6 +35,7 @@ ValueOf = Callable[[PartitionLog], int | None]
 
 def _log_start(log: PartitionLog) -> int | None:
     """Return the log start of a log that does not begin with a segment."""
+    # a log that begins with a segment needs no line, as in Kafka: the file name says it
     return log.log_start_offset if log.log_start_offset > log.segments.first.base_offset else None
 
 
@@ -108,12 +109,16 @@ class _OffsetFile:
         before.
         """
         with self._lock:
+            # a later draft is on disk: this one is older news
             if draft.number < self._written_number:
                 return
+            # nothing new to write, but a directory that has vanished is noticed by its next
+            # checkpoint
             if draft.offsets == self.lines and self._written_number:
                 probe(self._disk, os.path.dirname(self.path))
             else:
                 checkpoints.write_offsets(self._disk, self.path, draft.offsets)
+            # assigned under the lock and never changed: readers on the loop see one whole mapping
             self.lines = draft.offsets
             self._written_number = draft.number
 
@@ -156,6 +161,7 @@ class DirectoryCheckpoints:
     async def save(self, *names: str) -> None:
         """Bring these files (all without names) up to date, in a thread. Raises StorageError."""
         for file in self._wanted(names or VALUES):
+            # the number is taken before the wait: a draft begun after it has this caller's values
             asked = file.latest_number()
             async with file.turn:
                 if not file.is_settled_since(asked):
@@ -164,6 +170,7 @@ class DirectoryCheckpoints:
     async def _save(self, file: _OffsetFile) -> None:
         draft = file.begin()
         try:
+            # before the first pause: a log that opens meanwhile replaces its line below
             self._keep_unopened(file, draft)
             # the keys alone: pairs would be as many new objects for the garbage collector to go
             # through

@@ -42,6 +42,7 @@ ATTEMPTS_MAX: Final = 5
 _COPY_BYTES: Final = 16 * 1024 * 1024
 _SMALL_FILES: Final = (checkpoints.LEADER_EPOCHS, checkpoints.PARTITION_METADATA)
 _OF_SEGMENTS: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+# answers of file systems and kernels that do not know the call
 _NO_COPY_BY_RANGE: Final = (errno.EINVAL, errno.ENOSYS, errno.EXDEV, errno.EOPNOTSUPP)
 _READ_ONLY: Final = os.O_RDONLY | os.O_CLOEXEC
 
@@ -121,6 +122,8 @@ def _clone(source: str, target: str, end_offset: int | None) -> ClonedLog:
         copied_bytes += sum(_copy_small(source, target, name) for name in _small_files(source, plan.copied))
     except (FileNotFoundError, ValueError) as error:
         raise _LogChanged from error
+    # looked at after the copy: a segment that was replaced meanwhile is not the one that the epochs
+    # name
     if any(_inode(one.path) not in (one.inode, None) for one in shared):
         raise _LogChanged
     return ClonedLog(recovery_offset=plan.copied, shared=tuple(shared), copied_bytes=copied_bytes)

@@ -137,6 +137,7 @@ class LogDirectory:
         except checkpoints.CorruptCheckpoint as fault:
             log.recovery = log.recovery.with_note(f"{fault}; the log takes the id of the topic of this name")
 
+    # not in `open_log`, which runs in threads: the loop owns a log from here on
     def adopt(self, log: PartitionLog) -> None:
         """Count an opened log among those of this directory."""
         log.removals.note_due = partial(self._note_removals, log.removals)
@@ -153,6 +154,7 @@ class LogDirectory:
         due at once.
         """
         directory = self.directory_of(key)
+        # before the directory: a crash after it would give the new log the old one's offsets
         self._forget_lines_of(key)
         with storage_errors("creating", directory):
             self._disk.make_directory(directory)
@@ -258,6 +260,8 @@ class LogDirectory:
         with storage_errors("opening", self.path):
             names = [entry.name for entry in self._disk.entries(self.path) if entry.is_directory]
         for name in names:
+            # a topic may have a name that ends like the mark: such a directory parses as a
+            # partition's
             if name.endswith(DELETED_MARK) and parse_directory_name(name) is None:
                 self.remove_directory(f"{self.path}/{name}")
 

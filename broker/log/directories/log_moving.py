@@ -70,6 +70,7 @@ class Mover:
             future.truncate_fully_and_start_at(_first_offset(source))
         offset = max(future.log_end_offset, source.log_start_offset)
         with source.read(offset, max_bytes=CHUNK_BYTES) as piece:
+            # read in a thread; appended on the loop, which owns the future log
             content = await asyncio.to_thread(piece.read_bytes)
         # a deletion or a compaction in between leaves the bytes what they were; a cut is seen at
         # the next chunk
@@ -94,6 +95,7 @@ class Mover:
         future, source = move.future, move.source
         if future is None or move.is_cancelled:
             return False
+        # before the loop is held: the last flush then has a chunk to force and no more
         await future.flush()
         left_bytes = source.bytes_between(max(future.log_end_offset, source.log_start_offset), source.log_end_offset)
         return left_bytes <= CHUNK_BYTES and not move.is_cancelled
@@ -110,6 +112,7 @@ class Mover:
             with source.read(max(future.log_end_offset, source.log_start_offset), max_bytes=CHUNK_BYTES) as piece:
                 future.append_replicated(piece.read_bytes())
         future.adopt_state(source)
+        # closed, and so durable, before the mark that makes it the log
         future.close()
         path = f"{future.directory}/{COMPLETE_MARK}"
         with storage_errors("writing", path):
@@ -142,10 +145,12 @@ def finish_moves(directories: list[LogDirectory], disk: Disk, *, may_forget: boo
         for key, path in directory.future_directories().items():
             name = f"{key.topic}-{key.partition}"
             if key not in present and _is_complete(disk, path):
+                target = directory.directory_of(key)
                 with storage_errors("renaming", path):
-                    disk.unlink(f"{path}/{COMPLETE_MARK}")
-                    disk.rename(path, directory.directory_of(key))
+                    # the mark goes last: without it the only copy would count as an interrupted one
+                    disk.rename(path, target)
                     disk.fsync_directory(directory.path)
+                    disk.unlink(f"{target}/{COMPLETE_MARK}")
                 sentences.append(f"the move of {name} to {directory.path} is finished")
             elif key in present or may_forget:
                 directory.remove_directory(path)

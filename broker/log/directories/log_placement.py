@@ -72,6 +72,7 @@ class LogPlacement:
     def __len__(self) -> int:
         return len(self._logs)
 
+    # a copy: logs are created and deleted while a caller awaits between two of them
     def __iter__(self) -> Iterator[PartitionLog]:
         return iter(tuple(self._logs.values()))
 
@@ -85,6 +86,7 @@ class LogPlacement:
             return
         for directory in tuple(self.directories):
             is_here = error.path == directory.path or error.path.startswith(directory.path + "/")
+            # a missing file in a healthy directory is a log deleted meanwhile, not a failed disk
             if is_here and not (error.is_missing_file and directory.is_readable()):
                 self._fail(directory, error)
 
@@ -93,10 +95,12 @@ class LogPlacement:
         self.offline[directory.path] = str(error)
         gone = tuple(key for key, home in self._homes.items() if home is directory)
         for key in [key for key, move in self.moves.items() if move.target is directory or key in gone]:
+            # the target's files stay where the target itself has failed
             self._drop_move(key, remove=self.moves[key].target is not directory)
         for key in gone:
             del self._logs[key], self._homes[key]
         self._offline_logs.update(gone)
+        # before the listeners: they must not find a log whose files are gone
         directory.abandon()
         self._deletions.forget(directory)
         failure = DirectoryFailure(directory.path, str(error), gone)
@@ -137,6 +141,8 @@ class LogPlacement:
             self.delete(log)
             log = None
         if log is None:
+            # a partition that existed may be on the failed disk: an empty log in its place would
+            # hide its records
             if self.offline and (key in self._offline_logs or not is_new):
                 raise DirectoryOffline(", ".join(self.offline))
             return self._create(key, topic_id, config)
@@ -147,6 +153,7 @@ class LogPlacement:
 
     def _create(self, key: TopicPartition, topic_id: bytes, config: LogConfig) -> PartitionLog:
         directory = self.directory_at(self._wanted_homes.pop(key, "")) or self._least_loaded()
+        # the old log's directory may still have the name, until its thread renames it
         self._deletions.put_aside_now(directory.directory_of(key))
         log = directory.create_log(
             key, config, topic_id=topic_id, now_ms=self._now_ms(), roll_jitter=self._roll_jitter()
@@ -158,9 +165,11 @@ class LogPlacement:
     def _least_loaded(self) -> LogDirectory:
         if len(self.directories) == 1:
             return self.directories[0]
+        # no statfs where there is no choice
         free = {directory: directory.free_bytes() for directory in self.directories}
         roomy = [directory for directory in free if free[directory] > NEARLY_FULL_SHARE * directory.capacity_bytes()]
         coming = [move.target for move in self.moves.values()]
+        # logs that are on their way count: many moves at once would all choose the same target
         return min(roomy or free, key=lambda found: (len(found.logs) + coming.count(found), -free[found]))
 
     def directory_at(self, path: str) -> LogDirectory | None:
@@ -189,6 +198,7 @@ class LogPlacement:
         directory, target = self._let_go(log)
         with log.folder.held(), storage_errors("deleting", log.directory):
             self._disk.rename(log.directory, target)
+        # durable: the copy takes the same name, and a crash must not find two
         directory.note_names()
         directory.sync()
         self._deletions.add_directory(directory, target, due_ms=self._now_ms() + log.config.file_delete_delay_ms)

@@ -87,10 +87,12 @@ class PendingRemovals:
         with self._folder.held() as is_here:
             if not is_here:
                 return
+            # read before the work: what is dropped meanwhile needs another `settle`
             drops = self._drops
             self._rename_all()
             while self._dropped_files:
                 remove_files(self._disk, [self._dropped_files[0]])
+                # removed from the list after the disk: a failure leaves it for the next try
                 self._dropped_files.popleft()
             with storage_errors("flushing", self._directory):
                 self._disk.fsync_directory(self._directory)
@@ -108,12 +110,14 @@ class PendingRemovals:
     def _add(self, segments: Iterable[Segment], due_ms: int) -> None:
         for segment in segments:
             self._waiting.extend((due_ms, path) for path in segment.paths_after_removal())
+            # given up before it is renamed: no reader opens a name that is about to change
             segment.give_up()
             self._unnamed.append(segment)
         self.note_due(due_ms)
 
     def _rename_all(self) -> None:
         """Rename what was given up, oldest first; may run in a thread."""
+        # two threads, or the loop and a thread, may be here: each segment is renamed once
         with self._lock:
             while self._unnamed:
                 self._unnamed[0].rename_for_removal()

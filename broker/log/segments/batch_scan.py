@@ -15,7 +15,7 @@ from broker.log.errors import CorruptLog, storage_errors
 from runtime.disk import Disk
 from wire.batches.record_batch import HEADER_SIZE, MAGIC, BatchHeader, InvalidBatch, read_header
 
-_HEADERS_READ_BYTES: Final = 8192
+_HEADERS_READ_BYTES: Final = 8192  # two index intervals: most lookups take one read
 _CONTENT_READ_BYTES: Final = 128 * 1024
 
 
@@ -45,7 +45,7 @@ class BatchScan:
                     left = len(self._chunk)
                     raise CorruptLog(self._path, position, f"{left} bytes left, a batch header has {HEADER_SIZE}")
             header = read_header(self._chunk, at)
-            size = header.batch_length + 12
+            size = header.batch_length + 12  # 12 bytes come before what batch_length counts
             if header.magic != MAGIC or size < HEADER_SIZE or position + size > end:
                 raise CorruptLog(self._path, position, f"magic {header.magic} and size {size} are not those of a batch")
             self._position, self._size = position, size

@@ -28,6 +28,7 @@ def idle_descriptors() -> int:
     """`IDLE_DESCRIPTORS`, or a quarter of the descriptors that this process may open when that is
     less.
     """
+    # a quarter: unflushed logs may hold half, and connections need what is left
     return min(IDLE_DESCRIPTORS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
 
 
@@ -93,7 +94,10 @@ class SharedFile:
             self._holders -= 1
             if self._holders:
                 return
+            # a retired file is closed at once: no later reader can ask for its name
             closing = self.take_descriptor() if self._is_retired else self._cache.put(self)
+        # outside the lock: closing the last descriptor of a deleted file frees its blocks, which
+        # takes long
         self._close(closing)
 
     def retire(self) -> None:

@@ -103,6 +103,7 @@ class IndexedBatches:
         self._recent_bases.append(batch.base_offset)
         self._recent_ends.append(batch.last_offset + 1)
         self._recent_positions.append(position)
+        # dropped by the half: moving three lists for each batch would cost more than the memory
         if len(self._recent_bases) > 2 * _RECENT_BATCHES_MAX:
             for recent in (self._recent_bases, self._recent_ends, self._recent_positions):
                 del recent[:_RECENT_BATCHES_MAX]
@@ -116,6 +117,8 @@ class IndexedBatches:
         largest = self._largest or self.largest_timestamp()
         if max_timestamp > largest[0]:
             self._largest = largest = (max_timestamp, last_offset)
+        # Kafka's rule: the entry names the batch that passes the interval, so a lookup reads one
+        # interval more at most
         if self._bytes_since_entry > index_interval_bytes:
             self.offset_index.append(last_offset - self.base_offset, position)
             self._append_time_entry(largest)
@@ -158,6 +161,7 @@ class IndexedBatches:
         bases = self._recent_bases
         if bases and offset >= bases[0]:
             index = bisect_right(bases, offset) - 1
+            # in a hole behind the batch found: the next one counts
             index += offset >= self._recent_ends[index]
             return BatchPosition(self._recent_positions[index], bases[index]) if index < len(bases) else None
         for position, header in self._scan(self._scan_start(offset - self.base_offset, 0)):
@@ -201,6 +205,8 @@ class IndexedBatches:
         entry = self.time_index.floor(timestamp_ms, column=0)
         relative = max(entry[1] if entry else 0, from_offset - self.base_offset)
         for position, header in self._scan(self._scan_start(relative, 0)):
+            # an empty batch (compaction) keeps its producer's timestamp and has no record to be
+            # found
             is_late = header.record_count and header.max_timestamp >= timestamp_ms
             if is_late and header.last_offset >= from_offset:
                 return position, header
@@ -242,6 +248,7 @@ class IndexedBatches:
         is rebuilt first.
         """
         entry = self.offset_index.floor(value, column=column)
+        # position 0 is a batch's start in any index
         if entry is not None and entry[1] and not self._is_sound(entry):
             self.rebuild_indexes()
             entry = self.offset_index.floor(value, column=column)

@@ -62,6 +62,8 @@ class Segment(IndexedBatches):
     def _write(self, pieces: Sequence[Buffer], start: int) -> None:
         descriptor = self.file.acquire()
         try:
+            # the truncation after a failed write failed too: what it left would lie behind the new
+            # batches
             if self._has_torn_tail:
                 self._cut(descriptor, start)
             write_all(self._disk, descriptor, pieces, start)
@@ -128,6 +130,7 @@ class Segment(IndexedBatches):
     def close(self) -> None:
         """Complete the indexes, cut what a failed write left and let go of the descriptor."""
         self.trim()
+        # not forced to disk: a lookup checks the entry that it uses, and rebuilds what is wrong
         if not self.needs_no_index:
             self.become_inactive()
         self.mark_flushed()
@@ -149,9 +152,11 @@ class Segment(IndexedBatches):
         self.offset_index.truncate(found.position, column=_POSITION_COLUMN)
         self.time_index.truncate(relative, column=1)
         self.transactions.truncate(offset)
+        # positions and time indexes of the recent batches refer to what was truncated
         self._forget_recent()
         self._largest = None if found.position else (-1, self.base_offset)
         self._first_timestamp_ms = self._first_timestamp_ms if found.position else None
+        # 0 though bytes may have come since the last entry: the next entry is only later
         self._bytes_since_entry = 0
         self.next_offset = self._end_by_scan()
 
@@ -178,6 +183,7 @@ class Segment(IndexedBatches):
         # each batch has one entry in either index at most: few batches cannot have filled them
         is_index_full = self.size_bytes >= index_bytes_max and (
             self.offset_index.count >= index_bytes_max // OFFSET_ENTRY.size
+            # Kafka keeps the last slot for the entry that closing adds
             or self.time_index.count >= index_bytes_max // TIME_ENTRY.size - 1
         )
         return ActiveSegment(

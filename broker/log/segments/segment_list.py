@@ -19,7 +19,7 @@ from broker.log.segments.transaction_index import AbortedTransaction
 from runtime.disk import Disk
 from wire.batches.record_batch import BatchHeader
 
-_REMEMBERED_READS: Final = 16
+_REMEMBERED_READS: Final = 16  # readers that go forward in one log
 
 
 class _Place(NamedTuple):
@@ -112,6 +112,7 @@ class Segments:
         """Whole batches from the one that holds `offset`, ending before `end_offset`, within one
         segment.
         """
+        # a follower or consumer asks where its last answer ended: no index is looked at
         place = self._next_reads.get(offset) or self._find(offset)
         if place is None or place.base_offset >= end_offset:
             return self._empty(offset)
@@ -126,8 +127,10 @@ class Segments:
         else:
             boundary = segment.boundary(limit, start)
             length, next_offset = (boundary.position - start, boundary.base_offset) if boundary else (0, offset)
+        # max.bytes never keeps a reader from progress (KIP-74)
         if length <= 0 and has_minimum_one_batch:
             length, next_offset = segment.batch_size(start)
+            # the batch may reach past the high watermark: then it is not for this reader
             length = length if start + length <= end else 0
         if length <= 0:
             return self._empty(offset)
@@ -168,10 +171,12 @@ class Segments:
         return (found.position, min(found.base_offset, end_offset)) if found else (segment.size_bytes, end_offset)
 
     def _note_next_read(self, offset: int, segment: Segment, position: int) -> None:
+        # the position at the end of a closed segment is no place to read from
         if position >= segment.size_bytes and segment is not self._list[-1]:
             return
         notes = self._next_reads
         if len(notes) >= _REMEMBERED_READS:
+            # dicts keep their order: the oldest note goes
             del notes[next(iter(notes))]
         notes[offset] = _Place(segment, position, offset)
 
@@ -213,6 +218,8 @@ class Segments:
             for entry in segment.transactions.entries():
                 if entry.last_offset >= from_offset and entry.first_offset < end_offset:
                     found.append(entry)
+                # Kafka's stop: once the stable offset has passed the range, later markers end later
+                # transactions
                 if entry.last_stable_offset >= end_offset:
                     return found
         return found

@@ -25,8 +25,8 @@ from runtime.disk import Disk, write_all
 OFFSET_ENTRY: Final = Struct(">ii")
 TIME_ENTRY: Final = Struct(">qi")
 
-_WAITING_ENTRIES_MAX: Final = 512
-_BLOCK_ENTRIES: Final = 512
+_WAITING_ENTRIES_MAX: Final = 512  # a page of 4 KiB
+_BLOCK_ENTRIES: Final = 512  # one read of 4 or 6 KiB instead of nine small ones
 
 
 class SparseIndex:
@@ -153,6 +153,8 @@ class SparseIndex:
                 self._disk.truncate(descriptor, 0)
             finally:
                 self._disk.close(descriptor)
+        # a crash before the entries are back leaves an empty index: lookups scan from the start,
+        # and find the same
         self._in_file = 0
         self._waiting = ([first for first, _ in entries], [second for _, second in entries])
         self._last = entries[-1] if entries else None

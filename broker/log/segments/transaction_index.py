@@ -44,6 +44,7 @@ class TransactionIndex:
         with storage_errors("writing", self.path):
             descriptor = self._disk.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
             try:
+                # a torn entry of a crash is overwritten
                 end = self._disk.size(descriptor) // _ENTRY.size * _ENTRY.size
                 write_all(self._disk, descriptor, [_ENTRY.pack(_VERSION, *transaction)], end)
             finally:

@@ -309,6 +309,15 @@ def test_truncation_drops_the_batch_that_spans_the_offset(tmp_path):
     assert [h.base_offset for h in read_all(log)] == [1000]
 
 
+def test_records_without_a_timestamp_keep_the_age_of_the_log_that_starts_anew(tmp_path):
+    log = open_log(tmp_path, now_ms=NOW_MS, retention_ms=1000)
+    log.truncate_fully_and_start_at(1000)
+    append(log, batch(timestamp_ms=-1))
+    log.advance_high_watermark(log.log_end_offset)
+    assert log.expire_segments(NOW_MS + 10) == ""
+    assert log.log_start_offset == 1000
+
+
 def test_truncation_takes_producers_back(tmp_path):
     log = open_log(tmp_path)
     for sequence in range(5):

@@ -3,6 +3,7 @@ interrupted anywhere.
 """
 
 import asyncio
+import contextlib
 import errno
 import os
 import random
@@ -271,3 +272,51 @@ async def test_a_move_interrupted_after_any_step_loses_nothing(tmp_path):
         if is_done:
             break
     assert 10 < step < 299
+
+
+async def test_a_start_that_finishes_a_move_may_be_interrupted_after_any_step(tmp_path):
+    origin = tmp_path / "origin"
+    logs = opened(origin)
+    expected = read_all(filled(logs))
+    logs.close()
+    disk = FaultyDisk(str(origin))
+    logs = opened(origin, disk)
+    log = logs.get("t", 0)
+    log.advance_high_watermark(log.log_end_offset)
+
+    def stop_before_the_copy_has_its_name(operation, path):
+        if operation == "rename" and path.endswith("-future"):
+            raise Stopped
+
+    logs.wish_home("t", 0, other_directory(logs, log))
+    disk.before_operation = stop_before_the_copy_has_its_name
+    with contextlib.suppress(Stopped):
+        await logs.move()
+    logs.abandon()
+    for step in range(100):
+        root = tmp_path / str(step)
+        shutil.copytree(origin, root)
+        disk = FaultyDisk(str(root))
+        left = [step]
+
+        def stop_at(operation, path, left=left):
+            if operation in ("rename", "unlink", "fsync_directory"):
+                if left[0] == 0:
+                    raise Stopped
+                left[0] -= 1
+
+        disk.before_operation = stop_at
+        logs = LogStore([f"{root}/a", f"{root}/b"], disk, now_ms=lambda: NOW_MS)
+        is_done = False
+        with contextlib.suppress(Stopped):
+            logs.open(node_id=1, cluster_id="c")
+            logs.load(lambda topic: LogConfig(segment_bytes=2000))
+            is_done = True
+        disk.before_operation = None
+        logs.abandon()
+        again = opened(root)
+        assert read_all(again.get("t", 0)) == expected
+        again.close()
+        if is_done:
+            break
+    assert 2 < step < 99

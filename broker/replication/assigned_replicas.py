@@ -55,9 +55,12 @@ class AssignedReplicas:
         """
         known_offline = set(self._partitions.offline)
         for deleted in change.deleted:
+            # deletions first: a topic made again under the same name needs the directory's name
             await self._delete_topic(deleted.name, is_copy=before.role_of_topic(deleted.name) is LinkRole.PASSIVE)
+        # before a whole image an unknown topic may only not have been listed yet
         if image.is_complete and (not before.is_complete or before.quarantined - image.quarantined):
             self._delete_strays(image)
+        # in threads, so that `open_or_create` below need not hold the loop for old names
         await self._logs.make_way(change.changed, node_id=image.node_id)
         failures: list[pb.PartitionFailure] = []
         turn_began_ms = self._clock.monotonic_ms()
@@ -68,10 +71,14 @@ class AssignedReplicas:
                     self._take(image, topic, partition, config)
                 except StorageError as error:
                     self._logs.note_failure(error)
+                    # noted before the report: requests get a storage error, not an unknown
+                    # partition
                     self._partitions.offline.add((topic.name, partition.index))
                     log.warning(
                         "partition could not be opened", topic=topic.name, partition=partition.index, reason=str(error)
                     )
+                    # the controller elects another replica; the image is not refused for one
+                    # partition
                     failures.append(
                         pb.PartitionFailure(
                             topic=topic.name, partition=partition.index, error_code=ErrorCode.kafka_storage_error
@@ -106,6 +113,7 @@ class AssignedReplicas:
                 if error.key not in overrides:
                     raise
                 log.warning("invalid topic config is ignored", topic=topic.name, key=error.key, value=error.value)
+                # one bad override, stored by an older version, must not take the topic offline
                 del overrides[error.key]
 
     def apply_broker_properties(self, properties: Mapping[str, str], image: ClusterImage) -> None:
@@ -138,7 +146,8 @@ class AssignedReplicas:
 
     def _host(self, topic: TopicImage, partition: PartitionImage, config: LogConfig) -> HostedPartition:
         index = partition.index
-        # one that has had a leader before has a log somewhere
+        # one that has had a leader before has a log somewhere: an empty one in its place would say
+        # that nothing had ever been written
         opened = self._logs.open_or_create(
             topic.name, index, topic_id=topic.topic_id, config=config, is_new=partition.leader_epoch == 0
         )
@@ -146,6 +155,7 @@ class AssignedReplicas:
             node_id=self._node_id,
             insync_replicas_min=config.insync_replicas_min,
             log_end_offset=opened.log_end_offset,
+            # a checkpoint may be ahead of a log that recovery truncated
             high_watermark=max(opened.log_start_offset, min(opened.high_watermark, opened.log_end_offset)),
         )
         hosted = HostedPartition(
@@ -165,6 +175,7 @@ class AssignedReplicas:
         link, state = image.link_of(hosted.topic), hosted.state
         was_writable = state.is_leader and hosted.write_error is ErrorCode.none
         former_read_error, now_ms = hosted.read_error, self._clock.monotonic_ms()
+        # terms before effects: the hold must exist before the high watermark can move
         change, effects = state.change(partition, now_ms=now_ms, terms=self._standbys.terms(image, link))
         if change is LeadershipChange.STALE:
             return
@@ -172,11 +183,13 @@ class AssignedReplicas:
         hosted.write_error = _write_error(image, hosted, link)
         hosted.read_error = read_error(image, hosted.topic, replica_id=CONSUMER)
         self._partitions.act(hosted, effects)
+        # a passive leader follows the source: it too must drop epochs that wrote nothing
         if change is LeadershipChange.BECAME_FOLLOWER or image.role_in(link) is LinkRole.PASSIVE:
             hosted.begin_following()
         is_writable = state.is_leader and hosted.write_error is ErrorCode.none
         if is_writable and (change is LeadershipChange.BECAME_LEADER or not was_writable):
             hosted.begin_writing(link, now_ms=now_ms)
+        # after the roles: requests that wake up must read the new errors
         if hosted.read_error is not former_read_error:
             self._partitions.changed(hosted, Change.READ_PERMISSION)
         if change is not LeadershipChange.UNCHANGED or is_writable is not was_writable:
@@ -203,6 +216,7 @@ class AssignedReplicas:
         self._partitions.offline = {key for key in self._partitions.offline if key[0] != topic}
         for key in [key for key in self._partitions.hosted if key[0] == topic]:
             if (hosted := self._partitions.hosted.get(key)) is not None:
+                # before `_delete`: the files are found beside the log's folder
                 self._partitions.cuts.forget(hosted.log, is_copy=is_copy)
                 self._delete(hosted)
             await asyncio.sleep(0)
@@ -210,10 +224,13 @@ class AssignedReplicas:
 
     def _delete(self, hosted: HostedPartition) -> None:
         del self._partitions.hosted[hosted.key]
+        # requests that hold this object while they wait get an answer that makes clients refresh
+        # metadata
         hosted.write_error = hosted.read_error = ErrorCode.unknown_topic_or_partition
         self._logs.delete(hosted.log)
         self._standbys.forget(hosted)
         state_change.info("partition deleted", topic=hosted.topic, partition=hosted.index)
+        # last: those who wake up must not find the partition here
         self._partitions.act(hosted, hosted.state.leave())
 
 

@@ -42,6 +42,7 @@ async def replace_batch(
     log = hosted.log
     if not _must_write(log, header, offered):
         return ""
+    # kept before it is overwritten: damaged bytes may be all that is left of a record
     entry = await quarantine.keep(
         log,
         header.base_offset,
@@ -55,6 +56,7 @@ async def replace_batch(
         if _must_write(log, header, offered):
             place.overwrite(offered)
             await asyncio.to_thread(place.sync)
+    # also when the batch was whole in the meantime: its finding is out of date
     log.note_replaced(header.base_offset)
     _state_change.warning(
         "a damaged batch was replaced",

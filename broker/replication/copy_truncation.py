@@ -39,9 +39,12 @@ async def truncate_copy(
     change the copy; it is asked at the moment of the truncation.
     """
     log = hosted.log
+    # the recovery point goes back on disk first, which takes time: everything is looked at again
+    # inside
     async with log.truncation(offset):
         check_permission()
         former_end, high_watermark = log.log_end_offset, hosted.state.high_watermark
+        # records appended since were not kept: they must not be removed
         if former_end != kept_end_offset:
             raise PartitionFailure(
                 ErrorCode.offset_out_of_range,
@@ -49,6 +52,7 @@ async def truncate_copy(
             )
         log.truncate_to(offset)
         replicas.act(hosted, hosted.state.record_copy_truncation(log.log_end_offset))
+    # the mirror appends other records here next: a crash must not bring the removed ones back
     await log.flush()
     _state_change.warning(
         "copy truncated to the history that both sites have",

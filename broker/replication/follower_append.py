@@ -49,8 +49,10 @@ def apply_answer(replicas: Replicas, hosted: HostedPartition, fetched: Partition
         hosted.log.append_replicated(records, now_ms=now_ms)
         hosted.metrics.replicated_bytes_in += len(records)
         replicas.record_growth(hosted, len(records))
+    # after the append: the high watermark may not pass the own log's end
     replicas.act(hosted, hosted.state.follow_high_watermark(fetched.high_watermark))
     if fetched.log_start_offset > hosted.log.log_start_offset:
+        # the log start may not pass the high watermark, which this answer may just have moved
         hosted.log.advance_log_start_offset(min(fetched.log_start_offset, hosted.state.high_watermark))
 
 
@@ -58,6 +60,7 @@ def truncation_wanted(hosted: HostedPartition, fetched: PartitionFetched) -> int
     """The offset to which the leader's response has the log truncated; None if it does not ask for
     it.
     """
+    # both -1: the leader names no divergence (KIP-595's tagged field is absent)
     if fetched.diverging_epoch.epoch < 0 and fetched.diverging_epoch.end_offset < 0:
         return None
     return _where_histories_part(hosted, EpochEnd(*fetched.diverging_epoch))
@@ -90,6 +93,7 @@ def truncate_replica(
     end, high_watermark, size_bytes = hosted.log.log_end_offset, hosted.state.high_watermark, hosted.log.size_bytes
     if offset >= end:
         return
+    # copied before they are truncated: what a leader acknowledged with acks=1 can still be exported
     kept = replicas.cuts.keep(hosted.log, offset)
     hosted.log.truncate_to(offset)
     truncated_end = hosted.log.log_end_offset
@@ -103,13 +107,14 @@ def truncate_replica(
         at_ms=now_ms,
     )
     replicas.cuts.record(hosted.log, made)
+    # below the high watermark acknowledged records go: an operator has to know
     tell = state_change.warning if offset < high_watermark else state_change.info
     tell(
         "log truncated",
         topic=hosted.topic,
         partition=hosted.index,
         log_end_offset=end,
-        truncate_replica=truncated_end,
+        truncated_to=truncated_end,
         truncated_bytes=made.bytes,
         kept_bytes=kept,
         high_watermark=high_watermark,
@@ -144,4 +149,5 @@ async def flush_if_demanded(hosted: HostedPartition) -> None:
     try:
         await hosted.log.flush()
     except StorageError as error:
+        # the flush job meets the failure of the log again and takes the directory offline
         log.warning("follower could not flush its log", topic=hosted.topic, partition=hosted.index, reason=str(error))

@@ -49,6 +49,7 @@ class FollowerSessions:
         newest: dict[int, FetchSession] = {}
         for session, watched in self._sessions.get(hosted.key, {}).items():
             state = session.partitions.get(watched.state.key)
+            # a fetch under another leader epoch proves nothing about this leadership
             if state is None or watched.hosted is not hosted or state.current_leader_epoch != hosted.state.leader_epoch:
                 continue
             known = newest.get(session.follower)
@@ -68,15 +69,19 @@ class FollowerSessions:
             return
         for session, watched in tuple(self._sessions.get(key, {}).items()):
             partition = watched.state.key
+            # the session has forgotten the partition (KIP-227): it is dropped here when next met
             if partition not in session.partitions:
                 self._unwatch(key, session)
                 self._keys[session].discard(key)
                 continue
             state = watched.hosted.state
+            # it was settled: until now the follower had everything, so it was in sync up to this
+            # change
             if session.mark_changed(partition):
                 end = state.log_end_offset if former_end is None else former_end
                 state.confirm_caught_up(session.follower, log_end_offset=end, at_ms=session.used_at_ms)
             if news is FollowerNews.AT_ONCE:
+                # a throttled follower would only be woken to be held back again
                 if not (grown_bytes and watched.state.is_throttled):
                     yield session
             elif news is FollowerNews.AT_ONCE_IF_READ and watched.state.lacks_high_watermark(state.high_watermark):

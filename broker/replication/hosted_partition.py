@@ -135,6 +135,7 @@ class HostedPartition:
         """The log is a copy from now on: it forgets epochs of a leadership that wrote nothing,
         since its leader never had them.
         """
+        # an epoch that wrote nothing ends the log here alone; truncating at the end drops it
         if self.log.latest_epoch != self.last_record_epoch:
             self.log.truncate_to(self.log.log_end_offset)
 
@@ -174,14 +175,19 @@ class HostedPartition:
         has yet to come. So it is right after any change of leaders but that promotion, with
         producers that are not known here.
         """
+        # idempotent: an epoch that the log knows is not assigned again
         self.log.start_leader_epoch(self.state.leader_epoch)
+        # this site writes now: what a mirror said of a source is history
         self.source.forget()
         is_promotion = False
         if link is not None and link.leader_epoch_floor > 0 and not blocks(link):
             promoted_at = self.log.first_offset_since_epoch(link.leader_epoch_floor)
             if promoted_at is not None:
                 self.log.producers.carry_over(promoted_at)
+                # records appended in the epoch already: the promotion was before this change of
+                # leaders
                 is_promotion = promoted_at == self.log.log_end_offset
+        # epoch 0 is the first leader ever: no batch can be under way to another one
         is_successor = self.state.leader_epoch > 0 and not is_promotion
         self.settles_until_ms = now_ms + SETTLING_MS if is_successor else 0.0
         self.log.producers.must_newcomers_begin = is_successor
@@ -216,6 +222,7 @@ class HostedPartition:
         if not self.state.is_leader:
             raise PartitionFailure(ErrorCode.not_leader_or_follower)
         if replica_id >= 0:
+            # a broker that was reassigned away may still fetch for a moment
             if replica_id not in self.state.followers:
                 raise PartitionFailure(
                     ErrorCode.not_leader_or_follower, f"broker {replica_id} has no replica of the partition"
@@ -236,6 +243,7 @@ class HostedPartition:
         """
         if not self.state.is_leader:
             raise PartitionFailure(ErrorCode.not_leader_or_follower)
+        # a marker or an abort passes the fence: it adds no record of a client
         is_fence_passed = passes_fence and self.write_error is ErrorCode.not_leader_or_follower
         if self.write_error is not ErrorCode.none and not is_fence_passed:
             raise PartitionFailure(self.write_error)
@@ -257,6 +265,7 @@ class HostedPartition:
         """The offset up to which a reader may see records."""
         if replica_id >= 0:
             return self.state.log_end_offset
+        # mirrors may be ahead of consumers: a sync link's consumers wait for what mirrors have sent
         end = self.state.mirrorable_end if replica_id in (DEBUGGING_CONSUMER, MIRROR) else self.state.high_watermark
         return min(self.log.last_stable_offset, end) if isolation_level == READ_COMMITTED else end
 

@@ -85,6 +85,7 @@ class HostedPartitions:
         self.degradations = 0
 
     def __iter__(self) -> Iterator[HostedPartition]:
+        # a copy: an image may add or delete partitions while a caller awaits between two
         return iter(tuple(self.hosted.values()))
 
     def __len__(self) -> int:
@@ -112,10 +113,13 @@ class HostedPartitions:
                 appended_at = effect.former
                 purgatory.changed(hosted.key, Change.LOG_GREW, appended_bytes, former_end=appended_at)
             elif isinstance(effect, HighWatermarkMoved):
+                # the log's own mark first: a waiter that wakes up reads it there
                 hosted.log.advance_high_watermark(effect.offset)
                 grown_bytes = 0
+                # counted only when a fetch waits: the sum costs a walk over segments
                 if purgatory.is_awaited(DelayedOperation.CONSUMER_FETCH, hosted.key):
                     grown_bytes = appended_bytes if effect.former == appended_at else _bytes_within(hosted, effect)
+                # 0 would mean another kind of change, which ends waits
                 purgatory.changed(hosted.key, Change.HIGH_WATERMARK, max(grown_bytes, 1))
             elif isinstance(effect, MirrorableEndMoved):
                 if purgatory.is_awaited(DelayedOperation.MIRROR_FETCH, hosted.key):
@@ -131,6 +135,8 @@ class HostedPartitions:
             case IsrProposed():
                 self.listeners.isr_proposed(hosted)
             case LeadershipBegan() | LeadershipLost():
+                # guards stand for questions of one leadership: markers may pass elsewhere from here
+                # on
                 hosted.guards.withdraw_all()
             case StandbyGivenUp():
                 self.degradations += 1

@@ -33,7 +33,7 @@ log = get_logger(__name__)
 Interval = Callable[[BrokerSettings], float]
 """Milliseconds between two turns of a job, by the settings in force."""
 
-FIRST_RETENTION_DELAY_MS = 30_000
+FIRST_RETENTION_DELAY_MS = 30_000  # as Kafka waits: a start has better things to do
 STANDBY_INTERVAL_MS = 100
 """Interval (ms) at which the broker looks for a sync link's standby that is silent for too long."""
 REMOVAL_INTERVAL_MS = 1_000
@@ -70,6 +70,7 @@ class Housekeeping:
 
     def start(self) -> None:
         """Begin all jobs."""
+        # a test or an operator may have made the interval shorter than that
         first_ms = min(FIRST_RETENTION_DELAY_MS, self._configs.current.log_retention_check_interval_ms)
         jobs: tuple[tuple[str, Callable[[], Awaitable[None]], Interval, float], ...] = (
             ("flush", self._logs.flush_due, lambda now: now.log_flush_scheduler_interval_ms, 0),
@@ -99,6 +100,7 @@ class Housekeeping:
             await asyncio.sleep(interval(self._configs.current) / 1000)
 
     async def _retain(self) -> None:
+        # topics' own limits come with it: the defaults could delete what a topic keeps
         if not self._cluster.image.is_complete:
             return
         for sentence in await self._logs.maintain(
@@ -161,6 +163,7 @@ class Housekeeping:
         loop = asyncio.get_running_loop()
         started_at = loop.time()
         while await seal_some(partition_log):
+            # as long a pause as the piece took: half of the time belongs to clients
             await asyncio.sleep(loop.time() - started_at)
             started_at = loop.time()
 

@@ -31,8 +31,8 @@ from wire.protocol.ids import PartitionKey
 
 log = get_logger(__name__)
 
-RETRY_MS: Final = 100
-SHRINK_PASSES_PER_LAG: Final = 2
+RETRY_MS: Final = 100  # a controller that is elected meanwhile needs about that long
+SHRINK_PASSES_PER_LAG: Final = 2  # as in Kafka: a laggard stays for one and a half lags at most
 PARTITIONS_PER_TURN: Final = 500
 """Number of partitions that are examined before the event loop turns to other tasks."""
 
@@ -97,6 +97,7 @@ class IsrProposals:
 
     def _registered(self) -> dict[int, int]:
         image = self._cluster.image
+        # one mapping for each image: `consider` runs at each fetch of a follower out of sync
         if self._epochs_of is not image:
             self._broker_epochs = {node: broker.broker_epoch for node, broker in image.brokers.items()}
             self._epochs_of = image
@@ -143,6 +144,7 @@ class IsrProposals:
         for key, hosted in tuple(self._open.items()):
             state = hosted.state
             if state.proposed_isr is None or not state.is_leader:
+                # nothing to ask any more: an image has settled it, or this broker does not lead now
                 del self._open[key]
                 continue
             request.partitions.add(
@@ -151,6 +153,7 @@ class IsrProposals:
                 partition=hosted.index,
                 leader_epoch=state.leader_epoch,
                 partition_epoch=state.partition_epoch,
+                # -1: a member that is not registered; the controller refuses it by that
                 isr=[pb.InSyncReplica(node_id=node, broker_epoch=epochs.get(node, -1)) for node in state.proposed_isr],
             )
         return request
@@ -163,6 +166,7 @@ class IsrProposals:
         refused = LogLines(__name__, "controller refused proposed in-sync replicas")
         changed = LogLines(STATE_CHANGE, "in-sync replicas changed")
         asked = {(sent.topic, sent.partition): sent for sent in request.partitions}
+        # only those that are open: an answer may be to a request before the leadership changed
         for answer in reply.partitions:
             key = answer.topic, answer.partition
             hosted, sent = self._open.get(key), asked.get(key)
@@ -193,6 +197,7 @@ class IsrProposals:
         if answer.HasField("state"):
             # first: until it is known which set is in force, the high watermark waits for both
             replicas.assigned.apply_state(self._cluster.image, hosted, partition_image(answer.state))
+        # neither answer nor image has moved the epochs: the controller has kept the old set
         if (state.leader_epoch, state.partition_epoch) == (sent.leader_epoch, sent.partition_epoch):
             replicas.act(hosted, state.withdraw_proposal())
         if answer.error_code == ErrorCode.ineligible_replica:

@@ -41,6 +41,7 @@ def append_mirrored(replicas: Replicas, hosted: HostedPartition, sent: Partition
     except (BatchRejected, InvalidBatch, OffsetOutOfRange, StorageError) as error:
         hosted.metrics.failed_produce += 1
         raise failure_of(error) from error
+    # after the append, so that the report is about a log that has these records
     hosted.source.high_watermark = sent.source_high_watermark
     hosted.source.seen_at_ms = sent.source_seen_at_ms
     hosted.source.log_epoch = hosted.last_record_epoch
@@ -57,12 +58,14 @@ def _append(replicas: Replicas, hosted: HostedPartition, sent: PartitionToMirror
         log_end_offset=target.log_end_offset,
         latest_epoch=target.latest_epoch,
     )
+    # a gap is allowed only where the source itself has nothing for it
     if meeting.continuity is Continuity.GAP and not _is_gap_of_the_source(sent):
         raise PartitionFailure(ErrorCode.offset_out_of_range, f"the log ends at {target.log_end_offset}")
     if meeting.continuity is Continuity.TRUNCATED_THROUGH:
         raise PartitionFailure(
             ErrorCode.offset_out_of_range, f"the log ends at {target.log_end_offset}, within a batch"
         )
+    # repeated ones are compared before the new ones: a divergence below shows first
     repeated = batches[: meeting.repeated_count]
     differing = _differing(hosted, repeated)
     if differing is not None:
@@ -72,11 +75,13 @@ def _append(replicas: Replicas, hosted: HostedPartition, sent: PartitionToMirror
         first = batches[meeting.repeated_count]
         reason = f"the batch at offset {first.base_offset} under leader epoch {first.partition_leader_epoch}"
         raise _divergence(hosted, batches, f"{reason} does not continue the log, which ends at {target.log_end_offset}")
+    # an empty request carries only the source's ends
     if records is None or meeting.repeated_count == len(batches):
         return
     if meeting.continuity is Continuity.GAP:
         _restart_at(replicas, hosted, sent.expected_log_end_offset)
     fresh: Buffer = memoryview(records)[placed[meeting.repeated_count][0] :] if repeated else records
+    # the broker's clock and not the records' decides when a segment is rolled
     info = target.append_replicated(fresh, now_ms=now_ms)
     hosted.metrics.mirrored_bytes_in += len(fresh)
     hosted.metrics.mirrored_messages_in += info.record_count
@@ -96,6 +101,7 @@ async def restart_in_threads(replicas: Replicas, hosted: HostedPartition, sent: 
     offset = restart_wanted(hosted, sent)
     if offset is None:
         return
+    # the loop is given back in between: the log may have grown, or its leader changed
     async with hosted.log.truncation(offset):
         if restart_wanted(hosted, sent) == offset and hosted.state.is_leader:
             _restart_at(replicas, hosted, offset)

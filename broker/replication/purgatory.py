@@ -63,6 +63,8 @@ class Purgatory:
         """Make the request wait for partitions, or for sessions of followers; `forget` takes the
         entry that is returned.
         """
+        # a closed broker answers at once, but by the timer: the caller may not be ready for its
+        # answer
         allowed_ms = 0 if self._is_closed else timeout_ms
         deadline_ms = self._clock.monotonic_ms() + allowed_ms
         entry = self._waiting.add(waiter, operation=operation, keys=keys, deadline_ms=deadline_ms)
@@ -97,9 +99,12 @@ class Purgatory:
     def _wake(self, operation: DelayedOperation, key: Hashable, grown_bytes: int) -> None:
         """Growth covers up no change of another kind in the same turn."""
         if not self._changes:
+            # once for all changes of this turn: an append must not pay for the fetches that it
+            # wakes
             self._loop.call_soon(self._deliver)
         awaited = operation, key
         known_bytes = self._changes.get(awaited)
+        # 0 marks a change of another kind: more growth must not hide it
         is_growth = grown_bytes > 0 and known_bytes != 0
         self._changes[awaited] = (known_bytes or 0) + grown_bytes if is_growth else 0
 
@@ -107,6 +112,7 @@ class Purgatory:
         """Wait until no request of the operation waits."""
         while self._waiting.count(operation):
             emptied = self._emptied.setdefault(operation, self._loop.create_future())
+            # shielded: one waiter that is cancelled must not cancel it for the others
             await asyncio.shield(emptied)
 
     def _note_emptied(self) -> None:
@@ -118,6 +124,7 @@ class Purgatory:
         changes, self._changes = self._changes, {}
         for (operation, key), grown_bytes in changes.items():
             for entry in self._waiting.watchers(key, operation):
+                # `remove` says who was first: the timer may have completed it in this turn
                 if _is_over(entry.request, key, grown_bytes) and self._waiting.remove(entry):
                     _complete(entry.request)
         self._note_emptied()
@@ -139,6 +146,7 @@ class Purgatory:
             _complete(waiter)
         self._note_emptied()
         if len(self._waiting):
+            # one timer for all: thousands of waiting fetches would be as many handles of the loop
             self._tick_at(self._waiting.next_expiry_ms())
 
     def stop(self, operation: DelayedOperation) -> None:

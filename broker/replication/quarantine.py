@@ -115,8 +115,10 @@ class Quarantine:
         first_offset = max(first_offset, log.log_start_offset)
         end_offset = log.log_end_offset if end_offset is None else end_offset
         directory = os.path.dirname(log.directory)
+        # in the name: the same offsets with another history are another entry
         last_epoch = log.epoch_at(end_offset - 1)
         name = f"{_place(topic_id, log.partition)}{origin.link_epoch}-{first_offset}-{end_offset}-{last_epoch}"
+        # one copy at a time: the bound counts what is there
         async with self._turn:
             known = next((one for one in self._kept_in(directory) if one.name == name), None)
             if known is not None:
@@ -136,9 +138,11 @@ class Quarantine:
                     at_ms=now_ms,
                     **asdict(origin),
                 )
+                # the account last: an entry without it is not counted and is made again
                 account = json.dumps(asdict(entry)).encode()
                 await asyncio.to_thread(write_file, self._disk, f"{path}{ACCOUNT}", account, is_durable=True)
             except BaseException:
+                # a failed copy leaves no bytes that nothing counts
                 for suffix in (ACCOUNT, BATCHES):
                     with contextlib.suppress(OSError):
                         self._disk.unlink(f"{path}{suffix}")
@@ -160,8 +164,10 @@ class Quarantine:
                     raise QuarantineFull(self._full(log, room_bytes, position + len(content)))
                 position += write_all(self._disk, descriptor, [content], position)
                 offset = next_offset
+                # after each piece: the log may be large, and clients wait on this loop
                 await asyncio.sleep(0)
             await asyncio.to_thread(self._disk.fdatasync, descriptor)
+            # the file's name too: the account must never be durable alone
             await asyncio.to_thread(self._disk.fsync_directory, os.path.dirname(path))
         finally:
             self._disk.close(descriptor)
@@ -178,6 +184,7 @@ class Quarantine:
         """Bytes that are kept of this partition."""
         files = self._disk.entries(directory)
         place, truncated = _place(topic_id, log.partition), truncated_name(log.topic, log.partition)
+        # files of an interrupted copy do not count: the next try overwrites them
         whole = {file.name.removesuffix(ACCOUNT) for file in files if file.name.endswith(ACCOUNT)}
         return sum(
             file.size_bytes
@@ -264,6 +271,7 @@ class Quarantine:
         OSError.
         """
         path = f"{self._home_of(directories, name)}/{name}"
+        # the account first: batches without one are an interrupted copy and take no room
         with contextlib.suppress(FileNotFoundError):
             self._disk.unlink(f"{path}{ACCOUNT}")
         self._disk.unlink(f"{path}{BATCHES}")

@@ -49,6 +49,7 @@ def active_leader_epoch(hosted: HostedPartition, image: ClusterImage, *, rack: s
     """
     own = image.brokers.get(image.node_id)
     link = image.link_of(hosted.topic)
+    # the empty rack is no rack: clients without one stay at the leader
     if not rack or own is None or own.rack != rack or link is None:
         return None
     if not link.is_routed or image.role_in(link) is not LinkRole.PASSIVE:
@@ -64,10 +65,12 @@ def _followers(
     hosted: HostedPartition, image: ClusterImage, *, listener: str, offset: int
 ) -> Iterator[ReadableReplica]:
     state = hosted.state
+    # in-sync replicas alone: others may be far behind without a sign of it
     for node_id in state.isr:
         progress, broker = state.followers.get(node_id), image.brokers.get(node_id)
         if progress is None or broker is None:
             continue
+        # -1 is a follower that has not reported its log start: it counts as 0
         if not max(progress.log_start_offset, 0) <= offset <= progress.log_end_offset:
             continue
         if any(endpoint.listener == listener for endpoint in broker.endpoints):

@@ -94,6 +94,7 @@ class ReplicaFetcher(SourceSession):
         self._disconnect("the fetcher restarts")
 
     async def _round(self) -> None:
+        # before the request is made: what comes while it is made must wake the next wait
         self._has_changed.clear()
         connection = await self._connected() if self._followed else None
         changes = self._changes()
@@ -127,9 +128,13 @@ class ReplicaFetcher(SourceSession):
     async def _stand_back(self, error: KafkaClientError) -> None:
         self._disconnect("a fetch failed")
         self._failures += 1
+        # one line for an outage, not one for each try
         if self._failures == 1:
+            # a lost fetch connection is early evidence that a broker has died: metadata waits for
+            # its successor
             self._on_lost(self.source)
             log.warning("fetching from the leader failed", leader=self.source, partitions=len(self), reason=str(error))
+        # 2 to the 10th: beyond it the configured bound counts in any case
         bound_ms = min(PARTITION_PAUSE_MS * 2 ** min(self._failures, 10), self._settings.replica_fetch_backoff_ms)
         await asyncio.sleep(random.uniform(0.5, 1.0) * bound_ms / 1000)  # noqa: S311  spreads reconnections
 
@@ -146,6 +151,8 @@ class ReplicaFetcher(SourceSession):
             for fetched in topic.partitions:
                 key = name, fetched.partition_index
                 followed, asked = self._followed.get(key), self._asked.get(key)
+                # due again before any check: a partition that is skipped here must be asked for
+                # anew
                 self._due[key] = None
                 if followed is None or asked is None or asked.topic_id != (topic.topic_id or asked.topic_id):
                     continue
@@ -158,8 +165,10 @@ class ReplicaFetcher(SourceSession):
                 elif self._append(followed, fetched) and followed.hosted.log.needs_flush:
                     to_flush.append(followed.hosted)
         refusals.write()
+        # before the next fetch, whose offset says that the records are here
         for hosted in to_flush:
             await flush_if_demanded(hosted)
+        # after the appends: each truncation waits for a disk, and they would wait too
         for followed, asked, fetched in to_truncate:
             await self._truncate(followed, asked, fetched)
         if out_of_range:
@@ -182,6 +191,8 @@ class ReplicaFetcher(SourceSession):
             )
             if isinstance(error, StorageError):
                 self._replicas.storage_failed(error)
+            # the leader believes its answer was used: only a new session makes it send the records
+            # again
             self._session.reset()
             followed.pause(self._clock.monotonic_ms(), self._settings.replica_fetch_backoff_ms)
             return False
@@ -246,6 +257,7 @@ class ReplicaFetcher(SourceSession):
             await self._stand_back(error)
             return
         for followed in partitions:
+            # without both ends it is not known whether to truncate or to restart
             hosted = followed.hosted
             start, end = bounds[_EARLIEST].get(hosted.key), bounds[_LATEST].get(hosted.key)
             if start is None or end is None or not hosted.state.is_follower:
@@ -255,6 +267,7 @@ class ReplicaFetcher(SourceSession):
             found = resume_out_of_range(leader_start=start, leader_end=end, log_end_offset=end_here)
             leader_epoch = hosted.state.leader_epoch
             try:
+                # the truncation waits for the disk: leadership and end are compared again
                 async with hosted.log.truncation(found.offset):
                     is_as_before = (leader_epoch, end_here) == (hosted.state.leader_epoch, hosted.log.log_end_offset)
                     if is_as_before and hosted.state.is_follower:

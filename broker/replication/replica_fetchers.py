@@ -92,6 +92,7 @@ class ReplicaFetchers:
 
     def resize(self, count: int) -> None:
         """Set the number of fetchers for each source broker."""
+        # a stopped broker's fetchers are gone; new ones would never end
         if count == self._count or self._is_stopped:
             return
         self._count = count
@@ -126,9 +127,11 @@ class ReplicaFetchers:
         state = hosted.state
         known = self._followed.get(hosted.key)
         if known is not None and known == (hosted, state.leader_epoch) and state.is_follower:
+            # the same object too: a topic made again has another replica under the same name
             return
         if known is not None:
             self._leave(hosted.key)
+        # -1: there is no leader to follow
         if state.is_follower and state.leader >= 0:
             self._followed[hosted.key] = hosted, state.leader_epoch
             place = state.leader, fetcher_number(hosted.topic, hosted.index, count=self._count)
@@ -169,6 +172,7 @@ class ReplicaFetchers:
 
     async def _end_gone(self, image: ClusterImage) -> None:
         for place in [place for place in self._fetchers if place[0] not in image.brokers]:
+            # one that still follows partitions ends with a later image, when these have moved
             if not len(self._fetchers[place]):
                 await self._fetchers.pop(place).stop()
 

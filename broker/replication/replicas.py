@@ -68,12 +68,15 @@ class Replicas(HostedPartitions):
         hosted = self.hosted.get((topic, index))
         if hosted is not None:
             return hosted
+        # unknown and elsewhere are different answers: only the first may make a client drop the
+        # topic
         routed = image.routed_topic(topic)
         if routed is None or index not in routed.topic.partitions:
             raise PartitionFailure(ErrorCode.unknown_topic_or_partition)
         partition = image.partition(topic, index)
         if self.logs.is_offline(topic, index):
             raise PartitionFailure(ErrorCode.kafka_storage_error, "the log directory of this partition is offline")
+        # the image says this broker leads, and it does not: only a failed log can be the reason
         if partition is not None and partition.leader == image.node_id:
             raise PartitionFailure(ErrorCode.kafka_storage_error, "the log of this partition could not be opened")
         raise PartitionFailure(ErrorCode.not_leader_or_follower)
@@ -104,6 +107,7 @@ class Replicas(HostedPartitions):
             "log directory offline", path=failure.path, partitions=len(failure.partitions), reason=failure.reason
         )
         for key in failure.partitions:
+            # removed first: a request that comes during the loop must get a storage error
             hosted = self.hosted.pop(key, None)
             if hosted is not None:
                 self.standbys.forget(hosted)
@@ -134,6 +138,7 @@ class Replicas(HostedPartitions):
         """Append what a client produced, or a coordinator wrote; PartitionFailure says why not."""
         hosted.metrics.produce_count += 1
         hosted.check_appendable(acks, records, passes_fence=passes_fence)
+        # by time, at an append: no timer for each partition
         hosted.settle(self.clock.monotonic_ms())
         try:
             info = hosted.log.append_as_leader(
@@ -148,9 +153,12 @@ class Replicas(HostedPartitions):
             if isinstance(error, StorageError):
                 self.logs.note_failure(error)
             raise failure_of(self._sequence_gaps.judged(hosted, error)) from error
+        # a repeated batch is counted once
         if not info.is_duplicate:
             hosted.metrics.messages_in += info.record_count
             hosted.metrics.bytes_in += len(records)
+            # set before the growth is acted on: consumers must not see what a loss of power could
+            # take back
             if is_from_client and hosted.log.needs_flush:
                 hosted.state.await_flush(info.first_offset, info.last_offset + 1)
             self.record_growth(hosted, len(records))

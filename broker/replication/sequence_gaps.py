@@ -21,7 +21,7 @@ from broker.replication.follower_sessions import FollowerSessions
 from broker.replication.hosted_partition import HostedPartition
 
 FETCHES_THAT_PROVE: Final = 2
-GAPS_REMEMBERED: Final = 1000
+GAPS_REMEMBERED: Final = 1000  # the oldest is forgotten: its producer is refused once more
 
 
 class _Gap(NamedTuple):
@@ -43,6 +43,7 @@ class SequenceGaps:
         if not isinstance(refusal, OutOfOrderSequence):
             return refusal
         state = hosted.state
+        # a proposed member counts: it may be the next leader already
         in_sync = {*state.isr, *(state.proposed_isr or ())} - {state.node_id}
         if not in_sync:
             return refusal
@@ -50,6 +51,7 @@ class SequenceGaps:
         producer = hosted.log.producers.get(refusal.producer_id)
         fetches = self._followers.counts(hosted)
         known = self._gaps.get(key)
+        # another leadership or a producer that has written since: the proof begins anew
         if known is None or (known.leader_epoch, known.producer) != (state.leader_epoch, producer):
             self._remember(key, _Gap(state.leader_epoch, producer, fetches))
         elif all(_has_proved(known.fetches.get(replica), fetches.get(replica)) for replica in in_sync):
@@ -66,5 +68,6 @@ class SequenceGaps:
 def _has_proved(before: tuple[int, int] | None, now: tuple[int, int] | None) -> bool:
     if now is None:
         return False
+    # another session counts from 0: its fetches all came after the gap was seen
     since = before[1] if before is not None and before[0] == now[0] else 0
     return now[1] - since >= FETCHES_THAT_PROVE

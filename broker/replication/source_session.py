@@ -40,7 +40,7 @@ asked again soon.
 """
 
 
-INTERRUPTION_GRACE_MS: Final = 10.0
+INTERRUPTION_GRACE_MS: Final = 10.0  # assignments come in bursts: one new request for all of them
 
 
 THROTTLE_PAUSE_MS: Final = 100.0
@@ -73,6 +73,7 @@ class FollowedPartition:
     def pause(self, now_ms: float, pause_ms_max: float) -> None:
         """Leave the partition out for a while after a failure, longer each time."""
         self.failures += 1
+        # 2 to the 10th times 20 ms is beyond any bound in use
         pause_ms = min(PARTITION_PAUSE_MS * 2 ** min(self.failures - 1, 10), pause_ms_max)
         self.resume_at_ms = now_ms + pause_ms * random.uniform(0.5, 1.0)  # noqa: S311  spreads retries
 
@@ -109,6 +110,7 @@ class SourceSession:
         self._find_address = find_address
         self._broker_epoch = broker_epoch
         self._secured = secured
+        # the leader's log shows which follower a connection belongs to
         self._options = ConnectionOptions(
             client_id=f"broker-{settings.node_id}-follows-{source}",
             connect_timeout_ms=settings.replica_socket_timeout_ms,
@@ -139,6 +141,8 @@ class SourceSession:
     def follow(self, partitions: Iterable[HostedPartition]) -> None:
         """Fetch these too, or with their new leader epoch."""
         for hosted in partitions:
+            # a new object under a new leader epoch: failures and refusals of the old one do not
+            # count
             self._followed[hosted.key] = FollowedPartition(hosted)
             self._names[hosted.topic_uuid] = hosted.topic
             self._due[hosted.key] = None
@@ -174,10 +178,12 @@ class SourceSession:
         now_ms = self._clock.monotonic_ms()
         if self._session.is_new:
             self._asked.clear()
+            # ids of deleted topics go with the session that might still name them
             self._names = {followed.hosted.topic_uuid: key[0] for key, followed in self._followed.items()}
         if self._session.is_new or now_ms - self._swept_at_ms > SWEEP_MS:
             self._swept_at_ms = now_ms
             self._due.update(dict.fromkeys(self._followed))
+        # those paused are looked at each time: their pause may be over
         due, self._due = [*self._due, *self._paused], {}
         named: dict[SessionKey, Position] = {}
         forgotten: set[SessionKey] = set()
@@ -187,9 +193,11 @@ class SourceSession:
             if followed is not None and followed.may_fetch(now_ms) and not self._is_throttled(followed, now_ms):
                 wanted = Asked(followed.hosted.topic_uuid, position_of(followed.hosted, now_ms=now_ms))
             self._keep_paused(key, followed, now_ms)
+            # another topic id is another topic: the session must forget the old one by its id
             if asked is not None and (wanted is None or wanted.topic_id != asked.topic_id):
                 forgotten.add((asked.topic_id, key[1]))
                 del self._asked[key]
+            # what is as asked before is not named: that is what the session saves
             if wanted is not None and wanted != asked:
                 self._asked[key] = wanted
                 named[wanted.topic_id, key[1]] = wanted.at
@@ -219,6 +227,7 @@ class SourceSession:
 
     async def _connected(self) -> Connection:
         if self._connection is None or not self._connection.is_open:
+            # a session belongs to a connection here: the leader may be another process
             self._session.reset()
             address = self._find_address(self.source)
             if address is None:
@@ -238,6 +247,7 @@ class SourceSession:
             # awaited here and not in a task: each turn of the loop is a turn that producers wait
             response = await request_fetch(connection, request)
         except BaseException as error:
+            # whatever failed, the leader may have moved the session on: start over
             self._session.reset()
             if self._is_given_up and isinstance(error, KafkaClientError):
                 return None

@@ -19,6 +19,7 @@ from wire.control.cluster_pb2 import LinkRecord
 from wire.protocol.ids import PartitionKey
 from wire.rules.links import SyncPolicy, sync_policy
 
+# FENCED too: what waits when the fence comes must not become visible at the old site alone
 _SOURCE_ROLES = (LinkRole.ACTIVE, LinkRole.FENCED, LinkRole.UNCONFIRMED)
 
 
@@ -89,11 +90,13 @@ class Standbys:
         if hosted is None or not hosted.state.is_leader:
             return ErrorCode.not_leader_or_follower
         carrier = image.link_of(hosted.topic)
+        # a standby cannot have what the mirror was never given: such a report is of another log
         if carrier is None or link not in image.links_of(hosted.topic) or acknowledged > hosted.state.mirrorable_end:
             return ErrorCode.invalid_request
         now_ms = self._partitions.clock.monotonic_ms()
         high_watermark = hosted.state.high_watermark
         self.ends.note(key, acknowledged, image.links[link], high_watermark=high_watermark, now_ms=now_ms)
+        # the hold is of the topic's most restrictive link; others report for retention alone
         if carrier.name == link:
             self._partitions.act(hosted, hosted.state.record_standby(acknowledged, now_ms=now_ms))
         return ErrorCode.none

@@ -90,6 +90,7 @@ class TruncatedRecords:
             return 0
         path = path_of(cut)
         try:
+            # the log's start may lie above: nothing below it can be read
             return self._copy(cut, max(offset, cut.log_start_offset), path)
         except (OSError, StorageError) as error:
             log.warning(
@@ -101,9 +102,11 @@ class TruncatedRecords:
         descriptor = self._disk.open(path, os.O_RDWR | os.O_CREAT)
         try:
             begin = position = self._whole_end(descriptor, path)
+            # the bound counts what is in the file from earlier truncations too
             while offset < cut.log_end_offset and position < self._bytes_max:
                 with cut.read(offset, max_bytes=min(PIECE_BYTES, self._bytes_max - position)) as piece:
                     content, offset = piece.read_bytes(), piece.next_offset
+                # a single batch may be larger than what is left of the bound
                 if not content or position + len(content) > self._bytes_max:
                     break
                 position += write_all(self._disk, descriptor, [content], position)
@@ -120,6 +123,7 @@ class TruncatedRecords:
         with contextlib.suppress(CorruptLog):
             for position, header in BatchScan(self._disk, descriptor, path, 0, size):
                 end = position + header.size_bytes
+        # else the next batches would lie behind half of one and never be found
         if end < size:
             self._disk.truncate(descriptor, end)
         return end

@@ -23,12 +23,12 @@ from kio.schema.errors import ErrorCode
 
 from wire.protocol.ids import NO_NODE
 
-NO_SESSION = 0
+NO_SESSION = 0  # Kafka's 0: the client asks for a new session
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 UNWATCHED = (1 << 63) - 1
 """High watermark of a fetcher that does not want each new one at once (KIP-1166)."""
-EPOCH_MAX = (1 << 31) - 1
+EPOCH_MAX = (1 << 31) - 1  # epochs are signed 32-bit numbers
 
 TopicKey = str | bytes
 SessionPartition = tuple[TopicKey, int]
@@ -70,6 +70,7 @@ class FetchPartitionState:
         """True when the fetcher wants this one at once: it has the records below and
         does not know that they are safe.
         """
+        # below the follower's own end alone: it could not show a higher one to its readers yet
         return self.known_high_watermark < min(high_watermark, self.fetch_offset)
 
     def record_answer(
@@ -117,6 +118,7 @@ class FetchSession:
         for key in keys:
             if key in self.unsettled:
                 del self.unsettled[key]
+                # removed and put back: dicts keep the order of insertion
                 self.unsettled[key] = None
             elif not self.is_followers and (state := self.partitions.pop(key, None)) is not None:
                 self.partitions[key] = state
@@ -220,13 +222,16 @@ class FetchSessions:
         if one does.
         """
         if session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            # a full fetch ends the session that it names: its client starts over, and slots are few
             self.close(session_id)
             if session_epoch == FINAL_EPOCH:
+                # -1 is a full fetch without a session: tools and old clients
                 return FetchPlan(partitions=wanted)
             return self._create(wanted, has_topic_ids=has_topic_ids, now_ms=now_ms, follower=follower)
         session = self._sessions.get(session_id)
         if session is None:
             return FetchPlan(error=ErrorCode.fetch_session_id_not_found)
+        # the number shows a repeated or lost request: the client must start a full fetch again
         if session_epoch != session.epoch:
             return FetchPlan(error=ErrorCode.invalid_fetch_session_epoch)
         if session.has_topic_ids != has_topic_ids:
@@ -243,6 +248,7 @@ class FetchSessions:
     def _create(
         self, wanted: Sequence[FetchPartitionState], *, has_topic_ids: bool, now_ms: float, follower: int
     ) -> FetchPlan:
+        # no error when the cache is full: the client gets full answers (KIP-227)
         if not wanted or not self._make_room(now_ms):
             return FetchPlan(partitions=wanted)
         session_id = self._new_id()
@@ -260,6 +266,7 @@ class FetchSessions:
             return True
         if not self._sessions:
             return False
+        # ordered by use: the first is the one unused for longest
         oldest = next(iter(self._sessions.values()))
         if now_ms - oldest.used_at_ms < self._eviction_ms:
             return False
@@ -275,6 +282,7 @@ class FetchSessions:
         now_ms: float,
     ) -> FetchPlan:
         session.ask(wanted, forgotten)
+        # 1 and not 0, which would ask for a new session
         session.epoch = 1 if session.epoch == EPOCH_MAX else session.epoch + 1
         session.used_at_ms = now_ms
         self._sessions.move_to_end(session.session_id)

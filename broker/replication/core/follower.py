@@ -23,6 +23,7 @@ def fetcher_number(topic: str, index: int, *, count: int) -> int:
     """The number of the fetcher that follows the partition, out of `count` for a source. Partitions
     of a topic are spread and keep their fetcher.
     """
+    # Kafka's formula, with a CRC for Java's hash: Python's own hash differs from process to process
     return (31 * crc32(topic.encode()) + index) % count
 
 
@@ -55,11 +56,13 @@ def truncation_offset(*, leader_end: EpochEnd, own_end: EpochEnd, log_end_offset
     epoch. A leader without any epoch to compare leaves what is known to be replicated.
     """
     if leader_end.epoch < 0:
+        # a leader without epochs (a log of an old format) cannot show where histories part
         return min(high_watermark, log_end_offset)
     if own_end.epoch < 0:
         return min(leader_end.end_offset, log_end_offset)
     if own_end.epoch != leader_end.epoch:
         return min(own_end.end_offset, log_end_offset)
+    # the earlier of the two ends: above it one of the logs has another epoch's records
     return min(leader_end.end_offset, own_end.end_offset, log_end_offset)
 
 
@@ -76,6 +79,7 @@ def resume_out_of_range(*, leader_start: int, leader_end: int, log_end_offset: i
     """A follower that is ahead cuts its log to the leader's end, one that is behind the leader's
     start begins anew there.
     """
+    # what lies between is gone at the leader: no truncation makes the log continue
     if leader_start > log_end_offset:
         return OutOfRange(leader_start, must_restart=True)
     return OutOfRange(min(leader_end, log_end_offset), must_restart=False)

@@ -47,6 +47,7 @@ class LagBoundedHold(StandbyHold):
     @property
     def bound(self) -> int | None:
         """The offset that the high watermark may not pass now; None while nothing waits."""
+        # -1: the standby has not reported to this leader, and what it lacks is not known
         return self.acknowledged if not self.may_degrade or self.acknowledged < 0 else self.limit
 
     @property
@@ -72,6 +73,7 @@ class LagBoundedHold(StandbyHold):
         before_ms = self.progressed_at_ms if self.looked_at_ms < 0 else self.looked_at_ms
         if self.limit is not None:
             self.limited_ms += now_ms - before_ms
+        # the time of the look before: a record may count as older than it is, never as younger
         self._note_end(mirrorable_end, before_ms)
         self.looked_at_ms = now_ms
         while self._marks and self._marks[0].end <= self.acknowledged:
@@ -82,6 +84,7 @@ class LagBoundedHold(StandbyHold):
     def _note_end(self, end: int, born_at_ms: float) -> None:
         if end <= (self._marks[-1].end if self._marks else self.acknowledged):
             return
+        # a mark covers a step of the bound, or a busy partition would make one for each look
         if self._marks and born_at_ms - self._marks[-1].born_at_ms < self.bound_ms / MARKS_MAX:
             self._marks[-1] = _Mark(self._marks[-1].born_at_ms, end)
         else:
@@ -91,6 +94,7 @@ class LagBoundedHold(StandbyHold):
         delay_ms = self.lag_ms - self.bound_ms / 2
         if delay_ms <= 0:
             return None
+        # beyond the bound only what the standby has: this is the promise of the policy
         if self.lag_ms > self.bound_ms:
             return self.acknowledged
         old_enough = (mark.end for mark in self._marks if now_ms - mark.born_at_ms >= delay_ms)

@@ -51,6 +51,7 @@ def meet(
             return Meeting(Continuity.DIVERGES if is_end_known else Continuity.TRUNCATED_THROUGH, repeated_count)
         repeated_count += 1
     new = batches[repeated_count:]
+    # -1 is a batch from before leader epochs (KIP-101): it says nothing about the history
     if new and 0 <= new[0].partition_leader_epoch < latest_epoch:
         return Meeting(Continuity.DIVERGES, repeated_count)
     return Meeting(Continuity.CONTINUES, repeated_count)
@@ -72,6 +73,7 @@ def first_difference(
             continue
         found = by_offset.get(batch.base_offset)
         if found is None:
+            # one site's cleaner may have dropped it; keys decide, not offsets
             if is_compacted:
                 continue
             return batch
@@ -87,4 +89,5 @@ def first_difference(
 
 def _is_rewritten(batch: BatchHeader) -> bool:
     """Compaction has taken records out of the batch, or has noted when its tombstones may go."""
+    # a whole batch has as many records as offsets
     return batch.record_count <= batch.last_offset_delta or batch.has_delete_horizon

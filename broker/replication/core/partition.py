@@ -76,6 +76,7 @@ class Partition(PartitionState):
         """Follow the controller's decision and the link's terms; STALE (and nothing changed) for an
         older leader epoch.
         """
+        # equal epochs go on: the same image may carry another ISR, configs or terms of the link
         if image.leader_epoch < self.leader_epoch:
             return Decision(LeadershipChange.STALE, NO_EFFECTS)
         is_same = image.leader_epoch == self.leader_epoch and image.leader == self.leader
@@ -83,7 +84,11 @@ class Partition(PartitionState):
         if (image.replicas, image.isr) != (self.replicas, self.isr):
             effects += (Wake(Change.REPLICAS),)
         change = LeadershipChange.UNCHANGED
+        # `NONE` counts as a new leadership: a replica that left and comes back has forgotten its
+        # followers
         if is_same and self.role is not ReplicaRole.NONE:
+            # an answer to a proposal and an image travel separately: the higher partition epoch is
+            # the newer one
             if image.partition_epoch >= self.partition_epoch:
                 self._apply_isr(image)
                 self._keep_followers(now_ms)
@@ -101,9 +106,13 @@ class Partition(PartitionState):
         self.leader = image.leader
         self.leader_epoch = image.leader_epoch
         self._forget_leadership()
+        # what an earlier leader called mirrorable is not known here; below the high watermark it
+        # holds in any case
         self.mirrorable_end = self.high_watermark
         if image.leader == self.node_id:
             self.role = ReplicaRole.LEADER
+            # followers may have to truncate below this point: only above it does a fetch show the
+            # same history
             self.leader_epoch_start_offset = self.log_end_offset
             if not was_leader:
                 self.led_since_epoch = image.leader_epoch
@@ -137,6 +146,7 @@ class Partition(PartitionState):
         wanted = [replica for replica in self.replicas if replica != self.node_id] if self.is_leader else []
         self.followers = {
             replica: self.followers.get(replica)
+            # in sync counts as caught up now: it has lag_ms_max from here before it is proposed out
             or ReplicaProgress(caught_up_at_ms=now_ms if replica in self.isr else -math.inf)
             for replica in wanted
         }
@@ -157,6 +167,7 @@ class Partition(PartitionState):
 
     def await_flush(self, first_offset: int, end_offset: int) -> None:
         """An append of these offsets waits for a flush, which `record_flush` ends."""
+        # the first append sets the bound; later ones only move the end that a flush has to reach
         if self.flushed_end is None:
             self.flushed_end = first_offset
         self._awaited_flush_end = end_offset
@@ -203,6 +214,7 @@ class Partition(PartitionState):
 
     def follow_high_watermark(self, leader_high_watermark: int) -> Effects:
         """The leader reported its high watermark; the own one never passes the own log's end."""
+        # the leader may know more than this follower has: the rest comes with its records
         former, offset = self.high_watermark, min(leader_high_watermark, self.log_end_offset)
         if self.is_leader or offset <= former:
             return NO_EFFECTS
@@ -238,6 +250,7 @@ class Partition(PartitionState):
         """The lowest log start among the own log and the living followers', -1 while one of these
         has not reported its own.
         """
+        # a broker that is not registered cannot hold up DeleteRecords: it truncates when it returns
         starts = [progress.log_start_offset for node, progress in self.followers.items() if node in live]
         return min([log_start_offset, *starts])
 
@@ -246,6 +259,7 @@ class Partition(PartitionState):
         in its last fetch.
         """
         progress = self.followers.get(replica)
+        # a follower that lacked records cannot have been at the end, whatever its session said
         if progress is not None and progress.log_end_offset >= log_end_offset:
             progress.caught_up_at_ms = max(progress.caught_up_at_ms, at_ms)
             progress.fetched_at_ms = max(progress.fetched_at_ms, at_ms)
@@ -270,6 +284,7 @@ class Partition(PartitionState):
         if hold is None:
             return NO_EFFECTS
         if not hold.check(high_watermark=self.high_watermark, mirrorable_end=self.mirrorable_end, now_ms=now_ms):
+            # a plain hold moves by reports alone; the bound on a lag moves with the clock
             return self._advance(NO_EFFECTS) if isinstance(hold, LagBoundedHold) else NO_EFFECTS
         self._note(f"gives up its standby, which has acknowledged {hold.acknowledged}")
         return self._advance((StandbyGivenUp(hold.acknowledged, self.high_watermark),))
@@ -300,6 +315,7 @@ class Partition(PartitionState):
         if progress is None or not self.is_leader or replica in self.isr:
             return None
         now_ms = progress.fetched_at_ms
+        # the time of its fetch, not of this look: a late call must not make it lag
         is_joining = now_ms - progress.caught_up_at_ms <= lag_ms_max and progress.is_eligible(
             broker_epochs.get(replica), now_ms=now_ms
         )
@@ -307,9 +323,12 @@ class Partition(PartitionState):
             self.joining.discard(replica)
             return None
         self.joining.add(replica)
+        # `mirrorable_end`, not the high watermark, which a sync link holds back for the other
+        # site's sake
         has_caught_up = progress.log_end_offset >= max(self.mirrorable_end, self.leader_epoch_start_offset)
         if not has_caught_up or self.proposed_isr is not None:
             return None
+        # in the order of the assignment: the preferred leader stays first
         return tuple(node for node in self.replicas if node in self.isr or node == replica)
 
     def drop_joining(self, broker_epochs: Mapping[int, int], *, now_ms: float, lag_ms_max: float) -> Effects:
@@ -333,6 +352,7 @@ class Partition(PartitionState):
             replica
             for replica in self.isr
             if (progress := self.followers.get(replica)) is not None
+            # one proposal names all that lag: each costs the controller a write
             and progress.lags(self.log_end_offset, now_ms=now_ms, lag_ms_max=lag_ms_max)
         }
         return self.propose_isr(tuple(node for node in self.isr if node not in lagging)) if lagging else NO_EFFECTS
@@ -355,6 +375,7 @@ class Partition(PartitionState):
         """
         progress = self.followers.get(replica)
         if progress is not None:
+            # noted by registration: a restarted broker gets a new epoch and is proposed at once
             progress.refused_epoch, progress.refused_at_ms = broker_epoch, now_ms
         self.joining.discard(replica)
         return self._advance(NO_EFFECTS)

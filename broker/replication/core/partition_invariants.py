@@ -28,6 +28,7 @@ def violations(partition: PartitionState, before: Reached | None) -> Iterator[st
             yield f"P3: the leader epoch fell from {before.leader_epoch} to {now.leader_epoch}"
         if now.leader_epoch == before.leader_epoch and now.partition_epoch < before.partition_epoch:
             yield f"P3: the partition epoch fell from {before.partition_epoch} to {now.partition_epoch}"
+        # another leader, epoch or truncation count: the ends may fall then
         is_unbroken = (now.leader_epoch, *now[2:4]) == (before.leader_epoch, *before[2:4])
         if is_unbroken and any(end < former for end, former in zip(now[4:], before[4:], strict=True)):
             yield f"P2: {before[4:]} fell to {now[4:]} under leader epoch {now.leader_epoch}"

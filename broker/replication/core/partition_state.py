@@ -115,6 +115,8 @@ class PartitionState:
         """In-sync replicas beyond those that acks=all needs, negative when there are too few; no
         more are asked for than there are.
         """
+        # `max(..., 1)`: before the first image there are no replicas, and the topic's minimum must
+        # not count
         return len(self.isr) - min(self.insync_replicas_min, max(len(self.replicas), 1))
 
     @property
@@ -124,8 +126,11 @@ class PartitionState:
 
     def _advance(self, effects: Effects) -> Effects:
         """The effects, and those of ends that may move now."""
+        # KIP-966: what the high watermark has passed was at min.insync.replicas brokers
         if not self.is_leader or not self.has_enough_in_sync:
             return effects
+        # a leader whose own flush is pending is behind its followers: a loss of power could take
+        # its copy
         end = self.log_end_offset if self.flushed_end is None else min(self.log_end_offset, self.flushed_end)
         for replica, progress in self.followers.items():
             if progress.log_end_offset < end and self._counts(replica):
@@ -134,6 +139,7 @@ class PartitionState:
         if end > former:
             self.mirrorable_end = end
             effects += (MirrorableEndMoved(former, end),)
+        # the ends move in this order: the high watermark may never pass the mirrorable end (P1)
         bound = None if self.hold is None else self.hold.bound
         visible = self.mirrorable_end if bound is None else min(self.mirrorable_end, bound)
         former = self.high_watermark
@@ -145,6 +151,7 @@ class PartitionState:
     def _counts(self, replica: int) -> bool:
         if replica in self.isr or replica in self.joining:
             return True
+        # a proposal that the controller may have accepted already: its members count as in sync too
         return self.proposed_isr is not None and replica in self.proposed_isr
 
     def _note(self, decision: str) -> None:

@@ -38,6 +38,8 @@ class ReplicaProgress:
         if fetch_offset >= leader_end:
             self.caught_up_at_ms = now_ms
         elif 0 <= self.leader_end_at_fetch <= fetch_offset:
+            # under steady load a follower is always one answer behind: Kafka counts the end at the
+            # fetch before
             self.caught_up_at_ms = max(self.caught_up_at_ms, self.fetched_at_ms)
         self.log_end_offset = fetch_offset
         self.leader_end_at_fetch = leader_end
@@ -52,12 +54,14 @@ class ReplicaProgress:
 
     def lags(self, log_end_offset: int, *, now_ms: float, lag_ms_max: float) -> bool:
         """True when the replica has not been at the log's end for `lag_ms_max`."""
+        # at the end it cannot lag, however long no record came
         return self.log_end_offset != log_end_offset and now_ms - self.caught_up_at_ms > lag_ms_max
 
     def is_eligible(self, registered: int | None, *, now_ms: float) -> bool:
         """True when the broker that fetched is the one registered now, and the controller has not
         lately refused that one.
         """
+        # -1: an older fetch version without an epoch cannot be checked and is believed
         if registered is None or self.broker_epoch not in (UNCHECKED_EPOCH, registered):
             return False
         return registered != self.refused_epoch or now_ms - self.refused_at_ms > REFUSAL_PAUSE_MS

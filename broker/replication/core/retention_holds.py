@@ -17,6 +17,7 @@ from broker.log.core.retention import RetentionHold
 from wire.control.cluster_pb2 import LinkRecord
 from wire.protocol.ids import PartitionKey
 
+# longer and larger than anything
 FOLLOWS_THE_LEADER: Final = RetentionHold(from_offset=0, ms_max=1 << 62, bytes_max=1 << 62)
 
 
@@ -63,8 +64,10 @@ class StandbyEnds:
         """
         of_partition = self._ends.setdefault(key, {})
         former = of_partition.get((link.name, link.epoch))
+        # one report for each link: one of an earlier epoch was about another direction
         for other in [known for known in of_partition if known[0] == link.name]:
             del of_partition[other]
+        # as close as a standby under load can be: it has what the leader had one report ago
         is_close = former is not None and end_offset >= former.high_watermark
         of_partition[link.name, link.epoch] = StandbyEnd(end_offset, high_watermark, now_ms, is_close)
 
@@ -90,8 +93,10 @@ class StandbyEnds:
         if not links or not bounds.is_on:
             return None
         if not is_leader:
+            # a follower may be elected: it must not have given up what a standby lacks
             return FOLLOWS_THE_LEADER
         ends = self._ends.get(key, {})
         reports = [ends.get((link.name, link.epoch)) for link in links]
+        # before the first report of any link everything counts as lacking
         lowest = min(0 if report is None else report.end_offset for report in reports)
         return RetentionHold(from_offset=lowest, ms_max=bounds.ms_max, bytes_max=bounds.bytes_max)

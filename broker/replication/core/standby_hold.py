@@ -90,11 +90,16 @@ class StandbyHold:
         if acknowledged > self.acknowledged:
             self.acknowledged = acknowledged
             self.progressed_at_ms = now_ms
+        # `noted_end` first: what was at hand at the last report must have arrived before the lag
+        # counts
         if not self.is_holding and self.noted_end <= self.acknowledged:
             has_caught_up = self.acknowledged >= mirrorable_end or now_ms - self.noted_at_ms <= CAUGHT_UP_WITHIN_MS
+            # -1: the first report after the standby was given up only sets the goal
             self.is_holding = self.noted_end >= 0 and has_caught_up
             self.noted_end, self.noted_at_ms = mirrorable_end, now_ms
+            # the standby gets the whole timeout from here: it has just been silent for long
             self.progressed_at_ms = now_ms
+        # not before: until then something was shown that a failover would lose
         if self.is_holding and self.acknowledged >= high_watermark:
             self.is_degraded = False
 
@@ -102,14 +107,17 @@ class StandbyHold:
         """True when the hold is given up now, because the standby has been silent for too long."""
         self.wants_mark = False
         if high_watermark >= mirrorable_end or not self.is_holding:
+            # nothing waits: the time of silence begins with the next record
             self.progressed_at_ms = now_ms
             return False
         if not self.may_degrade or now_ms - self.progressed_at_ms < self.timeout_ms:
             return False
+        # without the mark the arbiter could promote a standby that lacks acknowledged records
         if self.needs_mark and not self.is_marked:
             self.wants_mark = True
             return False
         self.is_holding = False
         self.is_degraded = True
+        # the goal counts from the standby's next report, not from one before it was lost
         self.noted_end = -1
         return True

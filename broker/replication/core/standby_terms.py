@@ -31,12 +31,14 @@ def hold_by_terms(hold: StandbyHold | None, terms: StandbyTerms | None, *, now_m
     """The hold of a leadership under these terms of its link: the same one, a new one, or none."""
     if terms is None or (hold is None and terms.needs_former):
         return None
+    # a bound needs another kind of hold; what the standby has acknowledged goes along
     if hold is None or isinstance(hold, LagBoundedHold) is not bool(terms.lag_bound_ms):
         hold = _new_hold(terms, -1 if hold is None else hold.acknowledged, now_ms=now_ms)
     hold.follow_policy(may_degrade=terms.may_degrade, timeout_ms=terms.timeout_ms)
     if isinstance(hold, LagBoundedHold):
         hold.bound_ms = terms.lag_bound_ms
     hold.needs_mark = terms.needs_mark
+    # a mark that the arbiter has set stays valid for this hold until it is cleared there
     hold.is_marked = hold.is_marked or terms.is_marked
     return hold
 

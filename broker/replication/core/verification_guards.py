@@ -28,6 +28,7 @@ class VerificationGuards:
         with `end`.
         """
         guard = self._guards.get(producer_id)
+        # a new number: a guard that a marker withdrew must not become valid again
         if guard is None:
             self._last += 1
             guard = self._guards[producer_id] = self._last
@@ -40,6 +41,7 @@ class VerificationGuards:
 
     def end(self, producer_id: int, guard: int) -> None:
         """The question is settled."""
+        # questions side by side share a guard: it is valid until the last one is settled
         left = self._holders.get(guard, 0) - 1
         if left > 0:
             self._holders[guard] = left

@@ -51,6 +51,7 @@ class TimingWheel:
 
     def add(self, entry: WaitingRequest[object]) -> None:
         """Start counting the entry's time."""
+        # a deadline in the past goes into the next slot that is looked at, never behind it
         entry.deadline_ms = max(entry.deadline_ms, self._current_tick * self.tick_ms)
         self._slots[self._tick_of(entry.deadline_ms) % self.slot_count].add(entry)
         self.count += 1
@@ -58,6 +59,7 @@ class TimingWheel:
     def remove(self, entry: WaitingRequest[object]) -> None:
         """Stop counting; nothing happens for an entry that is not here."""
         first = int(entry.deadline_ms // self.tick_ms) + 1
+        # the two slots in which `add` may have put it
         for tick in (first, self._current_tick + 1):
             slot = self._slots[tick % self.slot_count]
             if entry in slot:
@@ -84,10 +86,12 @@ class TimingWheel:
         """Entries whose deadline has passed, removed, the earliest first."""
         target = int(now_ms // self.tick_ms)
         if self._current_tick < 0 or not self.count:
+            # nothing waits, or the first call: slots that were never filled are passed over
             first = max(self._current_tick + 1, target - self.slot_count + 1)
         else:
             first = self._current_tick + 1
         due: list[WaitingRequest[object]] = []
+        # after a long pause each slot is looked at once
         for tick in range(max(first, target - self.slot_count + 1), target + 1):
             slot = self._slots[tick % self.slot_count]
             if slot:

@@ -57,6 +57,8 @@ class Change(enum.Enum):
     )
     RETENTION = "old segments were deleted", (), FollowerNews.WITH_NEXT_ANSWER
     FOLLOWER_FETCHED = "a follower fetched", (DelayedOperation.DELETE_RECORDS,), FollowerNews.NOTHING
+    # a follower learns its place among the in-sync replicas from the image; its session only wakes
+    # up later
     REPLICAS = "replicas or in-sync replicas changed", (DelayedOperation.DELETE_RECORDS,), FollowerNews.WITH_NEXT_ANSWER
     LIVE_BROKERS = "other brokers live", (DelayedOperation.DELETE_RECORDS,), FollowerNews.NOTHING
     READ_PERMISSION = "clients may read, or no longer", (DelayedOperation.CONSUMER_FETCH,), FollowerNews.NOTHING

@@ -97,11 +97,7 @@ class LogState:
         self._epochs = loaded.epochs
         self._producers = loaded.producers
         self.log_end_offset = self._segments.active.next_offset
-        # the checkpoint may be older than the last deletion, or newer than an end that recovery
-        # truncated
         self.log_start_offset = min(max(log_start_offset, self._segments.first.base_offset), self.log_end_offset)
-        # the checkpoint of high watermarks is applied by the caller, which reads the files of the
-        # directory
         self._high_watermark = self.log_start_offset
         self.source = SourceSeen()
         checked_from = min(max(recovery_point, self.log_start_offset), self.log_end_offset)
@@ -115,7 +111,6 @@ class LogState:
             recovery_point=self.log_end_offset if loaded.report.is_clean else checked_from,
             saved_epochs_version=loaded.saved_epochs_version,
             is_new=is_new,
-            # recovery renames and makes files: names count as new after every unclean start
             has_new_names=is_new or not is_clean,
             note_flush=note_flush,
         )

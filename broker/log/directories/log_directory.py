@@ -260,8 +260,6 @@ class LogDirectory:
         with storage_errors("opening", self.path):
             names = [entry.name for entry in self._disk.entries(self.path) if entry.is_directory]
         for name in names:
-            # a topic may have a name that ends like the mark: such a directory parses as a
-            # partition's
             if name.endswith(DELETED_MARK) and parse_directory_name(name) is None:
                 self.remove_directory(f"{self.path}/{name}")
 

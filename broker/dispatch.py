@@ -76,6 +76,7 @@ class Dispatcher:
     def handle(self, connection: Connection, frame: Frame) -> None:
         """Handle one request of the connection."""
         header = parse_request_header(frame)
+        # before the metrics and the exchange: a version that was not advertised has no meaning here
         try:
             check_supported(header, self.supported)
         except UnsupportedVersion as error:
@@ -91,6 +92,7 @@ class Dispatcher:
         if isinstance(handler, EntityHandler):
             request = decode_request_body(frame, header)
             if header.api_key == API_VERSIONS_KEY:
+                # KIP-511: the name decides what other handlers may answer to this connection
                 connection.client_software = getattr(request, "client_software_name", "")
             exchange.request = request
             self.start(exchange, self._run(exchange, handler, request))
@@ -103,6 +105,7 @@ class Dispatcher:
             if exchange.busy is not None:
                 exchange.busy.end()
         except MalformedRequest:
+            # the frame itself is wrong: the connection ends, and other connections notice nothing
             raise
         except Malformed as error:
             raise MalformedRequest(str(error), header) from error

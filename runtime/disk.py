@@ -141,6 +141,7 @@ class RealDisk:
         found = []
         with os.scandir(path) as names:
             for name in names:
+                # removed between the listing and this look
                 with contextlib.suppress(FileNotFoundError):
                     status = name.stat()
                     found.append(
@@ -168,6 +169,7 @@ def write_all(disk: Disk, descriptor: int, buffers: Sequence[Buffer], position: 
         pieces = buffers[start : start + IOV_MAX] if len(buffers) > IOV_MAX else buffers
         length = sum(map(len, pieces))
         done = disk.pwritev(descriptor, pieces, position + written)
+        # a short write is rare (a full disk, a signal): only then are the pieces joined
         while done < length:
             rest = memoryview(b"".join(pieces))[done:]
             done += disk.pwritev(descriptor, [rest], position + written + done)
@@ -190,16 +192,19 @@ def write_file(disk: Disk, path: str, content: bytes, *, is_durable: bool) -> No
 
     With `is_durable` both content and name have reached the disk on return.
     """
+    # always the same name: what a crash leaves is overwritten next time
     temporary = path + ".tmp"
     descriptor = disk.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         write_all(disk, descriptor, [content], 0)
         if is_durable:
+            # before the rename: a durable name must never lead to content that is not
             disk.fdatasync(descriptor)
     finally:
         disk.close(descriptor)
     disk.rename(temporary, path)
     if is_durable:
+        # the rename itself is in the directory
         disk.fsync_directory(os.path.dirname(path))
 
 

@@ -89,6 +89,7 @@ class _Waits:
     async def rest(self) -> None:
         lasted_s = asyncio.get_running_loop().time() - self._began_s
         self._deaths = 1 if lasted_s > HEALTHY_AFTER_S else self._deaths + 1
+        # 2 to the 10th: beyond it the cap counts in any case
         cap_ms = min(RESTART_MAX_MS, RESTART_INITIAL_MS * 2 ** min(self._deaths, 10))
         await asyncio.sleep(cap_ms * (0.5 + self._chance.random() / 2) / 1000)
 
@@ -168,6 +169,7 @@ class Supervisor:
         ending = {name: task for name, task in self._tasks.items() if name.startswith(prefix)}
         for name, task in ending.items():
             task.cancel()
+            # removed at once, so that a loop of the same name may begin while this one ends
             del self._tasks[name]
         await asyncio.gather(*ending.values(), return_exceptions=True)
 
@@ -177,6 +179,7 @@ class Supervisor:
         while True:
             waits.begin()
             try:
+                # within the try: a failure of it is a death like any other
                 if reason and on_death is not None:
                     await on_death(reason)
                 await run()

@@ -29,6 +29,7 @@ def errors_in(entity: Any) -> Iterator[int]:
                 yield from errors_in(item)
 
 
+# cached by type: an answer of a thousand partitions looks at no field names
 @cache
 def _places(entity_type: Any) -> tuple[bool, tuple[str, ...]]:
     """A pair: True if the type has an error code of its own, and its fields that may contain

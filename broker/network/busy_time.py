@@ -28,6 +28,7 @@ class BusyTime:
     def end(self) -> None:
         """The loop turns to something else."""
         self._used_ns += time.perf_counter_ns() - self._started_ns
+        # 0 while the loop is elsewhere: `so_far_ns` must not count what others use
         self._started_ns = 0
 
     def so_far_ns(self) -> int:

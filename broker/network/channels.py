@@ -21,6 +21,7 @@ from wire.protocol.frames import MalformedRequest
 from wire.protocol.receive_mark import ReceiveMark
 
 _LAST: Final = int(socket.MSG_NOSIGNAL)
+# more follows at once: without the flag the head of a response would be a packet of its own
 _MORE: Final = int(socket.MSG_NOSIGNAL) | int(socket.MSG_MORE)
 
 NEAR_ROUND_TRIP_US: Final = 1000
@@ -116,6 +117,7 @@ class Channel:
     def flush(self) -> None:
         """Send what was taken and not sent yet; BlockingIOError when the kernel takes no more."""
 
+    # nothing: a plain socket keeps no bytes of its own
     def close(self) -> None:
         """Close the socket."""
         self._socket.close()
@@ -167,6 +169,7 @@ class CompressedChannel(Channel):
         room = PLAIN_BYTES_MAX
         for buffer in buffers:
             piece = memoryview(buffer)[:room]
+            # one chunk a call: its plain size is bounded, so the other side's buffer is too
             taken.append(piece)
             room -= len(piece)
             if not room:
@@ -202,6 +205,7 @@ class CompressedChannel(Channel):
         if not received:
             return False
         try:
+            # a chunk cannot wait for more: its bytes are compressed already
             self._received.extend(memoryview(plain) for plain in self._unpacker.unpack(self._wire[:received]))
         except Malformed as error:
             raise MalformedRequest(str(error)) from error
@@ -211,6 +215,7 @@ class CompressedChannel(Channel):
 
     def _pack(self, plain: bytes) -> None:
         self._unsent.extend(self._packer.pack(plain))
+        # the rest goes with the next `flush`; the caller's bytes count as taken
         with contextlib.suppress(BlockingIOError):
             self.flush()
 
@@ -224,6 +229,7 @@ class FileRest:
     length: int
 
     def __init__(self, whole: FilePart, *, position: int, length: int) -> None:
+        # a rest of a rest points to the whole, which alone can be released
         self.whole = whole.whole if isinstance(whole, FileRest) else whole
         self.position = position
         self.length = length

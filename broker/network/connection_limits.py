@@ -66,6 +66,7 @@ class HostAddresses:
     async def look_up(self, hosts: Iterable[str]) -> None:
         """Find the addresses of hosts that are names. ConfigurationError when there are none."""
         for host in hosts:
+            # once a host: connections are matched by address, and no lookup may hold a new one up
             if not self._addresses(host):
                 self._found[host] = await _looked_up(host)
 
@@ -82,6 +83,7 @@ class HostAddresses:
                 await self.look_up([host])
             except ConfigurationError as error:
                 log.warning("connection limit of a host has no effect", key=KEY, host=host, reason=str(error))
+        # once for all hosts, also when some have no address
         then()
 
     def _addresses(self, host: str) -> tuple[str, ...]:

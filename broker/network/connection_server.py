@@ -32,7 +32,7 @@ from wire.rules.principals import ANONYMOUS
 
 log = get_logger(__name__)
 
-ACCEPTS_PER_CALLBACK_MAX: Final = 64
+ACCEPTS_PER_CALLBACK_MAX: Final = 64  # then others have their turn on the loop
 ACCEPT_PAUSE_S: Final = 0.1
 MEMORY_CHECK_INTERVAL_MS: Final = 5_000
 HELD_CONNECTIONS_MAX: Final = 1000
@@ -108,8 +108,10 @@ class ConnectionServer:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listening = socket.socket(family, socket.SOCK_STREAM)
         try:
+            # a broker that restarts must get its port although old connections linger
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if self._limits.receive_buffer_bytes > 0:
+                # before listen: the kernel fixes the window scale when a connection comes
                 listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._limits.receive_buffer_bytes)
             listening.setblocking(False)
             listening.bind((host, port))
@@ -132,6 +134,7 @@ class ConnectionServer:
         if not self._has_room(name):
             self._wait_for_room(listening)
             return
+        # bounded: a storm of connections must not hold those that are being served
         for _ in range(ACCEPTS_PER_CALLBACK_MAX):
             try:
                 plain, address = listening.accept()
@@ -139,9 +142,11 @@ class ConnectionServer:
                 self._is_known_to_be_full = False
                 return
             except OSError as error:
+                # most likely no descriptor is free: accepting again at once would spin
                 log.warning("connections could not be accepted; retrying", reason=error.strerror)
                 self._pause_accepting(listening, ACCEPT_PAUSE_S)
                 return
+            # before it counts: an address over its rate must not fill the places of others
             if not self._is_too_fast(plain, str(address[0])):
                 self._admit(plain, host=str(address[0]), port=int(address[1]), listener=name)
             pause_ms = self._pause_ms(name)
@@ -174,6 +179,7 @@ class ConnectionServer:
             self._accept_again(listening)
 
     def _end_excess(self) -> None:
+        # of clients only: followers and mirrors keep their connections
         """Idle connections before those with a request in flight."""
         excess = self._open_count - self._limits.connections_max
         if excess <= 0:
@@ -192,6 +198,7 @@ class ConnectionServer:
             return False
         self.throttled_count += 1
         log.debug("connection refused: the address exceeds its connection rate", client=host, hold_ms=hold_ms)
+        # closed at once: an answer after a pause is a courtesy that memory cannot afford any more
         if len(self._held) >= HELD_CONNECTIONS_MAX:
             plain.close()
         else:
@@ -226,6 +233,8 @@ class ConnectionServer:
             plain.close()
             return
         plain.setblocking(False)
+        # responses are small and complete: Nagle's algorithm would hold each back for an
+        # acknowledgement
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         send_buffer_bytes = limits.send_buffer_bytes if limits.send_buffer_bytes > 0 else send_buffer_for(plain)
         if send_buffer_bytes:
@@ -238,6 +247,7 @@ class ConnectionServer:
 
         def on_done(tls: ssl.SSLSocket | None) -> None:
             entrance.note_handshake(is_done=tls is not None)
+            # the broker stops: nothing would read from this connection
             if tls is None or not self._listening:
                 if tls is not None:
                     tls.close()
@@ -261,6 +271,7 @@ class ConnectionServer:
         connection = Connection(self, channel, listener=listener, address=address)
         connection.principal = principal
         if entrance is not None:
+            # before the first frame: nothing but the login may pass the gate
             connection.sasl = entrance.session(connection, self.clock, frame_bytes_max=self.request_bytes_max)
             connection.shut_gate()
         self.connections.add(connection)

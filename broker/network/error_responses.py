@@ -53,6 +53,7 @@ def error_response(
     """The response entity with the error, None where the request can have none. With `must_say`
     false an empty response will do where no field can say the error.
     """
+    # no answer can go out; the caller closes the connection, as for any failed acks=0
     if api_key == PRODUCE_KEY and request.acks == 0:
         return None
     response_type = schemas.response_type(api_key, version)
@@ -89,6 +90,7 @@ def _value(field: Any, asked: Any, error: ErrorCode, *, has_error: bool) -> Any:
         return _elements(field, get_args(kind)[0], asked, error, has_error=has_error)
     if is_dataclass(kind):
         return None if is_nullable else _filled(kind, asked, error)
+    # only plain values: an entity of the request's type does not fit the response's
     if hasattr(asked, field.name) and type(getattr(asked, field.name)) in (int, str, kind):
         return getattr(asked, field.name)
     if field.default is not MISSING:
@@ -97,6 +99,7 @@ def _value(field: Any, asked: Any, error: ErrorCode, *, has_error: bool) -> Any:
 
 
 def _elements(field: Any, element_type: Any, asked: Any, error: ErrorCode, *, has_error: bool) -> Any:
+    # the error at the top says it all; Kafka leaves the rest of such an answer empty
     if has_error or not is_dataclass(element_type):
         return ()
     return tuple(_filled(element_type, item, error) for item in _asked_for(asked, field.name))
@@ -113,6 +116,7 @@ def _asked_for(asked: Any, name: str) -> tuple[Any, ...]:
     }
     found = arrays.get(name)
     if found is None:
+        # two arrays without the response's name: neither is surely what it answers
         found = next(iter(arrays.values())) if len(arrays) == 1 else ()
     return tuple(found)
 

@@ -27,7 +27,7 @@ from wire.rules.principals import Principal
 MILLISECOND: Final = timedelta(milliseconds=1)
 
 
-THROTTLE_TIME_MS_MAX: Final = (1 << 31) - 1
+THROTTLE_TIME_MS_MAX: Final = (1 << 31) - 1  # the field has 32 bits
 
 
 class RequestQuotas(Protocol):
@@ -148,6 +148,7 @@ class Exchange:
             time_ms = 0.0
             if self.busy is not None and not self.is_exempt:
                 time_ms = quotas.used_time(self.quota_client, self.busy.so_far_ns())
+            # rounded once and kept: a second call must not charge the client's quota again
             self._throttle_time_ms = min(round(max(bandwidth_ms, time_ms)), THROTTLE_TIME_MS_MAX)
         return self._throttle_time_ms
 
@@ -165,6 +166,7 @@ class Exchange:
         self.count_errors(errors_in(entity))
         said = getattr(entity, "throttle_time", NO_THROTTLE)
         said_ms = round(said / MILLISECOND)
+        # handlers that know a longer time keep it; the request quota alone never shortens
         if self.throttle_time_ms(said_ms) > said_ms and hasattr(entity, "throttle_time"):
             entity = replace(entity, throttle_time=i32Timedelta.parse(self._throttle_time_ms * MILLISECOND))
         self._finish([encode_response(header.api_key, header.api_version, header.correlation_id, entity)])
@@ -178,6 +180,7 @@ class Exchange:
     def _reply_encoded(self, body: bytes) -> None:
         throttle_time_ms = self.throttle_time_ms()
         if throttle_time_ms:
+            # the body begins with the throttle time in every version that is sent as bytes
             body = throttle_time_ms.to_bytes(4, "big") + body[4:]
         self.reply_body([body], body_size=len(body))
 
@@ -246,6 +249,7 @@ class Exchange:
 
     def count_as(self, metrics: ApiMetrics) -> None:
         """Count the request with those of its kind and not with all of its API."""
+        # a fetch of a follower would hide consumers' latency in one histogram
         self._metrics = metrics
 
     def note_handled(self) -> None:
@@ -264,9 +268,11 @@ class Exchange:
             metrics.remote.record(waited_ms)
         if throttle_time_ms:
             metrics.throttle.record(throttle_time_ms)
+        # large requests must not live until their answer is sent
         self.request = None
         if parts is None:
             metrics.record(self._answered_ms - self._started_ms)
+        # the place, where one was taken, keeps the answer behind those of earlier requests
         (self._place or self.connection).answer(parts, throttle_time_ms=throttle_time_ms, on_sent=self)
 
     def sent(self, began_ms: float, ended_ms: float) -> None:

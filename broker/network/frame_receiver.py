@@ -71,6 +71,7 @@ class FrameReceiver(ResponseSender):
         if is_wanted:
             self._server.loop.add_reader(self._channel.fd, self._on_readable)
             if self._channel.has_received:
+                # no readiness event comes for bytes that the channel holds: it must be called
                 self._server.loop.call_soon(self._on_received_before)
         else:
             self._server.loop.remove_reader(self._channel.fd)
@@ -103,6 +104,7 @@ class FrameReceiver(ResponseSender):
         held = len(self._held)
         if held:
             shared[:held] = self._held
+        # little of a large frame is read first: what lands here has to be copied again
         end = held + FIRST_LOOK_BYTES if self._was_large else SHARED_BUFFER_BYTES
         received = self._channel.receive_into(shared[held : min(end, SHARED_BUFFER_BYTES)])
         if not received:
@@ -121,12 +123,14 @@ class FrameReceiver(ResponseSender):
             self._send_held()
         if position < len(data) and not self.is_closed:
             self._held = bytes(data[position:])
+            # not read while nothing can be handled: the kernel's buffer slows the client down
             if self._is_busy or self._is_writing or self._is_resting or self._places.must_wait(self._held):
                 self._read(is_wanted=False)
 
     def _handle_frames(self, data: memoryview) -> int:
         """Handle frames until one is incomplete or must wait; how far `data` is used up."""
         position, length = 0, len(data)
+        # one frame at a time: the next may depend on this one's outcome
         while length - position >= SIZE.size and not (
             self._is_busy or self._is_writing or self._is_resting or self.is_closed
         ):
@@ -135,9 +139,11 @@ class FrameReceiver(ResponseSender):
             least, most = (FRAME_BYTES_MIN, self._server.request_bytes_max) if gate is None else gate.frame_bytes_bounds
             if not least <= size <= most:
                 raise MalformedRequest(f"frame size {size}, accepted: {least} to {most}")
+            # a request of another API must not overtake answers that still wait
             if self._places and not self._places.may_follow(data, position):
                 break
             if length - position - SIZE.size < size:
+                # half of the shared buffer: a frame above it would leave no room to gather the next
                 if size + SIZE.size > SHARED_BUFFER_BYTES // 2:
                     self._begin_large(size, data[position + SIZE.size :])
                     return length

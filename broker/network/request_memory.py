@@ -12,7 +12,7 @@ from collections import deque
 from typing import Final, Protocol
 
 POOLED_BUFFER_BYTES_MAX: Final = 4 * 1024 * 1024
-POOLED_BYTES_MAX: Final = 24 * 1024 * 1024
+POOLED_BYTES_MAX: Final = 24 * 1024 * 1024  # of all sizes together
 
 
 class MemoryWaiter(Protocol):
@@ -44,12 +44,14 @@ class RequestMemory:
         """A buffer of exactly `size` bytes, None when the bound is reached (one frame is always
         admitted).
         """
+        # a frame above the bound is admitted alone: no connection may wait for ever
         if self.used_bytes and self.used_bytes + size > self.bytes_max:
             return None
         self.used_bytes += size
         if size > POOLED_BUFFER_BYTES_MAX:
             # Anonymous memory costs nothing until bytes arrive: a claimed size is not yet memory.
             return memoryview(mmap.mmap(-1, size))[:size]
+        # powers of two: buffers of neighbouring sizes serve each other
         capacity = 1 << (size - 1).bit_length()
         free = self._pool.get(capacity)
         if free:
@@ -72,6 +74,7 @@ class RequestMemory:
         if isinstance(owner, bytearray) and self._pooled_bytes + len(owner) <= POOLED_BYTES_MAX:
             self._pool.setdefault(len(owner), []).append(owner)
             self._pooled_bytes += len(owner)
+        # all of them: which one fits is not known before it tries
         for _ in range(len(self._waiting)):
             self._waiting.popleft().memory_freed()
 

@@ -15,7 +15,7 @@ from broker.network.channels import Channel, FilePart, FileRest, Part, is_file
 from broker.network.connection_owner import ConnectionOwner
 from broker.network.response_slots import Sent
 
-BUFFERS_PER_SEND_MAX: Final = 512
+BUFFERS_PER_SEND_MAX: Final = 512  # the kernel takes 1,024 at most
 
 
 class ResponseSender:
@@ -67,6 +67,7 @@ class ResponseSender:
             self._send_began_ms = self._server.clock.monotonic_ms() if len(self._unsent) > 1 else 0.0
 
     def _send(self) -> None:
+        # set first: a failed send closes the connection, and nothing is held then
         self._held_answers_bytes = 0
         try:
             self._send_some()
@@ -114,6 +115,7 @@ class ResponseSender:
                 if not isinstance(part, bytes | bytearray | memoryview) or len(buffers) == BUFFERS_PER_SEND_MAX:
                     break
                 buffers.append(part)
+            # a file follows: the kernel may put both into one packet
             sent = self._channel.send_buffers(buffers, has_more=len(buffers) < len(outgoing))
             self._drop_sent(buffers, sent)
         self._channel.flush()
@@ -123,6 +125,7 @@ class ResponseSender:
         for buffer in buffers:
             if sent < len(buffer):
                 if sent:
+                    # only when some was sent: a new view of the whole would cost and change nothing
                     self._outgoing[0] = memoryview(buffer)[sent:]
                 return
             sent -= len(buffer)
@@ -134,6 +137,8 @@ class ResponseSender:
             while left:
                 sent = self._channel.send_file(part.fd, position, left)
                 if not sent:
+                    # the log was truncated under the slice: the length is promised already, so the
+                    # connection must end
                     raise OSError(errno.EIO, "the log file ends before the end of its records")
                 position += sent
                 left -= sent

@@ -43,6 +43,7 @@ class TlsChannel(Channel):
 
     @property
     def has_received(self) -> bool:  # type: ignore[override]
+        # a decrypted rest does not make the socket readable again
         return self._tls.pending() > 0
 
     def expect(self, missing_bytes: int) -> None:
@@ -52,6 +53,8 @@ class TlsChannel(Channel):
         view = view[:RECEIVED_AT_ONCE_BYTES_MAX]
         filled = self._receive(view)
         received = filled
+        # a full record: more may be decrypted already, and a read of the loop costs more than one
+        # here
         while received == RECORD_BYTES and filled < len(view):
             try:
                 received = self._receive(view[filled:])
@@ -74,6 +77,8 @@ class TlsChannel(Channel):
     def send_buffers(self, buffers: Sequence[bytes | bytearray | memoryview], *, has_more: bool) -> int:  # noqa: ARG002
         self.flush()
         first = memoryview(buffers[0])
+        # one buffer that fills a record is sent as it is; small ones are joined, since each send is
+        # a record
         is_alone = len(buffers) == 1 or len(first) >= RECORD_BYTES
         taken = first[:SENT_AT_ONCE_BYTES_MAX] if is_alone else memoryview(_joined(buffers))
         self._send(taken)
@@ -88,10 +93,12 @@ class TlsChannel(Channel):
     def flush(self) -> None:
         while self._unsent is not None:
             try:
+                # the same bytes again, as OpenSSL demands after WantWrite
                 sent = self._tls.send(self._unsent)
             except ssl.SSLWantWriteError as error:
                 raise BlockingIOError from error
             except ssl.SSLWantReadError as error:
+                # TLS 1.2 alone could ask for it, and the context refuses it
                 raise OSError(errno.EPROTO, "the client renegotiates") from error
             self._unsent = self._unsent[sent:] if sent < len(self._unsent) else None
 

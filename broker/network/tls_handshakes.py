@@ -51,6 +51,7 @@ class TlsHandshakes:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
+        # one thread: handshakes must not take the cores from those that are served
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tls-handshake")
         self._under_way: dict[asyncio.Task[str], None] = {}
         self.completed_count = 0
@@ -77,6 +78,7 @@ class TlsHandshakes:
             self._end(on_done, None)
             return
         if len(self._under_way) >= HANDSHAKES_MAX:
+            # the oldest: a client that is honest is through within its first second
             next(iter(self._under_way)).cancel()
         step = _Step()
         task = in_background("tls handshake", self._run(tls, step))
@@ -105,8 +107,12 @@ class TlsHandshakes:
         try:
             async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
                 while True:
+                    # in the thread: the arithmetic of one handshake would hold the loop for a
+                    # millisecond
                     step.work = self._loop.run_in_executor(self._thread, tls.do_handshake)
                     try:
+                        # shielded: a cancelled handshake must not free a socket that the thread
+                        # works on
                         await asyncio.shield(step.work)
                     except ssl.SSLWantReadError:
                         await self._ready(tls, self._loop.add_reader, self._loop.remove_reader)

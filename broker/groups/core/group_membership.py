@@ -47,6 +47,7 @@ def join(turn: Turn, command: JoinGroup) -> None:
     elif (former := turn.group.static_member(command.group_instance_id)) is not None:
         _replace_static(turn, command, former)
     elif command.group_instance_id is None and command.requires_known_member:
+        # a client whose first answer is lost leaves no member behind (KIP-394)
         _hand_out_id(turn, command)
     else:
         _add(turn, command, command.fresh_member_id)
@@ -64,6 +65,7 @@ def _join_error(turn: Turn, command: JoinGroup) -> ErrorCode:
         error = _identity_error(turn, command.member_id, command.group_instance_id)
         if error is not ErrorCode.none and command.member_id not in group.pending:
             return error
+        # pending ids are handed out to dynamic members alone
         if command.member_id in group.pending and command.group_instance_id is not None:
             return ErrorCode.unknown_member_id
     if not _others_support(turn, command):
@@ -83,6 +85,7 @@ def _others_support(turn: Turn, command: JoinGroup) -> bool:
 
 def _has_room(turn: Turn, command: JoinGroup) -> bool:
     group = turn.group
+    # these take their own place again, so the bound does not concern them
     if command.member_id in group.members or group.static_member(command.group_instance_id) is not None:
         return True
     return len(group.members) < turn.limits.size_max
@@ -104,6 +107,7 @@ def _identity_error(turn: Turn, member_id: str, group_instance_id: str | None) -
 def _hand_out_id(turn: Turn, command: JoinGroup) -> None:
     member_id = command.fresh_member_id
     turn.group = replace(turn.group, pending=turn.group.pending | {member_id})
+    # forgotten again where the second join does not come
     turn.start_timer(TimerKind.PENDING, command.session_timeout_ms, member_id)
     turn.answer(turn.token, JoinReply(error=ErrorCode.member_id_required, member_id=member_id))
 
@@ -126,11 +130,13 @@ def _add(turn: Turn, command: JoinGroup, member_id: str) -> None:
     if member_id in group.pending:
         turn.cancel_timer(TimerKind.PENDING, member_id)
         turn.group = replace(group, pending=group.pending - {member_id})
+    # the first member of an empty group decides its protocol type
     if not group.members:
         turn.group = replace(turn.group, protocol_type=command.protocol_type)
     turn.put(replace(_member(turn, command, member_id), is_new=True))
     turn.restart_session(turn.group.members[member_id])
     delay = turn.group.initial_delay
+    # the first rebalance waits on while members come (KIP-134)
     if delay is not None:
         turn.group = replace(turn.group, initial_delay=replace(delay, has_newcomer=True))
     rebalance.begin(turn, f"{member_id} joins")
@@ -148,6 +154,8 @@ def _join_known(turn: Turn, command: JoinGroup) -> None:
         turn.restart_session(former)
         turn.answer(turn.token, rebalance.generation_reply(group, former.member_id))
     elif group.state is GroupState.STABLE and is_unchanged and group.leader != former.member_id:
+        # the leader's join is no repetition: it may have seen new partitions and wants to assign
+        # anew
         turn.restart_session(former)
         turn.answer(turn.token, rebalance.generation_reply(group, former.member_id))
     else:
@@ -155,6 +163,7 @@ def _join_known(turn: Turn, command: JoinGroup) -> None:
 
 
 def _rejoin(turn: Turn, command: JoinGroup, former: Member) -> None:
+    # one join of a member waits at a time: the client has given the earlier one up
     turn.answer(former.join_token, JoinReply(error=ErrorCode.rebalance_in_progress, member_id=former.member_id))
     turn.put(
         replace(
@@ -181,10 +190,12 @@ def _replace_static(turn: Turn, command: JoinGroup, former: Member) -> None:
     turn.group = before.with_renamed_member(former.member_id, successor)
     turn.restart_session(successor)
     reason = f"{command.group_instance_id} is {successor.member_id} now"
+    # with another vote the stored assignment would be of another protocol
     if before.state is not GroupState.STABLE or turn.group.vote() != before.protocol:
         rebalance.begin(turn, reason)
         return
     turn.put(replace(successor, join_token=None))
+    # stored, so that the next coordinator fences the old id too
     turn.must_store = True
     turn.reason = reason
     turn.answer(turn.token, _current_reply(turn, command, successor, former_leader=before.leader or ""))
@@ -246,6 +257,7 @@ def _has_other_protocol(turn: Turn, command: SyncGroup) -> bool:
 
 def _record_sync(turn: Turn, member_id: str) -> None:
     awaited = turn.group.unsynced - {member_id}
+    # all have asked: no member is dropped when the time is up
     if not awaited and turn.group.unsynced:
         turn.cancel_timer(TimerKind.SYNC)
     turn.group = replace(turn.group, unsynced=awaited)
@@ -260,6 +272,7 @@ def _park_sync(turn: Turn, member_id: str) -> None:
 def _apply_assignment(turn: Turn, command: SyncGroup) -> None:
     waiting = [member for member in turn.group.members.values() if member.sync_token is not None]
     turn.group = turn.group.in_state(GroupState.STABLE, now_ms=turn.now_ms).with_members(
+        # a member that the leader left out gets an empty assignment, as in Kafka
         replace(member, sync_token=None, assignment=command.assignments.get(member.member_id, b""))
         for member in turn.group.members.values()
     )
@@ -284,6 +297,7 @@ def heartbeat(turn: Turn, command: Heartbeat) -> None:
     """A member lives; it learns of a rebalance by this."""
     error = _generation_error(turn, command.member_id, command.group_instance_id, command.generation)
     if error is ErrorCode.none:
+        # first: a member that is called to a rebalance lives
         turn.restart_session(turn.group.members[command.member_id])
         if turn.group.state is GroupState.PREPARING_REBALANCE:
             error = ErrorCode.rebalance_in_progress
@@ -302,6 +316,7 @@ def _leave_one(turn: Turn, leaving: LeavingMember) -> ErrorCode:
         _forget_pending(turn, leaving.member_id)
         return ErrorCode.none
     member = group.members.get(leaving.member_id)
+    # by the instance id alone: an operator removes a static member (KIP-345)
     if not leaving.member_id and leaving.group_instance_id is not None:
         member = group.static_member(leaving.group_instance_id)
         if member is None:
@@ -344,6 +359,7 @@ def _session_ended(turn: Turn, key: TimerKey) -> None:
     member = turn.group.members.get(key.member_id)
     if member is None:
         return
+    # it cannot send heartbeats while its request waits; a newcomer may be gone for good
     if member.is_waiting and not member.is_new:
         turn.restart_session(member)
         return
@@ -354,12 +370,14 @@ def _sync_time_is_up(turn: Turn) -> None:
     group = turn.group
     if group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE) or not group.unsynced:
         return
+    # sorted: the machine decides the same in every run
     for member_id in sorted(group.unsynced):
         turn.drop(turn.group.members[member_id], ErrorCode.unknown_member_id)
     rebalance.begin(turn, f"{len(group.unsynced)} members did not send SyncGroup")
 
 
 def resume(turn: Turn) -> None:
+    # none could send a heartbeat while the log was replayed
     """After a replay, give each member one session timeout to return."""
     for member in turn.group.members.values():
         turn.restart_session(member)

@@ -54,6 +54,7 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
         (topic.name, [(asked, _advance(doors, image, topic.name, asked)) for asked in topic.partitions])
         for topic in request.topics
     ]
+    # once for all partitions: the checkpoint is one file for each directory
     failure = await _keep_log_starts(doors)
     advanced = [outcome for _, partitions in outcomes for _, outcome in partitions if isinstance(outcome, Advanced)]
     if failure is None and advanced:
@@ -82,6 +83,7 @@ class Advanced:
         self.error = ErrorCode.request_timed_out
         self._led_since_epoch = hosted.state.led_since_epoch
 
+    # a leadership with a break may have appended other records: nothing can be promised for them
     def look(self, live: Collection[int]) -> None:
         """Take over how far the living followers are."""
         state = self.hosted.state
@@ -98,6 +100,7 @@ class _Followers:
 
     def __init__(self, doors: Doors, advanced: list[Advanced]) -> None:
         self._doors = doors
+        # the list shrinks as partitions are settled
         self._waited = advanced
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -137,6 +140,7 @@ def _advance(doors: Doors, image: ClusterImage, topic: str, asked: Any) -> Advan
     """The partition with its new log start, or why there is none."""
     try:
         hosted = doors.replicas.get(image, topic, asked.partition_index)
+        # acks=1: a deletion waits for followers in its own way
         hosted.check_writable(acks=1)
     except PartitionFailure as failure:
         return failure

@@ -82,10 +82,13 @@ def handle_frame(frame: Frame, exchange: Exchange, doors: Doors) -> None:
         parts, size = fetch_response_parts(FetchResponse((), error_code=plan.error), version)
         exchange.reply_body(parts, body_size=size)  # type: ignore[arg-type]
         return
+    # consumers keep theirs: a client may have one session over several connections
     if plan.session is not None and plan.session.is_followers:
         # a follower's session is over when it opens another one, or its connection ends
         session_id, end_former = plan.session_id, exchange.connection.on_end
         if end_former is not None and not plan.is_incremental:
+            # before the new one is watched: two sessions of one follower would both be woken by
+            # changes
             end_former()
         exchange.connection.on_end = lambda: doors.fetch_sessions.close(session_id)
     fetch = Fetch(doors, exchange, request, plan)
@@ -144,7 +147,9 @@ class Fetch(FetchReader):
         ):
             self._answer(reading)
             return
+        # counted down by what is appended, so that a wake-up need not read anything
         self._missing_bytes = self._bytes_min - reading.size
+        # the slices are given up: what they point to may be deleted while the request waits
         reading.release()
         purgatory = self._doors.replicas.purgatory
         keys: set[Hashable] = {hosted.key for _, hosted, _ in reading.results if hosted is not None}
@@ -154,6 +159,7 @@ class Fetch(FetchReader):
         elif request.replica_id != CONSUMER:
             operation = DelayedOperation.MIRROR_FETCH
         if self._plan.session is not None and self._plan.session.is_followers:
+            # one key instead of thousands: changes are marked in the session
             keys = {self._plan.session}
         entry = purgatory.wait(self, operation, keys=keys, timeout_ms=request.max_wait_ms)
         self._exchange.on_cancelled(lambda: purgatory.forget(entry))
@@ -178,6 +184,7 @@ class Fetch(FetchReader):
 
     def _answer(self, reading: Reading) -> None:
         doors, exchange, plan = self._doors, self._exchange, self._plan
+        # the client has gone: what its session would remember was never sent
         if exchange.connection.is_closed:
             reading.release()
             return
@@ -190,6 +197,7 @@ class Fetch(FetchReader):
         served: list[SessionPartition] = []
         settled: list[SessionPartition] = []
         hints: set[int] = set()
+        # in the order of the session: partitions that were served go to its end below
         for state, hosted, fetched in reading.results:
             size = len(fetched.records) if isinstance(fetched.records, LogSlice | bytes) else 0
             if size and hosted is not None:
@@ -208,6 +216,7 @@ class Fetch(FetchReader):
                     or fetched.preferred_read_replica >= 0
                 ),
             )
+            # settled before the answer is out: a change after this line marks it again
             if hosted is not None and self._is_settled(hosted, state, fetched, size):
                 settled.append(state.key)
             if has_news or not plan.is_incremental:
@@ -217,6 +226,7 @@ class Fetch(FetchReader):
             if fetched.current_leader is not NO_HINT:
                 hints.add(fetched.current_leader.leader_id)
         if plan.session is not None:
+            # after the loop, which goes through the same session
             plan.session.serve_last(served)
             for key in settled:
                 plan.session.settle(key)
@@ -237,6 +247,7 @@ class Fetch(FetchReader):
         """
         if size or fetched.error_code or fetched.diverging_epoch.epoch >= 0:
             return False
+        # in sync as well: a follower out of sync must be looked at, or it could never be proposed
         return state.fetch_offset == hosted.log.log_end_offset and self._request.replica_id in hosted.state.isr
 
     def _throttle_time_ms(self, reading: Reading) -> int:
@@ -247,6 +258,7 @@ class Fetch(FetchReader):
         quotas, client = self._doors.quotas, self._exchange.quota_client
         throttle_time_ms = self._exchange.throttle_time_ms(quotas.used_bytes(quotas.fetch, client, reading.size))
         if throttle_time_ms:
+            # the client gets nothing now, so its quota must not pay for these bytes
             quotas.take_back_bytes(quotas.fetch, client, reading.size)
         return throttle_time_ms
 

@@ -169,9 +169,11 @@ class FetchReader:
         self._missing_bytes = 0
         self._is_follower = request.replica_id >= 0
         self._is_to_mirror = request.replica_id == MIRROR
+        # a fetch that waits is read again: the follower's offset counts once
         self._is_recorded = not self._is_follower
         self._has_quota = doors.quotas.fetch.is_in_use and not (self._is_follower or exchange.is_exempt)
         self._bytes_max = doors.configs.current.fetch_bytes_max
+        # a quota below max.bytes would otherwise let one answer use it up for many windows
         if self._has_quota:
             self._bytes_max = min(self._bytes_max, doors.quotas.most_fetched(exchange.quota_client) or self._bytes_max)
         self._bytes_min = min(request.min_bytes, self._bytes_max)
@@ -186,9 +188,11 @@ class FetchReader:
             name = state.topic if isinstance(state.topic, str) else image.topic_names.get(state.topic)
             try:
                 if self._asking is not None:
+                    # rights before existence: an unknown topic must look like a forbidden one
                     self._check_may_read(self._asking, _known(name))
                 hosted = doors.replicas.get(image, _known(name), state.partition)
                 fetched = self._read_partition(hosted, state, reading)
+                # after the read: what changed before it is in this answer
                 self._watch(hosted, state)
             except PartitionFailure as failure:
                 reading.has_error = True
@@ -212,12 +216,15 @@ class FetchReader:
         request = self._request
         is_of_standby = self._check_readable(hosted, state)
         log, offset = hosted.log, state.fetch_offset
+        # before epochs and offsets: the replica that is named checks its own
         preferred = self._preferred_replica(hosted, offset)
         if preferred is not None:
             reading.has_news = True
             return fetched_part(hosted, request, b"", preferred_replica=preferred)
         if state.last_fetched_epoch >= 0:
             end = log.epoch_end_offset(state.last_fetched_epoch)
+            # the follower or client has records of an epoch that ended earlier here (KIP-595,
+            # KIP-320)
             if end.epoch < state.last_fetched_epoch or end.end_offset < offset:
                 reading.has_error = True
                 return fetched_part(hosted, request, b"", diverging_epoch=EpochEnd(end.epoch, end.end_offset))
@@ -227,6 +234,8 @@ class FetchReader:
         if offset < log.log_start_offset or offset > log.log_end_offset:
             hosted.metrics.failed_fetch += 1
             raise _out_of_range(hosted, state, replica_id=request.replica_id)
+        # after the checks of the offset: one outside the log says nothing about what the follower
+        # has
         if not self._is_recorded:
             self._doors.replicas.record_fetch(
                 hosted,
@@ -238,6 +247,7 @@ class FetchReader:
         if state.lacks_high_watermark(hosted.state.high_watermark):
             reading.has_news = True
         state.is_throttled = self._is_throttled(hosted)
+        # no partition goes empty for ever: the session serves it first next time
         if offset >= end_offset or state.is_throttled or (reading.bytes_left <= 0 and reading.size):
             return fetched_part(hosted, request, b"")
         piece = self._doors.replicas.read(
@@ -249,12 +259,15 @@ class FetchReader:
         )
         reading.size += piece.length
         reading.bytes_left -= piece.length
+        # a hole at the end of a segment, or a batch that reaches past the readable end
         if not piece.length:
             piece.release()
             return fetched_part(hosted, request, b"")
+        # while the whole answer is small: a file part costs more than the copy
         records = _copied(piece) if reading.size <= COPIED_BYTES_MAX else piece
         aborted: Sequence[AbortedTransaction] | None = None
         if request.isolation_level == READ_COMMITTED:
+            # to the end of this piece and not of the log: the client filters what it got
             aborted = [
                 AbortedTransaction(found.producer_id, found.first_offset)
                 for found in log.aborted_transactions(offset, piece.next_offset)
@@ -270,6 +283,7 @@ class FetchReader:
             request.replica_id == CONSUMER and self._exchange.header.api_version >= FOLLOWERS_READ_FROM
         )
         epoch = None
+        # KIP-392 reads of a passive site, by clients that name their rack
         if may_read_from_follower and request.rack_id and hosted.read_error is not ErrorCode.none:
             epoch = active_leader_epoch(hosted, self._doors.cluster.image, rack=request.rack_id)
         if epoch is not None:

@@ -78,10 +78,12 @@ def _partition(doors: Doors, image: ClusterImage, build: Any, request: Any, topi
             replica_id=request.replica_id, isolation_level=getattr(request, "isolation_level", 0)
         )
         found = _find(hosted, int(partition.timestamp), end_offset, replica_id=request.replica_id)
+        # clients alone: followers and tools compare logs and need the offset as it is
         if request.replica_id == CONSUMER and _may_go_back(hosted, int(partition.timestamp), found):
             found = _Found()
             error = (
                 ErrorCode.leader_not_available
+                # KIP-207: older clients know LEADER_NOT_AVAILABLE, which they retry as well
                 if build.version < OFFSET_NOT_AVAILABLE_FROM
                 else ErrorCode.offset_not_available
             )
@@ -123,6 +125,7 @@ def _find(hosted: HostedPartition, timestamp_ms: int, end_offset: int, *, replic
     if timestamp_ms in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return _Found()
     found = log.offset_of_max_timestamp() if timestamp_ms == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp_ms)
+    # a match at or above the readable end does not exist for this reader
     if found is None or found.offset >= end_offset:
         return _Found()
     return _Found(found.offset, found.timestamp_ms, found.leader_epoch)

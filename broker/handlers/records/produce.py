@@ -111,12 +111,15 @@ def handle_frame(frame: Frame, exchange: Exchange, doors: Doors) -> None:
     request = parse_produce_request(frame, header.body_position, header.api_version)
     refused: tuple[TopicProduced, ...] = ()
     if doors.authorizer.is_enabled:
+        # not for topics that were refused already: they need no decision
         request, refused = _without_denied(doors, exchange, request)
     if doors.cluster.has_suspended_link and not _may_be_decided(doors.cluster.image, request):
+        # copied: the frame's buffer is used for the next request as soon as this returns
         exchange.defer(_append_when_decided(doors, exchange, _copied(request), refused))
         return
     admission: TransactionalProduce | None = None
     if request.transactional_id is not None:
+        # the guards are taken here, before any question, so that no marker can slip in between
         admission = TransactionalProduce(doors, request, header.api_version)
         if admission.is_needed and (doors.controlled_shutdown.is_under_way or not admission.ask_now()):
             exchange.defer(
@@ -132,6 +135,7 @@ def handle_frame(frame: Frame, exchange: Exchange, doors: Doors) -> None:
         done = _append_all(doors, doors.cluster.image, request, header.api_version, admission, refused=refused)
     finally:
         if admission is not None:
+            # guards end in any case, or a producer's later markers would find stale ones
             admission.end()
     if to_flush := done.to_flush():
         exchange.defer(_finish_flushed(doors, exchange, request, done, to_flush))
@@ -253,6 +257,7 @@ def _append_all(
         name: str | None = topic.name
         unknown = ErrorCode.unknown_topic_or_partition
         if has_topic_ids:
+            # by the image: an id of a topic that was deleted is unknown at once
             name = image.topic_names.get(topic_id_bytes(topic.topic_id))
             unknown = ErrorCode.unknown_topic_id
         results = []
@@ -304,6 +309,7 @@ def _append(
 
 
 def _checked_records(topic: str, partition: PartitionRecords, acks: int) -> Buffer:
+    # before the partition is looked up: the answer is the same at every broker
     if is_internal_topic(topic):
         raise PartitionFailure(ErrorCode.invalid_topic_exception, f"only coordinators may write to {topic}")
     if acks not in _ACKS:
@@ -322,10 +328,13 @@ async def _finish_flushed(
 ) -> None:
     is_done = False
     try:
+        # all of them, also after a failure: the others' records are on disk and must be
+        # acknowledged
         results = await asyncio.gather(*(hosted.log.flush() for hosted in to_flush), return_exceptions=True)
         is_done = True
     finally:
         for hosted in to_flush:
+            # before the answers: the high watermark may move for requests that wait
             doors.replicas.note_flushed(hosted, is_done=is_done)
     failed: dict[tuple[str, int], ErrorCode] = {}
     for hosted, result in zip(to_flush, results, strict=True):
@@ -334,6 +343,7 @@ async def _finish_flushed(
             doors.replicas.storage_failed(result)
         elif isinstance(result, BaseException):
             raise result
+    # acks=1 promised only that the leader wrote it
     for hosted, _ in done.appended if request.acks == ACKS_ALL else ():
         if not hosted.state.is_leader or hosted.state.led_since_epoch != done.led_since[hosted.key]:
             # not led without a break during the flush: other records may stand where these were
@@ -367,6 +377,7 @@ def _finish(doors: Doors, exchange: Exchange, request: ProduceRequest, done: _Ap
             exchange.count_errors(errors_of(done.topics))
             exchange.fail("a produce request with acks=0 failed")
         else:
+            # the quota is charged although no answer can carry the time
             throttle_time_ms(doors, exchange)
             exchange.reply_nothing()
         return

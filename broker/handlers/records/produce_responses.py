@@ -43,6 +43,7 @@ class ResponseDoors(Protocol):
 def answer(doors: ResponseDoors, exchange: Exchange, topics: list[TopicProduced]) -> None:
     """Send the response."""
     version = exchange.header.api_version
+    # looked at right before the answer leaves: a permit may end while followers are waited for
     if doors.cluster.permits.is_in_use:
         topics = _permitted(doors, topics)
     exchange.count_errors(errors_of(topics))
@@ -114,9 +115,11 @@ class WaitingProduce:
         """Wait for the high watermarks."""
         purgatory = self._doors.replicas.purgatory
         entry = purgatory.wait(self, DelayedOperation.PRODUCE, keys=list(self._missing), timeout_ms=timeout_ms)
+        # the client may have gone while it waits: nothing is held for it then
         self._exchange.reserve_slot(lambda: purgatory.forget(entry))
 
     def changed(self, key: Hashable, grown_bytes: int) -> bool:  # noqa: ARG002  the Waiter's signature
+        # a copy: settled partitions are taken out in the loop
         """A partition moved; True when no partition is waited for any more."""
         for missing_key, (hosted, offset) in tuple(self._missing.items()):
             if missing_key != key:
@@ -129,6 +132,8 @@ class WaitingProduce:
             elif state.high_watermark < offset:
                 continue
             elif not state.has_enough_in_sync:
+                # Kafka's code for replicas lost after the append: the client sends again, and
+                # duplicates are recognised
                 self._failed[missing_key] = ErrorCode.not_enough_replicas_after_append
             del self._missing[missing_key]
         return not self._missing
@@ -138,6 +143,8 @@ class WaitingProduce:
         self._exchange.resume(self._answer)
 
     def _answer(self) -> None:
+        # acks=all with a timeout: the records may still become safe, and the producer sends them
+        # again
         self._failed.update(dict.fromkeys(self._missing, ErrorCode.request_timed_out))
         image = self._doors.cluster.image
         topics = []

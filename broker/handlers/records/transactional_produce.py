@@ -27,6 +27,7 @@ from wire.protocol.produce_codec import PartitionRecords, ProduceRequest
 _ADDS_PARTITIONS_FROM: Final = 12
 _KNOWS_ABORTABLE_FROM: Final = 11
 
+# older clients do not retry these after Produce; they do retry NOT_ENOUGH_REPLICAS
 _RETRIED_AS_REPLICAS: Final = (
     ErrorCode.coordinator_load_in_progress,
     ErrorCode.coordinator_not_available,
@@ -75,6 +76,7 @@ class TransactionalProduce:
 
     def ask_now(self) -> bool:
         """Ask the coordinator as far as it answers at once; False when `ask` is needed."""
+        # version 12 adds the partition: that is a write of the coordinator, which takes time
         if self._version >= _ADDS_PARTITIONS_FROM:
             return False
         for hosted, (writer, _) in self._unasked.items():
@@ -102,6 +104,7 @@ class TransactionalProduce:
                 writer, overtaken = self._unasked[hosted]
                 hosted.guards.end(writer.producer_id, overtaken)
                 self._unasked[hosted] = writer, hosted.guards.begin(writer.producer_id)
+        # the producer's transactions follow each other faster than answers: it retries by this code
         self._errors.update(dict.fromkeys(asked, ErrorCode.concurrent_transactions))
 
     def _is_overtaken(self, hosted: HostedPartition) -> bool:
@@ -125,13 +128,16 @@ class TransactionalProduce:
         """True if a transaction may begin in the partition now. Raises PartitionFailure with the
         reason.
         """
+        # not asked about: its transaction is open here, or nothing is verified
         asked = self._unasked.get(hosted)
         if asked is None:
             return not self._is_verified
         error = self._errors[hosted]
         if error is not ErrorCode.none:
+            # by the version: an older producer ends at a code that it does not know
             raise PartitionFailure(self._translated(error), f"the transaction coordinator answered {error.name}")
         writer, guard = asked
+        # a marker has passed since the question: the transaction that was confirmed has ended
         return hosted.guards.is_valid(writer.producer_id, guard)
 
     def end(self) -> None:
@@ -161,6 +167,7 @@ def _new_writer(hosted: HostedPartition, transactional_id: str, partition: Parti
     try:
         header = read_header(partition.records)
     except InvalidBatch:
+        # damaged records: the log refuses them with the right code
         return None
     if not header.is_transactional or hosted.log.producers.is_in_transaction(header.producer_id, header.producer_epoch):
         return None

@@ -45,6 +45,7 @@ def end(known: Transaction | None, command: EndTransaction, now_ms: int, token: 
         if _is_repeated_end(known, command):
             return answer(token, _outcome_of_repeated_end(known, command))
     error = producer_error(known, command)
+    # asked in spite of the error: every other request of a carried id's producer is refused
     if known is not None and _is_abort_of_carried(known, command):
         return _abort_carried(known, command, now_ms, token)
     if command.is_bumped:
@@ -93,8 +94,10 @@ def _is_repeated_end(known: Transaction, command: EndTransaction) -> bool:
     if not is_ended or known.client_version < BUMPING_CLIENT_VERSION:
         return False
     if command.producer_id == known.producer_id:
+        # the end has brought the next epoch, which the answer that was lost carried
         return command.producer_epoch == known.producer_epoch - 1
     was_rotated = command.producer_id == known.previous_producer_id and known.producer_epoch == 0
+    # the epochs of the id before were used up: its last one ended the transaction
     return was_rotated and command.producer_epoch == FENCING_EPOCH_MAX - 1
 
 
@@ -181,6 +184,7 @@ def complete(known: Transaction | None, command: MarkersWritten, now_ms: int) ->
     """All markers are written."""
     if known is None or not known.state.is_ending:
         return NOTHING
+    # an answer about an earlier transaction of the id
     if (known.producer_id, known.producer_epoch) != (command.producer_id, command.producer_epoch):
         return NOTHING
     return TransactionDecision(records=(TransactionStored(transaction=known.ended(now_ms=now_ms)),))
@@ -197,6 +201,7 @@ def time_out(known: Transaction | None, now_ms: int) -> TransactionDecision:
     """Abort an open transaction whose time is over, or wait for the rest of its time."""
     if known is None or known.state is not TransactionState.ONGOING:
         return NOTHING
+    # the timer may have started for an earlier transaction: the deadline counts
     if now_ms < known.deadline_ms:
         left_ms = known.deadline_ms - now_ms
         return TransactionDecision(effects=(StartTimeout(transactional_id=known.transactional_id, delay_ms=left_ms),))
@@ -212,6 +217,7 @@ def resume(known: Transaction | None, now_ms: int) -> TransactionDecision:
             effects=(WriteMarkers(transaction=known),), reason="the coordinator resumes the end of the transaction"
         )
     if known.state is TransactionState.ONGOING:
+        # the deadline went on while no coordinator was there
         left_ms = max(known.deadline_ms - now_ms, 0)
         return TransactionDecision(effects=(StartTimeout(transactional_id=known.transactional_id, delay_ms=left_ms),))
     return NOTHING

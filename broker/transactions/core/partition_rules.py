@@ -47,10 +47,12 @@ def add(known: Transaction | None, command: AddPartitions, now_ms: int, token: i
     if error is not ErrorCode.none or known is None:
         return answer(token, AddReply(error=error))
     reply = AddReply(errors=dict.fromkeys(command.partitions, ErrorCode.none))
+    # a repetition: nothing is stored, and the time goes on
     if known.state is TransactionState.ONGOING and command.partitions <= known.partitions:
         return answer(token, reply)
     added = known.with_partitions(command.partitions, client_version=command.client_version, now_ms=now_ms)
     effects: tuple[TransactionEffect, ...] = (TransactionAnswer(token=token, reply=reply),)
+    # the transaction begins here, and its time with it
     if known.state is not TransactionState.ONGOING:
         timeout = StartTimeout(transactional_id=known.transactional_id, delay_ms=known.timeout_ms)
         effects = (timeout, *effects)
@@ -61,6 +63,7 @@ def verified(known: Transaction | None, command: VerifyPartitions) -> AddReply:
     """The error for each partition that does not take part."""
     error = producer_error(known, command)
     if known is not None and known.state.is_ending:
+        # the producer has its next id from the answer to EndTxn, and is early rather than fenced
         is_next = command.producer_id == known.next_producer_id and command.producer_epoch == 0
         if error is ErrorCode.none or is_next:
             error = ErrorCode.concurrent_transactions

@@ -46,6 +46,7 @@ def carry(known: Transaction | None, command: CarryProducer, now_ms: int, token:
         is_carried=True,
     )
     answer = TransactionAnswer(token=token, reply=ProducerReply())
+    # the mirror reports again once the markers are written
     if known is not None and not known.state.is_over:
         return refuse(token, ErrorCode.concurrent_transactions)
     if known is not None and known.is_carried and known.is_same_producer(carried):
@@ -58,6 +59,7 @@ def go_on_here(known: Transaction, command: InitProducer, now_ms: int, token: in
     carried one, or a later one of its id.
     """
     is_named = command.producer_id != NO_PRODUCER_ID
+    # a higher epoch is right: what the mirror has reported may be late by one
     if is_named and (command.producer_id != known.producer_id or command.producer_epoch < known.producer_epoch):
         return refuse(token, ErrorCode.producer_fenced)
     if command.fresh_producer_id is None:
@@ -73,8 +75,10 @@ def may_continue(known: Transaction, command: InitProducer) -> bool:
     if command.producer_id == NO_PRODUCER_ID:
         return True
     if known.state is TransactionState.ONGOING:
+        # an open transaction belongs to exactly one producer
         return (command.producer_id, command.producer_epoch) == (known.producer_id, known.producer_epoch)
     if command.producer_id == known.producer_id:
+        # the last epoch: the answer that handed out the present one may be lost
         return command.producer_epoch in (known.producer_epoch, known.last_producer_epoch, NO_EPOCH)
     is_rotated = command.producer_id == known.previous_producer_id and known.producer_epoch == 0
     was_carried = known.last_producer_epoch != NO_EPOCH and command.producer_epoch == known.last_producer_epoch

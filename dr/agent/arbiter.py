@@ -102,6 +102,7 @@ class Arbiter:
                 continue
             self._zookeeper = zookeeper
             self._log.info("the arbiter answers", connect=self._connect_string)
+        # the loop's end would count as a death: the session itself reconnects from here on
         await asyncio.Event().wait()
 
     async def _ask(self, answer: Awaitable[Result], timeout_ms: float) -> Result:
@@ -112,6 +113,7 @@ class Arbiter:
             raise ArbiterSilent(
                 f"the arbiter at {self._connect_string} does not answer within {timeout_ms:.0f} ms"
             ) from None
+        # whether a write was carried out is not known: callers read versions again
         except DISCONNECTED as error:
             raise ArbiterSilent(f"the arbiter at {self._connect_string} does not answer: {error!r}") from error
 

@@ -120,6 +120,7 @@ class LeaseKeeper:
     async def stop(self) -> None:
         """End. Permits that were granted run out by themselves."""
         await self._loops.stop()
+        # after the loop, which could begin another turn
         for task in tuple(self._turns):
             task.cancel()
         await asyncio.gather(*self._turns, return_exceptions=True)
@@ -179,6 +180,7 @@ class LeaseKeeper:
                 async with asyncio.timeout(self._pause_s(leased)):
                     await self._wake.wait()
 
+    # an epoch that is to be opened is waited for by writers
     def _pause_s(self, leased: Iterable[LinkRecord]) -> float:
         shortest_ms = min((record.lease_ms for record in leased), default=0)
         if any(kept.is_awaited for kept in self._kept.values()):
@@ -186,6 +188,7 @@ class LeaseKeeper:
         return shortest_ms / RENEWALS_PER_LEASE / 1000 if shortest_ms else IDLE_INTERVAL_S
 
     def _begin(self, turn: Coroutine[Any, Any, None]) -> None:
+        # a turn that cannot begin now is no loss: the next interval brings another
         if len(self._turns) >= TURNS_AT_ONCE_MAX * (1 + len(self._kept)):
             turn.close()
             return
@@ -202,6 +205,7 @@ class LeaseKeeper:
     async def _show_presence(self, leased: Iterable[LinkRecord]) -> None:
         holder = self._own_node()
         if holder is not None and self._arbiter.is_reachable:
+            # the shortest lease: presence must never end before a permit does
             timeout_ms = min(record.lease_ms for record in leased)
             with suppress(ArbiterSilent, KazooException):
                 await self._arbiter.keep_presence(self._site, holder.node_id, timeout_ms=timeout_ms)
@@ -210,6 +214,7 @@ class LeaseKeeper:
 
     async def _turn(self, record: LinkRecord) -> None:
         """Do for the link what is to be done now."""
+        # one reading for the whole turn: the record may change under it, and versions find that out
         kept, holder = self._of(record.name), self._own_node()
         if holder is None:
             kept.problem = "the broker is not registered at its site"
@@ -220,6 +225,7 @@ class LeaseKeeper:
             else:
                 await self._obtain(kept, record, holder)
         except (ArbiterSilent, *DISCONNECTED, MalformedZnode, LinkUnknown, NoNodeError) as error:
+            # kept and shown: the permit runs out by itself, and nothing need be undone
             kept.problem = str(error)
         except grpc.aio.AioRpcError as error:
             kept.problem = f"the broker takes no permit: {problem_of(error)}"
@@ -229,10 +235,12 @@ class LeaseKeeper:
         """A permit from the arbiter, or from the standby when the arbiter takes too long."""
         by_arbiter = asyncio.ensure_future(self._by_arbiter(kept, record, holder))
         try:
+            # a third of the lease: the standby's vow must still arrive before the permit ends
             await asyncio.wait({by_arbiter}, timeout=record.lease_ms / RENEWALS_PER_LEASE / 1000)
             if by_arbiter.done() and not isinstance(by_arbiter.exception(), ArbiterSilent):
                 by_arbiter.result()
                 return
+            # the arbiter's answer is still welcome: the vow bridges its silence
             await self._by_standby(kept, record, holder)
             await by_arbiter
         finally:
@@ -247,6 +255,7 @@ class LeaseKeeper:
                     if not await self._settle(kept, record):
                         return
             if kept.holder_version is None:
+                # presence first: a holder that is not present would be taken for gone
                 await self._arbiter.keep_presence(self._site, holder.node_id, timeout_ms=timeout_ms)
                 version, kept.is_out_of_sync = await self._arbiter.register_holder(
                     record.name, holder, timeout_ms=timeout_ms
@@ -257,6 +266,7 @@ class LeaseKeeper:
             arbiter = kept.arbiter
             if arbiter is None:
                 return  # another turn found it changed
+            # taken before the question: a permit counts from then, however late the answer comes
             asked_at_ms = self._clock.monotonic_ms()
             await self._arbiter.renew(
                 record.name,
@@ -271,6 +281,7 @@ class LeaseKeeper:
             await self._note_opened(kept, record)
             await self._follow_sync(kept, record, holder)
         except ArbiterChanged:
+            # read and registered anew: another writer has moved the record or this broker's node
             kept.arbiter = kept.holder_version = None
             kept.is_awaited = True
             return
@@ -281,6 +292,7 @@ class LeaseKeeper:
         the mark away when the standby has everything again.
         """
         reply = kept.reply
+        # the mark is at the arbiter before the broker may acknowledge without the standby
         if reply.wants_mark and not kept.is_out_of_sync:
             await self._mark(kept, record, holder, is_out_of_sync=True)
             await self._broker.ConfirmLink(
@@ -290,6 +302,7 @@ class LeaseKeeper:
         elif kept.is_out_of_sync and not reply.is_standby_behind and not is_suspended(record):
             asked = ConfirmLinkRequest(link=record.name, epoch=record.epoch, mark=SyncMark.IN_SYNC)
             answer = await self._broker.ConfirmLink(asked, timeout=BROKER_TIMEOUT_S)
+            # asked again after the broker has begun to wait: only then is it true at the arbiter
             if not answer.is_standby_behind:
                 await self._mark(kept, record, holder, is_out_of_sync=False)
 
@@ -318,6 +331,7 @@ class LeaseKeeper:
                     return True
                 case LeaseStep.RAISE | LeaseStep.OPEN:
                     assert decision.record is not None
+                    # None creates: a record that another process has made meanwhile is a change
                     version = None if kept.arbiter is None else kept.arbiter.version
                     kept.arbiter = await self._arbiter.store(decision.record, version=version, timeout_ms=timeout_ms)
                     self._state_change.info(
@@ -336,6 +350,7 @@ class LeaseKeeper:
         arbiter = None if kept.arbiter is None else kept.arbiter.record
         kept.machine.observe(arbiter, now_ms=self._clock.monotonic_ms())
         may_be_held, not_renewed_since_ms = False, None
+        # of an open epoch no earlier permit can be left
         if arbiter is not None and not arbiter.is_open:
             has_vows = bool(await self._store.vows(record.name))
             holders = await self._arbiter.holders(record.name, timeout_ms=record.lease_ms)
@@ -363,16 +378,19 @@ class LeaseKeeper:
         not wait for them: their renewals end first, and a lease later so do their permits.
         """
         facts = self._cache.facts
+        # one broker of a site sweeps
         if not facts.has_lowest_node_id(self._broker_address):
             return
         holders = await self._arbiter.holders(record.name, timeout_ms=record.lease_ms)
         marked = await self._arbiter.out_of_sync(record.name, timeout_ms=record.lease_ms)
         absent = [one for one in holders if one.site == self._site and one.node_id not in facts.brokers]
+        # the standby may still lack what this broker acknowledged
         gone = [one for one in absent if one not in marked]  # a mark stays until its broker is back
         kept.suspended = {one: known for one, known in kept.suspended.items() if one in gone}
         for one in gone:
             with suppress(ArbiterChanged):
                 if one not in kept.suspended:
+                    # its renewals end here; its last permit ends a lease later
                     version = await self._arbiter.suspend_holder(record.name, one, timeout_ms=record.lease_ms)
                     kept.suspended[one] = version, self._clock.monotonic_ms()
                     continue
@@ -391,6 +409,7 @@ class LeaseKeeper:
         """
         if kept.opened_epoch != record.epoch:
             kept.opened_epoch = await self._store.opened(record.name)
+        # an epoch that was never opened may have permits of another site
         if kept.opened_epoch != record.epoch:
             kept.problem = f"{self._arbiter.silence}, and epoch {record.epoch} is not known to be open"
             return
@@ -412,6 +431,8 @@ class LeaseKeeper:
                 await self._channels.site_agent(address).GrantVow(request, timeout=record.lease_ms / 1000)
             except grpc.aio.AioRpcError as error:
                 problems.append(f"{address} {problem_of(error)}")
+                # a standby that refuses speaks for its site; one that is silent may have another
+                # agent
                 if error.code() not in UNANSWERED:
                     break
                 continue
@@ -419,14 +440,17 @@ class LeaseKeeper:
         return "; ".join(problems)
 
     async def _grant(self, kept: _Kept, record: LinkRecord, *, asked_at_ms: float, lease_ms: int, giver: str) -> None:
+        # the shorter of both records: one of them may have been changed
         until_ms = permit_until_ms(asked_at_ms=asked_at_ms, lease_ms=min(lease_ms, record.lease_ms))
         mark = SyncMark.OUT_OF_SYNC if kept.is_out_of_sync else SyncMark.SYNC_MARK_UNCHANGED
         request = ConfirmLinkRequest(link=record.name, epoch=record.epoch, permit_until_ms=int(until_ms), mark=mark)
         reply = kept.reply = await self._broker.ConfirmLink(request, timeout=BROKER_TIMEOUT_S)
+        # the broker's image is behind: it takes the permit with the next try
         if not reply.is_confirmed:
             kept.problem, kept.is_awaited = f"the broker does not know epoch {record.epoch} yet", True
             return
         had_permit, former = self.has_permit(record), kept.permit_from
+        # turns overlap: a later answer must not shorten what an earlier one brought
         kept.permit_until_ms = max(until_ms, kept.permit_until_ms) if kept.permit_epoch == record.epoch else until_ms
         kept.permit_epoch, kept.permit_from = record.epoch, giver
         kept.problem, kept.is_awaited, kept.is_released = "", False, False
@@ -439,6 +463,7 @@ class LeaseKeeper:
         if kept.is_released:
             return
         withdrawal = ConfirmLinkRequest(link=record.name, epoch=record.epoch, permit_until_ms=WITHDRAWN)
+        # the broker first: the holder may go only when nothing is acknowledged any more
         await self._broker.ConfirmLink(withdrawal, timeout=BROKER_TIMEOUT_S)
         kept.permit_epoch, kept.permit_until_ms, kept.holder_version = 0, 0.0, None
         await self._arbiter.release_holder(record.name, holder, timeout_ms=record.lease_ms)
@@ -451,6 +476,7 @@ class LeaseKeeper:
                 is_release=True,
             )
             kept.has_vow = bool(await self._ask_standby(record, request))
+        # until the standby has released its vow, each turn asks again
         kept.is_released = not kept.has_vow
 
 

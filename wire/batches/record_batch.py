@@ -111,6 +111,7 @@ class BatchHeader(NamedTuple):
         """
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
+        # sequences wrap at 2^31 and stay positive
         return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
 
     @property
@@ -135,7 +136,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def has_delete_horizon(self) -> bool:
-        """A bug ends a task: readers look at `failure`, or get `on_failure`."""
+        """The base timestamp says when the batch's tombstones may go, in Unix ms (KIP-534)."""
         return bool(self.attributes & _DELETE_HORIZON_BIT)
 
 
@@ -145,6 +146,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """
     if position < 0 or len(buffer) - position < HEADER_SIZE:
         raise InvalidBatch(f"{len(buffer) - position} bytes left, a header has {HEADER_SIZE}", position)
+    # the constructor of a named tuple checks its arguments, which costs as much as the unpacking
     return tuple.__new__(BatchHeader, _LAYOUT.unpack_from(buffer, position))
 
 
@@ -181,6 +183,7 @@ def whole_batch_size(buffer: Buffer, position: int) -> int | None:
     if left < LOG_OVERHEAD:
         return None
     (batch_length,) = _LENGTH_LAYOUT.unpack_from(buffer, position + _LENGTH_POSITION)
+    # the magic first: an old format has its length elsewhere, and would be called damaged
     if left > _MAGIC_POSITION and buffer[position + _MAGIC_POSITION] != MAGIC:
         magic = buffer[position + _MAGIC_POSITION]
         raise InvalidBatch(f"magic {magic}, only {MAGIC} is supported", position, is_damage=magic > MAGIC)
@@ -198,6 +201,7 @@ def _check_header(header: BatchHeader, position: int, *, is_from_producer: bool)
     if header.record_count < 0:
         raise InvalidBatch(f"record count {header.record_count} is negative", position)
     offsets = header.last_offset_delta + 1
+    # compaction leaves holes in stored batches; a producer has no reason for one
     if header.record_count > offsets or (is_from_producer and header.record_count != offsets):
         raise InvalidBatch(f"record count {header.record_count} does not fit {offsets} offsets", position)
 
@@ -239,6 +243,8 @@ def encode_header(header: BatchHeader, records: Buffer) -> bytes:
     """The 61 bytes of `header` in front of `records`; the CRC is computed, `header.crc` is not
     looked at.
     """
+    # the fields from the attributes on, which the checksum covers
     body = _BODY_LAYOUT.pack(*header[5:])
+    # one pass over each piece: header and records are never joined for the checksum
     crc = crc32c(records, crc32c(body))
     return _PREFIX_LAYOUT.pack(*header[:3]) + _CRC_LAYOUT.pack(header.magic, crc) + body

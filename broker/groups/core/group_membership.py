@@ -257,7 +257,6 @@ def _has_other_protocol(turn: Turn, command: SyncGroup) -> bool:
 
 def _record_sync(turn: Turn, member_id: str) -> None:
     awaited = turn.group.unsynced - {member_id}
-    # all have asked: no member is dropped when the time is up
     if not awaited and turn.group.unsynced:
         turn.cancel_timer(TimerKind.SYNC)
     turn.group = replace(turn.group, unsynced=awaited)
@@ -370,7 +369,6 @@ def _sync_time_is_up(turn: Turn) -> None:
     group = turn.group
     if group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE) or not group.unsynced:
         return
-    # sorted: the machine decides the same in every run
     for member_id in sorted(group.unsynced):
         turn.drop(turn.group.members[member_id], ErrorCode.unknown_member_id)
     rebalance.begin(turn, f"{len(group.unsynced)} members did not send SyncGroup")

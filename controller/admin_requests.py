@@ -56,6 +56,7 @@ class AdminRequests:
         partitions = tuple(TopicPartition(*named) for named in decode_election(payload))
         decision = await self._submit(ask.ElectLeaders(partitions=partitions))
         self._report_refused(PREFERRED_ELECTION, decision)
+        # by version: a request that an operator has changed since must be read again
         await self._write(DeleteNode(path=PREFERRED_ELECTION, version=version))
 
     async def take_reassignment(self, found: FoundRequest) -> None:
@@ -70,6 +71,7 @@ class AdminRequests:
         fresh = tuple(
             (partition, target) for partition, target in wanted.items() if not self._is_moving(partition, target)
         )
+        # the watch reports this controller's own changes as well: they bring nothing fresh
         if wanted != self._wanted and fresh:
             self._report_refused(REASSIGN_PARTITIONS, await self._submit(ask.AlterReassignments(targets=fresh)))
         self._wanted, self._version = wanted, version
@@ -92,6 +94,7 @@ class AdminRequests:
             async with self._changed:
                 await self._changed.wait_for(lambda: self._version >= 0 and self._left() != self._wanted)
             left, version = self._left(), self._version
+            # -1 stops this loop: a second write under the old version would be refused
             self._wanted, self._version = left, -1  # until the watch reports the new version
             if left:
                 named = {(partition.topic, partition.partition): target for partition, target in left.items()}
@@ -103,6 +106,7 @@ class AdminRequests:
         try:
             await self._writer.write([step])
         except (NoNodeError, BadVersionError):
+            # an operator took the request back, or replaced it: the watch brings what counts now
             _log.info("a request in ZooKeeper was deleted or changed during its execution", path=step.path)
 
     @staticmethod

@@ -79,6 +79,7 @@ class Candidacy:
             # after the node was read
             epoch = await self._zookeeper.get(znodes.CONTROLLER_EPOCH)
             found = await self._zookeeper.get_or_none(znodes.CONTROLLER, watch=setter(changed))
+            # a node of this session is the own claim, whose answer was lost: it is replaced below
             if found is not None and found[1].ephemeral_owner != self._zookeeper.session_id:
                 self._learn(found[0])
                 if not await self._is_abandoned(changed):
@@ -94,6 +95,7 @@ class Candidacy:
         """
         known = self.active_controller
         waits: list[asyncio.Future[bool]] = [asyncio.ensure_future(changed.wait())]
+        # the own address answers to this very process
         if known is not None and known.grpc_address not in ("", self._grpc_address):
             waits.append(asyncio.ensure_future(_refused(known.grpc_address)))
         try:
@@ -101,6 +103,7 @@ class Candidacy:
             for wait in waits:
                 if wait.done():
                     wait.result()  # who could not look has seen nothing
+            # a change wins: the node may belong to another controller by now
             return not changed.is_set()
         finally:
             for wait in waits:
@@ -126,9 +129,12 @@ class Candidacy:
         )
         steps: list[TransactionStep] = []
         if left is not None:
+            # in one transaction with the new node: between two there would be room for another
+            # candidate
             steps.append(DeleteNode(path=znodes.CONTROLLER, version=left.version))
         steps += [
             CreateNode(path=znodes.CONTROLLER, value=encode_controller(registration), is_ephemeral=True),
+            # the version fences: a candidate that read an older epoch cannot claim
             SetNode(path=znodes.CONTROLLER_EPOCH, value=encode_controller_epoch(epoch), version=stat.version),
         ]
         try:
@@ -144,6 +150,7 @@ class Candidacy:
             self.active_controller = decode_controller(payload)
         except MalformedZnode as error:
             _log.error("the active controller is unknown", problem=str(error))
+            # an unreadable node still has an owner: only its address is not known
             self.active_controller = None
 
     async def until_deposed(self, tenure: Tenure) -> str:
@@ -154,6 +161,8 @@ class Candidacy:
                 return "the ZooKeeper session is lost"
             if self._zookeeper.state is SessionState.SUSPENDED:
                 try:
+                    # kazoo says LOST only after it has reconnected: the session may have ended long
+                    # before
                     async with asyncio.timeout(self._session_timeout_ms / 1000):
                         await self._state_changed.wait()
                 except TimeoutError:
@@ -163,6 +172,7 @@ class Candidacy:
             try:
                 reason = await self._reason_to_go(tenure, changed)
             except KazooException:
+                # short: a deposed controller that cannot look must find out soon
                 await self._wait_any(changed, timeout_s=0.2)
                 continue
             if reason:
@@ -173,8 +183,10 @@ class Candidacy:
         found = await self._zookeeper.get_or_none(znodes.CONTROLLER, watch=setter(changed))
         if found is None:
             return "the controller node is gone"
+        # the watch comes with the read: no change can be missed between them
         if found[1].ephemeral_owner != self._zookeeper.session_id:
             return "the controller node is another session's"
+        # another controller may have raised the epoch and be gone again
         stat = await self._zookeeper.exists(znodes.CONTROLLER_EPOCH)
         if stat is None or stat.version != tenure.epoch_version:
             return "the controller epoch has moved on"
@@ -196,12 +208,14 @@ class Candidacy:
         state_change_logger().info(
             "controller resigned", controller=self._node_id, controller_epoch=tenure.epoch, reason=reason
         )
+        # without a connection the session's end removes the node
         if self._zookeeper.state is not SessionState.CONNECTED:
             return
         try:
             async with asyncio.timeout(RESIGN_TIMEOUT_S):
                 found = await self._zookeeper.get_or_none(znodes.CONTROLLER)
                 if found is not None and found[1].ephemeral_owner == self._zookeeper.session_id:
+                    # by version and owner: never the node of the next controller
                     await self._zookeeper.delete(znodes.CONTROLLER, version=found[1].version)
         except (KazooException, TimeoutError) as error:
             _log.warning("the controller node could not be removed and ends with the session", problem=repr(error))

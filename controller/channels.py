@@ -61,6 +61,7 @@ class BrokerChannel:
         self._applied_version = 0
         self._has_news = asyncio.Event()
         self._has_applied = asyncio.Condition()
+        # a cancelled gRPC call must not look like the regular end of the channel
         self._task = asyncio.get_running_loop().create_task(not_broken_off(self._run))
         self._task.add_done_callback(on_end)
 
@@ -98,6 +99,7 @@ class BrokerChannel:
     async def _run(self) -> None:
         while True:
             await self._has_news.wait()
+            # before the delivery: what comes while it runs must wake the next turn
             self._has_news.clear()
             await self._deliver()
 
@@ -116,6 +118,8 @@ class BrokerChannel:
                 await self._send()
 
     def _on_failure(self, state: RetryCallState) -> None:
+        # the broker may or may not have applied the batch: only the whole image is right in both
+        # cases
         self._pending.add_image()
         self._metrics.record_push_failure()
         error = state.outcome.exception() if state.outcome is not None else None

@@ -47,11 +47,13 @@ def elect_offline(
     in_sync = tuple(node for node in isr if node in live)
     for node in replicas:
         if node in in_sync:
+            # the in-sync replicas without the dead: one that returns must catch up first
             return Election(leader=node, isr=in_sync)
     if not may_be_unclean:
         return NoLeader(f"no in-sync replica of {sorted(isr)} is alive")
     for node in replicas:
         if node in live:
+            # alone in sync: the others may have records that this one lacks
             return Election(leader=node, isr=(node,), is_unclean=True)
     return NoLeader(f"no replica of {list(replicas)} is alive")
 
@@ -63,6 +65,7 @@ def elect_preferred(
     preferred = replicas[0]
     if leader == preferred:
         return NoLeader(f"the preferred replica {preferred} is already the leader")
+    # one that is not in sync lacks acknowledged records
     if preferred not in live or preferred not in isr:
         return NoLeader(f"the preferred replica {preferred} is not alive and in sync")
     return Election(leader=preferred, isr=tuple(isr))
@@ -75,6 +78,8 @@ def elect_at_controlled_shutdown(
     staying = tuple(node for node in isr if node not in leaving)
     for node in replicas:
         if node in staying and node in live:
+            # those that leave go out of the in-sync replicas at once, or acks=all would wait for
+            # them
             return Election(leader=node, isr=staying)
     return NoLeader(f"no in-sync replica remains when brokers {sorted(leaving)} leave")
 

@@ -76,6 +76,7 @@ class FailoverRun:
 
     def __post_init__(self) -> None:
         self._members = MemberHandover(self.link, source=self.source, target=self.target, journal=self.journal)
+        # wall time once: deadlines must not move when a machine's clock is set during the run
         self._unix_at_zero_ms = self.clock.now_ms() - round(self.clock.monotonic_ms())
 
     async def plan(self) -> FailoverReport:
@@ -119,6 +120,7 @@ class FailoverRun:
             report = await self._run(keeper)
             self._note_run(keeper, report.epoch, report.reason, outcome=report.outcome)
         finally:
+            # also after a failure: what the keeper has not stored is stored here
             await keeper.close()
         return report
 
@@ -145,6 +147,7 @@ class FailoverRun:
             decision = playbook.decide(evidence, self._now_ms())
             if decision.step in (Step.DONE, Step.REFUSE):
                 break
+            # once for each step: a drain looks at the sites many times a second
             if not self._steps or self._steps[-1].step != decision.step.value:
                 self._note_run(keeper, _epoch(evidence), f"{decision.step.value}: {decision.reason}")
             self._evidence = evidence
@@ -210,6 +213,7 @@ class FailoverRun:
                 stored, problem = record, await self._promote(record, playbook, observer)
         ended = StepEnded(step=decision.step, reason=decision.reason, stored=stored, problem=problem)
         self._note(ended, started_at_ms, started_ms)
+        # the account was stored in the same request: it is a step of its own in the report alone
         if decision.step is Step.RAISE and self._account is not None:
             kept = StepEnded(step=Step.ACCOUNT, reason=f"the account was final and is stored with epoch {record.epoch}")
             self._note(kept, self.clock.now_ms(), self.clock.monotonic_ms())
@@ -236,6 +240,7 @@ class FailoverRun:
             self._note(StepEnded(step=step, reason=reason), self.clock.now_ms(), self.clock.monotonic_ms())
         self.progress(step.value, reason)
         share, least_s = (STOPPED_REST_SHARE, STOPPED_POLL_S) if are_writers_stopped else (REST_SHARE, POLL_S)
+        # asking is a load on sites that writers wait for: the pause follows the time they took
         await asyncio.sleep(max(least_s, share * self._asked_s))
         first = self._steps[-1]
         duration_ms = self.clock.now_ms() - first.started_at_ms
@@ -261,6 +266,7 @@ class FailoverRun:
             timeout_ms = timeout_ms or self.timeouts.enforce_ms
             return await client.adopt_link(record, timeout_ms=timeout_ms, account=account), ""
         except OperationalFailure as failure:
+            # unknown outcome: the playbook looks at the sites again before it decides
             return None, str(failure)
 
     async def _raise(self, record: LinkRecord, playbook: FailoverPlaybook) -> tuple[LinkRecord | None, str]:
@@ -274,6 +280,7 @@ class FailoverRun:
             self._store(self.target, record, account="" if final is None else final.to_json()),
             self._members.fetch() if _moves_members(record, playbook) else asyncio.sleep(0),
         )
+        # another record is there: another run has won, and this account is not about it
         if stored == record:
             self._account = final
         return stored, problem
@@ -285,6 +292,7 @@ class FailoverRun:
         """Bring the source the record and the account, which it copies from its peer otherwise."""
         stored, problem = await self._store(self.source, record)
         if stored is not None and self.source is not None and self._account is not None:
+            # the source copies the account from its peer too: this is only sooner
             with contextlib.suppress(OperationalFailure):
                 await self.source.record_failover(self.link, epoch=record.epoch, document=self._account.to_json())
         return stored, problem
@@ -294,6 +302,7 @@ class FailoverRun:
         source, which may write again.
         """
         stored, problem = await self._store(self.target, record)
+        # the target first: once it has the record, no other run can raise the epoch over the source
         if stored is None or stored != record or self.source is None:
             return stored, problem
         source_stored, problem = await self._store(self.source, record)
@@ -318,6 +327,7 @@ class FailoverRun:
 
     async def _truncate(self, record: LinkRecord, observer: LinkObserver) -> str:
         """Truncate the target's logs once the new band's leaders are there."""
+        # before that a leader of the old band could still append
         await self._until(observer, has_leaders_above_floor)
         try:
             evidence = await observer.site_evidence(self.target, with_groups=True)
@@ -350,6 +360,7 @@ class FailoverRun:
         self, record: LinkRecord, playbook: FailoverPlaybook, evidence: SiteEvidence
     ) -> tuple[TornSurvey, str]:
         """Commit torn transactions where the target has them; return them and what did not work."""
+        # what was drained is whole: no transaction can be torn there
         if record.is_cut_consistent or evidence.copies.keys() <= playbook.drained_ends.keys():
             return self._undone, ""
         try:
@@ -374,6 +385,7 @@ class FailoverRun:
         takes writes. A fenced source is informed as soon as writes are taken: its clients get the
         new leaders from it.
         """
+        # the last look of the decision is often enough: each more would be an outage longer
         seen = self._evidence.target if self._evidence is not None else None
         if seen is None or seen.record != record or not has_leaders_above_floor(seen):
             await self._until(observer, has_leaders_above_floor)
@@ -383,6 +395,8 @@ class FailoverRun:
             await self.target.confirm_link(record.name, epoch=record.epoch, lease_ms=record.lease_ms)
         except OperationalFailure as failure:
             return str(failure)
+        # only a fenced source: an unfenced one does not answer, and its deadline would delay
+        # writers
         informed = self._tell(record) if playbook.is_fence_proven else asyncio.sleep(0)
         evidence, _ = await asyncio.gather(self._until(observer, is_promoted), informed)
         waiting = sorted(

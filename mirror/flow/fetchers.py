@@ -118,8 +118,10 @@ class Fetcher:
                     await self._rest()
                     await self._next_parts()
                     await self._throttle.turn(self.key.rank, self._expected_bytes)
+                    # made anew: offsets may have moved while the throttle was waited for
                     parts = self._parts()
                     if not parts:
+                        # the turn was charged for an answer that will not come
                         self._throttle.spend(-self._expected_bytes)
                         continue
                     pending = self._send(parts)
@@ -129,11 +131,13 @@ class Fetcher:
                 self._account(answers or ())
                 if answers is not None:
                     self._report_quiet(parts, answers)
+                # after the acceptance, which has moved the offsets that the next fetch names
                 ahead = self._parts()
                 if ahead and self._may_fetch_ahead(sum(entry.size_bytes for entry, _ in accepted)):
                     parts, pending = ahead, self._send(ahead)
                 for entry, before in accepted:
                     await self._enqueue(entry, before)
+        # a fetch without a reader would hold its bytes until the connection closes
         finally:
             if pending is not None:
                 pending.cancel()
@@ -185,6 +189,8 @@ class Fetcher:
         parts: dict[TopicPartition, tuple[int, FetchPart]] = {}
         for key in self._partitions:
             row = self._board.row(key)
+            # batches of an earlier reader must be in the queue first, or the lanes would mix their
+            # order
             if row.wanted is not None and row.queueing in (None, self):
                 generation, offset = row.wanted
                 part = FetchPart(key=key, topic_id=row.topic_id, offset=offset, leader_epoch=row.source.epoch)
@@ -215,6 +221,7 @@ class Fetcher:
         self._quiet_reported_at_ms = now_ms
         answered = {answer.key for answer in answers}
         for key, (generation, _) in parts.items():
+            # a session leaves out what has not changed: no answer is news of its own here
             if key not in answered:
                 facts = self._board.row(key).facts
                 nothing = NothingFetched(
@@ -284,6 +291,7 @@ class Fetcher:
                     generation=generation,
                     expected_log_end_offset=effect.expected_log_end_offset,
                     run=run,
+                    # without the torn last batch that Fetch may send
                     records=answer.records[: run.size_bytes],
                     fetched_at_ms=self._clock.now_ms(),
                     fetched_monotonic_ms=self._clock.monotonic_ms(),
@@ -301,6 +309,7 @@ class Fetcher:
         try:
             await self._queue.put(self._lane_of(entry.key), entry, self.key.rank)
         except QueueFull:
+            # the facts of before: the flow takes up the chain where these batches would have gone
             again = NotEnqueued(
                 generation=entry.generation,
                 offset=before.chain_offset,
@@ -327,6 +336,7 @@ def _trouble(error: ErrorCode) -> SourceTrouble:
         return SourceTrouble.OUT_OF_RANGE
     if error in (ErrorCode.corrupt_message, ErrorCode.invalid_record):
         return SourceTrouble.MALFORMED
+    # the same as out of reach for the flow: an administrator can change it at any time
     if error is ErrorCode.topic_authorization_failed:
         return SourceTrouble.UNREACHABLE
     return SourceTrouble.MOVED

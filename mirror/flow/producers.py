@@ -74,6 +74,7 @@ class Producer:
         self._windows: dict[TopicPartition, SendWindow] = {}
         self._ready: dict[TopicPartition, None] = {}
         self._in_flight: dict[int, int] = {}
+        # a broker that could not take batches has many partitions: one pause for all of them
         self._resting_until_ms: dict[int, float] = {}
         self._reported_at_ms: dict[TopicPartition, tuple[float, int]] = {}
         self._requests: set[asyncio.Task[None]] = set()
@@ -99,6 +100,8 @@ class Producer:
         """Send until cancelled; what is kept then is given back by `abandon`."""
         while True:
             self._wake.clear()
+            # a request that failed leaves windows in doubt: the flows begin anew from the target's
+            # end
             if self._failure is not None:
                 raise self._failure
             self._pull()
@@ -120,6 +123,7 @@ class Producer:
         window = self._window(key)
         self._queue.release(window.discard(generation))
         self._ready.pop(key, None)
+        # not at once: the caller is in the middle of a decision of the same flow
         asyncio.get_running_loop().call_soon(self._settle, key, window)
 
     def report(self, keys: Sequence[TopicPartition]) -> None:
@@ -131,6 +135,7 @@ class Producer:
         for key in keys:
             row = self._board.row(key)
             if self._is_report_due(key, row, now_ms):
+                # noted before it is sent: one report is enough while the answer is on its way
                 self._reported_at_ms[key] = (now_ms, row.facts.source_log_start_offset)
                 end_offset = max(row.facts.progress.target_log_end_offset, row.facts.restart_offset)
                 sent = _Sent(key, row.facts.generation, None, end_offset)
@@ -161,6 +166,7 @@ class Producer:
         window = self._windows.get(key)
         if window is None:
             window = self._windows[key] = SendWindow()
+            # an entry of this generation may arrive before the flow has said anything else
             window.generation = self._board.row(key).facts.generation
         return window
 
@@ -170,6 +176,7 @@ class Producer:
             try:
                 is_taken = window.push(entry)
             except ChainBroken as error:
+                # given back at once: the flow begins anew and fetches them again
                 self._queue.release(entry.size_bytes)
                 self._board.submit(entry.key, Start(str(error)))
                 continue
@@ -202,12 +209,14 @@ class Producer:
         if not self._may_send(node_id):
             return
         size = sizes.get(node_id, 0)
+        # the first always goes: an entry larger than the bound would never leave otherwise
         if size and size + entry.size_bytes > self._request_bytes_max:
             return
         batches.setdefault(node_id, []).append(entry)
         sizes[node_id] = size + entry.size_bytes
 
     def _may_send(self, node_id: int) -> bool:
+        # below 0: no leader is known; the board wakes this producer when there is one
         if node_id < 0 or self._resting_until_ms.get(node_id, 0) > self._clock.monotonic_ms():
             return False
         return self._in_flight.get(node_id, 0) < self._in_flight_max
@@ -237,6 +246,7 @@ class Producer:
         """
         progress, restart_offset = row.facts.progress, row.facts.restart_offset
         is_beginning = sent.entry is None or sent.expected_log_end_offset <= restart_offset
+        # one less: a log start at the very end would have the target drop what it has
         bound = sent.expected_log_end_offset if is_beginning else sent.expected_log_end_offset - 1
         reported_start = min(row.facts.source_log_start_offset, max(bound, restart_offset))
         return AppendPart(

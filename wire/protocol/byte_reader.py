@@ -104,6 +104,7 @@ class ByteReader:
         """An unsigned varint below 2^31."""
         value = shift = 0
         position = self.position
+        # nearly all lengths are below 128: no loop for them
         if position < self.end and (byte := self.view[position]) < 128:
             self.position = position + 1
             return byte
@@ -116,6 +117,7 @@ class ByteReader:
             if byte < 128:
                 break
             shift += 7
+            # a sixth byte would shift beyond 32 bits
             if shift > 28:
                 raise Malformed("a varint has more than five bytes")
         if value > _LENGTH_MAX:
@@ -126,6 +128,7 @@ class ByteReader:
     def nullable_string(self, *, flexible: bool) -> str | None:
         """Text, or None for null."""
         length = self.uvarint() - 1 if flexible else self.int16()
+        # null and empty are rare and share the branch
         if length <= 0:
             if length < -1:
                 raise Malformed(f"{length} bytes claimed")
@@ -159,6 +162,7 @@ class ByteReader:
         count = self.uvarint() - 1 if flexible else self.int32()
         if count == -1:
             return None
+        # before any element is read: a count of 2^31 must not become a list
         if count < 0 or count * element_size_min > self.end - self.position:
             raise Malformed(f"{count} elements claimed, {self.end - self.position} bytes left")
         return count

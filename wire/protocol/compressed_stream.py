@@ -72,6 +72,7 @@ class ChunkPacker:
             stored: Buffer = piece
             if len(piece) >= WORTH_COMPRESSING_BYTES:
                 compressed = self._compressor.compress(piece)
+                # what does not shrink goes as it is: the receiver sees it by the two sizes
                 if len(compressed) < len(piece):
                     stored = compressed
             packed += [_HEADER.pack(len(stored), len(piece)), stored]
@@ -105,6 +106,7 @@ class ChunkUnpacker:
                     plain = self._plain(stored, plain_bytes)
                 yield plain
                 position = end
+        # also after Malformed: the same bytes must not be read again
         finally:
             del held[:position]
 
@@ -112,6 +114,7 @@ class ChunkUnpacker:
         if len(stored) == plain_bytes:
             return bytes(stored)
         try:
+            # looked at first: a frame that claims gigabytes must not get as far as the decompressor
             promised = zstandard.get_frame_parameters(stored).content_size
             if promised != plain_bytes:
                 raise Malformed(f"a chunk for {plain_bytes} bytes whose header states {promised}")
@@ -130,6 +133,7 @@ class CompressedStream(asyncio.BufferedProtocol):
         self._packer = ChunkPacker(compression.level)
         self._unpacker = ChunkUnpacker()
         self._received = memoryview(bytearray(RECEIVE_BYTES))
+        # frames now come in chunks: the stream's own buffer must not be received into
         frames.receive_by_feed()
         frames.transport.set_protocol(self)
 
@@ -164,6 +168,7 @@ class CompressedStream(asyncio.BufferedProtocol):
                 plain_bytes += len(plain)
                 self._frames.feed(plain)
         except Malformed as error:
+            # the error first: requests that wait get it as their reason
             self._frames.connection_lost(error)
             self._frames.transport.abort()
         self._tally.add(plain_bytes=plain_bytes, wire_bytes=nbytes)

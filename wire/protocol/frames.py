@@ -128,7 +128,9 @@ def decode_request_body(frame: Buffer, header: RequestHeader) -> Any:
 
 def response_prefix(api_key: int, api_version: int, correlation_id: int, *, body_size: int) -> bytes:
     """Size and header of a response whose body of `body_size` bytes follows."""
+    # the tags of the header: one zero byte
     if schemas.response_header_has_tags(api_key, api_version):
+        # four of the correlation id, one of the tags
         return _SIZE_AND_CORRELATION.pack(body_size + 5, correlation_id) + b"\0"
     return _SIZE_AND_CORRELATION.pack(body_size + 4, correlation_id)
 

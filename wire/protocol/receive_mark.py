@@ -30,6 +30,7 @@ class ReceiveMark:
         or for a megabyte of them.
         """
         mark_bytes = min(max(missing_bytes, 1), MARK_BYTES_MAX)
+        # a system call for each frame is saved where neighbours have one size
         if mark_bytes != self._mark_bytes:
             self._mark_bytes = mark_bytes
             # A sandbox may know no marks: there receivers are woken for every packet.

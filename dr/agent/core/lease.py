@@ -61,11 +61,13 @@ def permit_until_ms(*, asked_at_ms: float, lease_ms: int) -> float:
     """Return the end of a permit's validity from the time of its request; both are monotonic times
     of one machine.
     """
+    # from the question: the arbiter may have answered long before, and its time has run since
     return asked_at_ms + lease_ms * (1 - CLOCK_DRIFT_MAX)
 
 
 def run_out_at_ms(*, closed_at_ms: float, wait_ms: int) -> float:
     """The time after which no permit is valid that was granted before the link was seen closed."""
+    # the drift counts on both sides: this clock may be fast, and the permit's clock slow
     return closed_at_ms + wait_ms * (1 + CLOCK_DRIFT_MAX)
 
 
@@ -93,6 +95,7 @@ class LinkLeaseMachine:
 
     def observe(self, arbiter: ArbiterRecord | None, *, now_ms: float) -> None:
         """Take in what the arbiter holds; `now_ms` is after the answer."""
+        # first seen closed: it was closed no later, so the wait may only be too long
         if arbiter is not None and not arbiter.is_open and arbiter.epoch != self._closed_epoch:
             self._closed_epoch, self._closed_at_ms = arbiter.epoch, now_ms
 
@@ -111,10 +114,13 @@ class LinkLeaseMachine:
         """
         if not record.lease_ms:
             return LeaseDecision(step=LeaseStep.NONE)
+        # FENCED too: a fenced site has no use for a permit, and the next failover need not wait for
+        # one
         if record.active_site != self._site or record.phase != LinkPhase.MIRRORING:
             return LeaseDecision(step=LeaseStep.RELEASE)
         if arbiter is None or arbiter.epoch < record.epoch:
             return LeaseDecision(step=LeaseStep.RAISE, record=_closed(record, arbiter))
+        # the arbiter decides: a record with a lower epoch may be that of a site that was cut off
         if arbiter.epoch > record.epoch or arbiter.active_site != self._site:
             problem = (
                 f"the arbiter names {arbiter.active_site} active in epoch {arbiter.epoch}; "
@@ -129,6 +135,7 @@ class LinkLeaseMachine:
             return LeaseDecision(step=LeaseStep.WAIT, problem=problem)
         since_ms = self._closed_at_ms
         if not_renewed_since_ms is not None:
+            # a presence that ended before the link was closed shows that nothing was renewed since
             since_ms = min(since_ms, not_renewed_since_ms)
         left_ms = run_out_at_ms(closed_at_ms=since_ms, wait_ms=arbiter.wait_ms) - now_ms
         return self._closed_decision(record, arbiter, left_ms=left_ms if may_be_held_elsewhere else 0)
@@ -148,6 +155,7 @@ def _closed(record: LinkRecord, before: ArbiterRecord | None) -> ArbiterRecord:
     """The arbiter's record of a raised epoch. Brokers may hold permits as long as the longest lease
     that was in force.
     """
+    # of a record that was never opened the longest wait before it still counts
     former_ms = 0 if before is None else max(before.lease_ms, 0 if before.is_open else before.wait_ms)
     return ArbiterRecord(
         link=record.name,

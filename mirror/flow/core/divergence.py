@@ -23,6 +23,7 @@ def promised_from(facts: FlowFacts, source: SourceChecked) -> int:
         return facts.chain_offset
     if facts.begins_offset != UNKNOWN:
         return facts.begins_offset
+    # a copy that has streamed and has nothing was emptied at the target: all of it is promised
     return 0 if facts.has_streamed else source.log_start_offset
 
 
@@ -36,9 +37,11 @@ def find_divergence(facts: FlowFacts, source: SourceChecked) -> str:
     chain and holds no record is not asked about: the target does not name it.
     """
     end, epoch = facts.chain_offset, facts.chain_epoch
+    # the source has expired all that the copy has: nothing is left to compare
     if end <= source.log_start_offset:
         return ""
     if epoch < 0:
+        # records from before leader epochs: only the ends can be compared
         if end <= source.high_watermark:
             return ""
         return f"the mirror ends at offset {end}, the source at {source.high_watermark}, and no leader epoch explains the difference"

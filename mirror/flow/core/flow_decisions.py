@@ -31,10 +31,13 @@ def restart(
     """A new generation; it waits before it asks the target when `attempts` have failed
     already.
     """
+    # answers of the former generation are recognised by it and dropped
     generation = facts.generation + 1
     new = facts._replace(
         state=state or preparing_label(facts),
         reason=reason,
+        # settled first: what is in flight may still be appended, and the target's end would be read
+        # too early
         step=Step.SETTLING,
         generation=generation,
         attempts=attempts,
@@ -47,6 +50,7 @@ def halt(facts: FlowFacts, state: FlowState, reason: str) -> Decision:
     """Stop in a state that needs a person, and look again now and then whether its cause is
     gone.
     """
+    # counted as a try: the next look comes slowly
     return restart(facts, reason, state=state, attempts=facts.attempts + 1)
 
 
@@ -69,6 +73,7 @@ def wait(facts: FlowFacts, reason: str, *extra: Effect, state: FlowState | None 
     attempts = facts.attempts + 1
     label = state or preparing_label(facts)
     new = facts._replace(state=label, reason=reason, step=Step.WAITING, attempts=attempts)
+    # the same generation: what was found before the trouble stays valid
     retry = RetryLater(generation=facts.generation, attempt=attempts, is_slow=label in NEEDS_A_PERSON)
     return Decision(new, (*extra, StopFetching(), retry), reason)
 

@@ -71,6 +71,7 @@ TRANSITIONS: dict[FlowState, frozenset[FlowState]] = {
     _S.REFUSED: _ALWAYS | {_S.PREPARING, _S.SOURCE_UNAVAILABLE},
     _S.FAULTED: _RUNNING | _ALWAYS | {_S.GAP, _S.PREPARING, _S.SOURCE_UNAVAILABLE},
     _S.SOURCE_UNAVAILABLE: _RUNNING | _HALTED | _ALWAYS | {_S.PREPARING},
+    # a promoted site's flow is over; only the way back begins it again
     _S.PROMOTED: frozenset({_S.REVERSING}),
     _S.REVERSING: _RUNNING | _HALTED | _ALWAYS | {_S.SOURCE_UNAVAILABLE},
 }
@@ -125,6 +126,7 @@ class FlowFacts(NamedTuple):
     @property
     def fetch_offset(self) -> int:
         """The offset at which the next fetch begins."""
+        # a boolean as a number: one offset earlier falls into the last batch, which comes whole
         return self.chain_offset - self.rereads_last_batch
 
     @property

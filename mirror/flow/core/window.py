@@ -97,6 +97,7 @@ class SendWindow:
 
     def next_to_send(self) -> QueuedBatches | None:
         """The first entry that is neither sent nor waiting for a failure to settle."""
+        # (b): an entry that is sent before the failed one would only be refused
         if self._is_failed or self._sent >= len(self._entries):
             return None
         return self._entries[self._sent]
@@ -111,14 +112,17 @@ class SendWindow:
         if not self._answered(entry):
             return []
         done: list[QueuedBatches] = []
+        # by the target's end and not by entry: an answer may confirm several that were sent before
         while self._entries and self._entries[0].run.next_offset <= log_end_offset:
             done.append(self._entries.popleft())
+        # what a failure has marked unsent may be among those that are done
         self._sent = max(0, self._sent - len(done))
         return done
 
     def fail(self, entry: QueuedBatches) -> None:
         """The entry is to be sent again, and with it everything after it."""
         if self._answered(entry):
+            # wait for the others: their answers say where the target's log really ends
             self._is_failed = self._in_flight > 0
             if not self._is_failed:
                 self._sent = 0
@@ -131,6 +135,7 @@ class SendWindow:
         in_flight = min(self._sent, len(self._entries))
         freed = 0
         for position, entry in enumerate(self._entries):
+            # still views into the receive buffer that the request is being sent from
             if position < in_flight and self._in_flight:
                 self._dropped_in_flight_bytes += entry.size_bytes
             else:

@@ -143,6 +143,7 @@ class Producer:
         """Queue a record for a partition that a producer of the same pool has chosen. QueueFull by
         the enqueue policy; ProducerClosed.
         """
+        # room before the timestamp: a record that waited is as old as its batch, not as the call
         await self._take_room(record.size_bytes)
         now_ms = self._clock.now_ms()
         timestamp_ms = now_ms if record.timestamp_ms is None else record.timestamp_ms
@@ -159,6 +160,7 @@ class Producer:
         chosen_by.note_appended(record, is_batch_full=appended.is_full)
         if appended.is_news:
             self._wake.set()
+        # a setting of 0 asks for the leaders after each record, as the classic producer does
         if self._options.metadata_max_age_ms == 0:
             token.outcome.add_done_callback(lambda _: self._topics.refresh_soon())
         return token.outcome
@@ -187,6 +189,7 @@ class Producer:
         """Send what is queued without waiting for more, and wait until the outcome of all of it is
         known.
         """
+        # taken before the wake-up: records that are sent later are not waited for
         outcomes = [token.outcome for token in self._accumulator.tokens()]
         self._accumulator.flushes += 1
         self._wake.set()
@@ -219,6 +222,7 @@ class Producer:
     async def _take_room(self, size_bytes: int) -> None:
         if self._closed_because is None:
             await self._budget.take(size_bytes)
+            # closed while it waited for room: what was taken goes back
             if self._closed_because is None:
                 return
             self._budget.release(size_bytes)
@@ -241,6 +245,7 @@ class Producer:
         while True:
             self._wake.clear()
             now_ms = self._clock.monotonic_ms()
+            # expired first: a batch that is given up must not be sent once more
             for batch in self._accumulator.expire(now_ms - self._options.delivery_timeout_ms):
                 within = f"not acknowledged within {self._options.delivery_timeout_ms:.0f} ms"
                 self._fail(batch, DeliveryTimedOut(f"{batch.place[0]}-{batch.place[1]}: {within}{self._doubt()}"))
@@ -261,6 +266,7 @@ class Producer:
     def _send_ready(self, now_ms: float) -> None:
         if self._options.is_idempotent and self._sequences.identity == NO_IDENTITY:
             if not self._accumulator.is_empty and not self._has_identity_task:
+                # one request for an identity at a time: a second one would waste a producer id
                 self._has_identity_task = True
                 self._keep(asyncio.get_running_loop().create_task(self._get_identity()))
             return
@@ -272,6 +278,7 @@ class Producer:
                 self._topics.doubt(batch.place[0])
                 continue
             size = sizes.get(leader, 0)
+            # a full leader does not hold the others back: its batches stay ready
             if self._in_flight.get(leader, 0) >= self._options.in_flight_max or (
                 size and size + batch.size_bytes > self._options.request_bytes_max
             ):
@@ -280,6 +287,7 @@ class Producer:
             sizes[leader] = size + batch.size_bytes
         for leader, batches in by_leader.items():
             for batch in batches:
+                # stamped when sent: a batch that was split or dropped before has used no sequence
                 self._sequences.stamp(batch)
                 self._accumulator.begin(batch)
             self._in_flight[leader] = self._in_flight.get(leader, 0) + 1
@@ -310,6 +318,7 @@ class Producer:
             )
         except KafkaClientError as error:
             for batch in batches:
+                # whether it was appended is not known: only the same sequence may be sent again
                 batch.is_doubtful = True
                 self._settle(batch, error, is_final=isinstance(error, UnsupportedApi))
             return
@@ -335,6 +344,7 @@ class Producer:
             self._deliver(batch, -1 if produced is None else produced.base_offset)
             return
         if code is ErrorCode.message_too_large and self._closed_because is None:
+            # never appended, so its sequence is free: the halves take it
             self._sequences.take_back(batch)
             if self._accumulator.split(batch):
                 return
@@ -346,6 +356,7 @@ class Producer:
 
     def _settle(self, batch: Outgoing[_Token], error: KafkaClientError, *, is_final: bool) -> None:
         """A batch that was not delivered: once more, or never."""
+        # closed: every record has failed already
         if self._closed_because is not None:
             return
         attempts_max = self._options.attempts_max
@@ -370,6 +381,7 @@ class Producer:
         self._budget.release(batch.queued_bytes, len(batch.tokens))
 
     def _fail(self, batch: Outgoing[_Token], error: Exception) -> None:
+        # a lost batch leaves a hole in the sequences, which only a new identity can pass
         if self._sequences.is_over_with(batch):
             self._sequences.renew(NO_IDENTITY)
         self._reject(batch, error)

@@ -98,6 +98,7 @@ class AwaitedCommit:
             except StorageError as error:
                 raise failure_of(error) from error
         self._done = asyncio.get_running_loop().create_future()
+        # it may have been committed, or lost with the leadership, during the flush
         if self.changed(self._hosted.key, 0):
             self.complete()
             return await self._done

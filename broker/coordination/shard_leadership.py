@@ -23,8 +23,8 @@ from wire.batches.record_batch import InvalidBatch
 log = get_logger(__name__)
 state_change = state_change_logger()
 
-LOADS_AT_ONCE_MAX: Final = 4
-RELOAD_DELAY_MS: Final = 500
+LOADS_AT_ONCE_MAX: Final = 4  # replays decode records, and the loop serves clients too
+RELOAD_DELAY_MS: Final = 500  # a leadership that moves is known by then
 
 ShardT = TypeVar("ShardT", bound=StateShard[Any, Any, Any])
 
@@ -94,6 +94,8 @@ class ShardLeadership(Generic[ShardT]):
             if (epoch := self._log.leader_epoch(partition)) is not None
         }
         for partition, shard in tuple(self.shards.items()):
+            # another epoch is another leadership: what was decided under the old one may not be in
+            # the log
             if wanted.get(partition) != shard.leader_epoch:
                 self._drop(shard, ErrorCode.not_coordinator)
         for partition, epoch in wanted.items():
@@ -105,6 +107,7 @@ class ShardLeadership(Generic[ShardT]):
         started_ms = self._clock.monotonic_ms()
         try:
             async with self._loads:
+                # the leadership may have gone while this load waited for its turn
                 if shard.is_ended:
                     return
                 record_count = await shard.load()
@@ -123,6 +126,7 @@ class ShardLeadership(Generic[ShardT]):
             self._load_failed(shard)
             return
         if shard.is_ended:
+            # lost during the load: timers that it has begun must end
             shard.end(ErrorCode.not_coordinator)
             return
         state_change.info(

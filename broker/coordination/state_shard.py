@@ -161,6 +161,8 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
         """Run a command and wait for its answer, which a later command may give. CoordinatorRefusal
         when the shard ends.
         """
+        # the token that `begin` is about to take: the answer's place goes also when the caller
+        # gives up
         token = self._next_token
         try:
             return await self.begin(command)
@@ -191,6 +193,7 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
         name, access = self._lane_of(command), self._access(command)
         lane = self._lanes.get(name)
         self._taken_count += 1
+        # behind those that wait already, also where it could run beside what is being written
         if lane is not None and (lane.waiting or not lane.may_run(access)):
             lane.waiting.append((command, token, self._taken_count))
             self._unfinished[self._taken_count] = None
@@ -201,6 +204,7 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
         decision = self._decide(command, token)
         content = self._content_of(decision)
         lane, is_applied = self._lanes.get(name) or Lane(), access is Access.BUILT_UPON
+        # nothing to write and nothing undecided below it: the answer can go out now
         if not content and not (is_applied and lane.write_count):
             self._apply(decision)
             self._act(decision)
@@ -225,6 +229,7 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
         )
         if not self._is_writing:
             self._is_writing = True
+            # with the end of this turn of the loop: all that it decides shares one append
             asyncio.get_running_loop().call_soon(self._begin_writing)
 
     def _answer(self, token: int, reply: ReplyT) -> None:
@@ -253,12 +258,14 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
         try:
             while awaited is not None:
                 await awaited.append
+                # dropped during the append: its outcome is for the next replay of the log
                 if self.is_ended:
                     return
                 for write in awaited.writes:
                     self._finish(write)
                 awaited = self._write_until_one_waits()
         except (Exception, asyncio.CancelledError) as error:
+            # a cancelled append is a failure unless the shard itself was asked to end
             if was_asked_to_end():
                 raise
             self._writing_failed(error)
@@ -294,6 +301,7 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
     def _next_writes(self) -> list[Write[DecisionT]]:
         writes: list[Write[DecisionT]] = []
         size_bytes = 0
+        # one decision is never divided, however large: its records count together
         while self._unwritten and (not writes or size_bytes + self._unwritten[0].size_bytes <= APPEND_BYTES_MAX):
             write = self._unwritten.popleft()
             size_bytes += write.size_bytes
@@ -306,6 +314,7 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
         self._act(write.decision)
         lane = self._lanes[write.lane]
         lane.write_count -= 1
+        # as many as may run side by side; the first that must be alone stops the others
         while lane.waiting and lane.may_run(access := self._access(lane.waiting[0][0])):
             self._run(*lane.waiting.popleft(), write.lane, access)
         if not lane.write_count:

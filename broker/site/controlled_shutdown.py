@@ -61,8 +61,10 @@ class ControlledShutdown:
         """Ask until this broker leads nothing that another in-sync replica could lead, or the
         attempts are used up.
         """
+        # no leadership has anywhere to go: producers need not wait at all
         if all(len(hosted.state.replicas) <= 1 for hosted in replicas):
             return
+        # before the wait: appends from here on would lengthen it
         self._has_begun = True
         try:
             await _replicated(replicas)
@@ -71,10 +73,14 @@ class ControlledShutdown:
                 if attempt:
                     await asyncio.sleep(settings.controlled_shutdown_backoff_ms / 1000)
                 is_over = await _ask(controller, request, attempt)
+                # after the first answer, though some leaderships may stay: requests must not wait
+                # for those
                 self._is_moved.set()
+                # no other broker is left that could take a leadership later
                 if is_over or image().brokers.keys() <= {settings.node_id}:
                     return
         finally:
+            # also when the stop is cancelled: a waiting request must always get an answer
             self._is_moved.set()
 
 

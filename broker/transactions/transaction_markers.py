@@ -31,7 +31,7 @@ from wire.batches.group_records import OFFSETS_TOPIC
 from wire.batches.transaction_records import encode_marker
 from wire.protocol.ids import TopicPartition
 
-COMMIT_TIMEOUT_MS = 10_000
+COMMIT_TIMEOUT_MS = 10_000  # a coordinator sends the marker again after it
 
 
 class TransactionEnd(NamedTuple):
@@ -79,11 +79,14 @@ class TransactionMarkers:
                 outcomes[partition] = ErrorCode.none
                 if rest is not None:
                     waited_for[partition] = rest
+        # appended to all before the wait: one slow partition must not delay the others' markers
         ended = await asyncio.gather(*waited_for.values(), return_exceptions=True) if waited_for else ()
         for partition, found in zip(waited_for, ended, strict=True):
             if isinstance(found, PartitionFailure | CoordinatorRefusal):
                 outcomes[partition] = found.code
             elif isinstance(found, BaseException):
+                # a defect must not count as an outcome: the sender would take the partition for
+                # done
                 raise found
         return outcomes
 
@@ -96,11 +99,13 @@ class TransactionMarkers:
         hosted = self._replicas.get(image, partition.topic, partition.partition)
         passes_fence = is_promoting or self._passes_fence(end, partition.topic)
         hosted.check_writable(ALL_IN_SYNC, passes_fence=passes_fence)
+        # after the check of leadership: only a leader's log can say that a marker is final
         if _was_here(hosted, end):
             return self._settled(hosted)
         if partition.topic == OFFSETS_TOPIC:
             return self._groups.end_transaction(partition.partition, _command(end))
         append = self._append(hosted, end, marker, passes_fence=passes_fence)
+        # with one replica in sync nothing is to be waited for
         return None if append.is_committed else append.committed(COMMIT_TIMEOUT_MS)
 
     async def _settled(self, hosted: HostedPartition) -> None:
@@ -111,6 +116,7 @@ class TransactionMarkers:
         raise PartitionFailure(ErrorCode.invalid_producer_epoch)
 
     def _passes_fence(self, end: TransactionEnd, topic: str) -> bool:
+        # an abort needs no passage: a promotion aborts what is open by itself
         if not end.is_commit:
             return False
         image = self._image()
@@ -125,6 +131,7 @@ class TransactionMarkers:
             await append.committed(COMMIT_TIMEOUT_MS)
 
     def _append(self, hosted: HostedPartition, end: TransactionEnd, marker: bytes, *, passes_fence: bool) -> OwnAppend:
+        # before the append: a write that was verified earlier must not slip in behind the marker
         hosted.guards.withdraw(end.producer_id)
         return OwnAppend(self._replicas, hosted, marker, passes_fence=passes_fence)
 

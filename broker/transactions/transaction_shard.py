@@ -94,6 +94,8 @@ class TransactionShard(StateShard[TransactionCommand, TransactionReply, Transact
         """The answer, None while something about the transactional id is on its way into the
         log, or when the log has to confirm the answer.
         """
+        # the machine alone is not asked while a record is on its way: its answer would be that of
+        # before
         return None if question.transactional_id in self._lanes else self.transactions.verified(question)
 
     # --- loading
@@ -125,6 +127,7 @@ class TransactionShard(StateShard[TransactionCommand, TransactionReply, Transact
     def _resume(self) -> None:
         for transaction in self.transactions:
             self.submit(Resume(transactional_id=transaction.transactional_id))
+        # a shard that is loaded after the role moved must not wait for news of it
         if self._is_elsewhere():
             self.abandon()
 
@@ -132,6 +135,7 @@ class TransactionShard(StateShard[TransactionCommand, TransactionReply, Transact
         """Abort what is open, and what will be open once all earlier commands are done: another
         site coordinates now.
         """
+        # lanes too: a command under way may open a transaction that is not in the machine yet
         for name in {*(transaction.transactional_id for transaction in self.transactions), *self._lanes}:
             self.submit(Abandon(transactional_id=name))
 
@@ -155,6 +159,7 @@ class TransactionShard(StateShard[TransactionCommand, TransactionReply, Transact
     def _apply(self, decision: TransactionDecision) -> None:
         for record in decision.records:
             self.transactions.apply(record)
+            # over in memory and in the log: those who wait may ask for the next producer id
             if isinstance(record, TransactionStored) and not record.transaction.state.is_ending:
                 _wake(self._waiting.pop(record.transaction.transactional_id, ()))
 
@@ -182,6 +187,7 @@ class TransactionShard(StateShard[TransactionCommand, TransactionReply, Transact
 
     async def _carry_out(self, transaction: Transaction) -> None:
         await self._markers.send(transaction, self.leader_epoch)
+        # a shard that has ended must not write: another broker coordinates the partition
         if not self.is_ended:
             self.submit(
                 MarkersWritten(

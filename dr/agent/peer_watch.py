@@ -88,6 +88,7 @@ class PeerWatch:
     def is_confirmed(self, record: LinkRecord) -> bool:
         """True when this epoch was confirmed to the own broker."""
         if record.lease_ms and record.active_site == self._site:
+            # under a lease the arbiter confirms, not the peer: a permit is the proof
             return self._leases.has_permit(record)
         return self._confirmed.get(record.name) == record.epoch
 
@@ -116,6 +117,7 @@ class PeerWatch:
                 self._log.warning("peers could not be compared", error=str(error))
             pause_ms = IMPATIENT_INTERVAL_MS if self._has_unfinished else INTERVAL_MS
             try:
+                # a change of the own links wakes it: an operator waits for what it leads to
                 async with asyncio.timeout(pause_ms / 1000):
                     await self._wake.wait()
             except TimeoutError:
@@ -158,6 +160,7 @@ class PeerWatch:
     async def _ask(self, name: str, peer: Peer, links: Iterable[LinkRecord]) -> bool:
         addresses = dict.fromkeys(address for link in links for address in link.sites[name].agents)
         request = GetSiteViewRequest(asking_site=self._site, known_version=peer.view.version)
+        # the agent that answered last comes first: a dead one costs its timeout each second
         for address in sorted(addresses, key=lambda address: address != peer.answering_agent):
             try:
                 stub = self._channels.site_agent(address)
@@ -166,6 +169,7 @@ class PeerWatch:
                 if error.code() not in UNANSWERED:
                     self._log.warning("peer's agent refuses", peer=name, agent=address, error=problem_of(error))
                 continue
+            # an address may lead to another site since a change of the network
             if not reply.is_unchanged and reply.view.site != name:
                 self._log.error("agent belongs to another site", agent=address, expected=name, found=reply.view.site)
                 continue
@@ -187,6 +191,7 @@ class PeerWatch:
         peer.is_reachable = False
 
     async def _compare(self, own: LinkRecord, theirs: LinkRecord) -> None:
+        # nothing here can decide which is right: both keep their records and report it
         if not supersedes(theirs, own) and theirs.epoch == own.epoch and theirs.active_site != own.active_site:
             self.contested[own.name] = theirs.active_site
             self._state_change.error(
@@ -201,6 +206,7 @@ class PeerWatch:
             self._state_change.info("the sites agree about the link again", link=own.name, epoch=theirs.epoch)
         if supersedes(theirs, own):
             await self._adopt(theirs)
+        # equal epochs are the peer's agreement; a lower one there is still on its way
         elif theirs.epoch == own.epoch:
             if not self.is_confirmed(own) and await self._may_confirm(own):
                 await self._confirm(own)
@@ -219,6 +225,7 @@ class PeerWatch:
             stored = await self._store.adopt(record)
         except LinkUnknown:
             return  # deleted here a moment ago; the cache will say so
+        # the broker has not applied it yet: the next look comes soon
         self._has_unfinished = True
         self._state_change.info(
             "link adopted from peer",
@@ -240,6 +247,7 @@ class PeerWatch:
             self._log.warning("own broker does not take a confirmation", link=record.name, error=problem_of(error))
             self._has_unfinished = True
             return
+        # the broker's image is behind the record
         if not reply.is_confirmed:
             self._has_unfinished = True
             return
@@ -251,6 +259,8 @@ class PeerWatch:
     async def _push_view(self, peer: Peer) -> None:
         try:
             if peer.pushed_version == peer.view.version:
+                # an unchanged view is only confirmed: the broker must know that the peer still
+                # answers
                 await self._broker.PeerViewConfirmed(
                     PeerViewConfirmedRequest(site=peer.view.site), timeout=ASK_TIMEOUT_S
                 )

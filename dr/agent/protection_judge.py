@@ -110,6 +110,7 @@ class ProtectionJudge:
     async def look(self) -> None:
         """Judge each link that this site is active for, if this agent is the one to judge."""
         facts = self._cache.facts
+        # one judge a site: two would store verdicts of different moments in turn
         links = facts.links if facts.has_lowest_node_id(self._own_address) else {}
         ours = {name: record for name, record in links.items() if record.active_site == self._site}
         self._judged = {name: one for name, one in self._judged.items() if name in ours}
@@ -117,6 +118,8 @@ class ProtectionJudge:
 
     async def _judge(self, record: LinkRecord) -> None:
         try:
+            # the next judge goes on from the stored verdict: `since` must not begin anew with each
+            # restart
             judged = self._judged.get(record.name) or await self._begin(record.name)
             verdict = judged.watch.observe(await self._evidence(record), now_ms=self._clock.now_ms())
             judged.verdict, judged.judged_at_ms = verdict, self._clock.monotonic_ms()
@@ -131,6 +134,8 @@ class ProtectionJudge:
             if stored is None
             else LinkProtection(epoch=stored.epoch, since_ms=stored.since_ms, reason=stored.reason)
         )
+        # minus infinity: the verdict is stored at the first look, so that its age shows a living
+        # judge
         judged = _Judged(ProtectionWatch(known), known, float("-inf"), 0.0)
         self._judged[name] = judged
         return judged
@@ -154,6 +159,7 @@ class ProtectionJudge:
             epoch=verdict.epoch, since_ms=verdict.since_ms, reason=verdict.reason, judged_at_ms=self._clock.now_ms()
         )
         await self._store.store_protection(name, document)
+        # what is stored decides what is logged: another judge may have logged the change
         if judged.stored is None or judged.stored.is_protected != verdict.is_protected:
             self._log_change(name, verdict)
         judged.stored, judged.stored_at_ms = verdict, now_ms

@@ -42,6 +42,7 @@ class SyncRestorer:
         wanted = restored(record, now_ms=self._clock.now_ms())
         try:
             stored = await self._store.adopt(wanted)
+        # compare-and-set: of several agents one stores, and only that one logs
         except LinkUnknown:
             return  # deleted a moment ago
         if stored == wanted:

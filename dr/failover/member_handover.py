@@ -33,6 +33,7 @@ class MemberHandover:
 
     async def fetch(self) -> None:
         """Ask the source for the members, once. It is fenced: no member joins there any more."""
+        # once: the members cannot change under the fence
         if self._source is None or self._groups is not None:
             return
         try:
@@ -42,6 +43,7 @@ class MemberHandover:
 
     async def give(self, *, epoch: int) -> None:
         """Give what was fetched to the target, which is at that epoch and not confirmed yet."""
+        # not fetched with the raise where that was interrupted
         await self.fetch()
         if not self._groups:
             return

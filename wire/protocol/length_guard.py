@@ -92,6 +92,7 @@ def checked(entity_type: Any, buffer: Buffer, position: int) -> tuple[Buffer, in
     walk = Walk()
     try:
         end = _pass(step, buffer, position, walk)
+    # fixed sizes are added without a look: only the end shows that the bytes ran out
     except IndexError:
         end = len(buffer) + 1
     if end > len(buffer):

@@ -27,8 +27,8 @@ MIRROR_GROUP_PREFIX = "__antipode-mirror."
 
 
 UNDERSCORED = r"__.*"
-"""Topics that begin with two underscores: by convention state of some other system. Links made
-before a link's blacklist had to list them leave them at home without it.
+"""Topics that begin with two underscores: by convention state of some other system. A link from
+before blacklists had to list them does not mirror them either.
 """
 
 DEFAULT_TOPIC_BLACKLIST = (r"mm2.*\.internal", r".*\.replica", UNDERSCORED)
@@ -103,6 +103,7 @@ class InvalidPattern(ValueError):
 
 @lru_cache(maxsize=512)
 def _compiled(pattern: str) -> re.Pattern[str]:
+    # patterns are matched for each topic of each image
     try:
         return re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:
@@ -123,16 +124,18 @@ def matches(name: str, *, whitelist: Sequence[str], blacklist: Sequence[str]) ->
     """True when a whitelist pattern matches the whole name and no blacklist pattern does; unmatched
     is out.
     """
+    # the whole name: a blacklist entry must not hide topics that only begin like it
     if any(_compiled(pattern).fullmatch(name) for pattern in blacklist):
         return False
     return any(_compiled(pattern).fullmatch(name) for pattern in whitelist)
 
 
 def blacklist_of(link: LinkRecord) -> tuple[str, ...]:
-    """Patterns of all the topics that the link leaves at home, internal ones aside; also what an
+    """Patterns of all the topics that the link does not mirror, internal ones aside; also what an
     older link does not list.
     """
     listed = tuple(link.topic_blacklist)
+    # a link from before the default: `__.*` counts although its list lacks it
     return listed if link.is_blacklist_complete or UNDERSCORED in listed else (*listed, UNDERSCORED)
 
 
@@ -160,8 +163,7 @@ def carries_group(link: LinkRecord, group: str) -> bool:
 
 
 def stand_in(name: str, site: str) -> LinkRecord:
-    """The name of the missing site in a link whose record cannot be understood and is not
-    remembered.
+    """A record in the place of one that this site cannot parse and does not remember.
 
     The link may carry any topic that no other link carries, and no site is known to be active: no
     client may write to such topics.
@@ -179,6 +181,7 @@ def links_of_topic(links: Iterable[LinkRecord], topic: str) -> list[LinkRecord]:
     only where no real link carries it.
     """
     carrying = sorted((link for link in links if carries_topic(link, topic)), key=lambda link: link.name)
+    # a stand-in may carry anything: it decides only where no real link does
     return [link for link in carrying if not is_stand_in(link)] or carrying
 
 
@@ -194,6 +197,7 @@ def governing_link(links: Sequence[LinkRecord], site: str) -> LinkRecord | None:
     """
 
     def rank(link: LinkRecord) -> tuple[int, bool]:
+        # passive wins: no other link makes a site active that one has made passive
         return _RESTRICTIVENESS[role_of(link, site)], sync_policy(link) is SyncPolicy.NONE
 
     return min(links, key=rank, default=None)
@@ -213,6 +217,7 @@ _RESTRICTIVENESS: Final = {SiteRole.PASSIVE: 0, SiteRole.FENCED: 1, SiteRole.ACT
 
 def sync_policy(link: LinkRecord) -> SyncPolicy:
     """The link's policy; a value that this release does not know counts as the strictest one."""
+    # an older release must not acknowledge what a newer policy would hold back
     return _SYNC_POLICIES.get(link.sync_policy, SyncPolicy.BLOCK)
 
 
@@ -251,6 +256,7 @@ def supersedes(candidate: LinkRecord, stored: LinkRecord) -> bool:
     """True when `candidate` must replace `stored`: a higher epoch, the same epoch in the later
     phase, or in both a higher revision.
     """
+    # in this order: a phase only moves on within an epoch, and a revision within a phase
     return (candidate.epoch, candidate.phase, candidate.revision) > (stored.epoch, stored.phase, stored.revision)
 
 
@@ -258,6 +264,7 @@ def next_leader_epoch_floor(*, current_floor: int, highest_known_epoch: int) -> 
     """The first leader epoch of the next band, above every epoch that the fenced site may still
     give out.
     """
+    # the band above both: the fenced site may still elect within its own
     floor = (max(current_floor, highest_known_epoch) // LEADER_EPOCH_BAND + 1) * LEADER_EPOCH_BAND
     if floor + LEADER_EPOCH_BAND > LEADER_EPOCH_MAX:
         raise ValueError(f"leader epoch floor {floor} leaves no room below {LEADER_EPOCH_MAX}")

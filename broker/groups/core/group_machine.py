@@ -92,6 +92,7 @@ class Groups(GroupTables):
         return decision
 
     def _decide(self, command: Command, *, now_ms: int, token: int) -> Decision:
+        # a marker concerns all groups of the partition in which the producer has pending offsets
         if isinstance(command, EndProducerTransaction):
             return _end_transaction(command, token)
         consumers = self._consumers.get(command.group_id)
@@ -109,6 +110,7 @@ class Groups(GroupTables):
     ) -> Decision:
         classic, limits = self._groups.get(command.group_id), self._limits_of(command.group_id)
         before: Decision | None = None
+        # a simple group has offsets alone: they stay, and no group need be converted
         if known is None and classic is not None and not classic.is_simple:
             try:
                 known, before = self._upgraded(classic, command)
@@ -141,6 +143,8 @@ class Groups(GroupTables):
         effects = tuple(group_migration.leaving_classic(classic))
         if not classic.members:
             return None, Decision(records=(removed,), effects=effects)
+        # only a joining member converts a group: a heartbeat of another epoch is of a group that is
+        # gone
         if not self._limits.may_upgrade or command.said.member_epoch != JOINING_EPOCH:
             raise NotConvertible(f"{classic.group_id} has members of the classic protocol")
         turn = group_migration.upgraded(classic, command.topics)
@@ -153,6 +157,7 @@ class Groups(GroupTables):
             return consumer_group_turn.fire(consumers, command, self._limits, now_ms=now_ms)
         if isinstance(command, ResumeGroup):
             return consumer_group_turn.resume(consumers, self._limits_of(command.group_id))
+        # classic members of a group of the newer protocol (KIP-848) are served by it
         if consumers.members and isinstance(command, JoinGroup | SyncGroup | Heartbeat | LeaveGroup):
             return classic_members.decide(consumers, command, self._limits, token=token, now_ms=now_ms)
         refused = consumer_group_turn.refuse(consumers, command, token)
@@ -164,6 +169,7 @@ class Groups(GroupTables):
         decision = self._decide_for_classic(command, now_ms=now_ms, token=token)
         if isinstance(command, JoinGroup | DeleteGroup):
             return structs.replace(decision, records=(*consumer_groups.removal(consumers), *decision.records))
+        # offsets may go; the group itself stays as long as it has members
         kept = tuple(record for record in decision.records if not isinstance(record, GroupRemoved))
         if isinstance(command, ExpireOffsets) and not consumers.members and len(kept) < len(decision.records):
             # neither members nor offsets are left
@@ -176,6 +182,7 @@ class Groups(GroupTables):
             command, JoinGroup | CommitOffsets | MirrorOffsets | LeaveGroup | Heartbeat
         ):
             return self._without_group(command, token)
+        # a member of a group that is not there: its generation cannot be right
         if known is None and isinstance(command, CommitOffsets) and command.generation >= 0:
             return group_offsets.commit_without_group(command, token)
         if known is None and isinstance(command, JoinGroup) and command.member_id:
@@ -265,6 +272,7 @@ class Groups(GroupTables):
         return [
             partition
             for partition in over
+            # a pending offset would come back with the commit of its transaction
             if not is_subscribed(partition.topic) and not self._pending.holds(group.group_id, partition)
         ]
 

@@ -107,6 +107,7 @@ def commit(turn: Turn, command: CommitOffsets) -> list[GroupRecord]:
         return []
     member = turn.group.members.get(command.member_id)
     if member is not None:
+        # a commit shows that the member lives, as a heartbeat does
         turn.restart_session(member)
     return _take(turn, command.offsets)
 
@@ -137,12 +138,14 @@ def mirror(turn: Turn, command: MirrorOffsets, offsets: Offsets) -> list[GroupRe
     """A mirror's commit: refused while the group has members here. Offset -1 says that the active
     site has none any more.
     """
+    # members here are right: the site is active for them, or becomes it
     if turn.group.members:
         turn.answer(turn.token, PartitionsReply(error=ErrorCode.non_empty_group))
         return []
     gone = [partition for partition, offset in command.offsets.items() if offset.offset < 0]
     kept = {partition: offset for partition, offset in command.offsets.items() if offset.offset >= 0}
     removed = removals(turn.group, [partition for partition in gone if partition in offsets], offsets) if gone else []
+    # a group that gets offsets in the same request is not gone
     if kept:
         removed = [record for record in removed if not isinstance(record, GroupRemoved)]
     return [*removed, *_take(turn, kept, gone)]
@@ -174,6 +177,7 @@ def delete_offsets(
 ) -> list[GroupRecord]:
     """Remove some offsets; those of topics that members subscribe to are kept."""
     group = turn.group
+    # the subscription of another protocol type cannot be read: each topic may be in use
     if group.members and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
         turn.answer(turn.token, PartitionsReply(error=ErrorCode.non_empty_group))
         return []
@@ -196,6 +200,7 @@ def subscription(group: Group) -> Subscription:
             for offered in member.protocols:
                 topics.update(subscribed_topics(offered.metadata))
     except Malformed:
+        # an unreadable subscription protects all topics
         return lambda _topic: True
     return topics.__contains__
 
@@ -218,6 +223,7 @@ def expired(
     It began for none of them before `counted_from_ms`, when this site took the group over.
     """
     is_settled = group.state is (GroupState.STABLE if group.members else GroupState.EMPTY)
+    # while a group rebalances, its members may be about to subscribe to anything
     if not is_settled or (group.members and group.protocol_type != CONSUMER_PROTOCOL_TYPE):
         return []
     empty_since_ms = NO_TIMESTAMP if group.members or group.is_simple else group.state_since_ms

@@ -141,6 +141,7 @@ class Flow:
     def decide(self, command: Command, now_ms: int) -> Decision:
         """Decide a command; the state does not change yet."""
         generation = getattr(command, "generation", self.facts.generation)
+        # late news of an earlier generation: what it asked for was dropped
         if generation != self.facts.generation:
             return Decision(self.facts)
         order = ORDERS.get(type(command))
@@ -183,6 +184,7 @@ class Flow:
 
     def _start(self, command: Start, now_ms: int) -> Decision:  # noqa: ARG002
         facts = self.facts
+        # a start that a worker asks for must not end what an operator or the topic holds
         if facts.role in (LinkRole.TURNED, LinkRole.GONE) or facts.state in HELD or facts.waits_for_topic:
             return Decision(self.facts)
         return restart(self.facts, command.reason)
@@ -218,6 +220,7 @@ class Flow:
         facts = self.facts
         if facts.step is not Step.FINDING_TARGET:
             return Decision(self.facts)
+        # below what it has acknowledged: the target is not the copy that it was
         has_lost = command.log_end_offset < facts.progress.target_log_end_offset
         new = facts._replace(
             step=Step.CHECKING_SOURCE,
@@ -255,6 +258,7 @@ class Flow:
         missing = max(0, command.log_start_offset - facts.chain_offset)
         expired = max(0, command.log_start_offset - promised_from(facts, command))
         progress = received(facts.progress, command.high_watermark, command.asked_at_ms, now_ms)
+        # batches on their way deliver what the source has expired meanwhile
         is_in_hand = facts.is_chained and facts.progress.target_log_end_offset < facts.chain_offset
         if expired and self._gap_policy is GapPolicy.HALT:
             gap = (
@@ -285,9 +289,11 @@ class Flow:
             is_chained=True,
             has_streamed=True,
             rereads_last_batch=rereads,
+            # from the first batch ever: tombstones older than that are not expected here
             copy_began_ms=now_ms if is_new and facts.copy_began_ms == UNKNOWN else facts.copy_began_ms,
             is_resuming=facts.is_resuming or not facts.has_streamed,
             chain_offset=offset,
+            # the records between are missing: no epoch can be compared across them
             chain_epoch=-1 if missing else facts.chain_epoch,
             restart_offset=offset if missing else facts.restart_offset,
             source_log_start_offset=command.log_start_offset,
@@ -336,6 +342,7 @@ class Flow:
     def _batches_fetched(self, command: BatchesFetched, now_ms: int) -> Decision:
         facts = self.facts
         run = command.run
+        # an answer to an earlier fetch, which a change of the chain has overtaken
         if facts.step is not Step.STREAMING or command.fetch_offset != facts.fetch_offset:
             return Decision(self.facts)
         is_within = begins_within(facts, run)
@@ -377,6 +384,7 @@ class Flow:
             return Decision(self.facts)
         progress = received(facts.progress, command.high_watermark, command.asked_at_ms, now_ms)
         is_complete = progress.target_log_end_offset >= facts.chain_offset
+        # the batch that was to be compared did not come: it is gone at the source
         is_unanswered = facts.rereads_last_batch and command.high_watermark >= facts.chain_offset
         is_beyond_doubt = facts.state is FlowState.FAULTED and is_unanswered
         new = facts._replace(
@@ -399,6 +407,7 @@ class Flow:
             case SourceTrouble.MOVED:
                 return wait(self.facts, command.reason, RefreshMetadata(side=Side.SOURCE))
             case SourceTrouble.OUT_OF_RANGE:
+                # the check of the source finds out whether its log begins later or ends earlier
                 return wait(self.facts, command.reason)
             case SourceTrouble.MALFORMED:
                 return self._corrupt(command.reason)
@@ -407,6 +416,7 @@ class Flow:
 
     def _corrupt(self, reason: str) -> Decision:
         attempts = self.facts.attempts + 1
+        # the same bytes may arrive whole the next time: only then is the source's copy damaged
         if attempts > CORRUPT_ATTEMPTS_MAX:
             return halt(self.facts, FlowState.FAULTED, reason)
         return restart(self.facts, reason, attempts=attempts)
@@ -434,6 +444,7 @@ class Flow:
         before = facts.progress
         progress = moved(
             before,
+            # answers may overtake each other: the higher end is the newer one
             target_log_end_offset=max(before.target_log_end_offset, command.log_end_offset),
             mirrored_bytes=before.mirrored_bytes + command.size_bytes,
             mirrored_records=before.mirrored_records + command.record_count,
@@ -451,6 +462,7 @@ class Flow:
         return Decision(facts._replace(state=label, reason=reason, attempts=0, progress=progress), (), logged)
 
     def _append_refused(self, command: AppendRefused, now_ms: int) -> Decision:  # noqa: ARG002
+        # a refusal of what was sent before the chain ended: the next start finds out
         if not self.facts.is_chained:
             return Decision(self.facts)
         if self.facts.state in HELD:

@@ -152,7 +152,6 @@ class FailoverPlaybook:
         target decides what comes next.
         """
         if self._policy.kept_before_ms or self._policy.is_cut_consistent:
-            # a run that may truncate must be able to give the writes back
             return True  # writes are handed back to it when the truncation fails
         is_raised_here = self._is_fence_proven and self._is_raised and Step.RAISE in self._ended
         return not is_raised_here or Step.PROMOTE in self._ended
@@ -182,7 +181,6 @@ class FailoverPlaybook:
         source, when it has them all.
         """
         exact = {key: end.end_offset for key, end in self._source_ends.items() if end.is_exact}
-        # only where the copy ends exactly there: above it something else was appended
         return {key: end for key, end in exact.items() if self._last_ends.get(key, 0) == end}
 
     @property
@@ -198,14 +196,12 @@ class FailoverPlaybook:
             self._stopped_at_ms = now_ms
         if source is not None and source.is_fenced:
             if self._is_fence_proven:
-                # not in the first look: growth up to the moment of the fence is legitimate
                 self._bypass = self._bypass or self._growth_under_the_fence(source)
                 self._source_groups = source.groups or self._source_groups
             self._fenced_looks += 1
             self._is_fence_proven, self._fenced_epoch = True, source.record.epoch
             self._remember_source(source)
         elif self._is_fence_proven and self._was_given_back(evidence):
-            # another run gave the fence back: everything exact is out of date
             self._is_fence_proven = False
             self._fenced_looks = 0
             self._ended.pop(Step.FENCE, None)
@@ -215,7 +211,6 @@ class FailoverPlaybook:
         if evidence.target is None:
             return
         self._is_raised = evidence.governing.active_site == self._to_site
-        # after the raise the target has a history of its own: comparisons would only mislead
         if self._is_raised:
             return
         if source is not None:
@@ -245,14 +240,12 @@ class FailoverPlaybook:
     def _was_given_back(self, evidence: Evidence) -> bool:
         """Another operator ended the fence: the source has been writing again."""
         known = [site.record for site in (evidence.target, evidence.source) if site is not None]
-        # a higher epoch with the other site active: that is what giving back looks like
         return any(record.epoch > self._fenced_epoch and record.active_site != self._to_site for record in known)
 
     def _remember_source(self, source: SiteEvidence) -> None:
         is_exact = source.is_fenced
         for key, end in source_ends(source.partitions, seen_at_ms=source.seen_at_ms, is_exact=is_exact).items():
             known = self._source_ends.get(key)
-            # an exact end is replaced by an exact one only
             if known is None or not known.is_exact or is_exact:
                 self._source_ends[key] = end
 
@@ -268,7 +261,6 @@ class FailoverPlaybook:
         if ended.step is Step.PREPARE and self._prepare_started_at_ms is None:
             self._prepare_started_at_ms = self._observed_at_ms
         if ended.step is Step.FENCE:
-            # the attempt counts as a stop: some brokers may refuse writes already
             if self._stopped_at_ms is None:
                 self._stopped_at_ms = self._observed_at_ms
             self._fence_count += 1
@@ -363,7 +355,6 @@ class FailoverPlaybook:
             )
         if refusal := self._divergence_refusal(evidence):
             return self._give_back_or_refuse(governing, refusal, now_ms)
-        # a site that cannot be fenced is not drained: it may grow for ever
         if not fence_refusal(evidence, self._policy, fence_problem=self._fence_problem):
             drain = self.drain_state(evidence, now_ms)
             if not drain.is_over:
@@ -391,7 +382,6 @@ class FailoverPlaybook:
         """The step that must come before writers are stopped; None when they may be stopped."""
         target, policy = evidence.target, self._policy
         assert target is not None
-        # nothing to prepare for: the source writes nothing, or the operator has decided
         if evidence.governing.phase == LinkPhase.FENCED or policy.accepts_data_loss:
             return None
         if refusal := self._divergence_refusal(evidence):
@@ -433,7 +423,6 @@ class FailoverPlaybook:
                 is_exact = False
             if end is not None and end.end_offset > max(here, end.log_start_offset):
                 remaining[key] = end.end_offset - max(here, end.log_start_offset)
-        # groups are compared when the logs are equal: before that they must differ
         problem = "" if remaining else self._lack(evidence)
         is_complete = self._is_complete(remaining, problem, is_exact=is_exact)
         may_arrive = self._is_fence_proven and evidence.source is not None and not is_complete
@@ -480,7 +469,6 @@ class FailoverPlaybook:
         if self._drain_started_at_ms is None:
             return False
         if self._is_fence_proven and self._stopped_at_ms is not None:
-            # the bound on the outage, also where records still arrive
             if now_ms - self._stopped_at_ms >= self._policy.unavailability_max_ms:
                 return True
         elif now_ms - self._drain_started_at_ms >= self._policy.drain_timeout_ms:

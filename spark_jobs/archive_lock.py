@@ -48,6 +48,7 @@ class ArchiveLock:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Hold the lock for the block. OperationalFailure names the archiver that has it."""
+        # written before it looks: of two that start together each sees the other
         self._write(self._own())
         renewing = threading.Thread(target=self._renew, name="archive lock", daemon=True)
         renewing.start()
@@ -55,6 +56,7 @@ class ArchiveLock:
             self._wait_alone("the archive is in use by {}: one archiver at a time may write to it")
             yield
         finally:
+            # the renewal ends first, or it would write the claim once more
             self._ended.set()
             renewing.join()
             self._withdraw(self._own())
@@ -98,12 +100,14 @@ class ArchiveLock:
         claim within the lease. The others' claims are removed.
         """
         here = [claim for claim in claims if claim.host == socket.gethostname()]
+        # a running process of this machine holds it: nothing to wait for
         if here:
             return here
         deadline = time.monotonic() + self._lease_ms / _MS
         while time.monotonic() < deadline:
             time.sleep(min(_POLL_S, self._lease_ms / _MS))
             now = [claim for claim in self._claims() if claim.claim_id in {one.claim_id for one in claims}]
+            # one that renews is alive, whatever its clock says
             if len(unchanged(claims, now)) < len(now):
                 return now
         for claim in unchanged(claims, now):
@@ -113,6 +117,7 @@ class ArchiveLock:
     def _renew(self) -> None:
         while not self._ended.wait(min(RENEWAL_MS, self._lease_ms / 4) / _MS):
             self._renewals += 1
+            # one failed renewal is within the lease
             with suppress(OSError, OperationalFailure):  # the next renewal, or `check`, meets what lasts
                 self.check()
                 self._write(self._own())
@@ -158,6 +163,8 @@ def _started_ticks(pid: int) -> int:
     such process.
     """
     try:
+        # the name of a program may contain spaces and brackets: fields are counted behind the last
+        # bracket
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
     except OSError:
         return -1

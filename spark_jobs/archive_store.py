@@ -35,6 +35,7 @@ class HashedFile:
 
     def __init__(self, store: ArchiveStore) -> None:
         self._store = store
+        # in a folder of its own: no reader lists what is not whole
         self._unfinished = f"{store.root}/{UNFINISHED}/{uuid4().hex}"
         store.files.create_dir(f"{store.root}/{UNFINISHED}", recursive=True)
         self._stream = store.files.open_output_stream(self._unfinished)

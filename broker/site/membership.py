@@ -35,7 +35,7 @@ from wire.znodes.documents import MalformedZnode
 
 log = get_logger(__name__)
 
-TAKEN_WAIT_EXTRA_MS = 2_000
+TAKEN_WAIT_EXTRA_MS = 2_000  # the session's end is noticed some time after its timeout
 ANSWER_TIMEOUT_MS = 3_000
 """Time (ms) to wait for ZooKeeper where the broker can do without the answer; kazoo itself waits
 until ZooKeeper is back.
@@ -62,6 +62,7 @@ class Membership:
         """The site's cluster id, made when there is none; OperationalFailure when `known` (from the
         log folder) differs.
         """
+        # the log folder decides, then the config: a broker never changes its cluster
         wanted = self._settings.cluster_id
         candidate = known or wanted or base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
         stored = await until_answered(lambda: self._stored_cluster_id(candidate))
@@ -83,6 +84,7 @@ class Membership:
         try:
             await self._zookeeper.create(znodes.CLUSTER_ID, encode_cluster_id(candidate))
         except NodeExistsError:
+            # another broker was first: its id is the site's
             return decode_cluster_id((await self._zookeeper.get(znodes.CLUSTER_ID))[0])
         return candidate
 
@@ -108,6 +110,7 @@ class Membership:
                 holder = await self._zookeeper.exists(path, watch=lambda _, event=changed: event.set())  # type: ignore[misc]
                 if holder is None:
                     continue
+                # the answer to the own request was lost with a connection
                 if holder.ephemeral_owner == self._zookeeper.session_id:
                     break
             left_ms = deadline_ms - self._clock.monotonic_ms()
@@ -118,6 +121,7 @@ class Membership:
                     f"node.id={registration.node_id} is taken: a live broker is registered at {path}"
                 ) from error
         stat = await self._zookeeper.exists(path)
+        # the creation zxid grows over the whole site, so an epoch is never given twice
         self.broker_epoch = stat.czxid if stat is not None else 0
         log.info("registered", node_id=registration.node_id, broker_epoch=self.broker_epoch)
         if self.on_registered is not None:
@@ -142,6 +146,8 @@ class Membership:
             policy = jittered_backoff(retry_on=(KazooException, OperationalFailure), initial_ms=100, max_ms=2000)
             async for attempt in policy:
                 with attempt:
+                    # cleared before the try: a session that is lost meanwhile must wake the next
+                    # one
                     self._has_new_session.clear()
                     try:
                         await self._create(registration)
@@ -179,6 +185,7 @@ class Membership:
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_MS / 1000):
                 stat = await self._zookeeper.exists(path)
+                # the node may be that of a successor which has registered already
                 if stat is not None and stat.ephemeral_owner == self._zookeeper.session_id:
                     await self._zookeeper.delete(path)
         except (KazooException, TimeoutError) as error:

@@ -31,7 +31,7 @@ EVIDENCE_MS: Final = 10.0
 """Time (ms) that evidence may take from a dying process to this one: it closes its connections one
 after the other, and a client's may be first.
 """
-NEWCOMER_MS_MAX: Final = 300.0
+NEWCOMER_MS_MAX: Final = 300.0  # a client that has just connected has no leader to lose
 PAUSE_S: Final = 1.0
 
 
@@ -49,6 +49,7 @@ class SuspectedBrokers:
 
     async def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
         """Watch exactly the brokers that are alive (an `ImageListener`)."""
+        # an image of other things than brokers changes no watch
         if before.brokers is after.brokers and self._watches:
             return
         wanted = {
@@ -77,6 +78,7 @@ class SuspectedBrokers:
                 self._doubted_at_ms[key] = self._clock.monotonic_ms()
             else:
                 self._doubted_at_ms.pop(key, None)
+                # those who wait for the doubt look again at once
                 self._cluster.look_again()
 
         return on_suspicion
@@ -87,6 +89,7 @@ class SuspectedBrokers:
         """
         for key in self._watches:
             if key[0] == node_id:
+                # the first evidence counts: a later one must not prolong the wait
                 self._doubted_at_ms.setdefault(key, self._clock.monotonic_ms())
 
     def _left_ms(self) -> float:
@@ -106,6 +109,7 @@ class SuspectedBrokers:
         """Return when no doubt is left, or when it has lasted long enough; evidence is given a
         moment to arrive.
         """
+        # slept before the look: a client's connection may be the first that a dying broker closes
         await asyncio.sleep(EVIDENCE_MS / 1000)
         left_ms = self._left_ms()
         if left_ms > 0:

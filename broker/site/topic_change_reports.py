@@ -65,6 +65,7 @@ class TopicChangeReports:
         Returns when all brokers of the peers know, after `ANSWER_WAIT_MS` at the latest.
         """
         newest = image()
+        # without routed links no client of a peer asks here
         sites = newest.routed_sites()
         if not sites:
             return
@@ -77,6 +78,7 @@ class TopicChangeReports:
             return
         values = {"site": newest.site, "topics": parts}
         addresses = {address for site in sites for address in site_brokers(newest, site)}
+        # brokers that are gone need no memory of their silence
         self._silent &= addresses
         waited = [task for address in sorted(addresses) if (task := self._begin(address, values)) is not None]
         if waited:
@@ -98,6 +100,7 @@ class TopicChangeReports:
         return task
 
     async def _report(self, address: HostPort, values: Mapping[str, Any]) -> None:
+        # noted while the report goes on: later answers need not wait for this broker
         silent_at = asyncio.get_running_loop().call_later(ANSWER_WAIT_MS / 1000, self._note_silence, address)
         try:
             await (await self._pool.get(address)).call(TOPICS_CHANGED, values)

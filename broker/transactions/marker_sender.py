@@ -66,6 +66,7 @@ class MarkerSender:
             members=_members(transaction, self._image()),
         )
         left = set(transaction.partitions)
+        # the first round at once: most transactions end with it
         left -= await self._round(end, left)
         if not left:
             return
@@ -83,8 +84,11 @@ class MarkerSender:
         by_leader: dict[int, list[TopicPartition]] = {}
         for partition in sorted(left):
             found = image.partition(*partition)
+            # not in a whole image: the topic is deleted; elsewhere active: that site aborts what is
+            # open
             if image.role_of_topic(partition.topic) is LinkRole.PASSIVE or (found is None and image.is_complete):
                 done.add(partition)
+            # without a leader the partition waits for the next round
             elif found is not None and found.leader >= 0:
                 by_leader.setdefault(found.leader, []).append(partition)
         answers = await asyncio.gather(
@@ -114,6 +118,7 @@ class MarkerSender:
             if end.members is not None:
                 with suppress(UnsupportedApi):  # a broker of an earlier release writes markers without the header
                     request = {"link": "", "link_epoch": -1, "transactions": [_ended(end, partitions)]}
+                    # a marker names its partitions only where every leader can write that
                     reply = await self._peers.call(leader, END_TRANSACTIONS, request, version=0)
                     return {TopicPartition(one.topic, one.index): one.error_code for one in reply.outcomes}
             response = await self._peers.call(leader, WRITE_TXN_MARKERS, _request(end, partitions), version=_VERSION)

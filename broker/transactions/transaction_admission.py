@@ -54,6 +54,7 @@ class TransactionAdmission:
         """The outcome by partition; with `is_added` they become part of the transaction."""
         node_id = self._routing.coordinator(writer.transactional_id)
         if node_id == NO_NODE:
+            # retriable: the image names a coordinator after the next election
             return dict.fromkeys(partitions, ErrorCode.coordinator_not_available)
         try:
             if node_id == self._node_id:
@@ -81,6 +82,7 @@ class TransactionAdmission:
         try:
             reply = self._coordinator.verified_now(question)
         except CoordinatorRefusal as refusal:
+            # a refusal counts only where this broker coordinates; elsewhere the other one is asked
             is_here = self._routing.coordinator(writer.transactional_id) == self._node_id
             return dict.fromkeys(partitions, refusal.code) if is_here else None
         return None if reply is None else _by_partition(reply, partitions)

@@ -104,8 +104,10 @@ class TransactionCoordinator:
         """Take over a new image (an `ImageListener`). When another site becomes active, abort what
         is open here.
         """
+        # first: a shard that is lost must not abandon anything here
         self._led.refresh()
         is_elsewhere = self._is_elsewhere()
+        # the moment alone: later images say the same, and a shard that is loaded later looks itself
         if is_elsewhere and not self._was_elsewhere:
             for shard in self._led:
                 if shard.is_loaded:
@@ -189,6 +191,7 @@ class TransactionCoordinator:
         reply = await self._ask(command, reply_type)
         if reply.error is not ErrorCode.concurrent_transactions:
             return reply
+        # asked anew: the coordinator may have moved while the command ran
         shard = self._shard(command.transactional_id)
         await shard.wait_until_over(command.transactional_id, timeout_ms=MARKERS_WAIT_MS)
         return await self._ask(command, reply_type)
@@ -196,6 +199,7 @@ class TransactionCoordinator:
     async def _ask(self, command: TransactionCommand, reply_type: type[ReplyT]) -> ReplyT:
         reply = await self._ask_once(command)
         if isinstance(reply, ProducerReply) and reply.needs_producer_id:
+            # only where one is needed: ids come in blocks and must not be wasted
             fresh = await self._fresh_producer_id()
             if isinstance(command, InitProducer | EndTransaction):
                 reply = await self._ask_once(replace(command, fresh_producer_id=fresh))
@@ -209,6 +213,7 @@ class TransactionCoordinator:
         """
         shard = self._shard(command.transactional_id)
         if self._is_held(command):
+            # a code that every client sends again after a while: the fence ends soon
             raise CoordinatorRefusal(ErrorCode.coordinator_load_in_progress)
         return await shard.ask(command)
 
@@ -216,6 +221,7 @@ class TransactionCoordinator:
         try:
             return await self._producer_ids.next_id()
         except ControllerUnavailable as error:
+            # without a controller there is no id; the client waits as for a load
             raise CoordinatorRefusal(ErrorCode.coordinator_load_in_progress) from error
 
     # --- reading

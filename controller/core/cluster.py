@@ -196,6 +196,7 @@ class Cluster:
         this site active.
         """
         links = links_of_topic(self.links.values(), topic)
+        # one passive link is enough: this site elects below its own band then
         if any(role_of(link, self.rules.site) is SiteRole.PASSIVE for link in links):
             return 0
         return max((link.leader_epoch_floor for link in links), default=0)
@@ -210,6 +211,7 @@ class Cluster:
 
     def apply(self, change: fact.Fact) -> None:  # noqa: C901 (one branch a fact)
         """The only way the view changes; the same for live decisions and for replay."""
+        # first, so that whatever was derived before this fact counts as old
         self.revision += 1
         match change:
             # a topic of a thousand partitions has thousands of these

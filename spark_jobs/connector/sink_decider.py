@@ -63,6 +63,7 @@ class SinkDecider:
 
     async def decide(self, decision: Decision, identity: ProducerIdentity, places: Mapping[PartitionKey, int]) -> None:
         """Make the decision, in one transaction. Fenced when a newer driver has begun."""
+        # any partition of the batch will do: the offset only carries the text
         place = min(places)
         for number, text in enumerate(encoded(decision)):
             offsets = {place: CommittedOffset(max(0, places[place]), metadata=text)}
@@ -99,6 +100,7 @@ class SinkDecider:
         found = await self._client.committed(group_name(self._query, 0))
         for place, offset in found.items():
             # Other tasks have fenced the query meanwhile, which does no harm: the batch fails.
+            # one decision back, so that the batch counts as not decided
             await self.decide(Decision(batch=decision.batch - 1), await self.fence(), {place: offset.offset})
         return False
 

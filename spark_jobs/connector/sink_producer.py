@@ -67,11 +67,13 @@ class SinkProducer:
             await asyncio.gather(*self._sending.values())
         finally:
             for task in self._sending.values():
+                # a failed batch fails the task: what else is under way is of no use
                 task.cancel()
         return count_of_rows
 
     async def _send(self, place: PartitionKey, rows: Rows, now_ms: int) -> None:
         """Begin to write a batch, once the partition's earlier one is written."""
+        # one batch of a partition at a time: a retry then never reorders
         earlier = self._sending.pop(place, None)
         if earlier is not None:
             await earlier
@@ -96,6 +98,7 @@ class SinkProducer:
             base_sequence=sequence,
             attributes=TRANSACTIONAL_BIT if self._transactional_id is not None else 0,
         )
+        # taken before the answer: the next batch is encoded while this one is on its way
         self._sequences[place] = sequence + len(rows)
         produced = await self._client.produce(*place, batch, transactional_id=self._transactional_id)
         self.ends[place] = produced.base_offset + len(rows)

@@ -32,6 +32,7 @@ from wire.batches.record_batch import (
 DECOMPRESSED_BYTES_MAX: Final = 512 * 1024 * 1024
 """A batch that opens to more than this is refused: bounds what a few bytes can make of memory."""
 
+# the framing of Java's snappy library, which Kafka's clients write
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_SIZE: Final = 16
 _CHUNK_BYTES: Final = 1 << 20
@@ -174,6 +175,7 @@ def decode_records(buffer: Buffer) -> Iterator[Record]:
     """
     for position, header in iterate_headers(buffer):
         if not header.is_control:
+            # control batches hold markers: they are no records of any client
             yield from decode_batch(buffer, position, header)
 
 
@@ -198,6 +200,7 @@ def decode_body(body: bytes, header: BatchHeader, position: int = 0) -> Iterator
         except (IndexError, ValueError) as error:
             raise InvalidBatch(f"record at byte {at} of its body: {error}", position) from error
         yield record
+    # bytes behind the last record are damage that a count alone would hide
     if at != len(body):
         raise InvalidBatch(f"{len(body) - at} bytes after the last record", position)
 
@@ -213,6 +216,7 @@ def open_body(
     TooLarge past `size_bytes_max`.
     """
     with memoryview(buffer) as view:
+        # copied once: the codecs take bytes
         compressed = bytes(view[position + HEADER_SIZE : position + header.size_bytes])
     try:
         return decompress(compressed, header.compression, size_bytes_max)
@@ -241,6 +245,7 @@ def summarize_records(body: bytes, record_count: int) -> RecordSummary:  # noqa:
     delta_min: i64 = 0
     delta_max: i64 = 0
     try:
+        # no tuple and no call for a number of one byte: nearly all of them are
         while index < count:
             number: i64 = body[at]
             at += 1
@@ -249,12 +254,14 @@ def summarize_records(body: bytes, record_count: int) -> RecordSummary:  # noqa:
             record_end: i64 = at + (number >> 1)
             if number & 1 or record_end > end:
                 raise ValueError(f"a length that does not fit the {end - at} bytes that are left")  # noqa: TRY301
+            # the byte of attributes is unused and passed over
             number = body[at + 1]
             at += 2
             if number >= _CONTINUES:
                 number, at = _longer_varint(body, at - 1, _INT64_SHIFT_MAX)
             delta: i64 = number >> 1
             if number < 0:
+                # zigzag's shift is that of an unsigned number
                 delta &= _INT64_MAX  # the number fills all 64 bits, and the shift is a logical one
             delta ^= -(number & 1)
             if index == 0:

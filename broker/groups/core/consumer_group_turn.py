@@ -58,6 +58,7 @@ def fire(known: ConsumerGroup, command: FireTimer, limits: GroupLimits, *, now_m
     protocol, it did not join or sync in time.
     """
     key = command.key
+    # the member has given its partitions up just in time
     is_late = known.reached_by(key.member_id).state is MemberState.UNREVOKED_PARTITIONS
     is_over = key.kind is TimerKind.CONSUMER_REBALANCE and not is_late
     if is_over or key.member_id not in known.members:
@@ -118,6 +119,7 @@ def _evict(known: ConsumerGroup) -> Decision:
         turn = consumer_groups.remove_member(left, member_id, "belongs to another site")
         facts += turn.facts
         left = turn.group
+        # timers of members that are gone would only fire in vain
         effects += [CancelTimer(key=TimerKey(kind, known.group_id, member_id)) for kind in MEMBER_TIMERS]
     return Decision(records=tuple(facts), effects=tuple(effects), reason="another site coordinates the group")
 

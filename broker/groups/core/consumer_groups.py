@@ -97,6 +97,7 @@ def heartbeat(
     assignors: Sequence[str] = tuple(ASSIGNORS),
 ) -> tuple[ConsumerTurn, HeartbeatReply]:
     """Apply a heartbeat; `topics` are all topics that clients can see."""
+    # most heartbeats: nothing is copied and no target is worked out for them
     if known.checked_topics is topics and _changes_nothing(known, said):
         return ConsumerTurn(known, topics, size_max), _reply(known, said, known.reached[said.member_id])
     turn = ConsumerTurn(copy_of(known), topics, size_max, assignors)
@@ -105,9 +106,11 @@ def heartbeat(
             return turn, _leave(turn, said)
         reached, is_news = _stay(turn, said)
     except Refused as refused:
+        # what the refused heartbeat has changed in the copy must not be written
         turn.facts.clear()
         turn.reason = f"{said.member_id}: {refused.error.name}"
         return turn, HeartbeatReply(error=refused.error, message=refused.message)
+    # noted on the group itself: it only saves work, and a lost note costs one comparison more
     known.checked_topics = topics if turn.group.epoch == known.epoch else None
     if said.owned is not None:
         known.reported_owned[said.member_id] = said.owned
@@ -249,6 +252,7 @@ def _join(turn: ConsumerTurn, said: MemberHeartbeat) -> Reached | None:
     group = turn.group
     former_id = group.static_member(said.instance_id)
     if former_id is None or former_id == said.member_id:
+        # a known member is never turned away: the bound is for newcomers
         if said.member_id not in group.members and len(group.members) >= turn.size_max:
             raise Refused(ErrorCode.group_max_size_reached, f"{group.group_id} has {len(group.members)} members")
         return None
@@ -261,6 +265,7 @@ def _join(turn: ConsumerTurn, said: MemberHeartbeat) -> Reached | None:
     forget_member(turn, former_id)
     turn.put(MEMBER_KIND, metadata, said.member_id)
     turn.put(TARGET_KIND, TargetAssignment(partitions_of(target)), said.member_id)
+    # only what is still its target: the other partitions may have gone to others meanwhile
     returned = Reached(JOINING_EPOCH, JOINING_EPOCH, MemberState.STABLE, reached.assigned & target)
     put_reached(turn, said.member_id, returned)
     turn.reason = f"{said.instance_id} is back as {said.member_id}"
@@ -277,6 +282,7 @@ def _apply_subscription(turn: ConsumerTurn, said: MemberHeartbeat, former: Membe
         rack_id=said.rack_id if former is None or said.rack_id is not None else former.rack_id,
         client_id=said.client_id,
         client_host=said.client_host,
+        # None says unchanged; an empty tuple unsubscribes
         topic_names=_newer(said.topic_names, former.topic_names if former else ()),
         topic_regex=_regex(said, former),
         rebalance_timeout_ms=said.rebalance_timeout_ms
@@ -312,6 +318,7 @@ def _regex(said: MemberHeartbeat, former: MemberMetadata | None) -> str | None:
         except InvalidPattern as error:
             message = f"SubscribedTopicRegex `{said.topic_regex}` is not a valid regular expression: {error}"
             raise Refused(ErrorCode.invalid_regular_expression, message) from error
+    # the empty text removes the pattern
     return said.topic_regex or None
 
 
@@ -337,10 +344,12 @@ def _next_step(turn: ConsumerTurn, said: MemberHeartbeat) -> Reached:
     is_pending = reached.state is MemberState.UNREVOKED_PARTITIONS
     if (
         is_pending
+        # it still has what it must give up: nothing new before it says that it has not
         and said.member_epoch != JOINING_EPOCH
         and (said.owned is None or said.owned & reached.pending_revocation)
     ):
         return reached
+    # there already: a heartbeat at the target changes nothing
     if reached.state is MemberState.STABLE and reached.epoch == group.target_epoch:
         return reached
     target = group.targets.get(said.member_id, frozenset())
@@ -349,7 +358,9 @@ def _next_step(turn: ConsumerTurn, said: MemberHeartbeat) -> Reached:
     if given_up and said.member_epoch != JOINING_EPOCH and (said.owned is None or said.owned & given_up):
         return reached._replace(state=MemberState.UNREVOKED_PARTITIONS, assigned=kept, pending_revocation=given_up)
     wanted = target - kept
+    # what others still hold waits until they have given it up
     free = wanted - group.holders(but=said.member_id)
     state = MemberState.STABLE if free == wanted else MemberState.UNRELEASED_PARTITIONS
+    # the epoch before, so that a member whose answer was lost may go on
     previous = reached.epoch if reached.epoch != group.target_epoch else reached.previous_epoch
     return Reached(group.target_epoch, previous, state, kept | free)

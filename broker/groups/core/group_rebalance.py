@@ -28,6 +28,7 @@ def begin(turn: Turn, reason: str) -> None:
         try_complete(turn)
         return
     turn.reason = f"rebalance of generation {group.generation}: {reason}"
+    # those who wait for an assignment of this generation will not get one
     if group.state is GroupState.COMPLETING_REBALANCE:
         _refuse_syncs(turn)
     turn.cancel_timer(TimerKind.SYNC)
@@ -35,6 +36,8 @@ def begin(turn: Turn, reason: str) -> None:
     turn.group = replace(turn.group.in_state(GroupState.PREPARING_REBALANCE, now_ms=turn.now_ms), unsynced=frozenset())
     if is_first:
         delay_ms = turn.limits.initial_rebalance_delay_ms
+        # the members of the group before count too: a first rebalance lasts as long as one of them
+        # allows
         left_ms = max(group.rebalance_timeout_ms, turn.group.rebalance_timeout_ms) - delay_ms
         turn.group = replace(turn.group, initial_delay=InitialDelay(left_ms=max(left_ms, 0)))
         turn.start_timer(TimerKind.JOIN, delay_ms)
@@ -47,6 +50,7 @@ def _refuse_syncs(turn: Turn) -> None:
     members = []
     for member in turn.group.members.values():
         turn.answer(member.sync_token, SyncReply(error=ErrorCode.rebalance_in_progress))
+        # it could not send heartbeats while its request waited
         if member.sync_token is not None:
             turn.restart_session(member)
         members.append(replace(member, sync_token=None, assignment=b""))
@@ -84,11 +88,13 @@ def complete(turn: Turn) -> None:
     group = turn.group = replace(turn.group, initial_delay=None)
     joined = [member for member in group.members.values() if member.join_token is not None]
     if not group.members:
+        # an empty generation is stored: members of before cannot commit under its number any more
         _become_empty(turn)
     elif not joined:
         # Only static members that are away: they keep their place until their sessions end.
         turn.start_timer(TimerKind.JOIN, group.rebalance_timeout_ms)
     else:
+        # the leader of before may be a static member that is away
         if group.leader not in {member.member_id for member in joined}:
             turn.group = replace(group, leader=joined[0].member_id)
         _start_generation(turn)
@@ -112,6 +118,7 @@ def _start_generation(turn: Turn) -> None:
     turn.cancel_timer(TimerKind.JOIN)
     group = turn.group
     members = list(group.members.values())
+    # without assignments: those of the last generation must not be given out once more
     turn.group = replace(
         group.in_state(GroupState.COMPLETING_REBALANCE, now_ms=turn.now_ms).with_members(
             replace(unparked(member), is_new=False, assignment=b"") for member in members
@@ -122,6 +129,7 @@ def _start_generation(turn: Turn) -> None:
     )
     for member in members:
         turn.answer(member.join_token, generation_reply(turn.group, member.member_id))
+        # a static member that is away keeps its session's time as it runs
         if member.join_token is not None:
             turn.restart_session(turn.group.members[member.member_id])
     turn.start_timer(TimerKind.SYNC, turn.group.rebalance_timeout_ms)

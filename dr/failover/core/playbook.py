@@ -225,7 +225,6 @@ class FailoverPlaybook:
         markers of decided transactions may be the reason.
         """
         groups = self._source_groups
-        # their markers still come, which is no bypass of the fence
         if groups is None or groups.committing_transactions or groups.transaction_problems:
             return ""
         for key, position in sorted(source.partitions.items()):
@@ -285,7 +284,6 @@ class FailoverPlaybook:
         if gave_back is not None:
             trouble = f"; the writes could not be given back: {gave_back.problem}" if gave_back.problem else ""
             return refuse(gave_back.reason + trouble)
-        # before anything else is decided: this run's own raise may have lost against another
         if failed := self._raise_failure(evidence.target, governing):
             return refuse(failed)
         if self._policy.is_abort:
@@ -371,7 +369,6 @@ class FailoverPlaybook:
                 to_site=self._to_site,
                 highest_leader_epoch=evidence.highest_leader_epoch,
                 now_ms=now_ms,
-                # lost or not proven: `block` would hold the promoted site's writers for it
                 is_other_lost=evidence.source is None or not self._is_fence_proven,
                 kept_before_ms=self._policy.kept_before_ms,
                 is_cut_consistent=self._policy.is_cut_consistent,

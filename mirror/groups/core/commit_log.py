@@ -75,6 +75,7 @@ class CommitLog:
 
     def _end_transaction(self, batches: Buffer, position: int, header: BatchHeader, found: CommitsRead) -> None:
         marker = next(decode_batch(batches, position, header), None)
+        # a control record of another kind: nothing ends by it
         if marker is None or marker.key is None or len(marker.key) < 4:
             return
         ended = self._pending.pop(header.producer_id, {})
@@ -83,6 +84,7 @@ class CommitLog:
                 self._settle(key, pending.record_offset, pending.value, found)
 
     def _settle(self, key: OffsetKey, record_offset: int, value: GroupOffset, found: CommitsRead) -> None:
+        # two commits of one offset: the one that was appended later has just settled
         for pending in self._pending.values():
             if key in pending and pending[key].record_offset < record_offset:
                 del pending[key]

@@ -214,6 +214,7 @@ class GroupOffsets:
         self._forget_at_target(lambda key: key.topic == topic)
 
     def forget_target(self) -> None:
+        # a pause must not delay a drain
         """Read the target again before the next writes, also for groups that pause: the source is
         fenced, and the target gets exactly what the source has.
         """
@@ -227,6 +228,7 @@ class GroupOffsets:
         """
         for name in names:
             self._group(name, link.now_ms)
+        # kept while something was carried: its removal at the source has yet to be carried too
         for name in [name for name, group in self._groups.items() if name not in names and not group.carried]:
             del self._groups[name]
         for group in self._groups.values():
@@ -264,6 +266,7 @@ class GroupOffsets:
         if not offsets.keys() <= group.at_target.keys():
             return True
         if link.is_routed:
+            # (e): only where groups may commit at the target must it be read before each change
             return False  # only this mirror commits there
         is_written_again = link.now_ms >= group.written_again_at_ms
         return is_written_again or any(group.carried.get(key) != offset for key, offset in offsets.items())
@@ -292,6 +295,7 @@ class GroupOffsets:
             if now is None:
                 continue
             group.at_target[key] = now
+            # unchanged at the target: nothing is to be learned from it
             if before == now:
                 continue
             seen = notes.get(key)
@@ -299,6 +303,7 @@ class GroupOffsets:
                 group.carried[key] = GroupOffset(seen.source_offset)
                 group.moved_at_target.discard(key)
             elif seen is not None:
+                # kept where it is known: this process has seen more than the note says
                 group.carried.setdefault(key, GroupOffset(seen.source_offset))
                 group.moved_at_target.add(key)
             elif before is not None:
@@ -317,8 +322,10 @@ class GroupOffsets:
             copy = link.copy_of(key)
             if copy is None or not copy.is_known:
                 if (copy is None or copy.is_ours) and link.is_carried(key.topic):
+                    # the partition will come: the group is not whole without it
                     found.is_whole, found.is_open = False, True
                 continue
+            # the copy will grow: the group is looked at again then
             if offset.offset > copy.log_end_offset:
                 found.is_open = True
             self._choose(group, key, offset=offset, target=_range(copy), link=link, found=found)
@@ -331,6 +338,7 @@ class GroupOffsets:
             writes=found.writes,
             sources={key: group.at_source[key] for key in found.writes},
             refreshed=found.refreshed,
+            # members at the target decide by themselves (c)
             removed=() if group.is_active else removed,
             settled=found.settled,
             in_sync=found.in_sync,
@@ -370,6 +378,7 @@ class GroupOffsets:
             return  # everything was forgotten meanwhile
         for key, offset in {**decision.refreshed, **decision.writes}.items():
             if key in refused:
+                # refused: what the target has now is not known (d)
                 group.at_target.pop(key, None)
             elif key in decision.writes:
                 group.carried[key] = decision.sources[key]
@@ -389,6 +398,7 @@ class GroupOffsets:
         group.problem = reason
         group.pause_ms = min(max(PROBLEM_PAUSE_MS, 2 * group.pause_ms), PROBLEM_PAUSE_MS_MAX)
         group.paused_until_ms = now_ms + group.pause_ms
+        # what was sent may have been written: the target is read before the next write
         group.at_target.clear()
 
     def wait(self, name: str, reason: str) -> None:
@@ -498,6 +508,7 @@ class GroupOffsets:
             if copy is None or not copy.is_ours:
                 continue
             if copy.losses > self._losses.get(key, 0):
+                # only once for each loss: the copy is the new one from here on
                 self._forget_at_target(key.__eq__)
             self._losses[key] = copy.losses
 

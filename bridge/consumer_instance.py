@@ -40,12 +40,13 @@ from bridge.kafka_errors import error_of, refused_v2
 
 SLICE_S = 0.1
 """Time (s) that a read waits before it checks whether its client is still there."""
-MESSAGES_PER_TURN = 200
+MESSAGES_PER_TURN = 200  # then the client's connection is looked at again
 IDLE_S = 1.0
 """Time (s) after its last poll until an instance is polled in the background."""
 CALL_TIMEOUT_S = 15.0
 _HARMLESS = {
     KafkaError._PARTITION_EOF,
+    # librdkafka reports a consumer that polls too seldom; a slow HTTP client is no error
     KafkaError._MAX_POLL_EXCEEDED,
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
@@ -141,6 +142,7 @@ class ConsumerInstance:
         self._read_must_end.set()
 
     async def close(self) -> None:
+        # set before the wait: a request that comes now must not find the instance
         """Leave the group; the offsets of sent records are committed if the instance commits by
         itself. Ends a read that waits.
         """
@@ -166,8 +168,10 @@ class ConsumerInstance:
         mode = "topics" if topics is not None else "pattern"
         self._enter(mode)
         names = tuple(topics) if topics is not None else (f"^({pattern})$",)
+        # the anchors make a pattern match whole names, as in Java
         await self._call(self.consumer.subscribe, list(names))
         self._mode, self._subscribed = mode, names
+        # records of the former subscription must not be answered under the new one
         self._pending.clear()
 
     async def unsubscribe(self) -> None:
@@ -240,6 +244,7 @@ class ConsumerInstance:
     def hand_out(self, messages: Sequence[Message]) -> None:
         """These have been answered: a commit goes behind them."""
         last = {_place(message): message for message in messages}
+        # the last one of each partition: commits are about positions
         stored = [_behind(message) for message in last.values()]
         for item in stored:
             try:
@@ -249,6 +254,7 @@ class ConsumerInstance:
 
     def keep(self, messages: Sequence[Message]) -> None:
         """These have not been answered: the next read begins with them."""
+        # the front, in order: the next read must not skip them
         self._pending.extendleft(reversed(messages))
 
     def _enter(self, mode: str) -> None:
@@ -291,6 +297,7 @@ class ConsumerInstance:
     def _read(self, limits: ReadLimits) -> list[Message]:
         self._resume()
         held = {(item.topic, item.partition) for item in self.consumer.assignment()}
+        # a rebalance may have taken partitions away whose records wait here
         self._pending = deque(message for message in self._pending if _place(message) in held)
         gathered: list[Message] = []
         size_bytes = 0
@@ -354,6 +361,7 @@ class ConsumerInstance:
                 if len(self._pending) < MESSAGES_PER_TURN:
                     self._poll(SLICE_S)
                 else:
+                    # sleeping keeps the thread: polling would bring more records than may wait
                     time.sleep(SLICE_S)
             else:
                 return

@@ -76,6 +76,7 @@ class Consumers:
         key = InstanceKey(owner, group, name)
         if key in self._instances:
             raise instance_exists()
+        # those that close count too: each has its threads until it has left its group
         if len(self._instances) + len(self._closing) >= self._settings.instances_max:
             raise too_many(f"There are {self._settings.instances_max} consumer instances already.")
         try:
@@ -106,6 +107,7 @@ class Consumers:
     async def delete(self, key: InstanceKey) -> None:
         """Close the instance and wait until it has left its group. Refused when there is none."""
         self.find(key)
+        # shielded: a client that goes away must not leave a member in its group
         await asyncio.shield(self._close(key))
 
     def _close(self, key: InstanceKey) -> asyncio.Task[None]:

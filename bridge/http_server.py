@@ -61,6 +61,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._waiting_since_s = self.loop.time()
         encrypted = transport.get_extra_info("ssl_object")
         self._certificate = None if encrypted is None else encrypted.getpeercert(binary_form=True)
+        # answered and closed: a client learns more from it than from a refused connection
         if len(self.connections) > self._connections_max:
             transport.write(_FULL)
             transport.close()
@@ -70,6 +71,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Bytes of heads and bodies."""
         was_in_head = self._is_in_head
         super().data_received(data)
+        # bytes of a body do not count: uvicorn bounds those
         self._head_bytes = self._head_bytes + len(data) if was_in_head and self._is_in_head else 0
         if self._head_bytes > HEAD_BYTES_MAX:
             self.drop("head_size")
@@ -96,9 +98,11 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def look(self, now_s: float, timeout_s: float) -> None:
         """End the connection when the client takes too long."""
+        # an answer is out and its body not: a client that sends for ever holds the connection
         if self._is_in_body and self.cycle.response_complete and self._waiting_since_s is None:
             self._waiting_since_s = now_s
         unsent_bytes = self.transport.get_write_buffer_size()
+        # less than at the last look: the client takes its answer, however slowly
         if unsent_bytes == 0 or unsent_bytes < self._unsent_bytes:
             self._unsent_since_s = None
         elif self._unsent_since_s is None:

@@ -131,6 +131,7 @@ class Room:
             raise
 
     async def _take(self, amount: int, within_ms: float) -> None:
+        # behind those in line, also where there would be room: large requests must not starve
         if not self._line and self._has(amount):
             self.used_bytes += amount
             return
@@ -140,6 +141,7 @@ class Room:
             async with asyncio.timeout(within_ms / 1000):
                 await turn
         except BaseException as error:
+            # the room was given just before the wait ended: it goes back
             if turn.done() and not turn.cancelled():
                 self._give_back(amount)
             elif (amount, turn) in self._line:
@@ -160,6 +162,7 @@ class Room:
         self._call_next()
 
     def _has(self, amount: int) -> bool:
+        # one item larger than the room goes alone, or it could never go
         return self.used_bytes == 0 or self.used_bytes + amount <= self.size_bytes
 
     def _call_next(self) -> None:

@@ -159,6 +159,8 @@ class ActiveController:
         started.
         """
         try:
+            # before the first decision: it then includes the partitions of the brokers that are
+            # gone
             unreachable = await refusing(self.cluster.brokers.values(), own_node=self.tenure.controller_id)
             await self._lay_out()
             await self._handle(ask.TakeOver(unreachable=unreachable))
@@ -215,6 +217,7 @@ class ActiveController:
                 await self._writer.commit(decision.facts, before=self.cluster)
             except KazooException as error:
                 raise Deposed(f"a commit failed ({error!r}) on: {decision.reason}") from error
+            # after the commit alone: what ZooKeeper does not have is not so
             self._machine.apply(decision.facts)
             self._report(decision, _ms_since(started))
         self._act(decision.effects)

@@ -27,6 +27,7 @@ async def until_identified(address: str, broker_epoch: int) -> None:
             except grpc.aio.AioRpcError:
                 await asyncio.sleep(PAUSE_S)
                 continue
+            # another process may listen there by now: only this registration counts
             if reply.broker_epoch == broker_epoch:
                 return
             await asyncio.sleep(PAUSE_S)

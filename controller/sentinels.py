@@ -45,6 +45,7 @@ async def _is_refused(address: str) -> bool:
     waits: list[asyncio.Future[Any]] = [refused, asyncio.ensure_future(accepted.wait())]
     try:
         await asyncio.wait(waits, timeout=PROBE_S, return_when=asyncio.FIRST_COMPLETED)
+        # accepted beats refused: a port that was just opened may have refused before
         return refused.done() and refused.exception() is None and not accepted.is_set()
     finally:
         for wait in waits:

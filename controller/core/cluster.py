@@ -211,7 +211,6 @@ class Cluster:
 
     def apply(self, change: fact.Fact) -> None:  # noqa: C901 (one branch a fact)
         """The only way the view changes; the same for live decisions and for replay."""
-        # first, so that whatever was derived before this fact counts as old
         self.revision += 1
         match change:
             # a topic of a thousand partitions has thousands of these

@@ -47,8 +47,10 @@ def alter(draft: Draft, command: AlterReassignments) -> None:
         elif refusal is None and target is not None:
             begun[partition.topic][partition.partition] = _widened(draft, partition, target)
     _begin(draft, begun)
+    # cancelled after the begun ones: a partition is in one of them only
     _narrow(draft, {partition: _original(draft, partition) for partition in cancelled})
     moved = [TopicPartition(topic, index) for topic, changes in begun.items() for index in changes]
+    # a partition without a leader yet has nothing to copy
     draft.bring_online([partition for partition in moved if partition not in draft.cluster.leaderships])
     complete_in_sync(draft, moved)
 
@@ -63,6 +65,7 @@ def _widened(draft: Draft, partition: TopicPartition, target: tuple[int, ...]) -
     original = _original(draft, partition)
     removing = tuple(node for node in original if node not in target)
     adding = tuple(node for node in target if node not in original)
+    # the wanted ones first: the preferred leader is among them from now on
     return NewReplicas(replicas=target + removing, adding=adding, removing=removing)
 
 

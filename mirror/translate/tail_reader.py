@@ -112,6 +112,7 @@ class TailReader:
                 return Differs(f"{key}: {error}")
 
     async def _resume(self, key: TopicPartition, end: LogEnds, era: int) -> LogEnds:
+        # before the look: a request that arrives after it would be appended unseen
         self._await_the_late(key)
         await self._translations.have_producer(self._naming.source_alias)
         self._translations.demand(key, era)
@@ -152,6 +153,7 @@ class TailReader:
         """
         noted_end, size = min(end.end_offset, position.target_next), 1
         looked_from, ours = noted_end, list[BatchHeader]()
+        # in growing steps: most often one batch of ours is close to the end
         while True:
             first = max(end.log_start_offset, noted_end - size)
             found = await self._sequenced(key, position, first, looked_from)
@@ -233,6 +235,7 @@ class TailReader:
             records = await fetch_records(self._target, target, key.partition, offset, max_bytes=READ_BYTES)
             headers = [header for _, header in iterate_headers(records, may_end_in_partial=True)]
             if not headers:
+                # an open transaction of another producer: what lies behind it cannot be read yet
                 raise Unreachable(f"{target}-{key.partition} ends at {end.end_offset}, but only {offset} is committed")
             match.see_target(records)
             offset = headers[-1].next_offset
@@ -281,6 +284,7 @@ class TailReader:
                     has_others = True
                     likeness.see_target(fingerprint(records, place, header), header)
             offset = places[-1][1].next_offset
+        # what came meanwhile was compared as well
         end = replace(end, end_offset=offset)
         offset, is_the_way_back = 0, False
         while not likeness.is_complete:

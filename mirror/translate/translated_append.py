@@ -113,6 +113,7 @@ class TranslatedAppend:
             return answers
         planned: list[_Part] = []
         try:
+            # one at a time for a broker: calls must reach it in the order of the sequences
             async with self._turns.setdefault(node_id, asyncio.Lock()):
                 connection = await reached(self._client.connection(node_id))
                 planned += [self._plan(part) for part in with_records]
@@ -131,6 +132,7 @@ class TranslatedAppend:
     async def _start_sending(self, connection: Connection, planned: Sequence[_Part]) -> list[asyncio.Task[None]]:
         rounds = rounds_of(planned)
         if rounds and any(self._is_unopened(part.part.key) for part, _, _ in rounds[0]):
+            # alone and first: a broker takes any sequence from a producer that it does not know
             await self._send(connection, rounds.pop(0))
             rounds = [[one for one in row if one[0].error is ErrorCode.none] for row in rounds]
         loop = asyncio.get_running_loop()
@@ -190,6 +192,7 @@ class TranslatedAppend:
             outcomes = await send_round(connection, sent, self._naming, timeout_ms=self._timeout_ms)
         except BaseException:
             for part, _, _ in sent:
+                # open again before the next: whether it arrived is not known
                 self._opened_at_ms.pop(part.part.key, None)
                 if part.is_soon_forgotten:
                     self._tails.unanswered_at_ms[part.part.key] = self._clock.monotonic_ms()
@@ -203,6 +206,7 @@ class TranslatedAppend:
         if outcome is not None and code is ErrorCode.none and outcome.base_offset >= 0:
             self._opened_at_ms[key] = self._clock.monotonic_ms()
             self._translations.note_target_start(key, outcome.log_start_offset)
+            # an answer in the middle of the log: the target has lost what came before
             try:
                 part.translation.confirm(plan, outcome.base_offset)
             except TargetWentBack as error:
@@ -210,7 +214,9 @@ class TranslatedAppend:
             return
         self._opened_at_ms.pop(key, None)
         message = (outcome.error_message if outcome is not None else None) or code.name
+        # no error without an offset: the broker knows the batch and not where it lies
         if code in _SEQUENCE_TROUBLE or code is ErrorCode.none:
+            # those behind a failed batch are refused for its sake
             if not part.translation.is_next(plan):
                 part.fail(ErrorCode.request_timed_out, f"the target refused earlier batches: {message}")
                 return
@@ -220,6 +226,7 @@ class TranslatedAppend:
             part.refuse(code, message)
 
     async def _answer(self, part: _Part) -> AppendAnswer:
+        # answers in the order of the calls: positions only move forward
         if part.before is not None:
             await part.before.wait()
         if part.error is ErrorCode.none:

@@ -68,6 +68,7 @@ def _alone() -> Iterator[None]:
     """Two set-ups of one checkout at a time would undo each other; the second waits."""
     parts = ROOT / ".parts"
     parts.mkdir(exist_ok=True)
+    # a lock of the kernel: a set-up that is killed leaves nothing behind
     with (parts / "setup.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -134,6 +135,7 @@ def _pip_elsewhere(scratch: Path) -> Iterator[list[str]]:
     if download is None or shutil.which("dpkg-deb") is None:
         return
     command = [download, "download", "--quiet", "python3-pip-whl"]
+    # package lists may be older than the archive; only root may renew them
     if subprocess.run(command, cwd=scratch, capture_output=True, check=False).returncode != 0 and os.geteuid() == 0:
         subprocess.run([download, "update", "--quiet"], capture_output=True, check=False)
         subprocess.run(command, cwd=scratch, capture_output=True, check=False)
@@ -154,6 +156,7 @@ def _ensure_packages() -> None:
     say(f"installing {len(missing)} of {len(wanted)} Python packages ({named}){size}")
     started = time.monotonic()
     _forget_half_installed()
+    # the pins name everything: what pip would add by itself is not wanted
     _pip("install", "--use-pep517", "--no-deps", "--requirement", str(REQUIREMENTS))
     different = sorted(set(wanted.items()) - set(_installed().items()))
     if different:
@@ -201,6 +204,7 @@ def _ensure_project() -> None:
     if INSTALLED_MARK.exists() and INSTALLED_MARK.read_text(encoding="ascii") == state:
         return
     _pip("install", "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
+    # written last: an interrupted installation is done again
     INSTALLED_MARK.write_text(state, encoding="ascii")
     say(f"command {PYTHON.parent.relative_to(ROOT) / 'antipode'} installed")
 

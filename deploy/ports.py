@@ -35,6 +35,7 @@ def free_ports(count: int) -> list[int]:
             free.append(port)
     if len(free) < count:
         raise RuntimeError(f"only {len(free)} of {count} ports are free between {lowest} and {highest}")
+    # noted for good: the part that a port is for may bind it much later
     _given.update(free)
     return free
 
@@ -55,6 +56,7 @@ def free_port() -> int:
 def is_free(port: int) -> bool:
     """Whether a program could listen on this port of loopback now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        # as the parts bind: a port whose last connection lingers is free to them
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((LOOPBACK, port))

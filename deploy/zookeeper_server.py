@@ -80,6 +80,7 @@ class ZooKeeperServer:
         """
         self._write_files()
         configuration = self.directory / "zoo.cfg"
+        # Netty alone can encrypt sessions and ask for a login
         needs_netty, with_tls = bool(self.users or self.certificate), self.certificate is not None
         jars = (*parts.zookeeper_jars(), *(parts.netty_jars(with_tls=with_tls) if needs_netty else ()))
         classpath = os.pathsep.join(str(jar) for jar in jars)
@@ -135,6 +136,7 @@ class ZooKeeperServer:
             (data / "myid").write_text(f"{self.number}\n", encoding="ascii")
         (self.directory / "log4j2.properties").write_text(_LOGGING, encoding="ascii")
         if self.users:
+            # 0600 from the first byte on: the file holds passwords
             with open(os.open(self._login_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
                 file.write(_login_configuration(self.users))
         settings = "".join(f"{key}={value}\n" for key, value in self._settings().items())
@@ -161,12 +163,14 @@ class ZooKeeperServer:
             "clientPort": str(self.port),
             "admin.enableServer": "false",
             "4lw.commands.whitelist": "ruok,srvr,stat,mntr,conf,cons,wchs,isro",
+            # without limit: all processes of a site come from one address here
             "maxClientCnxns": "0",
             "minSessionTimeout": "1000",
             "maxSessionTimeout": "60000",
         }
         if self.certificate is not None:
             settings |= {
+                # the plaintext port moves away: with TLS no session may go without
                 "secureClientPortAddress": settings.pop("clientPortAddress"),
                 "secureClientPort": settings.pop("clientPort"),
                 "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",

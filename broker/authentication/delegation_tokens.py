@@ -65,6 +65,7 @@ class DelegationTokens:
         if self._by_hmac is None:
             self._by_hmac = {self.hmac_of(token_id): token_id for token_id in self.tokens}
         found = self._tokens.get(self._by_hmac.get(token, ""))
+        # compared once more in constant time: the table's lookup is not
         return found if found is not None and hmac.compare_digest(self.hmac_of(found.token_id), token) else None
 
     def credential(self, mechanism: str, token_id: str) -> TokenCredential | None:
@@ -78,6 +79,7 @@ class DelegationTokens:
         found = self._credentials.get(key)
         if found is None:
             salt = secrets.token_bytes(SALT_BYTES)
+            # the fewest allowed: a token's HMAC is random, so iterations guard nothing
             salted = salted_password(mechanism, token_password(self.hmac_of(token_id)), salt, ITERATIONS_MIN)
             found = self._credentials[key] = credential_of(mechanism, salted, salt=salt, iterations=ITERATIONS_MIN)
         return TokenCredential(found, token)

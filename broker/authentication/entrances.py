@@ -54,6 +54,7 @@ class Entrance:
     def take(self, security: ListenerSecurity) -> None:
         """Apply other settings, with their files as they are now. ConfigurationError."""
         if security.tls is not None:
+            # stamps before the read: a file that changes in between is read again
             seen = _stamps(security)
             self.context = security.tls.server_context()
             self._seen = seen
@@ -76,6 +77,7 @@ class Entrance:
         """Take the files as they are now, if they can be used."""
         security, seen = self.security, _stamps(self.security)
         assert security.tls is not None
+        # also when it fails: a broken file is reported once for each change
         self._seen = seen
         try:
             context = await asyncio.to_thread(security.tls.server_context)
@@ -83,6 +85,7 @@ class Entrance:
             reason = str(error)
             log.error("changed certificates cannot be used", listener=security.name, reason=reason)  # noqa: TRY400
             return
+        # other settings came while the thread read: their files are in force already
         if self.security is security:
             self.context = context
             self._on_read(security)
@@ -98,6 +101,7 @@ class Entrance:
     def principal_of(self, connected: ssl.SSLSocket | None) -> Principal:
         """The principal of a connection whose client does not log in. Raises Refused."""
         certificate = None if connected is None else connected.getpeercert(binary_form=True)
+        # with SASL the login names the principal, not the certificate
         if certificate is None or self.security.is_sasl:
             return ANONYMOUS
         try:

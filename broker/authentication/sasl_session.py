@@ -88,6 +88,7 @@ class SaslSession:
         """The least and the most that a frame may have now."""
         if self._login.is_raw:
             return 0, MESSAGE_BYTES_MAX
+        # before the login a frame is small: a stranger must not claim the memory of a large request
         return _HEADER_BYTES, MESSAGE_BYTES_MAX if self._login.login is None else self._frame_bytes_max
 
     def admits(self, frame: memoryview) -> bool:
@@ -95,6 +96,7 @@ class SaslSession:
         closed.
         """
         if self._login.is_raw:
+            # copied: the exchange keeps the message, and the frame's buffer is used again
             self._take_raw(bytes(frame))
             return False
         refusal = self._login.refusal(_API_KEY.unpack_from(frame)[0], self._clock.monotonic_ms())
@@ -105,6 +107,7 @@ class SaslSession:
     def handshake(self, mechanism: str, version: int) -> Answer:
         """The answer to SaslHandshake."""
         answer = self._login.handshake(mechanism, version, self._clock.monotonic_ms())
+        # a client that logs in again (KIP-368) passes the gate anew
         self._client.shut_gate()
         return answer
 
@@ -115,6 +118,7 @@ class SaslSession:
         if login is not None and not answer.is_refused and not self._login.is_exchanging:
             self._counts.successful_count += 1
             self._client.principal = Principal(USER, login.name)
+            # a session that ends keeps its gate: each request is looked at until then
             if self._login.ends_at_ms is None:
                 self._client.open_gate()
         return answer

@@ -77,7 +77,7 @@ class Quotas:
         return not self.is_in_use or (client_software == CLIENT_SOFTWARE_NAME and principal == ANONYMOUS)
 
     def used_bytes(self, rates: ClientRates, client: QuotaClient, size: int) -> float:
-        """A client produced or is to be sent so many bytes; how long it must rest, in ms."""
+        """A client produced or is to be sent so many bytes; how long it is throttled, in ms."""
         return rates.record(self._clock.monotonic_ms(), user=client.user, client_id=client.client_id, amount=size)
 
     def take_back_bytes(self, rates: ClientRates, client: QuotaClient, size: int) -> None:
@@ -90,7 +90,7 @@ class Quotas:
         return None if most is None else max(int(most), 1)
 
     def used_time(self, client: QuotaClient, busy_ns: int) -> float:
-        """A request kept the broker busy so long; how long the client must rest, in ms."""
+        """A request kept the broker busy so long; how long the client is throttled, in ms."""
         used = busy_ns * _PERCENT_OF_NS
         return self.request.record(
             self._clock.monotonic_ms(), user=client.user, client_id=client.client_id, amount=used

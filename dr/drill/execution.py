@@ -93,12 +93,14 @@ class DrillRun:
         self._directory.mkdir(parents=True, exist_ok=True)
         try:
             stage = self._stage(channels)
+            # before anything is broken: a plan that cannot be carried out costs nothing
             refuse_what_cannot_be(self._plan, self._environment, has_reconcile_command=bool(self._reconcile_command))
             with Journal(self._directory / "drill.journal", self._clock) as journal:
                 try:
                     async with self._watched(stage, stop):
                         await self._steps(stage, journal, stop)
                 finally:
+                    # shielded: what was broken is put right, however often the run is cancelled
                     await asyncio.shield(self._restore(stage, journal))
             await self._conclude(stage)
         finally:
@@ -158,6 +160,7 @@ class DrillRun:
         for number, step in enumerate(self._plan.steps, 1):
             self._step, self._number, self._note = step, number, ""
             if self._result.reason:
+                # the report names what was not done, too
                 self._append(step, self._clock.now_ms(), "skipped", "")
                 continue
             journal.write("step begins", step=step.title)
@@ -236,6 +239,7 @@ class DrillRun:
     async def _restore(self, stage: DrillStage, journal: Journal) -> None:
         """Undo every fault, as far as it goes; what does not work is said in the report."""
         journal.write("restore begins")
+        # the clients first: they would count the repair as an outage
         stage.clients.end_all()
         problems: list[str] = []
         try:
@@ -245,6 +249,7 @@ class DrillRun:
         problems += await asyncio.to_thread(stage.hosts.restore)
         started = list(stage.processes.ended) if self._plan.restores else []
         problems += await asyncio.to_thread(stage.processes.restore, starts_ended=self._plan.restores)
+        # waited for: a report about a pair that is half up would mislead
         try:
             await stage.serving.wait(started, within_ms=RESTORE_WITHIN_MS, what="restored processes")
         except OperationalFailure as failure:

@@ -88,6 +88,7 @@ class NetworkFaults:
     def _add(self, proxy: EnvironmentProxy, toxic: Toxic, stream: str) -> None:
         name = f"{toxic.kind}_{stream}"
         live = self._proxy(proxy)
+        # toxiproxy's client cannot change a toxic
         if name in live.toxics():
             live.destroy_toxic(name)
         live.add_toxic(name=name, type=toxic.kind, stream=stream, attributes=toxic.attributes)
@@ -115,6 +116,7 @@ class NetworkFaults:
         if self._server is None:
             assert self._api is not None
             host, port = parse_host_port(self._api.api)
+            # a proxy of the environment must not stand between a drill and loopback
             os.environ["NO_PROXY"] = ",".join(filter(None, (os.environ.get("NO_PROXY", ""), host)))
             self._server = Toxiproxy()
             self._server.update_api_consumer(host, port)
@@ -150,6 +152,7 @@ class ProcessFaults:
         """kill -9 of all at once, then wait until they are gone."""
         for process in processes:
             if self.environment.child(process).send(signal.SIGKILL) and not may_stay_down:
+                # after all signals: the processes die together, as in a lost site
                 self.ended.append(process)
         for process in processes:
             self.environment.child(process).wait_ended(timeout_ms=KILLED_WITHIN_MS)
@@ -157,6 +160,7 @@ class ProcessFaults:
     def terminate(self, processes: Sequence[EnvironmentProcess], *, timeout_ms: int, may_stay_down: bool) -> list[str]:
         """SIGTERM in the reverse order of starting; names of those that had to be killed."""
         late = []
+        # clients of the others first: each part still has what it needs to stop
         for process in reversed(processes):
             if self.environment.child(process).pid() is None:
                 continue
@@ -221,6 +225,7 @@ class ProcessFaults:
             except (OperationalFailure, OSError) as error:
                 problems.append(f"{process.name}: {error}")
         if starts_ended:
+            # in the order of starting: a broker needs its ZooKeeper
             order = [process for site in self.environment.sites.values() for process in site.processes]
             for process in sorted(self.ended, key=lambda ended: order.index(ended) if ended in order else len(order)):
                 try:

@@ -208,6 +208,7 @@ class FlowBoard:
             decision = row.flow.decide(command, self._now_ms())
             row.flow.apply(decision.facts)
         except InvariantBroken as error:
+            # the flow is in doubt: the process ends and begins anew from the target's log
             self.on_broken(error)
             raise
         after = row.flow.facts
@@ -242,6 +243,7 @@ class FlowBoard:
         after the request.
         """
         self._now_ms()
+        # the earlier one: an answer lacks what came after its request was sent
         return min(moment.at_ms, round(moment.monotonic_ms + self._clock_ahead_ms))
 
     def complete_ms_ago(self, key: TopicPartition) -> int | None:
@@ -281,6 +283,7 @@ class FlowBoard:
         if by_ms >= CLOCK_STEP_MS:
             for row in self._rows.values():
                 row.flow.apply(row.flow.decide(ClockWentBack(by_ms=by_ms), now_ms).facts)
+        # ahead, or back by a step: smaller steps back are within the precision of a lag
         if by_ms >= CLOCK_STEP_MS or by_ms < 0:
             self._clock_ahead_ms = ahead_ms
         return now_ms
@@ -333,6 +336,7 @@ class FlowBoard:
         cap_ms = min(RETRY_MAX_MS, RETRY_INITIAL_MS * 2 ** min(effect.attempt, 16))
         if effect.is_slow:
             cap_ms = RETRY_SLOW_MS
+        # half to all of the cap: flows that failed together do not come back together
         delay_ms = cap_ms * (0.5 + self._chance.random() / 2)
         if row.retry is not None:
             row.retry.cancel()

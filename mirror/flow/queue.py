@@ -88,6 +88,7 @@ class ByteQueue:
         """Queue, waiting for room by rank and arrival. QueueFull after the timeout, at once when
         that is 0.
         """
+        # the caller waits here, before the lane: a full queue holds nothing beyond its budget
         await self._budget.take(entry.size_bytes, rank)
         self._lanes[lane].append(entry)
         self._wakers[lane]()

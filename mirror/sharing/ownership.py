@@ -44,6 +44,7 @@ class Ownership:
     @property
     def slots(self) -> frozenset[int]:
         """The slots owned now: none when they were not confirmed for a session's time."""
+        # by the own clock: a daemon that was stopped finds its time over before it sends
         return self._slots if self._clock.monotonic_ms() < self._owned_until_ms else frozenset()
 
     @property
@@ -76,10 +77,13 @@ class Ownership:
         """
         gained, lost = slots - self.slots, self.slots - slots
         self._read &= slots
+        # what this daemon has owned all along needs no reading
         if gained - self._read and self.on_gain is not None:
+            # shared slots first: during the read nothing is owned that was not before
             self._slots &= slots
             await self.on_gain()
         self._slots = self._read = slots
+        # from the question: the answer may have been long on its way
         self.confirm(asked_at_ms)
         if gained or lost:
             share = f"{len(slots)} of {SLOTS}"

@@ -36,6 +36,7 @@ async def handle(request: Any, _context: RequestContext, doors: Doors) -> Any:
     """Answer a LinkProgress request."""
     image = doors.cluster.image
     link = image.links.get(request.link)
+    # the mirror knows a newer record than this broker: it retries
     if link is None or request.link_epoch > link.epoch:
         return LinkProgressResponse(error_code=ErrorCode.unknown_leader_epoch)
     if request.link_epoch < link.epoch:
@@ -46,6 +47,7 @@ async def handle(request: Any, _context: RequestContext, doors: Doors) -> Any:
             outcome = doors.replicas.standbys.record(
                 image, (topic.name, partition.index), partition.acknowledged_offset, link=link.name
             )
+            # a moved leader is no error: the mirror reports to the new one
             if outcome not in (ErrorCode.none, ErrorCode.not_leader_or_follower):
                 error = outcome
     return LinkProgressResponse(error_code=error)

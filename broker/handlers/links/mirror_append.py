@@ -110,6 +110,7 @@ class _Outcome:
             return False
         state = self.hosted.state
         if not state.is_leader or state.led_since_epoch != self._led_since_epoch:
+            # no mirror knows which batches those are: it asks for the log's end again
             # the log may have been cut in between, and other batches put in their place
             self.fail(PartitionFailure(ErrorCode.not_leader_or_follower))
             return False
@@ -146,6 +147,7 @@ def handle_frame(frame: Frame, exchange: Exchange, doors: Doors) -> None:
     request = parse_mirror_append(frame, position)
     if _restarting(doors, request):
         # the frame is gone when the disk has done its part
+        # parsed anew over a copy: views of the frame end with this call
         kept = parse_mirror_append(memoryview(bytes(frame)), position)
         exchange.defer(_restart_and_append(doors, exchange, kept))
     else:
@@ -165,6 +167,7 @@ def _restarting(doors: Doors, request: MirrorAppend) -> list[tuple[HostedPartiti
 
 
 async def _restart_and_append(doors: Doors, exchange: Exchange, request: MirrorAppend) -> None:
+    # found again: roles and ends may have changed until this task ran
     for hosted, sent in _restarting(doors, request):
         try:
             await restart_in_threads(doors.replicas, hosted, sent)
@@ -291,6 +294,7 @@ class _WaitingAppend:
 
     def _answer(self) -> None:
         for outcome in self._missing:
+            # two causes of one timeout: only one of them is for an operator
             few = outcome.hosted is not None and not outcome.hosted.state.has_enough_in_sync
             why = "fewer replicas are in sync than min.insync.replicas" if few else "an in-sync replica is slow"
             outcome.fail(PartitionFailure(ErrorCode.request_timed_out, why))

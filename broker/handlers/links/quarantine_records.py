@@ -94,8 +94,10 @@ async def _kept(doors: Doors, request: Any, topic: Any, partition: Any) -> tuple
 
     hosted, first_offset = permitted(), partition.first_offset
     log_end_offset, log_start_offset = hosted.log.log_end_offset, hosted.log.log_start_offset
+    # the log has nothing there: an interrupted request that was repeated has done it already
     if first_offset >= log_end_offset:
         return "", log_end_offset if request.must_truncate else UNTRUNCATED
+    # a log cannot end before it begins: only a restart of the copy would help
     if request.must_truncate and first_offset < log_start_offset:
         raise PartitionFailure(
             ErrorCode.offset_out_of_range, f"the log starts at {log_start_offset} and cannot end at {first_offset}"
@@ -127,6 +129,7 @@ async def _kept(doors: Doors, request: Any, topic: Any, partition: Any) -> tuple
         hosted,
         first_offset,
         kept_end_offset=entry.end_offset,
+        # asked at the moment of the truncation: copying may have taken minutes
         check_permission=permitted,
         reason=request.reason,
     )
@@ -149,6 +152,7 @@ def _find_untouched(
         raise PartitionFailure(error, f"logs of link {link} are not truncated here in epoch {link_epoch}")
     hosted = find_led(doors, name, topic_id, index)
     promoted_at = hosted.log.first_offset_since_epoch(doors.cluster.image.links[link].leader_epoch_floor)
+    # a client's record of the new epoch must never be removed by a failover to a time
     if promoted_at is not None and promoted_at < hosted.log.log_end_offset:
         raise PartitionFailure(
             ErrorCode.policy_violation, f"the log has records since the promotion, from {promoted_at} on"

@@ -63,6 +63,7 @@ def compute_throttle_time_ms(rate: float, bound: float, span_ms: float) -> float
     """The time in ms without traffic after which a rate over `span_ms` is down to the bound; 0 if
     it is not above it.
     """
+    # the time in which the surplus leaves the windows
     return (rate - bound) / bound * span_ms if rate > bound else 0.0
 
 
@@ -102,12 +103,14 @@ class ClientRates:
     def take(self, quotas: AnyQuotas) -> None:
         """These quotas hold from now on; what was used lately still counts."""
         self._quotas = {entity: values for entity, values in quotas.items() if self.key in values}
+        # limits are found again by the new quotas; shares keep what was used
         self._limits = {}
 
     def _limit(self, user: str, client_id: str) -> Limit | None:
         client = (user, client_id)
         if client not in self._limits:
             if len(self._limits) >= REMEMBERED_LIMITS_MAX:
+                # forgotten all at once: clients are found again at their next request
                 self._limits.clear()
             self._limits[client] = limit_of(self._quotas, self.key, user=user, client_id=client_id)
         return self._limits[client]
@@ -129,7 +132,7 @@ class ClientRates:
             self._shares.popitem(last=False)
 
     def record(self, now_ms: float, *, user: str, client_id: str, amount: float) -> float:
-        """The client used so much; how long it must rest now, in ms."""
+        """The client used so much; how long it is throttled now, in ms."""
         limit = self._limit(user, client_id)
         if limit is None:
             return 0.0
@@ -155,6 +158,7 @@ class ClientRates:
         None if it is not limited.
         """
         limit = self._limit(user, client_id)
+        # all windows but one: the newest has only begun
         return None if limit is None else limit.bound * max(self._samples - 1, 1) * self._window_ms / 1000
 
     def shares(self) -> list[tuple[str, str, Share]]:
@@ -248,7 +252,7 @@ class MutationQuotas:
 
 class MutationPermits:
     """The mutations of one request. A strict one (newer clients) is refused what it asks for while
-    the bucket is in debt; others are taken, and the client rests afterwards.
+    the bucket is in debt; others are taken, and the client is throttled afterwards.
     """
 
     def __init__(self, share: MutationShare | None, *, is_strict: bool, now_ms: float) -> None:
@@ -262,6 +266,7 @@ class MutationPermits:
         share = self._share
         if share is None:
             return True
+        # in debt: the next burst is refused whole (KIP-599)
         if self._is_strict and share.bucket.tokens(self._now_ms, share.bound) < 0:
             self._note(share)
             return False

@@ -52,6 +52,7 @@ class ConnectionRates:
         rate.record(now_ms, 1)
         throttle_time_ms = compute_throttle_time_ms(rate.rate_per_second(now_ms), bound, rate.span_ms(now_ms))
         if throttle_time_ms:
+            # a refused connection does not count, or a client that retries would never get in
             rate.record(now_ms, -1)
         return min(throttle_time_ms, self._window_ms)
 

@@ -29,6 +29,7 @@ class WindowedRate:
         windows, kept_ms = self._windows, self._samples * self._window_ms
         while windows and now_ms - windows[0][0] >= kept_ms:
             windows.popleft()
+        # a window begins with its first amount: a silence makes no empty windows
         if not windows or now_ms - windows[-1][0] >= self._window_ms:
             windows.append([now_ms, 0.0])
         windows[-1][1] += amount

@@ -114,6 +114,7 @@ class LinkLeaseMachine:
         """
         if not record.lease_ms:
             return LeaseDecision(step=LeaseStep.NONE)
+        # the record of a lower epoch is replaced, an equal one never (L-d)
         # FENCED too: a fenced site has no use for a permit, and the next failover need not wait for
         # one
         if record.active_site != self._site or record.phase != LinkPhase.MIRRORING:

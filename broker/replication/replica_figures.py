@@ -35,6 +35,7 @@ def describe(partitions: HostedPartitions, image: ClusterImage) -> Iterable[pb.P
             max_timestamp_ms=hosted.log.max_timestamp_ms,
             size_bytes=hosted.log.size_bytes,
             is_degraded=hosted.state.hold is not None and hosted.state.hold.is_degraded,
+            has_markers=hosted.log.producers.has_markers,
             epochs=[pb.EpochStart(epoch=epoch, start_offset=start) for epoch, start in hosted.written_epochs],
         )
 

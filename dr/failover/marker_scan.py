@@ -2,8 +2,9 @@
 (`core/torn_transactions.py`).
 
 Only what was written since every partition was last known to have all that the source had can be
-torn, so the logs are read from that time on, with a margin for clocks. A site whose coordinators
-know no transactional id has no transactions, and nothing is read there.
+torn, so the logs are read from that time on, with a margin for clocks. A log in which no producer
+has ended a transaction is not read. The logs say so, and not the site's coordinators, because
+transactional ids come over the link apart from the records, and may come later.
 """
 
 from __future__ import annotations
@@ -55,8 +56,7 @@ async def survey_transactions(
     they end at `ends` if a failover to a time truncates them there first. OperationalFailure when
     they cannot be read, or are too long.
     """
-    groups = evidence.groups
-    if not evidence.copies or (groups is not None and groups.producers is not None and not groups.producers):
+    if not evidence.copies:
         return TornSurvey()
     scan = _Scan(client, evidence, ends or {}, kept_before_ms)
     markers = await scan.run()
@@ -84,7 +84,9 @@ class _Scan:
 
     async def run(self) -> dict[TopicPartition, list[CommitMarker]]:
         """The markers by partition. OperationalFailure."""
-        keys = sorted(self._copies)
+        keys = sorted(key for key, position in self._copies.items() if position.has_markers)
+        if not keys:
+            return {}
         try:
             await self._client.metadata(sorted({key.topic for key in keys}))
             first = await self._client.offsets_at(keys, max(self.from_ms, 0), replica_id=DEBUGGING_CONSUMER)

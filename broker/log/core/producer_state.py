@@ -97,6 +97,11 @@ class ProducerStates:
         """Producers with an open transaction."""
         return [snapshot_entry(producer_id, self._producers[producer_id]) for producer_id in self._ongoing]
 
+    @property
+    def has_markers(self) -> bool:
+        """True when one of the producers has ended a transaction here."""
+        return any(producer.coordinator_epoch >= 0 for producer in self._producers.values())
+
     # -- before the write --------------------------------------------------------------------------
 
     def prepare_batch(

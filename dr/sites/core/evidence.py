@@ -42,6 +42,8 @@ class PartitionPosition:
     """Time of the newest record by its own stamp; -1 without records."""
     epochs: tuple[EpochStart, ...] = ()
     """The leader epochs of the records, oldest first."""
+    has_markers: bool = False
+    """True when a producer that the log remembers has ended a transaction in it."""
 
     def history(self, end_offset: int | None = None) -> LogHistory:
         """Return the history of the log, up to `end_offset` if given."""
@@ -281,6 +283,7 @@ def positions_of(descriptions: Iterable[PartitionDescription]) -> dict[TopicPart
             high_watermark=item.high_watermark,
             max_timestamp_ms=item.max_timestamp_ms,
             epochs=tuple(EpochStart(entry.epoch, entry.start_offset) for entry in item.epochs),
+            has_markers=item.has_markers,
         )
         for item in descriptions
     }

@@ -134,6 +134,18 @@ def test_a_marker_without_a_transaction_completes_none():
     assert end(ProducerStates(), 0, is_commit=True) is None
 
 
+def test_a_log_has_markers_once_a_producer_has_ended_a_transaction() -> None:
+    states = ProducerStates()
+    write(states, 10, 0, attributes=TRANSACTIONAL)
+    assert not states.has_markers
+    end(states, 11, is_commit=True)
+    write(states, 12, 1, time_ms=1)
+    assert states.has_markers
+    restored = ProducerStates()
+    restored.restore(states.snapshot())
+    assert restored.has_markers
+
+
 def test_expiry_spares_open_transactions():
     states = ProducerStates()
     write(states, 0, 0, time_ms=0)

@@ -2,6 +2,6 @@
 Python path whose name begins with `pyspark_` and takes their `DefaultSource`.
 """
 
-from spark_jobs.source import AntipodeSource as DefaultSource
+from spark_jobs.connector.source import AntipodeSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -23,7 +23,7 @@ from runtime.process import ExitCode
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from spark_jobs.archive import ArchiveReport
+    from spark_jobs.archiving.archive_run import ArchiveReport
 
 SHOWN_MAX = 20
 
@@ -72,7 +72,7 @@ def archive(
         return
     if not to:
         raise typer.BadParameter("give --to, for example file:///var/archive")
-    from spark_jobs.archive import ArchiveRequest, ArchiveRun
+    from spark_jobs.archiving.archive_run import ArchiveRequest, ArchiveRun
 
     request = ArchiveRequest(
         bootstrap=bootstrap_server, to=to, topics=topics, format=format_name.value, is_until_end=is_until_end
@@ -100,7 +100,7 @@ def verify(
 
     Example: antipode archive verify --from file:///var/archive
     """
-    from spark_jobs.archive import verify as verified
+    from spark_jobs.archiving.verification import verify as verified
 
     with failures_as_messages(), spark_here("antipode archive verify", cores) as spark:
         found = verified(spark, source, report_progress)
@@ -131,8 +131,8 @@ def expire(
 
     Example: antipode archive expire --from file:///var/archive --older-than-hours 2160 --dry-run
     """
-    from spark_jobs.archive_expiry import expire as expired
-    from spark_jobs.core.archive_retention import NO_BOUND
+    from spark_jobs.archiving.core.retention import NO_BOUND
+    from spark_jobs.archiving.expiry import expire as expired
 
     if older_than_hours is None and bytes_max is None:
         raise typer.BadParameter("give --older-than-hours or --bytes-max, or both")

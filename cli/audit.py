@@ -28,7 +28,7 @@ from runtime.times import iso_time
 
 if TYPE_CHECKING:
     from dr.drill.environment import Environment
-    from spark_jobs.audit_report import AuditReport
+    from spark_jobs.auditing.report import AuditReport
 
 SHOWN_MAX = 20
 APPLICATION_TOPICS = "[^_].*"
@@ -65,7 +65,7 @@ def run(
 
     Example: antipode audit run a-b --once --topics 'orders.*'
     """
-    from spark_jobs.audit import Audit, AuditRequest
+    from spark_jobs.auditing.audit_run import Audit, AuditRequest
 
     with failures_as_messages():
         known = _environment(environment)
@@ -119,7 +119,7 @@ def report(
     Example: antipode audit report a-b --alarm-windows 3 --delay-alarm-ms 5000
     """
     from cli.shared.times import parse_time
-    from spark_jobs.audit_report import audited, write_audit
+    from spark_jobs.auditing.report import audited, write_audit
 
     with failures_as_messages():
         active, complete_ms = _settled(_environment(environment), name)

@@ -55,7 +55,7 @@ def translate(
     Example: antipode checkpoint translate out/checkpoint --link a-b --to out/checkpoint-at-b
     --bootstrap-server b1:9092
     """
-    from spark_jobs.checkpoint_files import Checkpoint
+    from spark_jobs.connector.checkpoint_files import Checkpoint
     from spark_jobs.connector.core.checkpoints import rewritten, topic_offsets
 
     if to is None and not is_dry_run:

@@ -29,7 +29,7 @@ from wire.rules.links import DEFAULT_TOPIC_BLACKLIST, blacklist_of
 if TYPE_CHECKING:
     from dr.drill.environment import Environment
     from dr.proof.comparison import ComparisonRequest
-    from spark_jobs.reconcile_request import Request
+    from spark_jobs.reconciling.request import Request
     from wire.control.cluster_pb2 import LinkRecord
 
 REPORTS = Path("out/reconciliations")
@@ -188,7 +188,7 @@ def _digest_request(request: Request, *, is_lag_a_difference: bool = True) -> Co
 
 def _watch(request: Request, interval_ms: int, listener: str) -> int:
     from cli.proof.watching import watch_digests
-    from spark_jobs.reconcile_request import load_of
+    from spark_jobs.reconciling.request import load_of
 
     try:
         address = parse_host_port(listener) if listener else None
@@ -221,8 +221,8 @@ class Ways:
 
 
 def _request(sides: Sides, ways: Ways) -> Request:
-    from spark_jobs.core.waves import FindingLimits, PauseBounds
-    from spark_jobs.reconcile_request import NO_BOUND, Request
+    from spark_jobs.reconciling.core.waves import FindingLimits, PauseBounds
+    from spark_jobs.reconciling.request import NO_BOUND, Request
 
     return Request(
         source_site=sides.source_site,

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from dr.sites.site_client import SiteClient
-    from spark_jobs.core.restore_plan import RestorePlan
-    from spark_jobs.restore import RestoreReport
+    from spark_jobs.archiving.core.restore_plan import RestorePlan
+    from spark_jobs.archiving.restore import RestoreReport
     from wire.control.cluster_pb2 import LinkRecord
 
 LINK = "antipode-restore"
@@ -53,7 +53,7 @@ def restore(
     Example: antipode restore --from file:///var/archive --bootstrap-server 127.0.0.1:9192
     --environment out/sites/environment.json --at b
     """
-    from spark_jobs.restore import planned
+    from spark_jobs.archiving.restore import planned
 
     known = agents(environment, site)
     name = at or (next(iter(known)) if len(known) == 1 else "")
@@ -76,7 +76,7 @@ def restored(
     spark: SparkSession, plan: RestorePlan, *, archive: str, bootstrap: str, site: str, known: Agents
 ) -> RestoreReport:
     """Restore what is planned at the site. OperationalFailure; the link is gone then, too."""
-    from spark_jobs.restore import LinkClaim, RestoreReport, restore_logs
+    from spark_jobs.archiving.restore import LinkClaim, RestoreReport, restore_logs
 
     started = time.monotonic()
     record = asyncio.run(_opened(plan, bootstrap=bootstrap, site=site, known=known))
@@ -97,7 +97,7 @@ def restored(
 
 async def _opened(plan: RestorePlan, *, bootstrap: str, site: str, known: Agents) -> LinkRecord:
     """Make the link and the topics."""
-    from spark_jobs.restore import LinkClaim, create_topics, wait_for_leaders
+    from spark_jobs.archiving.restore import LinkClaim, create_topics, wait_for_leaders
 
     report_progress(f"making {len(plan.topics)} topics at {site}")
     record = _link_record(plan, bootstrap=bootstrap, site=site, known=known)
@@ -122,7 +122,7 @@ async def _closed(record: LinkRecord, plan: RestorePlan, *, bootstrap: str, site
 
 async def _promoted(client: SiteClient, record: LinkRecord, plan: RestorePlan, bootstrap: str) -> None:
     from dr.sites.core.fencing import raised
-    from spark_jobs.restore import wait_for_leader_epochs
+    from spark_jobs.archiving.restore import wait_for_leader_epochs
 
     active = raised(record, to_site=client.name, highest_leader_epoch=plan.highest_leader_epoch, now_ms=_now_ms())
     await client.adopt_link(active, timeout_ms=ENFORCED_WITHIN_MS)

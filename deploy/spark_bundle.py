@@ -23,7 +23,7 @@ OWN: Final = ("clients", "runtime", "spark_jobs", "wire", "pyspark_antipode.py")
 AT_WORKERS: Final = frozenset({"pyspark", "pyarrow", "numpy", "pandas", "py4j", "dateutil", "pytz", "six", "tzdata"})
 _LISTING: Final = """
 import json, sys
-import spark_jobs.source, spark_jobs.reconcile, spark_jobs.archive, spark_jobs.restore, spark_jobs.pipelines.log_documents
+import pyspark_antipode, spark_jobs.reconcile, spark_jobs.archive, spark_jobs.archiving.restore, spark_jobs.pipelines.log_documents
 from wire.protocol import schemas
 import kio.schema
 found = {}

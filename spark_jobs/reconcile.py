@@ -13,11 +13,11 @@ from pathlib import Path
 
 from runtime.process import OperationalFailure
 from runtime.times import ACCEPTED, unix_ms
-from spark_jobs.core.verdict import Verdict
-from spark_jobs.core.waves import WAVE_OFFSETS, FindingLimits, PauseBounds
-from spark_jobs.reconcile_request import NO_BOUND, SETTLE_TIMEOUT_MS, Request
-from spark_jobs.reconciliation import reconcile
-from spark_jobs.report import write_report
+from spark_jobs.reconciling.core.verdict import Verdict
+from spark_jobs.reconciling.core.waves import WAVE_OFFSETS, FindingLimits, PauseBounds
+from spark_jobs.reconciling.report import write_report
+from spark_jobs.reconciling.request import NO_BOUND, SETTLE_TIMEOUT_MS, Request
+from spark_jobs.reconciling.run import reconcile
 from spark_jobs.session import session
 
 

@@ -19,7 +19,7 @@ PRELOADED: Final = (
     "spark_jobs.connector.fetching",
     "spark_jobs.connector.sink_decider",
     "spark_jobs.connector.core.options",
-    "spark_jobs.log_reader",
+    "spark_jobs.logs.log_reader",
 )
 
 

@@ -15,9 +15,9 @@ from cli.shared.output import OutputFormat, console, print_json, print_table, re
 from runtime.process import ExitCode, OperationalFailure
 
 if TYPE_CHECKING:
-    from spark_jobs.core.reading_plan import Sizes, TopicReading
-    from spark_jobs.core.verdict import ReconciliationReport
-    from spark_jobs.reconcile_request import Request
+    from spark_jobs.reconciling.core.reading_plan import Sizes, TopicReading
+    from spark_jobs.reconciling.core.verdict import ReconciliationReport
+    from spark_jobs.reconciling.request import Request
 
 FINDINGS_SHOWN_MAX = 20
 SKIPPED_SHOWN_MAX = 3
@@ -27,8 +27,8 @@ MEGABYTE = 1_000_000
 def compare_records(request: Request, directory: Path, cores: int, *, is_resumed: bool) -> ReconciliationReport:
     """Start Spark on this machine, compare, and leave the report in the directory."""
     from deploy.class_archives import spark_environment
-    from spark_jobs.reconciliation import reconcile
-    from spark_jobs.report import write_report
+    from spark_jobs.reconciling.report import write_report
+    from spark_jobs.reconciling.run import reconcile
     from spark_jobs.session import noise_into, session
 
     os.environ.update(spark_environment() | command_config_environment())
@@ -45,7 +45,7 @@ def compare_records(request: Request, directory: Path, cores: int, *, is_resumed
 
 def write_history_of(directory: Path) -> None:
     """The page of all runs whose reports lie in the directory."""
-    from spark_jobs.history import write_history
+    from spark_jobs.reconciling.history import write_history
 
     write_history(directory)
 
@@ -93,10 +93,10 @@ def explain(request: Request, directory: Path | None, output: OutputFormat, *, i
     """Print what a run would read; the exit code. `directory` is that of an interrupted run which
     it would go on with. OperationalFailure when a site does not answer.
     """
-    from spark_jobs.core.reading_plan import reading_plan
-    from spark_jobs.reconcile_request import surveyed
-    from spark_jobs.reconciliation import judged_before
-    from spark_jobs.survey import compacted_topics
+    from spark_jobs.logs.survey import compacted_topics
+    from spark_jobs.reconciling.core.reading_plan import reading_plan
+    from spark_jobs.reconciling.request import surveyed
+    from spark_jobs.reconciling.run import judged_before
 
     judged = judged_before(directory, request) if directory is not None else {}
     plan = surveyed(request, report_progress)
@@ -139,7 +139,7 @@ def _print_plan(request: Request, found: list[TopicReading]) -> None:
 
 
 async def _sizes(request: Request) -> Sizes:
-    from spark_jobs.core.reading_plan import Sizes
+    from spark_jobs.reconciling.core.reading_plan import Sizes
 
     source, target = await asyncio.gather(_log_sizes(request.source_bootstrap), _log_sizes(request.target_bootstrap))
     return Sizes(source=source, target=target)
@@ -147,7 +147,7 @@ async def _sizes(request: Request) -> Sizes:
 
 async def _log_sizes(bootstrap: str) -> dict[tuple[str, int], int]:
     """Bytes of the largest replica of each partition: that is the leader's, or as good."""
-    from spark_jobs.log_reader import client
+    from spark_jobs.logs.log_reader import client
     from wire.client.client_errors import KafkaClientError
 
     found: dict[tuple[str, int], int] = {}

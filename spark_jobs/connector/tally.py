@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from spark_jobs.connector.core.planning import OffsetRange
-from spark_jobs.log_reader import StoredBatch
+from spark_jobs.logs.log_reader import StoredBatch
 
 
 @dataclass(slots=True)

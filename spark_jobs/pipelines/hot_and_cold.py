@@ -14,10 +14,10 @@ import json
 
 from pyspark.sql import DataFrame, SparkSession
 
+from spark_jobs.connector.topic_frames import TopicSource, records_of
+from spark_jobs.logs.survey import log_ends
 from spark_jobs.pipelines import topic_to_files
 from spark_jobs.pipelines.catalogue import submitted
-from spark_jobs.survey import log_ends
-from spark_jobs.topic_frames import TopicSource, records_of
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp")
 

@@ -22,10 +22,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
 
 from runtime.process import OperationalFailure
+from spark_jobs.connector.topic_frames import TopicSource, stream_of
 from spark_jobs.pipelines.catalogue import add_stream_options, submitted, topic_parser, trigger_of
 from spark_jobs.pipelines.core.bulk_requests import Rejected
 from spark_jobs.pipelines.document_store import nodes_of, write_rows
-from spark_jobs.topic_frames import TopicSource, stream_of
 
 EVERYTHING: Final = "."
 

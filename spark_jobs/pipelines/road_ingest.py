@@ -29,6 +29,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
 
+from spark_jobs.connector.topic_frames import TopicSource, stream_of, write_records
 from spark_jobs.pipelines.catalogue import add_stream_options, submitted, topic_parser, trigger_of
 from spark_jobs.pipelines.core.road_records import (
     ANALYSE,
@@ -38,7 +39,6 @@ from spark_jobs.pipelines.core.road_records import (
     rejection,
     watched_since,
 )
-from spark_jobs.topic_frames import TopicSource, stream_of, write_records
 
 MINUTE_MS: Final = 60_000
 TIER: Final = "road-ingest"

@@ -22,9 +22,9 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from spark_jobs.connector.topic_frames import TopicSource, records_of
+from spark_jobs.logs.survey import log_ends
 from spark_jobs.pipelines.catalogue import submitted, topic_parser
-from spark_jobs.survey import log_ends
-from spark_jobs.topic_frames import TopicSource, records_of
 
 RANGES: Final = "_ranges"
 

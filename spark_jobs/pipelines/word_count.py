@@ -15,8 +15,8 @@ from functools import partial
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
 
+from spark_jobs.connector.topic_frames import TopicSource, stream_of, write_records
 from spark_jobs.pipelines.catalogue import add_stream_options, submitted, topic_parser, trigger_of
-from spark_jobs.topic_frames import TopicSource, stream_of, write_records
 
 
 def parser() -> argparse.ArgumentParser:

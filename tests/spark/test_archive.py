@@ -20,11 +20,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from runtime.process import OperationalFailure
-from spark_jobs.archive import ArchiveReport, ArchiveRequest, ArchiveRun, verify
-from spark_jobs.archive_expiry import expire
-from spark_jobs.archive_lock import CLAIMS, ArchiveLock
-from spark_jobs.archive_store import ArchiveStore
-from spark_jobs.core.archive_claims import Claim
+from spark_jobs.archiving.archive_run import ArchiveReport, ArchiveRequest, ArchiveRun
+from spark_jobs.archiving.core.claims import Claim
+from spark_jobs.archiving.expiry import expire
+from spark_jobs.archiving.lock import CLAIMS, ArchiveLock
+from spark_jobs.archiving.store import ArchiveStore
+from spark_jobs.archiving.verification import verify
 from tests.spark.conftest import TwoLogs
 from tests.support.clients.kafka_clients import delete_records
 from tests.support.disks.log_batches import Record
@@ -203,7 +204,7 @@ def run_killed_after(archive: Archive, monkeypatch: pytest.MonkeyPatch, step: st
 
     with monkeypatch.context() as patched:
         patched.setattr(ArchiveStore, step, killed)
-        patched.setattr("spark_jobs.archive.in_waves", in_waves_here)
+        patched.setattr("spark_jobs.archiving.archive_run.in_waves", in_waves_here)
         patched.setattr(ArchiveLock, "_withdraw", lambda *_: None)
         patched.setattr(ArchiveLock, "_write", lambda *_: None)
         patched.setattr(ArchiveLock, "check", lambda _: None)

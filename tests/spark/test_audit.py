@@ -14,9 +14,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from runtime.process import OperationalFailure
-from spark_jobs.audit import Audit, AuditRequest
-from spark_jobs.audit_report import AuditReport, audited, write_audit
-from spark_jobs.audit_store import AuditStore
+from spark_jobs.auditing.audit_run import Audit, AuditRequest
+from spark_jobs.auditing.count_store import AuditStore
+from spark_jobs.auditing.report import AuditReport, audited, write_audit
 from tests.spark.conftest import TwoLogs
 from tests.support.disks.log_batches import batch
 from wire.client.raw_client import KafkaClient, NewTopic

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_jobs.core import comparison
-from spark_jobs.core.schemas import BATCH_SCHEMA, RECORD_SCHEMA
+from spark_jobs.logs.core.schemas import BATCH_SCHEMA, RECORD_SCHEMA
+from spark_jobs.reconciling.core import comparison
 
 pytestmark = pytest.mark.timeout(360)
 

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.audit import Audit, AuditRequest
-from spark_jobs.audit_report import AuditReport, audited
+from spark_jobs.auditing.audit_run import Audit, AuditRequest
+from spark_jobs.auditing.report import AuditReport, audited
 from spark_jobs.pipelines.catalogue import pipeline
 from spark_jobs.pipelines.core.road_records import FIELDS
 from spark_jobs.pipelines.road_report import table

@@ -17,13 +17,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from runtime.process import OperationalFailure
-from spark_jobs.core.verdict import ReconciliationReport, Verdict
-from spark_jobs.core.waves import FindingLimits
 from spark_jobs.reconcile import main
-from spark_jobs.reconcile_request import Request
-from spark_jobs.reconciliation import reconcile
-from spark_jobs.report import write_report
-from spark_jobs.run_journal import FILE
+from spark_jobs.reconciling.core.verdict import ReconciliationReport, Verdict
+from spark_jobs.reconciling.core.waves import FindingLimits
+from spark_jobs.reconciling.report import write_report
+from spark_jobs.reconciling.request import Request
+from spark_jobs.reconciling.run import reconcile
+from spark_jobs.reconciling.run_journal import FILE
 from tests.spark.conftest import TwoLogs, fresh_logs
 from tests.support.disks.log_batches import Record
 from tests.support.disks.log_batches import batch as batch_of
@@ -160,7 +160,7 @@ def test_a_length_that_rotted_on_disk_ends_the_log_and_is_named(spark: SparkSess
 def test_a_site_that_does_not_answer_is_a_problem_and_not_a_difference(
     spark: SparkSession, logs: TwoLogs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spark_jobs.log_reader.RETRY_BUDGET_MS", 300)
+    monkeypatch.setattr("spark_jobs.logs.log_reader.RETRY_BUDGET_MS", 300)
     nowhere = f"127.0.0.1:{free_port()}"
     report = compare(spark, [logs], target_bootstrap=nowhere)
     assert report.verdict is Verdict.NOT_COMPARED

@@ -12,12 +12,12 @@ from pyspark.sql import SparkSession
 
 from cli.restore import restored
 from runtime.process import OperationalFailure
-from spark_jobs.archive import ArchiveRequest, ArchiveRun
-from spark_jobs.core.verdict import Verdict
-from spark_jobs.reconcile_request import Request
-from spark_jobs.reconciliation import reconcile
-from spark_jobs.restore import planned
-from spark_jobs.survey import site_topics, topic_filter
+from spark_jobs.archiving.archive_run import ArchiveRequest, ArchiveRun
+from spark_jobs.archiving.restore import planned
+from spark_jobs.logs.survey import site_topics, topic_filter
+from spark_jobs.reconciling.core.verdict import Verdict
+from spark_jobs.reconciling.request import Request
+from spark_jobs.reconciling.run import reconcile
 from tests.spark.test_archive import batch
 from tests.support.clients.kafka_clients import delete_records
 from tests.support.embedded.embedded_sites import EmbeddedSites, SitesStarter

@@ -1,0 +1,1 @@
+"""What an archive holds, plans, keeps and restores, as data. Pure."""

@@ -1,0 +1,169 @@
+"""Plans the ranges that a run of the archive reads, and turns its results into ranges, holes and
+problems. Pure.
+
+A run goes on where the manifests end. It reads to the high watermark that it saw at its start.
+Ranges of a log are read side by side; afterwards `settled` joins them in order, so that each range
+begins where the one before it ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from spark_jobs.archiving.core.manifest import ArchivedFile, ArchivedRange, ArchivedTopic, Hole, LogId
+from spark_jobs.reconciling.core.extents import SPLIT_OFFSETS_MIN, SPLITS_PER_CORE, LogEnds, Split, pieces
+from wire.protocol.ids import PartitionKey
+
+
+class Piece(NamedTuple):
+    """A range for one worker, and where its files go."""
+
+    topic_id: str
+    split: Split
+    is_compacted: bool
+
+    @property
+    def log(self) -> LogId:
+        """The log to which it belongs."""
+        return LogId(self.topic_id, self.split.partition)
+
+
+class Stored(NamedTuple):
+    """The part of a piece that a worker stored. `first_offset` is the first batch's, `end_offset`
+    follows the last one's; both are -1 when the piece holds no batch. `gaps` lie between batches;
+    at `damaged_at` (-1: no damage) the worker stopped, because the bytes are no valid batch.
+    """
+
+    first_offset: int = -1
+    end_offset: int = -1
+    batches: int = 0
+    records: int = 0
+    leader_epochs: tuple[tuple[int, int], ...] = ()
+    files: tuple[ArchivedFile, ...] = ()
+    gaps: tuple[tuple[int, int], ...] = ()
+    damaged_at: int = -1
+
+
+@dataclass(slots=True)
+class ArchivePlan:
+    """The plan of a run."""
+
+    pieces: list[Piece] = field(default_factory=list)
+    holes: list[Hole] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def offsets(self) -> int:
+        """The largest number of offsets that the run reads."""
+        return sum(piece.split.until_offset - piece.split.first_offset for piece in self.pieces)
+
+
+def plan(
+    topics: Iterable[ArchivedTopic],
+    ends: Mapping[PartitionKey, LogEnds],
+    archived: Mapping[LogId, int],
+    *,
+    cores: int,
+) -> ArchivePlan:
+    """The ranges from where each log's archive ends to its high watermark."""
+    found = ArchivePlan()
+    wanted: list[tuple[ArchivedTopic, int, int, int]] = []
+    for topic in topics:
+        for partition in range(topic.partition_count):
+            held = ends.get((topic.name, partition))
+            if held is None:
+                continue
+            position = archived.get(LogId(topic.topic_id, partition))
+            if position is not None and position > held.end_offset:
+                found.problems.append(
+                    f"{topic.name}-{partition}: the log ends at {held.end_offset}, the archive at {position}: "
+                    "the source has lost records or is another site"
+                )
+                continue
+            if position is not None and position < held.start_offset:
+                found.holes.append(_hole(topic, partition, position, held.start_offset))
+            wanted.append((topic, partition, max(position or 0, held.start_offset), held.end_offset))
+    total = sum(until - first for _, _, first, until in wanted)
+    length = max(SPLIT_OFFSETS_MIN, -(-total // (cores * SPLITS_PER_CORE)))
+    for topic, partition, first, until in wanted:
+        for split in pieces("", (topic.name, partition), first=first, until=until, length=length):
+            found.pieces.append(Piece(topic.topic_id, split, topic.is_compacted))
+    return found
+
+
+def _hole(topic: ArchivedTopic, partition: int, first_offset: int, end_offset: int) -> Hole:
+    return Hole(
+        topic=topic.name,
+        topic_id=topic.topic_id,
+        partition=partition,
+        first_offset=first_offset,
+        end_offset=end_offset,
+    )
+
+
+@dataclass(slots=True)
+class Settled:
+    """The content of a run's manifest, and the files that no manifest names."""
+
+    ranges: list[ArchivedRange] = field(default_factory=list)
+    holes: list[Hole] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def settled(results: Sequence[tuple[Piece, Stored]]) -> Settled:
+    """The results of a run in order. Behind damage nothing of a log counts: the next run reads it
+    again.
+    """
+    found = Settled()
+    ends: dict[LogId, int] = {}
+    damaged: set[LogId] = set()
+    for piece, stored in sorted(results, key=lambda one: (one[0].log, one[0].split.first_offset)):
+        if piece.log in damaged:
+            continue
+        position = ends.setdefault(piece.log, piece.split.first_offset)
+        if stored.batches:
+            position = _take(found, piece, stored, position)
+        ends[piece.log] = position
+        if stored.damaged_at >= 0:
+            damaged.add(piece.log)
+            found.problems.append(
+                f"{piece.split.topic}-{piece.split.partition}: the batch at offset {stored.damaged_at} is damaged: "
+                "the archive of this partition ends there"
+            )
+    return found
+
+
+def _take(found: Settled, piece: Piece, stored: Stored, position: int) -> int:
+    """Note the range and its holes; where the next range begins."""
+    split = piece.split
+    gaps = [] if piece.is_compacted else list(stored.gaps)
+    first_offset = position
+    if stored.first_offset > position and not piece.is_compacted:
+        gaps.insert(0, (position, stored.first_offset))
+        first_offset = stored.first_offset
+    found.holes += [
+        Hole(
+            topic=split.topic,
+            topic_id=piece.topic_id,
+            partition=split.partition,
+            first_offset=start,
+            end_offset=end,
+        )
+        for start, end in gaps
+    ]
+    found.ranges.append(
+        ArchivedRange(
+            topic=split.topic,
+            topic_id=piece.topic_id,
+            partition=split.partition,
+            first_offset=first_offset,
+            end_offset=stored.end_offset,
+            batches=stored.batches,
+            records=stored.records,
+            leader_epochs=stored.leader_epochs,
+            files=stored.files,
+        )
+    )
+    return stored.end_offset

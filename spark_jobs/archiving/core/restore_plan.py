@@ -1,0 +1,84 @@
+"""Plans a restore from the manifests of an archive: topics, and the files of each log in order.
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from spark_jobs.archiving.core.manifest import ArchivedTopic, Manifest, by_log, newest_topics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogToRestore:
+    """A partition's files in order, which hold its offsets from `first_offset` to `end_offset`
+    without a hole.
+    """
+
+    topic: str
+    topic_id: UUID
+    partition: int
+    first_offset: int
+    end_offset: int
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestorePlan:
+    """The plan of a restore. `skipped` are sentences about offsets that are left out: a log cannot
+    have a hole in its middle, so it begins with the first file after the last hole.
+    """
+
+    topics: tuple[ArchivedTopic, ...]
+    logs: tuple[LogToRestore, ...]
+    highest_leader_epoch: int
+    skipped: tuple[str, ...]
+
+
+def restore_plan(manifests: Sequence[Manifest], is_wanted: Callable[[str], bool]) -> RestorePlan:
+    """The wanted topics of the archive in their last life."""
+    topics = tuple(topic for name, topic in sorted(newest_topics(manifests).items()) if is_wanted(name))
+    ids = {topic.topic_id for topic in topics}
+    holes = [hole for manifest in manifests for hole in manifest.holes]
+    logs, skipped, epochs = [], [], [0]
+    for log, ranges in sorted(by_log(manifests).items()):
+        if log.topic_id not in ids:
+            continue
+        begin = max((hole.end_offset for hole in holes if hole.log == log), default=0)
+        kept = [one for one in ranges if one.first_offset >= begin]
+        for one in ranges[: len(ranges) - len(kept)]:
+            place = f"{one.topic}-{one.partition}"
+            skipped.append(
+                f"{place}: offsets {one.first_offset} to {one.end_offset - 1} are in a file with or before a hole"
+            )
+        epochs += [epoch for one in ranges for epoch, _ in one.leader_epochs]
+        if kept:
+            logs.append(
+                LogToRestore(
+                    topic=kept[0].topic,
+                    topic_id=UUID(log.topic_id),
+                    partition=log.partition,
+                    first_offset=kept[0].first_offset,
+                    end_offset=kept[-1].end_offset,
+                    paths=tuple(file.path for one in kept for file in one.files),
+                )
+            )
+    return RestorePlan(topics=topics, logs=tuple(logs), highest_leader_epoch=max(epochs), skipped=tuple(skipped))
+
+
+def refusals(plan: RestorePlan, there: Mapping[str, tuple[str, int]]) -> list[str]:
+    """The reasons why the site cannot take the topics. `there` has, by name, the id of each topic
+    of the site and the number of offsets that its logs hold.
+    """
+    problems = []
+    for topic in plan.topics:
+        if topic.name not in there:
+            continue
+        topic_id, offsets = there[topic.name]
+        if offsets:
+            problems.append(f"topic {topic.name} is not empty at the site: delete it there, or restore elsewhere")
+        elif topic_id != topic.topic_id:
+            problems.append(f"topic {topic.name} exists at the site with another topic id: delete it there")
+    return problems

@@ -1,0 +1,1 @@
+"""Counts of records by window of event time, and what they mean."""

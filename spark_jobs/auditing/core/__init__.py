@@ -1,0 +1,1 @@
+"""Counts, and the judgement of counts. Pure."""

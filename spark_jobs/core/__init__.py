@@ -1,3 +1,0 @@
-"""DataFrame in, DataFrame out, and plain interval arithmetic; nothing here reads a broker or writes
-a file.
-"""

@@ -1,0 +1,1 @@
+"""Pieces of logs, and the columns of their rows. Pure."""

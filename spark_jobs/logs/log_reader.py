@@ -1,0 +1,146 @@
+"""Reads a piece of one site's log as raw batches, from code without an event loop: what Spark's
+Python workers run.
+
+Asks the leader as the site itself knows it, with the replica id of a debugging consumer, so that it
+reads to the end of the log on either side of a link. Damage is handed on as such, never raised: it
+is what a reconciliation looks for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from kio.schema.errors import ErrorCode
+
+from clients.simple_consumer import fetch_at_leader, records_of
+from runtime.config_providers import looked_up
+from runtime.configuration import read_properties
+from runtime.retries import jittered_backoff
+from spark_jobs.connector.cluster import open_client, replica_id_of
+from spark_jobs.connector.core.options import ClusterOptions
+from spark_jobs.reconciling.core.extents import Split
+from wire.batches.record_batch import BatchHeader, InvalidBatch, iterate_headers, verify_crc
+from wire.client.broker_requests import EARLIEST_TIMESTAMP
+from wire.client.client_errors import TRANSIENT, BrokerError
+from wire.client.connection import ConnectionOptions
+from wire.client.raw_client import KafkaClient
+from wire.client.security import load_security, secure_clients
+from wire.protocol.ids import DEBUGGING_CONSUMER
+
+COMMAND_CONFIG = "ANTIPODE_COMMAND_CONFIG"
+CLIENT_ID = "antipode-reconcile"
+FETCH_BYTES_MAX = 8 * 1024 * 1024
+RETRY_BUDGET_MS = 20_000
+
+
+class StoredBatch(NamedTuple):
+    """A batch as it lies in the log. `header` None: bytes that are no batch, at offset
+    `expected_offset` or later.
+    """
+
+    header: BatchHeader | None
+    is_crc_valid: bool
+    expected_offset: int
+    records: memoryview
+
+
+def client(bootstrap: str) -> KafkaClient:
+    """A client of one site alone. It logs in as the process does, or in a process of Spark as the
+    file that `ANTIPODE_COMMAND_CONFIG` names says.
+    """
+    file = os.environ.get(COMMAND_CONFIG)
+    if file:
+        _log_in(file)
+    return KafkaClient(
+        bootstrap, ConnectionOptions(client_id=CLIENT_ID), site_local=True, retry_budget_ms=RETRY_BUDGET_MS
+    )
+
+
+@functools.cache
+def _log_in(file: str) -> None:
+    """Once a process: a worker reads many splits."""
+    properties = looked_up(read_properties(Path(file)))
+    options = {key: value for key, value in properties.items() if not key.startswith("antipode.")}
+    if options:
+        secure_clients(load_security(options))
+
+
+async def _client_of(where: str | ClusterOptions) -> tuple[KafkaClient, int]:
+    """A client, and the replica id that it reads with."""
+    if isinstance(where, str):
+        return client(where), DEBUGGING_CONSUMER
+    return await open_client(where), replica_id_of(where)
+
+
+def read_split(where: str | ClusterOptions, split: Split) -> Iterator[StoredBatch]:
+    """The split's batches in order, of the site at a bootstrap address or of the cluster that
+    options name. Raises KafkaClientError when it does not answer.
+    """
+    with asyncio.Runner() as runner:
+        batches = _read(where, split)
+        try:
+            while True:
+                try:
+                    yield runner.run(anext(batches))  # type: ignore[arg-type]
+                except StopAsyncIteration:
+                    return
+        finally:
+            runner.run(batches.aclose())  # type: ignore[attr-defined]
+
+
+async def _read(where: str | ClusterOptions, split: Split) -> AsyncIterator[StoredBatch]:
+    offset = split.first_offset
+    opened, replica_id = await _client_of(where)
+    async with opened as reader:
+        while offset < split.until_offset:
+            data, log_start_offset = await _fetch(reader, split, offset, replica_id)
+            if log_start_offset > offset:
+                offset = log_start_offset  # retention has been here since the survey
+                continue
+            before = offset
+            try:
+                for position, header in iterate_headers(data, may_end_in_partial=True):
+                    if header.next_offset <= offset or (header.base_offset < split.first_offset and not split.is_first):
+                        offset = max(offset, header.next_offset)
+                        continue
+                    if header.base_offset >= split.until_offset:
+                        return
+                    yield StoredBatch(
+                        header,
+                        verify_crc(data, position, header),
+                        offset,
+                        data[position : position + header.size_bytes],
+                    )
+                    offset = header.next_offset
+            except InvalidBatch:
+                yield StoredBatch(None, is_crc_valid=False, expected_offset=offset, records=memoryview(b""))
+                return
+            if offset == before:
+                return
+
+
+async def _fetch(reader: KafkaClient, split: Split, offset: int, replica_id: int) -> tuple[memoryview, int]:
+    async for attempt in jittered_backoff(retry_on=TRANSIENT, budget_ms=RETRY_BUDGET_MS):
+        with attempt:
+            found = await _fetch_once(reader, split, offset, replica_id)
+    return found
+
+
+async def _fetch_once(reader: KafkaClient, split: Split, offset: int, replica_id: int) -> tuple[memoryview, int]:
+    """The bytes at the offset, and where the log starts now."""
+    place = (split.topic, split.partition)
+    try:
+        fetched = await fetch_at_leader(reader, place, offset, max_bytes=FETCH_BYTES_MAX, replica_id=replica_id)
+    except BrokerError as error:
+        if error.code is not ErrorCode.offset_out_of_range:
+            raise
+        start = (await reader.offsets_at([place], EARLIEST_TIMESTAMP, replica_id=replica_id))[place]
+        if start > offset:
+            return memoryview(b""), start
+        raise
+    return records_of(fetched), fetched.log_start_offset

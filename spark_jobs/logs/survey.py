@@ -1,0 +1,153 @@
+"""Asks a site where its logs start and end: the driver's part of every job, without Spark."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+from runtime.process import OperationalFailure
+from spark_jobs.archiving.core.manifest import ArchivedTopic
+from spark_jobs.logs.log_reader import client
+from spark_jobs.reconciling.core.extents import LogEnds, is_reached
+from wire.client.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from wire.client.client_errors import KafkaClientError
+from wire.client.raw_client import KafkaClient
+from wire.protocol.ids import DEBUGGING_CONSUMER, PartitionKey
+from wire.rules.links import matches
+from wire.rules.topic_names import is_internal_topic
+
+POLL_S = 0.1
+STANDSTILL_S = 2.0
+"""A target that has not got any further for this long is not waited for: it will not come."""
+
+TopicFilter = Callable[[str], bool]
+Answer = TypeVar("Answer")
+
+
+def topic_filter(whitelist: Sequence[str], blacklist: Sequence[str]) -> TopicFilter:
+    """A filter like a link's: whole names, the blacklist wins, internal topics never match."""
+    return lambda name: not is_internal_topic(name) and matches(name, whitelist=whitelist, blacklist=blacklist)
+
+
+def log_ends(bootstrap: str, is_wanted: TopicFilter) -> dict[PartitionKey, LogEnds]:
+    """Every partition's ends. OperationalFailure when the site does not answer for all of them."""
+
+    async def ask() -> dict[PartitionKey, LogEnds]:
+        async with client(bootstrap) as reader:
+            return await _ends(reader, is_wanted)
+
+    return asyncio.run(_answered(bootstrap, ask))
+
+
+def first_since(bootstrap: str, is_wanted: TopicFilter, until_ms: int) -> dict[PartitionKey, int]:
+    """The first offset of each partition whose record is stamped `until_ms` or later; partitions
+    without one are left out.
+    """
+
+    async def ask() -> dict[PartitionKey, int]:
+        async with client(bootstrap) as reader:
+            keys = await _partitions(reader, is_wanted)
+            found = await reader.offsets_at(keys, until_ms, replica_id=DEBUGGING_CONSUMER)
+        return {key: offset for key, offset in found.items() if offset >= 0}
+
+    return asyncio.run(_answered(bootstrap, ask))
+
+
+def settled_ends(
+    bootstrap: str, is_wanted: TopicFilter, snapshot: dict[PartitionKey, LogEnds], *, timeout_ms: int
+) -> dict[PartitionKey, LogEnds]:
+    """The ends once they have reached the snapshot, stand still, or time is up."""
+
+    async def ask() -> dict[PartitionKey, LogEnds]:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_ms / 1000
+        async with client(bootstrap) as reader:
+            found = await _ends(reader, is_wanted)
+            moved_at = loop.time()
+            while not is_reached(snapshot, found) and loop.time() < min(deadline, moved_at + STANDSTILL_S):
+                await asyncio.sleep(POLL_S)
+                newer = await _ends(reader, is_wanted)
+                if newer != found:
+                    found, moved_at = newer, loop.time()
+            return found
+
+    return asyncio.run(_answered(bootstrap, ask))
+
+
+def topic_names(bootstrap: str) -> list[str]:
+    """All topics of the site that a comparison may be about, sorted."""
+
+    async def ask() -> list[str]:
+        async with client(bootstrap) as reader:
+            return sorted(name for name in (await reader.metadata()).topics if not is_internal_topic(name))
+
+    return asyncio.run(_answered(bootstrap, ask))
+
+
+def compacted_topics(bootstrap: str, topics: Sequence[str]) -> set[str]:
+    """Return the topics whose cleanup policy compacts them."""
+
+    async def ask() -> set[str]:
+        async with client(bootstrap) as reader:
+            configs = await reader.topic_configs(list(topics), is_set_only=False) if topics else {}
+        return {name for name, values in configs.items() if "compact" in (values.get("cleanup.policy") or "")}
+
+    return asyncio.run(_answered(bootstrap, ask))
+
+
+class SiteTopics(NamedTuple):
+    """A cluster's id and those of its topics that are wanted."""
+
+    cluster_id: str
+    topics: tuple[ArchivedTopic, ...]
+
+
+def site_topics(bootstrap: str, is_wanted: TopicFilter) -> SiteTopics:
+    """The wanted topics with their ids and the configs that are set on them. OperationalFailure
+    when one has no id.
+    """
+
+    async def ask() -> SiteTopics:
+        async with client(bootstrap) as reader:
+            metadata = await reader.metadata()
+            names = sorted(filter(is_wanted, metadata.topics))
+            configs = await reader.topic_configs(names) if names else {}
+        found = []
+        for name in names:
+            topic = metadata.topics[name]
+            if topic.topic_id is None:
+                raise OperationalFailure(f"topic {name} has no id: an archive needs brokers that give topics ids")
+            kept = {key: value for key, value in sorted(configs.get(name, {}).items()) if value is not None}
+            found.append(
+                ArchivedTopic(
+                    name=name, topic_id=str(topic.topic_id), partition_count=len(topic.partitions), configs=kept
+                )
+            )
+        return SiteTopics(metadata.cluster_id or "", tuple(found))
+
+    return asyncio.run(_answered(bootstrap, ask))
+
+
+async def _answered(bootstrap: str, ask: Callable[[], Awaitable[Answer]]) -> Answer:
+    try:
+        return await ask()
+    except (KafkaClientError, ValueError) as error:
+        raise OperationalFailure(f"the site at {bootstrap} cannot be asked: {error}") from error
+
+
+async def _partitions(reader: KafkaClient, is_wanted: TopicFilter) -> list[PartitionKey]:
+    metadata = await reader.metadata()
+    return [
+        (name, partition)
+        for name, topic in sorted(metadata.topics.items())
+        if is_wanted(name)
+        for partition in sorted(topic.partitions)
+    ]
+
+
+async def _ends(reader: KafkaClient, is_wanted: TopicFilter) -> dict[PartitionKey, LogEnds]:
+    keys = await _partitions(reader, is_wanted)
+    first = await reader.offsets_at(keys, EARLIEST_TIMESTAMP, replica_id=DEBUGGING_CONSUMER)
+    last = await reader.offsets_at(keys, LATEST_TIMESTAMP, replica_id=DEBUGGING_CONSUMER)
+    return {key: LogEnds(start_offset=first[key], end_offset=last[key]) for key in keys}

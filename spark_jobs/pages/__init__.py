@@ -1,0 +1,1 @@
+"""What HTML pages of several jobs share."""

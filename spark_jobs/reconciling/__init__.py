@@ -1,0 +1,1 @@
+"""The comparison of two sites, wave by wave, with a verdict for every offset range."""

@@ -1,0 +1,196 @@
+"""Comparing two sites' batches: digests by partition and offset range, the runs that differ, and
+what is wrong within one log.
+
+DataFrames of `BATCH_SCHEMA` (or, deep, `RECORD_SCHEMA`) in, small DataFrames out. On an exact link
+a batch is the same on both sites when offsets, epoch, count, size and CRC are. A digest is the sum
+of the batches' hashes, so it does not depend on the order in which executors deliver them, and a
+batch that appears twice changes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark program uses
+
+from spark_jobs.reconciling.core.judging import CORRUPT, ONLY_SOURCE, ONLY_TARGET, OVERLAPPING, REPEATED
+
+IDENTITY = ("last_offset", "record_count", "size_bytes", "leader_epoch", "crc")
+"""The columns in which two batches at one base offset must agree to be the same one."""
+
+LOG = ("site", "topic", "partition")
+CONTROL_BIT = 32
+
+
+def range_digests(batches: DataFrame, *, range_offsets: int) -> DataFrame:
+    """Records, bytes, batches and digest by site, topic, partition and range of `range_offsets`
+    offsets.
+    """
+    range_start = F.floor(F.col("base_offset") / F.lit(range_offsets)) * F.lit(range_offsets)
+    hashed = F.xxhash64(F.col("base_offset"), *(F.col(name) for name in IDENTITY))
+    digest = F.sha2(F.sum(hashed.cast("decimal(38,0)")).cast("string"), 256).substr(1, 16)
+    return (
+        batches.withColumn("range_start", range_start.cast("bigint"))
+        .groupBy(*LOG, "range_start")
+        .agg(
+            F.sum("record_count").cast("bigint").alias("records"),
+            F.sum("size_bytes").cast("bigint").alias("bytes"),
+            F.count("*").alias("batches"),
+            digest.alias("digest"),
+        )
+    )
+
+
+def differing_batches(batches: DataFrame, *, source: str, target: str) -> DataFrame:
+    """Runs of neighbouring batches of one kind, by `DIFFERENCE_SCHEMA`."""
+    return _differing(batches, key="base_offset", identity=IDENTITY, source=source, target=target)
+
+
+def differing_records(records: DataFrame, *, source: str, target: str) -> DataFrame:
+    """The same from single records, so that the runs are exact whatever batches the records came
+    in.
+    """
+    content = F.xxhash64("timestamp_ms", "is_control", "key", "value", "headers").alias("content")
+    hashed = records.select(*LOG, "offset", F.col("offset").alias("last_offset"), "leader_epoch", content)
+    return _differing(
+        hashed, key="offset", identity=("last_offset", "leader_epoch", "content"), source=source, target=target
+    )
+
+
+def _differing(rows: DataFrame, *, key: str, identity: Sequence[str], source: str, target: str) -> DataFrame:
+    """Rows that both sites have alike appear once for each; an identity that only one of them has
+    is a difference.
+
+    Counting copies instead of joining keeps a row that one site has twice from hiding behind its
+    twin.
+    """
+    held = rows.groupBy("topic", "partition", key, *identity).agg(
+        F.sum(F.when(F.col("site") == source, 1).otherwise(0)).alias("at_source"),
+        F.sum(F.when(F.col("site") == target, 1).otherwise(0)).alias("at_target"),
+    )
+    sided = held.where(F.col("at_source") != F.col("at_target")).select(
+        "topic",
+        "partition",
+        F.when(F.col("at_source") > F.col("at_target"), ONLY_SOURCE).otherwise(ONLY_TARGET).alias("kind"),
+        F.col(key).alias("first_offset"),
+        "last_offset",
+    )
+    return _runs(sided)
+
+
+def _runs(ranges: DataFrame) -> DataFrame:
+    """Ranges of one kind that touch or overlap become one, so a million differing batches in a row
+    are one line.
+    """
+    by_kind = Window.partitionBy("topic", "partition", "kind").orderBy("first_offset", "last_offset")
+    previous_last = F.max("last_offset").over(by_kind.rowsBetween(Window.unboundedPreceding, -1))
+    begins = F.when(previous_last.isNull() | (F.col("first_offset") > previous_last + 1), 1).otherwise(0)
+    numbered = ranges.withColumn("begins", begins).withColumn("run", F.sum("begins").over(by_kind))
+    return (
+        numbered.groupBy("topic", "partition", "kind", "run")
+        .agg(F.min("first_offset").alias("first_offset"), F.max("last_offset").alias("last_offset"))
+        .drop("run")
+    )
+
+
+def defects(batches: DataFrame) -> DataFrame:
+    """The defects within one log, independent of the other one: site, topic, partition, kind, first
+    and last offset.
+
+    `corrupt`: the checksum does not fit the bytes. `overlapping`: an offset that an earlier batch
+    of the log has already. `repeated`: a batch of an idempotent producer with the sequence and
+    content of an earlier one.
+    """
+    return _corrupt(batches).unionByName(_overlapping(batches)).unionByName(_repeated(batches))
+
+
+def _defect(kind: str) -> list[Column]:
+    return [*(F.col(name) for name in LOG), F.lit(kind).alias("kind")]
+
+
+def _corrupt(batches: DataFrame) -> DataFrame:
+    return batches.where(~F.col("is_crc_valid")).select(
+        *_defect(CORRUPT), F.col("base_offset").alias("first_offset"), "last_offset"
+    )
+
+
+def _overlapping(batches: DataFrame) -> DataFrame:
+    in_log = Window.partitionBy(*LOG).orderBy("base_offset", "last_offset")
+    previous_last = F.max("last_offset").over(in_log.rowsBetween(Window.unboundedPreceding, -1))
+    return (
+        batches.withColumn("previous_last", previous_last)
+        .where(F.col("previous_last") >= F.col("base_offset"))
+        .select(
+            *_defect(OVERLAPPING),
+            F.col("base_offset").alias("first_offset"),
+            F.least("previous_last", "last_offset").alias("last_offset"),
+        )
+    )
+
+
+def _repeated(batches: DataFrame) -> DataFrame:
+    # A sequence comes back after 2^31 records legitimately; only with the same content is it the
+    # same batch.
+    same = ("producer_id", "producer_epoch", "base_sequence", "record_count", "base_timestamp_ms", "max_timestamp_ms")
+    is_control = F.col("attributes").bitwiseAND(CONTROL_BIT) != 0
+    numbered = batches.where((F.col("producer_id") >= 0) & (F.col("base_sequence") >= 0) & ~is_control)
+    first = F.min("base_offset").over(Window.partitionBy(*LOG, *same, "size_bytes", "crc"))
+    return (
+        numbered.withColumn("first_seen", first)
+        .where(F.col("base_offset") > F.col("first_seen"))
+        .select(*_defect(REPEATED), F.col("base_offset").alias("first_offset"), "last_offset")
+    )
+
+
+def compacted_differences(records: DataFrame, *, source: str, target: str) -> tuple[DataFrame, DataFrame]:
+    """The differences of compacted topics: runs that differ without a reason, and the explained
+    ones, a line for each partition and kind.
+
+    A site that lacks a record and holds a newer one of the same key has compacted it away. One that
+    holds nothing of the key at all has let its tombstone expire, and everything before that: the
+    other site, which cleans later or as a standby never, has that tombstone still. All records of
+    the partitions must be given. The second frame has the columns of the first and `records`.
+    """
+    content = F.xxhash64("timestamp_ms", "is_control", "value", "headers").alias("content")
+    held = (
+        records.select(*LOG, "offset", "leader_epoch", "key", content)
+        .groupBy("topic", "partition", "offset", "leader_epoch", "key", "content")
+        .agg(
+            F.sum(F.when(F.col("site") == source, 1).otherwise(0)).alias("at_source"),
+            F.sum(F.when(F.col("site") == target, 1).otherwise(0)).alias("at_target"),
+        )
+    )
+    is_at_source = F.col("at_source") > F.col("at_target")
+    sided = held.where(F.col("at_source") != F.col("at_target")).select(
+        "topic",
+        "partition",
+        F.when(is_at_source, ONLY_SOURCE).otherwise(ONLY_TARGET).alias("kind"),
+        F.when(is_at_source, target).otherwise(source).alias("site"),
+        F.when(is_at_source, source).otherwise(target).alias("holder"),
+        "key",
+        F.col("offset").alias("first_offset"),
+        F.col("offset").alias("last_offset"),
+    )
+    by_key = records.where(F.col("key").isNotNull()).groupBy(*LOG, "key")
+    newest = by_key.agg(F.max("offset").alias("newest"))
+    tombstones = by_key.agg(F.max(F.when(F.col("value").isNull(), F.col("offset"))).alias("tombstone"))
+    held_tombstones = tombstones.withColumnRenamed("site", "holder")
+    is_newer_there = F.col("newest") > F.col("first_offset")
+    is_deleted_there = F.col("newest").isNull() & (F.col("tombstone") >= F.col("first_offset"))
+    is_explained = F.coalesce(is_newer_there, F.lit(False)) | F.coalesce(is_deleted_there, F.lit(False))
+    judged = (
+        sided.join(newest, [*LOG, "key"], "left")
+        .join(held_tombstones, ["holder", "topic", "partition", "key"], "left")
+        .withColumn("is_explained", is_explained)
+    )
+    explained = (
+        judged.where("is_explained")
+        .groupBy("topic", "partition", "kind")
+        .agg(
+            F.min("first_offset").alias("first_offset"),
+            F.max("last_offset").alias("last_offset"),
+            F.count("*").alias("records"),
+        )
+    )
+    return _runs(judged.where(~F.col("is_explained"))), explained

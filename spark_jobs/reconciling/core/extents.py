@@ -1,0 +1,170 @@
+"""Chooses the offsets of a partition that are compared, and divides them into pieces that executors
+read side by side. Pure.
+
+Offsets here are those of logs: a start is included, an end is not. The ends of the source are taken
+first; then the target is given time to reach them; then the target's ends and the source's again.
+What the target holds beyond the source's latest end is extra.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from spark_jobs.reconciling.core.findings import Explanation, ExplanationKind
+from wire.protocol.ids import PartitionKey
+
+RANGE_OFFSETS_MIN = 1_000
+RANGES_PER_PARTITION_MAX = 200
+SPLIT_OFFSETS_MIN = 20_000
+SPLITS_PER_CORE = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEnds:
+    """The start and end of a log at one moment."""
+
+    start_offset: int = 0
+    end_offset: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extent:
+    """One partition's part in a comparison: both sites are read from `first_offset`, each up to its
+    own end.
+    """
+
+    topic: str
+    partition: int
+    first_offset: int
+    source: LogEnds
+    target: LogEnds
+    source_until: int
+    target_until: int
+
+    @property
+    def offsets(self) -> int:
+        """The largest number of offsets that it spans."""
+        return max(self.source_until, self.target_until, self.first_offset) - self.first_offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """Batches that begin at `first_offset` or later and before `until_offset`; the first split of a
+    log also has the batch that reaches over its start.
+    """
+
+    site: str
+    topic: str
+    partition: int
+    first_offset: int
+    until_offset: int
+    is_first: bool
+
+
+def is_reached(snapshot: Mapping[PartitionKey, LogEnds], target: Mapping[PartitionKey, LogEnds]) -> bool:
+    """True when the target's logs end where the source's did, or later."""
+    return all(target.get(key, LogEnds()).end_offset >= ends.end_offset for key, ends in snapshot.items())
+
+
+def bounded(ends: Mapping[PartitionKey, LogEnds], bounds: Mapping[PartitionKey, int]) -> dict[PartitionKey, LogEnds]:
+    """The ends as if the logs that have a bound ended there."""
+    return {
+        key: replace(one, end_offset=max(one.start_offset, min(one.end_offset, bounds.get(key, one.end_offset))))
+        for key, one in ends.items()
+    }
+
+
+def extents(
+    snapshot: Mapping[PartitionKey, LogEnds],
+    target: Mapping[PartitionKey, LogEnds],
+    latest: Mapping[PartitionKey, LogEnds],
+) -> list[Extent]:
+    """The extents to compare, from the ends of the source, the target, and the source again."""
+    found = []
+    for topic, partition in sorted({*snapshot, *latest, *target}):
+        key = (topic, partition)
+        theirs = target.get(key, LogEnds())
+        newest = latest.get(key, snapshot.get(key, LogEnds()))
+        wanted = snapshot.get(key, newest)
+        # A target that ends beyond the source's newest end has something of its own: then all of
+        # both is read.
+        is_ahead = theirs.end_offset > newest.end_offset
+        source_until = newest.end_offset if is_ahead else wanted.end_offset
+        # A log without records has no start to speak of; the other one's start must not look
+        # expired because of it.
+        starts = [ends.start_offset for ends in (newest, theirs) if ends.end_offset > 0]
+        found.append(
+            Extent(
+                topic=topic,
+                partition=partition,
+                first_offset=max(starts, default=0),
+                source=LogEnds(start_offset=newest.start_offset, end_offset=max(source_until, wanted.end_offset)),
+                target=theirs,
+                source_until=source_until,
+                target_until=theirs.end_offset if is_ahead else min(theirs.end_offset, wanted.end_offset),
+            )
+        )
+    return found
+
+
+def expired(found: Iterable[Extent], *, source_site: str, target_site: str) -> list[Explanation]:
+    """Offsets that only one site still has, because the other one's log starts later."""
+    explanations = []
+    for extent in found:
+        starts = {source_site: extent.source.start_offset, target_site: extent.target.start_offset}
+        later = max(starts, key=lambda site: starts[site])
+        earlier = min(starts.values())
+        if extent.source.end_offset == 0 or extent.target.end_offset == 0 or earlier == starts[later]:
+            continue
+        explanations.append(
+            Explanation(
+                topic=extent.topic,
+                partition=extent.partition,
+                kind=ExplanationKind.EXPIRED,
+                first_offset=earlier,
+                last_offset=starts[later] - 1,
+                site=later,
+                detail=f"the log at {later} starts at {starts[later]}",
+            )
+        )
+    return explanations
+
+
+def range_size(found: Iterable[Extent], wanted: int) -> int:
+    """Offsets in one range: as wanted, or (0) such that no partition has more ranges than a person
+    can look at.
+    """
+    if wanted:
+        return wanted
+    longest = max((extent.offsets for extent in found), default=0)
+    size = RANGE_OFFSETS_MIN
+    while longest > size * RANGES_PER_PARTITION_MAX:
+        size *= 10
+    return size
+
+
+def splits(found: Iterable[Extent], *, source_site: str, target_site: str, cores: int) -> list[Split]:
+    """Pieces of about equal length, a few for each core, those of both sites in turn."""
+    all_of_them = list(found)
+    total = 2 * sum(extent.offsets for extent in all_of_them)
+    length = max(SPLIT_OFFSETS_MIN, -(-total // (cores * SPLITS_PER_CORE)))
+    found_pieces: list[Split] = []
+    for extent in all_of_them:
+        key = (extent.topic, extent.partition)
+        for site, until in ((source_site, extent.source_until), (target_site, extent.target_until)):
+            found_pieces += pieces(site, key, first=extent.first_offset, until=until, length=length)
+    return found_pieces
+
+
+def pieces(site: str, key: PartitionKey, *, first: int, until: int, length: int) -> Iterator[Split]:
+    """The offsets `first` to `until` (not included) of one log, in pieces of `length` offsets."""
+    for start in range(first, until, length):
+        yield Split(
+            site=site,
+            topic=key[0],
+            partition=key[1],
+            first_offset=start,
+            until_offset=min(start + length, until),
+            is_first=start == first,
+        )

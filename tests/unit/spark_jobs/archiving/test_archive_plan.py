@@ -1,0 +1,200 @@
+"""What a run of the archive reads and what the next one goes on with: no offset twice, none lost
+without a hole that names it, nothing behind damage.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_jobs.archiving.core.archive_plan import ArchivePlan, Piece, Stored, plan, settled
+from spark_jobs.archiving.core.claims import Claim, claim_of, ended_here, others, unchanged
+from spark_jobs.archiving.core.manifest import (
+    ArchivedFile,
+    ArchivedRange,
+    ArchivedTopic,
+    Hole,
+    LogId,
+    LogStart,
+    Manifest,
+    archived_ends,
+    by_log,
+    chain_problems,
+    manifest_of,
+    without_expired,
+)
+from spark_jobs.archiving.core.restore_plan import refusals, restore_plan
+from spark_jobs.archiving.core.retention import expiry
+from spark_jobs.reconciling.core.extents import LogEnds, Split
+
+ID = "5f0c5c1e-8d3b-4f0e-9c55-0c8f3f1d2a01"
+LOG = LogId(ID, 0)
+ORDERS = ArchivedTopic(name="orders", topic_id=ID, partition_count=1, configs={})
+
+
+def planned(start: int, end: int, position: int | None, *, cores: int = 1) -> ArchivePlan:
+    archived = {} if position is None else {LOG: position}
+    ends = {("orders", 0): LogEnds(start_offset=start, end_offset=end)}
+    return plan([ORDERS], ends, archived, cores=cores)
+
+
+def spans(found: ArchivePlan) -> list[tuple[int, int]]:
+    return [(piece.split.first_offset, piece.split.until_offset) for piece in found.pieces]
+
+
+def piece(first: int, until: int, *, is_compacted: bool = False) -> Piece:
+    split = Split(site="", topic="orders", partition=0, first_offset=first, until_offset=until, is_first=first == 0)
+    return Piece(ID, split, is_compacted)
+
+
+def range_of(first: int, end: int, *, epoch: int = 0) -> ArchivedRange:
+    file = ArchivedFile(path=f"batches/{first}", bytes=1, sha256="00")
+    return ArchivedRange(
+        topic="orders",
+        topic_id=ID,
+        partition=0,
+        first_offset=first,
+        end_offset=end,
+        batches=1,
+        records=end - first,
+        leader_epochs=((epoch, first),),
+        files=(file,),
+    )
+
+
+def hole(first: int, end: int) -> Hole:
+    return Hole(topic="orders", topic_id=ID, partition=0, first_offset=first, end_offset=end)
+
+
+def manifest(run: int, *ranges: ArchivedRange, holes: tuple[Hole, ...] = ()) -> Manifest:
+    return Manifest(
+        run=run,
+        format="batches",
+        started_at_ms=1,
+        cluster_id="c",
+        topics=(ORDERS,),
+        ranges=ranges,
+        holes=holes,
+    )
+
+
+def test_a_run_begins_where_the_log_or_the_archive_ends() -> None:
+    assert spans(planned(5, 9, None)) == [(5, 9)]
+    assert spans(planned(5, 9, 7)) == [(7, 9)]
+    assert spans(planned(5, 9, 9)) == []
+
+
+def test_what_expired_before_it_was_archived_is_a_hole() -> None:
+    found = planned(5, 9, 3)
+    assert (spans(found), found.holes) == ([(5, 9)], [hole(3, 5)])
+
+
+def test_a_log_that_ends_before_the_archive_does_is_a_problem_and_not_read() -> None:
+    found = planned(0, 9, 12)
+    assert (spans(found), len(found.problems)) == ([], 1)
+
+
+@given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(1, 16))
+def test_the_pieces_of_a_run_join_and_cover_everything(start: int, length: int, cores: int) -> None:
+    found = spans(planned(start, start + length, None, cores=cores))
+    assert sum(until - first for first, until in found) == length
+    assert all(before[1] == after[0] for before, after in pairwise(found))
+
+
+def test_ranges_join_although_a_batch_reaches_over_the_end_of_its_piece() -> None:
+    found = settled([(piece(10, 20), Stored(12, 20, 1, 8)), (piece(0, 10), Stored(0, 12, 3, 12))])
+    assert [(one.first_offset, one.end_offset) for one in found.ranges] == [(0, 12), (12, 20)]
+    assert found.holes == []
+
+
+def test_a_piece_without_batches_is_a_hole_unless_the_topic_is_compacted() -> None:
+    for is_compacted, holes in ((False, [hole(10, 20)]), (True, [])):
+        results = [
+            (piece(0, 10, is_compacted=is_compacted), Stored(0, 10, 1, 10)),
+            (piece(10, 20, is_compacted=is_compacted), Stored()),
+            (piece(20, 30, is_compacted=is_compacted), Stored(20, 30, 1, 10)),
+        ]
+        found = settled(results)
+        assert found.holes == holes
+        runs = [manifest(1, *found.ranges, holes=tuple(found.holes))]
+        assert (archived_ends(runs), chain_problems(runs)) == ({LOG: 30}, [])
+
+
+def test_nothing_behind_damage_counts() -> None:
+    found = settled([(piece(0, 10), Stored(0, 4, 1, 4, damaged_at=4)), (piece(10, 20), Stored(10, 20, 1, 10))])
+    assert [one.end_offset for one in found.ranges] == [4]
+    assert "offset 4 is damaged" in found.problems[0]
+
+
+def test_ranges_that_do_not_join_and_a_lost_manifest_are_named() -> None:
+    assert len(chain_problems([manifest(1, range_of(0, 5)), manifest(3, range_of(6, 9))])) == 2
+    assert chain_problems([manifest(1, range_of(0, 5)), manifest(2, range_of(6, 9), holes=(hole(5, 6),))]) == []
+
+
+def test_a_manifest_survives_json_and_anything_else_is_refused() -> None:
+    one = manifest(1, range_of(0, 5), holes=(hole(5, 6),))
+    assert manifest_of(json.loads(json.dumps(one.as_document()))) == one
+    with pytest.raises(ValueError, match="not a manifest"):
+        manifest_of({"run": 1})
+
+
+def test_a_restored_log_begins_after_its_last_hole_and_what_is_left_out_is_named() -> None:
+    runs = [manifest(1, range_of(0, 5, epoch=7)), manifest(2, range_of(6, 9, epoch=3), holes=(hole(5, 6),))]
+    found = restore_plan(runs, lambda _: True)
+    assert [(log.first_offset, log.end_offset, log.paths) for log in found.logs] == [(6, 9, ("batches/6",))]
+    assert (len(found.skipped), found.highest_leader_epoch) == (1, 7)
+
+
+def test_a_topic_that_is_there_is_taken_only_when_it_is_empty_and_the_same() -> None:
+    found = restore_plan([manifest(1, range_of(0, 5))], lambda _: True)
+    assert refusals(found, {}) == refusals(found, {"orders": (ID, 0)}) == []
+    assert "not empty" in refusals(found, {"orders": (ID, 1)})[0]
+    assert "another topic id" in refusals(found, {"orders": ("other", 0)})[0]
+
+
+def test_retention_takes_whole_ranges_from_the_start_of_each_log() -> None:
+    manifests = [
+        replace(manifest(number, range_of(10 * number, 10 * number + 10)), started_at_ms=1_000 * number)
+        for number in range(1, 5)
+    ]
+    by_age = expiry(manifests, archived_before_ms=3_000)
+    assert ([one.first_offset for one in by_age.ranges], by_age.bytes) == ([10, 20], 2)
+    assert [(one.log, one.start_offset) for one in by_age.starts] == [(LOG, 30)]
+    assert [one.first_offset for one in expiry(manifests, bytes_max=1).ranges] == [10, 20, 30]
+    assert [one.first_offset for one in expiry(manifests, archived_before_ms=3_000, bytes_max=1).ranges] == [10, 20, 30]
+    assert expiry(manifests).ranges == ()
+    after = without_expired([*manifests, replace(manifest(5), log_starts=by_age.starts)])
+    assert [one.first_offset for one in by_log(after)[LOG]] == [30, 40]
+    assert (archived_ends(after), chain_problems(after)) == ({LOG: 50}, [])
+    assert manifest_of(json.loads(json.dumps(after[-1].as_document()))) == after[-1]
+
+
+def test_a_compacted_topic_keeps_all_and_says_so() -> None:
+    compacted = replace(ORDERS, configs={"cleanup.policy": "compact"})
+    found = expiry([replace(manifest(1, range_of(0, 9)), topics=(compacted,))], archived_before_ms=9, bytes_max=0)
+    assert (found.ranges, found.kept_compacted) == ((), ("orders",))
+
+
+def test_an_archive_whose_ranges_are_all_let_go_goes_on_behind_them() -> None:
+    start = LogStart(topic="orders", topic_id=ID, partition=0, start_offset=9)
+    after = without_expired([manifest(1, range_of(0, 9)), replace(manifest(2), log_starts=(start,))])
+    assert (by_log(after), archived_ends(after)) == ({}, {LOG: 9})
+
+
+def test_a_claim_is_dead_when_its_process_ended_here_or_it_is_not_renewed() -> None:
+    own = Claim(claim_id="own", host="here", pid=1, process_started_ticks=5)
+    other = replace(own, claim_id="other")
+    assert others([own, other], own) == [other]
+    assert ended_here(other, own_host="here", is_running=lambda *_: False)
+    assert not ended_here(other, own_host="here", is_running=lambda pid, started: (pid, started) == (1, 5))
+    assert not ended_here(other, own_host="away", is_running=lambda *_: False)
+    renewed = replace(other, renewals=1)
+    assert unchanged([own, other], [own, renewed]) == [own]
+    assert claim_of(json.loads(json.dumps(own.as_document()))) == own
+    with pytest.raises(ValueError, match="not a claim"):
+        claim_of({"pid": 1})

@@ -32,21 +32,19 @@ class Accounting:
         self._target = target
         self._playbook = playbook
 
-    def before_the_raise(
-        self, record: LinkRecord, evidence: Evidence | None, *, now_ms: int, unix_ms: int
-    ) -> LossAccount | None:
+    def before_the_raise(self, record: LinkRecord, evidence: Evidence | None, *, unix_ms: int) -> LossAccount | None:
         """The account of the record's epoch, where nothing can change it any more; None: it is kept
-        after the raise. `now_ms` is the playbook's time.
+        after the raise.
         """
         if evidence is None or evidence.target is None or truncates_logs(record):
             return None
         is_raised = evidence.governing.epoch == record.epoch
-        if is_raised or not self._playbook.has_everything(evidence, now_ms):
+        if is_raised or not self._playbook.has_everything(evidence):
             return None
         kept, unclear = self._kept(record, evidence.target)
         if unclear:
             return None
-        return self._account(record, evidence.target, kept, self._playbook.source_groups, unix_ms=unix_ms)
+        return self._account(record, evidence.target, kept, self._playbook.source.groups, unix_ms=unix_ms)
 
     async def after_the_raise(
         self, record: LinkRecord, evidence: SiteEvidence, observer: LinkObserver, *, unix_ms: int
@@ -57,7 +55,7 @@ class Accounting:
         kept, unclear = self._kept(record, evidence)
         if unclear:
             kept |= await self._look_up_ends(unclear, record, evidence)
-        groups = await observer.source_groups() or self._playbook.source_groups
+        groups = await observer.source_groups() or self._playbook.source.groups
         return self._account(record, evidence, kept, groups, unix_ms=unix_ms)
 
     def _kept(
@@ -96,17 +94,17 @@ class Accounting:
             to_site=record.active_site,
             kept=kept,
             target=evidence.partitions,
-            source=playbook.known_source_ends,
+            source=playbook.source.ends,
             now_ms=unix_ms,
             unprotected=evidence.unprotected,
             peer_seen_at_ms=evidence.peer_seen_at_ms,
-            differences=playbook.differences(evidence, source_site=from_site, ends=kept),
+            differences=playbook.source.differences(evidence, source_site=from_site, ends=kept),
             leader_epoch_floor=record.leader_epoch_floor,
             groups=group_loss(
                 source_groups,
                 evidence.groups or SiteGroups(),
                 evidence.partitions,
-                is_fenced=playbook.is_fence_proven,
+                is_fenced=playbook.source.is_fence_proven,
                 is_routed=record.is_routed,
                 now_ms=unix_ms,
             ),

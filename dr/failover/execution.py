@@ -162,7 +162,7 @@ class FailoverRun:
             outcome=outcome,
             reason=decision.reason,
             epoch=_epoch(evidence),
-            is_fence_proven=playbook.is_fence_proven,
+            is_fence_proven=playbook.source.is_fence_proven,
             duration_ms=round(self.clock.monotonic_ms() - started_ms),
             steps=tuple(self._steps),
             account=(kept := self._account or await self._kept_account(evidence)),
@@ -188,7 +188,7 @@ class FailoverRun:
 
     async def _carry_out(self, decision: Decision, playbook: FailoverPlaybook, observer: LinkObserver) -> StepEnded:
         if decision.step in (Step.PREPARE, Step.DRAIN):
-            return await self._wait(decision, are_writers_stopped=playbook.is_fence_proven)
+            return await self._wait(decision, are_writers_stopped=playbook.source.is_fence_proven)
         self.journal.write("step begins", step=decision.step.value, reason=decision.reason)
         self.progress(decision.step.value, decision.reason)
         started_at_ms, started_ms = self.clock.now_ms(), self.clock.monotonic_ms()
@@ -273,9 +273,7 @@ class FailoverRun:
         """Store the new epoch at the target, and with it its account where that is final already:
         writers do not wait for another step.
         """
-        final = self._accounting(playbook).before_the_raise(
-            record, self._evidence, now_ms=self._now_ms(), unix_ms=self.clock.now_ms()
-        )
+        final = self._accounting(playbook).before_the_raise(record, self._evidence, unix_ms=self.clock.now_ms())
         (stored, problem), _ = await asyncio.gather(
             self._store(self.target, record, account="" if final is None else final.to_json()),
             self._members.fetch() if _moves_members(record, playbook) else asyncio.sleep(0),
@@ -397,7 +395,7 @@ class FailoverRun:
             return str(failure)
         # only a fenced source: an unfenced one does not answer, and its deadline would delay
         # writers
-        informed = self._tell(record) if playbook.is_fence_proven else asyncio.sleep(0)
+        informed = self._tell(record) if playbook.source.is_fence_proven else asyncio.sleep(0)
         evidence, _ = await asyncio.gather(self._until(observer, is_promoted), informed)
         waiting = sorted(
             {*evidence.leaderless, *(key for key, item in evidence.partitions.items() if not item.is_writable)}
@@ -425,7 +423,7 @@ class FailoverRun:
 
 def _moves_members(record: LinkRecord, playbook: FailoverPlaybook) -> bool:
     """True if the members of groups keep their positions: not where logs are truncated."""
-    return playbook.is_fence_proven and record.is_routed and not is_truncating(record)
+    return playbook.source.is_fence_proven and record.is_routed and not is_truncating(record)
 
 
 def _cuts(evidence: Evidence) -> tuple[ReplicaTruncation, ...]:

@@ -69,7 +69,7 @@ def assess(evidence: Evidence, *, to_site: str, policy: FailoverPolicy, now_ms: 
         None if evidence.source is None else evidence.source.groups,
         target.groups or SiteGroups(),
         target.partitions,
-        is_fenced=playbook.is_fence_proven,
+        is_fenced=playbook.source.is_fence_proven,
         is_routed=evidence.governing.is_routed,
         now_ms=now_ms,
     )
@@ -77,7 +77,7 @@ def assess(evidence: Evidence, *, to_site: str, policy: FailoverPolicy, now_ms: 
         steps=CHANGING_STEPS if evidence.source is not None else ("drain", "raise", "account", "promote"),
         refusal="",
         is_source_reachable=evidence.source is not None,
-        missing_records=playbook.drain_state(evidence, now_ms).remaining_records,
+        missing_records=playbook.completion(evidence).remaining_records,
         missing_offsets=groups.known_lost_offsets,
         unprotected=tuple(topic.reason for topic in target.unprotected),
         account=_planned_account(playbook, evidence, target, groups, now_ms),
@@ -89,7 +89,9 @@ def _planned_account(
     playbook: FailoverPlaybook, evidence: Evidence, target: SiteEvidence, groups: GroupLoss, now_ms: int
 ) -> LossAccount | None:
     source_site = evidence.governing.active_site
-    differences = playbook.differences(target, source_site=source_site, is_source_fresh=evidence.source is not None)
+    differences = playbook.source.differences(
+        target, source_site=source_site, is_source_fresh=evidence.source is not None
+    )
     if evidence.source is not None and not differences:
         return None
     return account(
@@ -99,7 +101,7 @@ def _planned_account(
         to_site=target.site,
         kept={key: position.log_end_offset for key, position in target.partitions.items()},
         target=target.partitions,
-        source=playbook.known_source_ends,
+        source=playbook.source.ends,
         now_ms=now_ms,
         groups=groups,
         unprotected=target.unprotected,

@@ -60,35 +60,24 @@ Invariants (the tests' names carry the letters):
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from dr.failover.core.preparation import CLOSE_SHARE, OBSTACLE_AWAITED_MS, CatchUp, leaderless_sentence, obstacle
+from dr.failover.core.completion import Completion, absent, completion, lack
+from dr.failover.core.drain import Drain
+from dr.failover.core.known_source import KnownSource
+from dr.failover.core.preparation import Preparation
 from dr.failover.core.promotion import is_promoted
 from dr.failover.core.refusals import (
-    NAMED_IN_A_REASON_MAX,
     arbiter_refusal,
     bypass_refusal,
     deposed_refusal,
+    divergence_refusal,
     fence_refusal,
-    named_unprotected,
+    lack_refusal,
+    lag_refusal,
     silence_refusal,
 )
-from dr.failover.core.steps import (
-    ABORTED,
-    Decision,
-    DrainState,
-    FailoverPolicy,
-    Step,
-    StepEnded,
-    refuse,
-    truncation_reason,
-)
-from dr.sites.core.divergence import Differences, find_differences, promotion_of
-from dr.sites.core.evidence import Evidence, SiteEvidence, SiteGroups
+from dr.failover.core.steps import ABORTED, Decision, FailoverPolicy, Step, StepEnded, refuse, truncation_reason
+from dr.sites.core.evidence import Evidence, SiteEvidence
 from dr.sites.core.fencing import FIRST_EPOCH, fenced, given_back, raised
-from dr.sites.core.group_offsets import offsets_behind
-from dr.sites.core.source_ends import SourceEnd, best_source_end, source_ends
-from dr.sites.core.transactional_ids import producers_lacking
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.protocol.ids import TopicPartition
 from wire.rules.links import supersedes, truncates_logs
@@ -99,8 +88,6 @@ FENCE_ATTEMPTS_MAX = 3
 """Fences that are undone at once by another process, before the source counts as one that cannot be
 fenced.
 """
-FENCED_LOOKS_MIN = 2
-"""Looks at a fenced source before an epoch is raised: two show whether its logs stand still."""
 
 
 class FailoverPlaybook:
@@ -111,24 +98,16 @@ class FailoverPlaybook:
     def __init__(self, *, to_site: str, policy: FailoverPolicy) -> None:
         self._to_site = to_site
         self._policy = policy
-        self._source_ends: dict[TopicPartition, SourceEnd] = {}
-        self._is_fence_proven = False
-        self._fenced_epoch = 0
+        self.source = KnownSource(to_site=to_site)
+        """What this run knows of the source; `observe` keeps it up to date."""
+        self._preparation = Preparation(policy)
+        self._drain = Drain(self.source, policy)
+        self._ended: dict[Step, StepEnded] = {}
         self._fence_problem = ""
         self._fence_count = 0
         self._truncate_count = 0
-        self._fenced_looks = 0
-        self._ended: dict[Step, StepEnded] = {}
-        self._prepare_started_at_ms: int | None = None
-        self._stopped_at_ms: int | None = None
         self._observed_at_ms = 0
-        self._catch_up = CatchUp()
-        self._drain_started_at_ms: int | None = None
-        self._last_ends: dict[TopicPartition, int] = {}
-        self._last_arrival_at_ms = 0
-        self._source_groups: SiteGroups | None = None
         self._is_raised = False
-        self._bypass = ""
 
     @property
     def wants_groups(self) -> bool:
@@ -144,7 +123,7 @@ class FailoverPlaybook:
         """
         fence = self._ended.get(Step.FENCE)
         is_fence_stored = fence is not None and not fence.problem and Step.GIVE_BACK not in self._ended
-        return self._is_fence_proven or is_fence_stored
+        return self.source.is_fence_proven or is_fence_stored
 
     @property
     def wants_source(self) -> bool:
@@ -153,123 +132,63 @@ class FailoverPlaybook:
         """
         if self._policy.kept_before_ms or self._policy.is_cut_consistent:
             return True  # writes are handed back to it when the truncation fails
-        is_raised_here = self._is_fence_proven and self._is_raised and Step.RAISE in self._ended
+        is_raised_here = self.source.is_fence_proven and self._is_raised and Step.RAISE in self._ended
         return not is_raised_here or Step.PROMOTE in self._ended
 
-    def has_everything(self, evidence: Evidence, now_ms: int) -> bool:
+    def completion(self, evidence: Evidence) -> Completion:
+        """Return how far the target lags behind the known state of the source."""
+        return completion(evidence, self.source)
+
+    def has_everything(self, evidence: Evidence) -> bool:
         """True when the target has all that the fenced source has, so that the account of the next
         epoch is final before it is raised.
         """
-        drain = self.drain_state(evidence, now_ms)
-        return (
-            self._is_complete(drain.remaining, drain.problem, is_exact=drain.is_exact) and evidence.source is not None
-        )
-
-    @property
-    def source_groups(self) -> SiteGroups | None:
-        """The source's groups as it last reported them under a fence; None when it did not."""
-        return self._source_groups
-
-    @property
-    def known_source_ends(self) -> Mapping[TopicPartition, SourceEnd]:
-        """The source's ends as it last reported them itself; exact once it was seen fenced."""
-        return dict(self._source_ends)
+        return evidence.source is not None and self.completion(evidence).is_complete
 
     @property
     def drained_ends(self) -> dict[TopicPartition, int]:
         """Ends that the target is known to keep before anything is raised: those of a fenced
         source, when it has them all.
         """
-        exact = {key: end.end_offset for key, end in self._source_ends.items() if end.is_exact}
-        return {key: end for key, end in exact.items() if self._last_ends.get(key, 0) == end}
-
-    @property
-    def is_fence_proven(self) -> bool:
-        """True once every live broker of the source was seen to refuse writes."""
-        return self._is_fence_proven
+        return self._drain.drained_ends
 
     def observe(self, evidence: Evidence, now_ms: int) -> None:
         """Take in fresh evidence; `now_ms` is monotonic enough to measure a drain."""
-        source = evidence.source
+        source, target = evidence.source, evidence.target
         self._observed_at_ms = now_ms
-        if source is not None and source.record.phase == LinkPhase.FENCED and self._stopped_at_ms is None:
-            self._stopped_at_ms = now_ms
-        if source is not None and source.is_fenced:
-            if self._is_fence_proven:
-                self._bypass = self._bypass or self._growth_under_the_fence(source)
-                self._source_groups = source.groups or self._source_groups
-            self._fenced_looks += 1
-            self._is_fence_proven, self._fenced_epoch = True, source.record.epoch
-            self._remember_source(source)
-        elif self._is_fence_proven and self._was_given_back(evidence):
-            self._is_fence_proven = False
-            self._fenced_looks = 0
+        if source is not None and source.record.phase == LinkPhase.FENCED:
+            self._drain.stop_writers(now_ms)
+        if self.source.observe_fence(evidence):
             self._ended.pop(Step.FENCE, None)
-            self._stopped_at_ms = None
-            self._source_ends.clear()
-            self._source_groups = None
-        if evidence.target is None:
+            self._drain.start_writers()
+        if target is None:
             return
         self._is_raised = evidence.governing.active_site == self._to_site
         if self._is_raised:
             return
         if source is not None:
-            self._remember_source(source)
-            here = {key: position.safe_end_offset for key, position in evidence.target.copies.items()}
-            ends = {key: position.log_end_offset for key, position in source.partitions.items()}
-            self._catch_up.observe(here, ends, now_ms)
-        self._watch_arrivals(evidence.target, now_ms)
-
-    def _growth_under_the_fence(self, source: SiteEvidence) -> str:
-        """The log of the fenced source that grew since the last look; empty when none did, or when
-        markers of decided transactions may be the reason.
-        """
-        groups = self._source_groups
-        if groups is None or groups.committing_transactions or groups.transaction_problems:
-            return ""
-        for key, position in sorted(source.partitions.items()):
-            known = self._source_ends.get(key)
-            if known is not None and known.is_exact and position.log_end_offset > known.end_offset:
-                return (
-                    f"{key} grew from {known.end_offset} to {position.log_end_offset} at {source.site} although every broker there "
-                    "reported that it refuses writes"
-                )
-        return ""
-
-    def _was_given_back(self, evidence: Evidence) -> bool:
-        """Another operator ended the fence: the source has been writing again."""
-        known = [site.record for site in (evidence.target, evidence.source) if site is not None]
-        return any(record.epoch > self._fenced_epoch and record.active_site != self._to_site for record in known)
-
-    def _remember_source(self, source: SiteEvidence) -> None:
-        is_exact = source.is_fenced
-        for key, end in source_ends(source.partitions, seen_at_ms=source.seen_at_ms, is_exact=is_exact).items():
-            known = self._source_ends.get(key)
-            if known is None or not known.is_exact or is_exact:
-                self._source_ends[key] = end
-
-    def _watch_arrivals(self, target: SiteEvidence, now_ms: int) -> None:
-        ends = {key: position.safe_end_offset for key, position in target.partitions.items()}
-        if ends != self._last_ends:
-            self._last_ends = ends
-            self._last_arrival_at_ms = now_ms
+            self.source.remember(source)
+            self._preparation.observe(target, source, now_ms)
+        self._drain.observe_target(target, now_ms)
 
     def apply(self, ended: StepEnded, now_ms: int) -> None:
         """Take in how a step ended."""
         self._ended[ended.step] = ended
-        if ended.step is Step.PREPARE and self._prepare_started_at_ms is None:
-            self._prepare_started_at_ms = self._observed_at_ms
-        if ended.step is Step.FENCE:
-            if self._stopped_at_ms is None:
-                self._stopped_at_ms = self._observed_at_ms
-            self._fence_count += 1
-            has_tried_enough = self._fence_count >= FENCE_ATTEMPTS_MAX
-            self._fence_problem = ended.problem or ("it takes writes again and again" if has_tried_enough else "")
-        if ended.step is Step.TRUNCATE:
-            self._truncate_count += 1
-        if ended.step is Step.DRAIN and self._drain_started_at_ms is None:
-            self._drain_started_at_ms = now_ms
-            self._last_arrival_at_ms = now_ms
+        match ended.step:
+            case Step.PREPARE:
+                self._preparation.begin(self._observed_at_ms)
+            case Step.FENCE:
+                # from the look before it: brokers stop writers one by one while it is stored
+                self._drain.stop_writers(self._observed_at_ms)
+                self._fence_count += 1
+                has_tried_enough = self._fence_count >= FENCE_ATTEMPTS_MAX
+                self._fence_problem = ended.problem or ("it takes writes again and again" if has_tried_enough else "")
+            case Step.TRUNCATE:
+                self._truncate_count += 1
+            case Step.DRAIN:
+                self._drain.begin(now_ms)
+            case _:
+                pass
 
     def decide(self, evidence: Evidence, now_ms: int) -> Decision:
         """The next step; changes nothing."""
@@ -290,7 +209,7 @@ class FailoverPlaybook:
             return self._abort(evidence, governing, now_ms)
         if governing.active_site == self._to_site:
             return self._after_the_raise(evidence, evidence.target, now_ms)
-        return self._before_the_raise(evidence, now_ms)
+        return self._before_the_raise(evidence, evidence.target, now_ms)
 
     def _abort(self, evidence: Evidence, governing: LinkRecord, now_ms: int) -> Decision:
         """Writers go on where they were; a raised epoch is past the point of no return, unless it
@@ -332,18 +251,18 @@ class FailoverPlaybook:
             "meanwhile; look at it and run again"
         )
 
-    def _before_the_raise(self, evidence: Evidence, now_ms: int) -> Decision:
+    def _before_the_raise(self, evidence: Evidence, target: SiteEvidence, now_ms: int) -> Decision:
         governing, source = evidence.governing, evidence.source
         refusal = (
             deposed_refusal(source, to_site=self._to_site)
-            or silence_refusal(evidence, self._policy, is_fence_proven=self._is_fence_proven)
-            or bypass_refusal(self._bypass, self._policy)
+            or silence_refusal(evidence, self._policy, is_fence_proven=self.source.is_fence_proven)
+            or bypass_refusal(self.source.bypass, self._policy)
             or arbiter_refusal(evidence)
         )
         if refusal:
             return self._give_back_or_refuse(governing, refusal, now_ms)
         if source is not None and not source.is_fenced and not self._fence_problem:
-            waiting = self._preparation(evidence, source, now_ms)
+            waiting = self._prepare(evidence, target, source, now_ms)
             if waiting is not None:
                 return waiting
             return Decision(
@@ -351,15 +270,15 @@ class FailoverPlaybook:
                 reason=f"{source.site} answers and may still take writes in epoch {governing.epoch}",
                 record=fenced(governing, now_ms=now_ms),
             )
-        if refusal := self._divergence_refusal(evidence):
+        if refusal := self._divergence_refusal(evidence, target):
             return self._give_back_or_refuse(governing, refusal, now_ms)
         if not fence_refusal(evidence, self._policy, fence_problem=self._fence_problem):
-            drain = self.drain_state(evidence, now_ms)
-            if not drain.is_over:
-                known = "exactly" if drain.is_exact else "at least"
-                missing = f"{known} {drain.remaining_records} records are missing here"
-                return Decision(step=Step.DRAIN, reason=drain.problem or missing)
-        if refusal := self._refusal_of(evidence, now_ms):
+            lacking = self.completion(evidence)
+            if not self._drain.is_over(evidence, lacking, now_ms):
+                known = "exactly" if lacking.is_exact else "at least"
+                missing = f"{known} {lacking.remaining_records} records are missing here"
+                return Decision(step=Step.DRAIN, reason=lacking.problem or missing)
+        if refusal := self._refusal_of(evidence, target, now_ms):
             return self._give_back_or_refuse(governing, refusal, now_ms)
         return Decision(
             step=Step.RAISE,
@@ -369,187 +288,50 @@ class FailoverPlaybook:
                 to_site=self._to_site,
                 highest_leader_epoch=evidence.highest_leader_epoch,
                 now_ms=now_ms,
-                is_other_lost=evidence.source is None or not self._is_fence_proven,
+                is_other_lost=evidence.source is None or not self.source.is_fence_proven,
                 kept_before_ms=self._policy.kept_before_ms,
                 is_cut_consistent=self._policy.is_cut_consistent,
             ),
         )
 
-    def _preparation(self, evidence: Evidence, source: SiteEvidence, now_ms: int) -> Decision | None:
+    def _prepare(self, evidence: Evidence, target: SiteEvidence, source: SiteEvidence, now_ms: int) -> Decision | None:
         """The step that must come before writers are stopped; None when they may be stopped."""
-        target, policy = evidence.target, self._policy
-        assert target is not None
-        if evidence.governing.phase == LinkPhase.FENCED or policy.accepts_data_loss:
+        if evidence.governing.phase == LinkPhase.FENCED or self._policy.accepts_data_loss:
             return None
-        if refusal := self._divergence_refusal(evidence):
+        if refusal := self._divergence_refusal(evidence, target):
             return refuse(refusal)
-        waited_ms = 0 if self._prepare_started_at_ms is None else now_ms - self._prepare_started_at_ms
-        if reason := obstacle(source, target, link=evidence.link):
-            if self._prepare_started_at_ms is not None and waited_ms >= OBSTACLE_AWAITED_MS:
-                return refuse(f"{reason}; nothing was changed")
-            return Decision(step=Step.PREPARE, reason=reason)
-        remaining = self.drain_state(evidence, now_ms).remaining_records
-        lacking = f"{remaining} records known at the active site are not at {target.site}"
-        if not remaining:
-            lacking = self._absent(evidence) or lacking
-        if self._catch_up.is_close(within_ms=CLOSE_SHARE * policy.unavailability_max_ms, now_ms=now_ms):
-            return None
-        if policy.lag_records_max is not None and remaining <= policy.lag_records_max:
-            return None
-        if self._prepare_started_at_ms is not None and waited_ms >= policy.drain_timeout_ms:
-            return refuse(
-                f"{lacking}, and the mirror does not catch up within {policy.drain_timeout_ms} ms{named_unprotected(target)}; "
-                "nothing was changed: repair the link, allow more lag, or accept data loss"
-            )
-        return Decision(step=Step.PREPARE, reason=f"{lacking}; writes go on meanwhile")
+        if hindered := self._preparation.hindrance(source, target, link=evidence.link, now_ms=now_ms):
+            return hindered
+        missing = absent(evidence, self.source)
+        return self._preparation.distance(target, self.completion(evidence), missing, now_ms)
 
-    def drain_state(self, evidence: Evidence, now_ms: int) -> DrainState:
-        """Return how far the target lags behind the known state of the source, and whether a longer
-        wait makes sense.
-        """
-        target = evidence.target
-        assert target is not None
-        copies = target.copies
-        keys = {*self._source_ends, *copies}
-        remaining: dict[TopicPartition, int] = {}
-        is_exact = self._is_fence_proven
-        for key in keys:
-            end = best_source_end(copies.get(key), self._source_ends.get(key))
-            here = copies[key].safe_end_offset if key in copies else 0
-            if end is None or not end.is_exact:
-                is_exact = False
-            if end is not None and end.end_offset > max(here, end.log_start_offset):
-                remaining[key] = end.end_offset - max(here, end.log_start_offset)
-        problem = "" if remaining else self._lack(evidence)
-        is_complete = self._is_complete(remaining, problem, is_exact=is_exact)
-        may_arrive = self._is_fence_proven and evidence.source is not None and not is_complete
-        is_over = is_complete or self._is_drain_over(may_arrive=may_arrive, now_ms=now_ms)
-        return DrainState(remaining=remaining, is_exact=is_exact, is_over=is_over, problem=problem)
-
-    def _is_complete(self, remaining: Mapping[TopicPartition, int], problem: str, *, is_exact: bool) -> bool:
-        """One look under the fence shows no log that grows past it: two are needed (F-k)."""
-        return is_exact and not remaining and not problem and self._fenced_looks >= FENCED_LOOKS_MIN
-
-    def _absent(self, evidence: Evidence) -> str:
-        """Partitions of the source that the target does not have at all: without a record they lack
-        no offset.
-        """
-        target = evidence.target
-        if evidence.source is None or target is None:
-            return ""
-        absent = sorted(self._source_ends.keys() - target.partitions.keys() - target.leaderless)
-        names = ", ".join(map(str, absent[:NAMED_IN_A_REASON_MAX]))
-        return f"{len(absent)} partitions are not here yet ({names})" if absent else ""
-
-    def _groups_problem(self, evidence: Evidence) -> str:
-        """The reason why offsets that groups committed before the fence may be missing at the
-        target; unknown when the source does not answer.
-        """
-        source, target = evidence.source, evidence.target
-        if not self._is_fence_proven or source is None or target is None:
-            return ""
-        if self._source_groups is None or target.groups is None:
-            return f"what groups have committed at {source.site} is not known yet"
-        reported = self._source_groups
-        if reported.committing_transactions:
-            return f"{reported.committing_transactions} committed transactions are not marked at {source.site} yet"
-        if problems := (*reported.problems, *reported.transaction_problems, *target.groups.problems):
-            return f"what groups have committed cannot be compared: {'; '.join(problems)}"
-        behind = offsets_behind(reported, target.groups, target.partitions, is_routed=evidence.governing.is_routed)
-        if not behind:
-            return producers_lacking(reported, target.groups)
-        return (
-            f"{len(behind)} committed offsets are not here yet ({'; '.join(map(str, behind[:NAMED_IN_A_REASON_MAX]))})"
-        )
-
-    def _is_drain_over(self, *, may_arrive: bool, now_ms: int) -> bool:
-        if self._drain_started_at_ms is None:
-            return False
-        if self._is_fence_proven and self._stopped_at_ms is not None:
-            if now_ms - self._stopped_at_ms >= self._policy.unavailability_max_ms:
-                return True
-        elif now_ms - self._drain_started_at_ms >= self._policy.drain_timeout_ms:
-            return True
-        has_settled = now_ms - self._last_arrival_at_ms >= self._policy.settle_ms
-        return has_settled and not may_arrive
-
-    def _refusal_of(self, evidence: Evidence, now_ms: int) -> str:
+    def _refusal_of(self, evidence: Evidence, target: SiteEvidence, now_ms: int) -> str:
         """The reason why the epoch must not be raised now; empty when it may be raised."""
         if refusal := fence_refusal(evidence, self._policy, fence_problem=self._fence_problem):
             return refusal
         if self._policy.accepts_data_loss:
             return ""
-        return self._lag_refusal(evidence, now_ms) or self._lack_refusal(evidence)
-
-    def _lack_refusal(self, evidence: Evidence) -> str:
-        problem = self._lack(evidence)
-        return f"{problem}; see that the link's mirror runs and what it says, or accept data loss" if problem else ""
-
-    def _lack(self, evidence: Evidence) -> str:
-        return self._leaderless(evidence) or self._absent(evidence) or self._groups_problem(evidence)
-
-    def _leaderless(self, evidence: Evidence) -> str:
-        """Partitions of a fenced source without a leader there: their logs cannot be brought
-        over.
-        """
-        source = evidence.source
-        return leaderless_sentence(source) if source is not None and self._is_fence_proven else ""
-
-    def differences(
-        self,
-        target: SiteEvidence,
-        *,
-        source_site: str,
-        is_source_fresh: bool = False,
-        ends: Mapping[TopicPartition, int] | None = None,
-    ) -> Differences:
-        """The partitions where the target's copies, up to `ends` where given, are not the known
-        history of the source. `is_source_fresh`: the source was asked after the target, so that the
-        target cannot be a later state.
-        """
-        return find_differences(
-            target.copies,
-            {key: end.history for key, end in self._source_ends.items()},
-            is_source_final={key: is_source_fresh or end.is_exact for key, end in self._source_ends.items()},
-            promotion=promotion_of(source_site, target.promotions),
-            ends=ends,
-        )
-
-    def _divergence_refusal(self, evidence: Evidence) -> str:
-        source_site, target = evidence.governing.active_site, evidence.target
-        assert target is not None
-        found = self.differences(target, source_site=source_site, is_source_fresh=evidence.source is not None)
-        if not found or self._policy.accepts_data_loss:
-            return ""
-        named = found.summary(copy_site=self._to_site, source_site=source_site)
-        return (
-            f"{self._to_site} is no copy of {source_site}: {named}; have these copies made anew (antipode links reset), or accept data "
-            f"loss to promote {self._to_site} with what it has"
-        )
-
-    def _lag_refusal(self, evidence: Evidence, now_ms: int) -> str:
-        remaining = self.drain_state(evidence, now_ms).remaining_records
         allowed = self._policy.lag_records_max
-        if allowed is None and self._is_fence_proven and evidence.source is not None:
+        # without a limit: a source that answers is drained to its end, any lag of a lost one is
+        # accepted
+        if allowed is None and self.source.is_fence_proven and evidence.source is not None:
             allowed = 0
-        if allowed is None or remaining <= allowed:
-            return ""
-        return (
-            f"{remaining} records known at the active site are not at {self._to_site}, more than the {allowed} allowed"
-            f"{self._stopped_for(now_ms)}; "
-            f"repair the link, allow more, or accept data loss{named_unprotected(evidence.target)}"
-        )
+        remaining = self.completion(evidence).remaining_records
+        stopped_for = self._drain.stopped_for(now_ms)
+        return lag_refusal(
+            target, remaining_records=remaining, allowed=allowed, stopped_for=stopped_for
+        ) or lack_refusal(lack(evidence, self.source))
 
-    def _stopped_for(self, now_ms: int) -> str:
-        if not self._is_fence_proven or self._stopped_at_ms is None:
+    def _divergence_refusal(self, evidence: Evidence, target: SiteEvidence) -> str:
+        source_site = evidence.governing.active_site
+        if self._policy.accepts_data_loss:
             return ""
-        return (
-            f" after writes were stopped for {now_ms - self._stopped_at_ms} ms (at most {self._policy.unavailability_max_ms} ms "
-            "are allowed)"
-        )
+        is_source_fresh = evidence.source is not None
+        found = self.source.differences(target, source_site=source_site, is_source_fresh=is_source_fresh)
+        return divergence_refusal(found, to_site=self._to_site, source_site=source_site)
 
     def _give_back_or_refuse(self, governing: LinkRecord, refusal: str, now_ms: int) -> Decision:
-        is_fenced = governing.phase == LinkPhase.FENCED or self._is_fence_proven
+        is_fenced = governing.phase == LinkPhase.FENCED or self.source.is_fence_proven
         if not is_fenced:
             return refuse(refusal)
         return Decision(step=Step.GIVE_BACK, reason=refusal, record=given_back(governing, now_ms=now_ms))

@@ -1,5 +1,5 @@
 """The conditions of a planned failover that must hold before it stops writers, so that the stop is
-short. Pure; `core/playbook.py` asks.
+short. Pure; caller: `playbook.py`.
 
 A mirror into the target lives, every partition of the source has a leader, no copy has another
 history, and the copies follow closely: the mirror brings what the source takes within a part of the
@@ -11,6 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from dr.failover.core.completion import Completion, leaderless_sentence
+from dr.failover.core.refusals import named_unprotected
+from dr.failover.core.steps import Decision, FailoverPolicy, Step, refuse
 from dr.sites.core.evidence import SiteEvidence
 from dr.sites.core.mirror_reports import MIRROR_SILENT_MS
 from wire.protocol.ids import UNKNOWN, TopicPartition
@@ -23,7 +26,6 @@ CLOSE_SHARE = 0.5
 """The share of the time for which writers may be stopped: a copy that follows within this share is
 close enough.
 """
-NAMED_MAX = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +60,59 @@ class CatchUp:
         return self._delay_ms is not None and self._delay_ms <= within_ms and not is_late
 
 
+class Preparation:
+    """The wait of one run for the copies to follow closely. Times are the playbook's, in ms."""
+
+    def __init__(self, policy: FailoverPolicy) -> None:
+        self._policy = policy
+        self._catch_up = CatchUp()
+        self._started_at_ms: int | None = None
+
+    def begin(self, now_ms: int) -> None:
+        """The first wait begins; others change nothing."""
+        if self._started_at_ms is None:
+            self._started_at_ms = now_ms
+
+    def observe(self, target: SiteEvidence, source: SiteEvidence, now_ms: int) -> None:
+        """Take in the ends of both sites, the source asked after the target."""
+        here = {key: position.safe_end_offset for key, position in target.copies.items()}
+        ends = {key: position.log_end_offset for key, position in source.partitions.items()}
+        self._catch_up.observe(here, ends, now_ms)
+
+    def hindrance(self, source: SiteEvidence, target: SiteEvidence, *, link: str, now_ms: int) -> Decision | None:
+        """Wait for a missing mirror or leader, or refuse when none comes; None: nothing is
+        missing.
+        """
+        reason = obstacle(source, target, link=link)
+        if not reason:
+            return None
+        if self._has_waited(OBSTACLE_AWAITED_MS, now_ms):
+            return refuse(f"{reason}; nothing was changed")
+        return Decision(step=Step.PREPARE, reason=reason)
+
+    def distance(self, target: SiteEvidence, lacking: Completion, absent: str, now_ms: int) -> Decision | None:
+        """Wait for copies that lag, or refuse when they do not catch up; None: they follow closely
+        enough. `absent` names partitions of which the target has nothing.
+        """
+        policy, remaining = self._policy, lacking.remaining_records
+        named = f"{remaining} records known at the active site are not at {target.site}"
+        if not remaining:
+            named = absent or named
+        if self._catch_up.is_close(within_ms=CLOSE_SHARE * policy.unavailability_max_ms, now_ms=now_ms):
+            return None
+        if policy.lag_records_max is not None and remaining <= policy.lag_records_max:
+            return None
+        if self._has_waited(policy.drain_timeout_ms, now_ms):
+            return refuse(
+                f"{named}, and the mirror does not catch up within {policy.drain_timeout_ms} ms{named_unprotected(target)}; "
+                "nothing was changed: repair the link, allow more lag, or accept data loss"
+            )
+        return Decision(step=Step.PREPARE, reason=f"{named}; writes go on meanwhile")
+
+    def _has_waited(self, limit_ms: int, now_ms: int) -> bool:
+        return self._started_at_ms is not None and now_ms - self._started_at_ms >= limit_ms
+
+
 def obstacle(source: SiteEvidence, target: SiteEvidence, *, link: str) -> str:
     """The reason why a fence would stop writers for long or in vain; empty when there is none."""
     if not target.has_mirror:
@@ -69,14 +124,6 @@ def obstacle(source: SiteEvidence, target: SiteEvidence, *, link: str) -> str:
             "that runs says what keeps it from carrying the link"
         )
     return leaderless_sentence(source)
-
-
-def leaderless_sentence(site: SiteEvidence) -> str:
-    """The partitions without a leader, in a sentence; empty when every partition has one."""
-    if not site.leaderless:
-        return ""
-    names = ", ".join(map(str, sorted(site.leaderless)[:NAMED_MAX]))
-    return f"{len(site.leaderless)} partitions have no leader at {site.site} ({names}): what they hold cannot be brought over"
 
 
 def _has_reached(here: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> bool:

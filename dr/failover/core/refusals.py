@@ -4,10 +4,10 @@ the operator; empty: no refusal. Pure; caller: `playbook.py`.
 
 from __future__ import annotations
 
-from dr.failover.core.steps import FailoverPolicy
+from dr.failover.core.steps import NAMED_IN_A_REASON_MAX, FailoverPolicy
+from dr.sites.core.divergence import Differences
 from dr.sites.core.evidence import Evidence, SiteEvidence
 
-NAMED_IN_A_REASON_MAX = 3
 SEEN_LATELY_MS = 60_000
 """A refusal names when the target's agents reached the source last, if that was so lately."""
 
@@ -76,8 +76,37 @@ def fence_refusal(evidence: Evidence, policy: FailoverPolicy, *, fence_problem: 
     )
 
 
-def named_unprotected(target: SiteEvidence | None) -> str:
+def divergence_refusal(found: Differences, *, to_site: str, source_site: str) -> str:
+    """A copy that is not the source's history, or of which nothing shows that it is."""
+    if not found:
+        return ""
+    named = found.summary(copy_site=to_site, source_site=source_site)
+    return (
+        f"{to_site} is no copy of {source_site}: {named}; have these copies made anew (antipode links reset), or accept data "
+        f"loss to promote {to_site} with what it has"
+    )
+
+
+def lag_refusal(target: SiteEvidence, *, remaining_records: int, allowed: int | None, stopped_for: str) -> str:
+    """The target lacks more records than are allowed; `allowed` None: any number is.
+    `stopped_for` says for how long writers have been stopped.
+    """
+    if allowed is None or remaining_records <= allowed:
+        return ""
+    return (
+        f"{remaining_records} records known at the active site are not at {target.site}, more than the {allowed} allowed"
+        f"{stopped_for}; "
+        f"repair the link, allow more, or accept data loss{named_unprotected(target)}"
+    )
+
+
+def lack_refusal(problem: str) -> str:
+    """Something beside records is missing, or is not known to be there."""
+    return f"{problem}; see that the link's mirror runs and what it says, or accept data loss" if problem else ""
+
+
+def named_unprotected(target: SiteEvidence) -> str:
     """The topics that no mirroring will bring."""
-    reasons = [topic.reason for topic in target.unprotected] if target is not None else []
+    reasons = [topic.reason for topic in target.unprotected]
     more = f" (and {len(reasons) - NAMED_IN_A_REASON_MAX} more)" if len(reasons) > NAMED_IN_A_REASON_MAX else ""
     return f"; {'; '.join(reasons[:NAMED_IN_A_REASON_MAX])}{more}" if reasons else ""

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from runtime.times import iso_time
 from wire.control.cluster_pb2 import LinkRecord
-from wire.protocol.ids import TopicPartition
 
 CHANGING_STEPS = ("prepare", "fence", "drain", "raise", "account", "promote", "notify")
 """The steps of an undisturbed run with a source that answers."""
 ABORTED = "aborted by the operator"
 """The reason of a run that took a fence back because it was asked to."""
+NAMED_IN_A_REASON_MAX = 3
+"""Partitions, offsets or topics that one reason names."""
 
 
 class Step(enum.StrEnum):
@@ -80,24 +80,6 @@ class StepEnded:
     reason: str = ""
     problem: str = ""
     stored: LinkRecord | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrainState:
-    """The progress of the drain. `remaining` counts offsets of the known source that the target
-    lacks. `problem` names what else is missing, or is not known to be there: partitions without a
-    record, groups' offsets. Empty when everything is there, or when it is not known.
-    """
-
-    remaining: Mapping[TopicPartition, int]
-    is_exact: bool
-    is_over: bool
-    problem: str = ""
-
-    @property
-    def remaining_records(self) -> int:
-        """Sum over all partitions."""
-        return sum(self.remaining.values())
 
 
 def refuse(reason: str) -> Decision:

@@ -303,7 +303,7 @@ class Operator:
 
     def _raise(self, reason: str, record: LinkRecord, evidence: Evidence) -> StepEnded:
         target = self.link.site(self.to_site)
-        is_final = not truncates_logs(record) and self.playbook.has_everything(evidence, self.link.now_ms)
+        is_final = not truncates_logs(record) and self.playbook.has_everything(evidence)
         ended = self._store(Step.RAISE, reason, target, record)
         if is_final and ended.stored == record:
             self._account(target, record)
@@ -331,17 +331,17 @@ class Operator:
             to_site=record.active_site,
             kept=kept,
             target=evidence.partitions,
-            source=self.playbook.known_source_ends,
+            source=self.playbook.source.ends,
             now_ms=self.link.now_ms,
             unprotected=evidence.unprotected,
             peer_seen_at_ms=evidence.peer_seen_at_ms,
-            differences=self.playbook.differences(evidence, source_site=from_site, ends=kept),
+            differences=self.playbook.source.differences(evidence, source_site=from_site, ends=kept),
             leader_epoch_floor=record.leader_epoch_floor,
             groups=group_loss(
-                source.groups() if source.is_up else self.playbook.source_groups,
+                source.groups() if source.is_up else self.playbook.source.groups,
                 target.groups(),
                 evidence.partitions,
-                is_fenced=self.playbook.is_fence_proven,
+                is_fenced=self.playbook.source.is_fence_proven,
                 is_routed=record.is_routed,
                 now_ms=self.link.now_ms,
             ),

@@ -249,7 +249,7 @@ def test_ends_seen_under_a_fence_that_somebody_gave_back_are_not_trusted_any_mor
     first = Operator(link, policy=FailoverPolicy(accepts_data_loss=True, drain_timeout_ms=60_000, settle_ms=50))
     run = first.steps()
     assert [next(run), next(run), next(run)] == [Step.FENCE, Step.DRAIN, Step.DRAIN]
-    assert first.playbook.is_fence_proven
+    assert first.playbook.source.is_fence_proven
     Operator(link, policy=FailoverPolicy(drain_timeout_ms=100)).run()
     assert link.a.write("more")
     link.a.is_up = False

@@ -1,0 +1,112 @@
+"""What the target of a failover lacks of the known source: records, and what no count of records
+shows (partitions without a leader or a copy, groups' offsets, producers). Pure; caller:
+`playbook.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dr.failover.core.known_source import KnownSource
+from dr.failover.core.steps import NAMED_IN_A_REASON_MAX
+from dr.sites.core.evidence import Evidence, SiteEvidence
+from dr.sites.core.group_offsets import offsets_behind
+from dr.sites.core.source_ends import best_source_end
+from dr.sites.core.transactional_ids import producers_lacking
+from wire.protocol.ids import TopicPartition
+
+FENCED_LOOKS_MIN = 2
+"""Looks at a fenced source before an epoch is raised: two show whether its logs stand still."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """How far the target lags behind the known state of the source. `remaining` counts offsets of
+    the known source that the target lacks. `problem` names what else is missing, or is not known to
+    be there: partitions without a record, groups' offsets. Empty when everything is there, or when
+    it is not known. `is_complete`: the target is known to have all that the fenced source has.
+    """
+
+    remaining: Mapping[TopicPartition, int]
+    is_exact: bool
+    is_complete: bool
+    problem: str = ""
+
+    @property
+    def remaining_records(self) -> int:
+        """Sum over all partitions."""
+        return sum(self.remaining.values())
+
+
+def completion(evidence: Evidence, known: KnownSource) -> Completion:
+    """Compare the target with the known source."""
+    target = evidence.target
+    assert target is not None
+    copies, ends = target.copies, known.ends
+    remaining: dict[TopicPartition, int] = {}
+    is_exact = known.is_fence_proven
+    for key in {*ends, *copies}:
+        end = best_source_end(copies.get(key), ends.get(key))
+        here = copies[key].safe_end_offset if key in copies else 0
+        if end is None or not end.is_exact:
+            is_exact = False
+        # records that the source has deleted are no loss: the copy may begin behind them
+        if end is not None and end.end_offset > max(here, end.log_start_offset):
+            remaining[key] = end.end_offset - max(here, end.log_start_offset)
+    problem = "" if remaining else lack(evidence, known)
+    # one look under the fence shows no log that grows past it: two are needed (F-k)
+    has_looked_twice = known.fenced_looks >= FENCED_LOOKS_MIN
+    is_complete = is_exact and not remaining and not problem and has_looked_twice
+    return Completion(remaining=remaining, is_exact=is_exact, is_complete=is_complete, problem=problem)
+
+
+def lack(evidence: Evidence, known: KnownSource) -> str:
+    """What is missing beside records, in a sentence; empty when nothing is."""
+    return _leaderless(evidence, known) or absent(evidence, known) or _groups_problem(evidence, known)
+
+
+def absent(evidence: Evidence, known: KnownSource) -> str:
+    """Partitions of the source that the target does not have at all: without a record they lack no
+    offset.
+    """
+    target = evidence.target
+    if evidence.source is None or target is None:
+        return ""
+    missing = sorted(known.ends.keys() - target.partitions.keys() - target.leaderless)
+    names = ", ".join(map(str, missing[:NAMED_IN_A_REASON_MAX]))
+    return f"{len(missing)} partitions are not here yet ({names})" if missing else ""
+
+
+def leaderless_sentence(site: SiteEvidence) -> str:
+    """The partitions without a leader, in a sentence; empty when every partition has one."""
+    if not site.leaderless:
+        return ""
+    names = ", ".join(map(str, sorted(site.leaderless)[:NAMED_IN_A_REASON_MAX]))
+    return f"{len(site.leaderless)} partitions have no leader at {site.site} ({names}): what they hold cannot be brought over"
+
+
+def _leaderless(evidence: Evidence, known: KnownSource) -> str:
+    """Partitions of a fenced source without a leader there: their logs cannot be brought over."""
+    source = evidence.source
+    return leaderless_sentence(source) if source is not None and known.is_fence_proven else ""
+
+
+def _groups_problem(evidence: Evidence, known: KnownSource) -> str:
+    """The reason why offsets that groups committed before the fence may be missing at the target;
+    unknown when the source does not answer.
+    """
+    source, target = evidence.source, evidence.target
+    if not known.is_fence_proven or source is None or target is None:
+        return ""
+    reported = known.groups
+    if reported is None or target.groups is None:
+        return f"what groups have committed at {source.site} is not known yet"
+    if reported.committing_transactions:
+        return f"{reported.committing_transactions} committed transactions are not marked at {source.site} yet"
+    if problems := (*reported.problems, *reported.transaction_problems, *target.groups.problems):
+        return f"what groups have committed cannot be compared: {'; '.join(problems)}"
+    behind = offsets_behind(reported, target.groups, target.partitions, is_routed=evidence.governing.is_routed)
+    if not behind:
+        return producers_lacking(reported, target.groups)
+    return f"{len(behind)} committed offsets are not here yet ({'; '.join(map(str, behind[:NAMED_IN_A_REASON_MAX]))})"

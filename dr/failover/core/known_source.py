@@ -1,0 +1,114 @@
+"""What a run of a failover knows of the source: its logs and groups as it last reported them, and
+its fence. Pure; caller: `playbook.py`.
+
+The logs are exact once they were seen under a fence: they cannot change any more. A log that grows
+all the same has a writer that the fence does not stop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dr.sites.core.divergence import Differences, find_differences, promotion_of
+from dr.sites.core.evidence import Evidence, SiteEvidence, SiteGroups
+from dr.sites.core.source_ends import SourceEnd, source_ends
+from wire.protocol.ids import TopicPartition
+
+
+class KnownSource:
+    """The source of one run that makes `to_site` active."""
+
+    def __init__(self, *, to_site: str) -> None:
+        self._to_site = to_site
+        self._ends: dict[TopicPartition, SourceEnd] = {}
+        self._fenced_epoch = 0
+        self.groups: SiteGroups | None = None
+        """The groups as the source last reported them under a fence; None when it did not."""
+        self.is_fence_proven = False
+        """True once every live broker of the source was seen to refuse writes."""
+        self.fenced_looks = 0
+        """Looks at the source under its fence."""
+        self.bypass = ""
+        """The first log that grew under the fence, in a sentence; empty when none did."""
+
+    @property
+    def ends(self) -> Mapping[TopicPartition, SourceEnd]:
+        """The ends of the logs as the source last reported them itself; exact once it was seen
+        fenced.
+        """
+        return dict(self._ends)
+
+    @property
+    def exact_ends(self) -> Mapping[TopicPartition, int]:
+        """The ends that were seen under the fence."""
+        return {key: end.end_offset for key, end in self._ends.items() if end.is_exact}
+
+    def observe_fence(self, evidence: Evidence) -> bool:
+        """Take in the state of the fence. True when another operator has ended the fence that this
+        run saw: the source has been writing again.
+        """
+        source = evidence.source
+        if source is not None and source.is_fenced:
+            if self.is_fence_proven:
+                self.bypass = self.bypass or self._growth_under_the_fence(source)
+                self.groups = source.groups or self.groups
+            self.fenced_looks += 1
+            self.is_fence_proven, self._fenced_epoch = True, source.record.epoch
+            self.remember(source)
+            return False
+        if not self.is_fence_proven or not self._was_given_back(evidence):
+            return False
+        self.is_fence_proven = False
+        self.fenced_looks = 0
+        self._ends.clear()
+        self.groups = None
+        return True
+
+    def remember(self, source: SiteEvidence) -> None:
+        """Take in the ends of the logs; an exact end is replaced by an exact one alone."""
+        is_exact = source.is_fenced
+        for key, end in source_ends(source.partitions, seen_at_ms=source.seen_at_ms, is_exact=is_exact).items():
+            known = self._ends.get(key)
+            if known is None or not known.is_exact or is_exact:
+                self._ends[key] = end
+
+    def differences(
+        self,
+        target: SiteEvidence,
+        *,
+        source_site: str,
+        is_source_fresh: bool = False,
+        ends: Mapping[TopicPartition, int] | None = None,
+    ) -> Differences:
+        """The partitions where the target's copies, up to `ends` where given, are not the known
+        history of the source. `is_source_fresh`: the source was asked after the target, so that the
+        target cannot be a later state.
+        """
+        return find_differences(
+            target.copies,
+            {key: end.history for key, end in self._ends.items()},
+            is_source_final={key: is_source_fresh or end.is_exact for key, end in self._ends.items()},
+            promotion=promotion_of(source_site, target.promotions),
+            ends=ends,
+        )
+
+    def _growth_under_the_fence(self, source: SiteEvidence) -> str:
+        """The log of the fenced source that grew since the last look; empty when none did, or when
+        markers of decided transactions may be the reason.
+        """
+        groups = self.groups
+        if groups is None or groups.committing_transactions or groups.transaction_problems:
+            return ""
+        for key, position in sorted(source.partitions.items()):
+            known = self._ends.get(key)
+            if known is not None and known.is_exact and position.log_end_offset > known.end_offset:
+                return (
+                    f"{key} grew from {known.end_offset} to {position.log_end_offset} at {source.site} although every broker there "
+                    "reported that it refuses writes"
+                )
+        return ""
+
+    def _was_given_back(self, evidence: Evidence) -> bool:
+        known = [site.record for site in (evidence.target, evidence.source) if site is not None]
+        # by the epoch alone: a fence that holds looks broken while a broker does not answer
+        return any(record.epoch > self._fenced_epoch and record.active_site != self._to_site for record in known)

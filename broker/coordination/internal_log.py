@@ -96,6 +96,7 @@ class AwaitedCommit:
             try:
                 await self._hosted.log.flush()
             except StorageError as error:
+                self._replicas.storage_failed(error)
                 raise failure_of(error) from error
         self._done = asyncio.get_running_loop().create_future()
         # it may have been committed, or lost with the leadership, during the flush

@@ -12,7 +12,7 @@ Caller: broker/log/partition_log.py, which owns one.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 
 from broker.log.core.leader_epochs import LeaderEpochs
 from broker.log.directories.checkpoints import LEADER_EPOCHS, PARTITION_METADATA, encode_epochs
@@ -161,7 +161,7 @@ class Durability:
             # to open a file would make one, in the directory that may be another log's by now
             raise StorageError("flushing", self._directory, "the log is deleted, or its directory is offline")
         active = self._segments.active
-        is_all, self._is_all_wanted = self._is_all_wanted, False
+        is_all = self._is_all_wanted
         # without `is_all` the active segment is not forced, so the point stops at its start
         end_offset = (
             self._end_offset() if is_all else max(self.recovery_point, min(active.base_offset, self._end_offset()))
@@ -171,19 +171,24 @@ class Durability:
         epochs = [entry for entry in self._epochs.entries if is_all or entry.start_offset < end_offset]
         has_all_epochs = len(epochs) == len(self._epochs.entries)
         is_epochs_new = self._epochs.version != self._saved_epochs_version and (has_all_epochs or bool(epochs))
-        if is_all:
-            self._first_unflushed_ms = None
-        has_new_names, self._has_new_names = self._has_new_names, False
         # one that was cut is not dirty and yet has something to flush: only a new, empty one has
         # nothing
         is_empty = self._is_new and not active.is_dirty and not self.truncations
         metadata = f"{self._directory}/{PARTITION_METADATA}"
+        rolled = [segment for segment in self._rolled if segment.is_dirty]
+        files = _acquired([*rolled, active] if is_all and not is_empty else rolled)
+        # after the files are open: a flush that cannot begin leaves all its work to the next one
+        has_new_names, self._has_new_names, self._is_all_wanted = self._has_new_names, False, False
+        unflushed_since_ms = self._first_unflushed_ms
+        if is_all:
+            self._first_unflushed_ms = None
         return FlushWork(
             directory=self._directory,
             end_offset=end_offset,
             truncations=self.truncations,
-            active=[(active, active.file.acquire())] if is_all and not is_empty else [],
-            rolled=[(segment, segment.file.acquire()) for segment in self._rolled if segment.is_dirty],
+            active=files[len(rolled) :],
+            rolled=files[: len(rolled)],
+            unflushed_since_ms=unflushed_since_ms,
             small_files=[metadata, *self._snapshots] if self._is_new else list(self._snapshots),
             epochs=(f"{self._directory}/{LEADER_EPOCHS}", encode_epochs(epochs)) if is_epochs_new else None,
             epochs_version=self._epochs.version if has_all_epochs else self._saved_epochs_version,
@@ -200,6 +205,7 @@ class Durability:
         # the end that was forced is not this log's end any more: the next flush moves the recovery
         # point
         if work.truncations != self.truncations:
+            self._put_back(work)
             return
         self.recovery_point = max(self.recovery_point, work.end_offset)
         self._saved_epochs_version = work.epochs_version
@@ -211,12 +217,18 @@ class Durability:
             if segment is self._segments.active and self._end_offset() == work.end_offset:
                 segment.mark_flushed()
 
-    def _fail(self, failure: StorageError) -> None:
+    def _fail(self, work: FlushWork, failure: StorageError) -> None:
         # no space for a small file is not a lost write: the log goes on and the flush is tried
         # again
         if not (isinstance(failure, DiskFull) and failure.operation == "writing"):
             self.failure = self.failure or failure
         self._has_new_names = True
+        self._put_back(work)
+
+    def _put_back(self, work: FlushWork) -> None:
+        """The flush did not move the recovery point: its appends are still due by flush.ms."""
+        if work.unflushed_since_ms is not None:
+            self._first_unflushed_ms = work.unflushed_since_ms
 
     # -- cutting -----------------------------------------------------------------------------------
 
@@ -273,6 +285,17 @@ class Durability:
         """StorageError once the disk failed."""
         if self.failure is not None:
             raise StorageError("using", self._directory, f"the log failed before: {self.failure}")
+
+
+def _acquired(segments: list[Segment]) -> list[tuple[Segment, int]]:
+    """The open descriptors of all these segments, or none of them and a StorageError."""
+    with ExitStack() as on_failure:
+        files = []
+        for segment in segments:
+            files.append((segment, segment.file.acquire()))
+            on_failure.callback(segment.file.release)
+        on_failure.pop_all()
+    return files
 
 
 async def _save_nothing() -> None:

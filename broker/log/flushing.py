@@ -40,6 +40,7 @@ class FlushWork:
     epochs: tuple[str, bytes] | None
     epochs_version: int
     has_new_names: bool
+    unflushed_since_ms: int | None
     folder: Folder
     settle: Callable[[], None]
     is_new_log: bool = False
@@ -106,7 +107,7 @@ class GroupFlush:
         disk: Disk,
         prepare: Callable[[], FlushWork],
         finish: Callable[[FlushWork], None],
-        fail: Callable[[StorageError], None],
+        fail: Callable[[FlushWork, StorageError], None],
         note_flush: NoteFlush,
     ) -> None:
         self._disk = disk
@@ -131,7 +132,7 @@ class GroupFlush:
         try:
             await asyncio.get_running_loop().run_in_executor(None, work.run, self._disk)
         except StorageError as failure:
-            self._fail(failure)
+            self._fail(work, failure)
             raise
         finally:
             work.release()
@@ -144,7 +145,7 @@ class GroupFlush:
         try:
             work.run(self._disk)
         except StorageError as failure:
-            self._fail(failure)
+            self._fail(work, failure)
             raise
         finally:
             work.release()

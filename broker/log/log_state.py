@@ -51,6 +51,8 @@ class LogState:
     """The findings of the scrubber's last pass (`scrubbing.py`)."""
     scrubbed_at_ms: int = 0
     """The end of that pass, Unix ms; 0 before the first one of this process."""
+    content_version: int = 0
+    """Grows when batches are truncated, expired or repaired; appends and compaction leave it."""
 
     def __init__(
         self,

@@ -156,6 +156,7 @@ class PartitionLog(WritableLog):
 
     def _after_truncation(self) -> None:
         end = self.log_end_offset
+        self.content_version += 1
         self.log_start_offset = min(self.log_start_offset, end)
         self._epochs.truncate_from_end(end)
         self._durability.end_truncation(end)
@@ -198,6 +199,7 @@ class PartitionLog(WritableLog):
         following = self._segments.all[expiry.segment_count].base_offset
         self.advance_log_start_offset(min(following, self._high_watermark))
         self.removals.expire(self._segments, expiry.segment_count, now_ms + self.config.file_delete_delay_ms)
+        self.content_version += 1
         self.held = expiry.held
         return expiry.reason
 
@@ -271,6 +273,7 @@ class PartitionLog(WritableLog):
         out meanwhile may be of its damaged header.
         """
         self.corrupt_batches = tuple(one for one in self.corrupt_batches if one.base_offset != base_offset)
+        self.content_version += 1
         self.digests.drop_from(base_offset)
 
     def replace_segments(self, old: list[Segment], new: list[Segment], now_ms: int) -> None:

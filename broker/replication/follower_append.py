@@ -140,7 +140,7 @@ def resume_in_range(replicas: Replicas, hosted: HostedPartition, found: OutOfRan
     replicas.act(hosted, hosted.state.restart_at(found.offset))
 
 
-async def flush_if_demanded(hosted: HostedPartition) -> None:
+async def flush_if_demanded(replicas: Replicas, hosted: HostedPartition) -> None:
     """Flush if flush.messages demands it, before the next fetch reports the records as replicated:
     the config holds for followers too.
     """
@@ -149,5 +149,5 @@ async def flush_if_demanded(hosted: HostedPartition) -> None:
     try:
         await hosted.log.flush()
     except StorageError as error:
-        # the flush job meets the failure of the log again and takes the directory offline
         log.warning("follower could not flush its log", topic=hosted.topic, partition=hosted.index, reason=str(error))
+        replicas.storage_failed(error)

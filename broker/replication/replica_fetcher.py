@@ -167,7 +167,7 @@ class ReplicaFetcher(SourceSession):
         refusals.write()
         # before the next fetch, whose offset says that the records are here
         for hosted in to_flush:
-            await flush_if_demanded(hosted)
+            await flush_if_demanded(self._replicas, hosted)
         # after the appends: each truncation waits for a disk, and they would wait too
         for followed, asked, fetched in to_truncate:
             await self._truncate(followed, asked, fetched)

@@ -258,6 +258,7 @@ async def _answer_flushed(
     for outcome, result in zip(to_flush, results, strict=True):
         if isinstance(result, StorageError):
             outcome.fail(PartitionFailure(ErrorCode.kafka_storage_error, str(result)))
+            doors.replicas.storage_failed(result)
         elif isinstance(result, BaseException):
             raise result
     _answer_replicated(doors, exchange, outcomes)

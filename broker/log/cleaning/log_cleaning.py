@@ -2,8 +2,8 @@
 
 A pass looks at all compacted logs, cleans those that are worth it outside of the event loop,
 `threads` at a time, and notes how far each is clean in `cleaner-offset-checkpoint`, so that a
-restart does not begin anew. A log with a batch that does not decode is left alone from then on, and
-said once.
+restart does not begin anew. A log with a batch that does not decode is reported once and left alone
+until batches of it are truncated, expired or repaired.
 
 Caller: broker/log/directories/log_store.py.
 """
@@ -14,6 +14,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from broker.log.cleaning.cleaner import CleaningPlan, CleaningResult, clean
 from broker.log.cleaning.log_compaction import plan_compaction, swap_in
@@ -24,7 +25,6 @@ from broker.log.segments.descriptors import DescriptorCache
 from runtime.disk import Disk
 from runtime.supervision import note_death
 from wire.batches.record_batch import InvalidBatch
-from wire.protocol.ids import TopicPartition
 
 Clean = Callable[[CleaningPlan], Awaitable[CleaningResult]]
 """Does a plan's work somewhere; raises StorageError or InvalidBatch."""
@@ -65,7 +65,8 @@ class LogCleaning:
         """
         self._descriptors = descriptors
         self._now_ms = now_ms
-        self._uncleanable: set[TopicPartition] = set()
+        self._uncleanable: WeakKeyDictionary[PartitionLog, int] = WeakKeyDictionary()
+        """The content version at which a batch of the log did not decode."""
 
     async def run(self, logs: Iterable[PartitionLog]) -> list[str]:
         """One pass over these logs, all of them compacted topics'; one sentence for each that was
@@ -99,15 +100,19 @@ class LogCleaning:
 
     def _choose(self, logs: Iterable[PartitionLog]) -> list[PartitionLog]:
         now_ms = self._now_ms()
-        found = []
+        found, uncleanable_count = [], 0
         for log in logs:
-            if TopicPartition(log.topic, log.partition) in self._uncleanable or log.failure is not None:
+            if log.failure is not None:
+                continue
+            if self._uncleanable.get(log) == log.content_version:
+                uncleanable_count += 1
                 continue
             rules = CleaningRules(log.config.cleanable_dirty_ratio_min, log.config.compaction_lag_ms_max)
             plan = plan_compaction(log, now_ms)
             # a log without a plan still counts for the metric, with nothing dirty
             dirtiness = plan.dirtiness if plan is not None else Dirtiness(0, 0, -1)
             found.append((log, dirtiness, rules))
+        self.figures.uncleanable_count = uncleanable_count
         self.figures.max_dirty_ratio = max((dirtiness.ratio for _, dirtiness, _ in found), default=0.0)
         return worth_cleaning(found, now_ms)
 
@@ -117,11 +122,13 @@ class LogCleaning:
         if plan is None:
             return ""
         name = f"{log.topic}-{log.partition}"
+        # of the files that are read: a repair while they are read makes the log worth another try
+        content_version = log.content_version
         try:
             result = await self.clean(plan)
         except InvalidBatch as fault:
-            self._uncleanable.add(TopicPartition(log.topic, log.partition))
-            self.figures.uncleanable_count = len(self._uncleanable)
+            self._uncleanable[log] = content_version
+            self.figures.uncleanable_count += 1
             return f"{name} cannot be compacted: {fault}"
         except StorageError:
             if log.is_abandoned:

@@ -4,6 +4,7 @@ markers.
 
 import asyncio
 import os
+from pathlib import Path
 
 import pytest
 
@@ -312,3 +313,48 @@ async def test_a_log_that_ends_its_cleaner_does_not_keep_the_others_from_their_t
     cleaning = LogCleaning(logs[0]._descriptors, moody, now_ms=lambda: NOW_MS)
     assert len(await cleaning.run(logs)) == 2
     assert len(await cleaning.run(logs)) == 1
+
+
+def fill_the_broken(log):
+    """Records of three keys in compressed batches, of which the first does not decode."""
+    for number in range(40):
+        put(log, b"k%d" % (number % 3), b"%d" % number, codec=1)
+    settle(log)
+    path = Path(log.segments.first.path)
+    sound = path.read_bytes()
+    path.write_bytes(sound[:61] + b"\xff" * 9 + sound[70:])
+    return path, sound
+
+
+async def test_a_log_that_did_not_decode_is_compacted_once_it_is_repaired(store):
+    log = store.open_or_create("t", 0, topic_id=ID, config=compacted())
+    path, sound = fill_the_broken(log)
+    assert "cannot be compacted" in (await store.compact())[0]
+    assert (await store.compact(), store.cleaning.figures.uncleanable_count) == ([], 1)
+    path.write_bytes(sound)
+    log.note_replaced(0)
+    assert "is compacted" in (await store.compact())[0]
+    assert store.cleaning.figures.uncleanable_count == 0
+
+
+async def test_a_log_that_did_not_decode_is_compacted_once_what_did_not_is_truncated(store):
+    log = store.open_or_create("t", 0, topic_id=ID, config=compacted())
+    fill_the_broken(log)
+    assert "cannot be compacted" in (await store.compact())[0]
+    log.truncate_fully_and_start_at(0)
+    for number in range(40):
+        put(log, b"k%d" % (number % 3), b"%d" % number)
+    settle(log)
+    assert "is compacted" in (await store.compact())[0]
+
+
+async def test_a_topic_that_is_made_again_is_compacted_though_the_former_one_could_not_be(store):
+    fill_the_broken(store.open_or_create("t", 0, topic_id=ID, config=compacted()))
+    assert "cannot be compacted" in (await store.compact())[0]
+    store.delete(store.get("t", 0))
+    again = store.open_or_create("t", 0, topic_id=bytes(range(1, 17)), config=compacted())
+    for number in range(40):
+        put(again, b"k%d" % (number % 3), b"%d" % number)
+    settle(again)
+    assert "is compacted" in (await store.compact())[0]
+    assert store.cleaning.figures.uncleanable_count == 0

@@ -191,7 +191,7 @@ def _fetch_sessions(settings: BrokerSettings, doors: Doors, replication: Replica
         slots=settings.fetch_session_slots,
         eviction_ms=FETCH_SESSION_EVICTION_MS,
         new_id=lambda: doors.chance.randint(1, SESSION_ID_MAX),
-        on_closed=replication.replicas.purgatory.followers.unwatch,
+        on_closed=replication.replicas.purgatory.sessions.unwatch,
     )
 
 

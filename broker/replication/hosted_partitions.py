@@ -122,9 +122,9 @@ class HostedPartitions:
                 # 0 would mean another kind of change, which ends waits
                 purgatory.changed(hosted.key, Change.HIGH_WATERMARK, max(grown_bytes, 1))
             elif isinstance(effect, MirrorableEndMoved):
-                if purgatory.is_awaited(DelayedOperation.MIRROR_FETCH, hosted.key):
-                    grown_bytes = _bytes_within(hosted, effect)
-                    purgatory.changed(hosted.key, Change.MIRRORABLE_END, max(grown_bytes, 1))
+                is_awaited = purgatory.is_awaited(DelayedOperation.MIRROR_FETCH, hosted.key)
+                grown_bytes = _bytes_within(hosted, effect) if is_awaited else 0
+                purgatory.changed(hosted.key, Change.MIRRORABLE_END, max(grown_bytes, 1))
             elif isinstance(effect, Wake):
                 purgatory.changed(hosted.key, effect.change)
             else:

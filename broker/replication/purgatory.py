@@ -16,11 +16,12 @@ from typing import Final, Protocol
 
 from broker.replication.core.waiting import WaitingRequest, WaitingRequests
 from broker.replication.core.wake_ups import Change, DelayedOperation
-from broker.replication.follower_sessions import FollowerSessions
+from broker.replication.tracked_sessions import TrackedSessions
 from runtime.clock import Clock
 from runtime.supervision import note_death
 
 TICK_MS: Final = 5.0
+_GROWTH: Final = (Change.LOG_GREW, Change.MIRRORABLE_END)
 KIND: Final = "waiting request"
 """The label of a failed check among failed tasks."""
 
@@ -45,7 +46,7 @@ class Purgatory:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self.followers = FollowerSessions()
+        self.sessions = TrackedSessions()
         self._waiting: WaitingRequests[Waiter] = WaitingRequests(operations=len(DelayedOperation), tick_ms=TICK_MS)
         self._changes: dict[tuple[DelayedOperation, Hashable], int] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -60,8 +61,8 @@ class Purgatory:
     def wait(
         self, waiter: Waiter, operation: DelayedOperation, *, keys: Iterable[Hashable], timeout_ms: float
     ) -> WaitingRequest[Waiter]:
-        """Make the request wait for partitions, or for sessions of followers; `forget` takes the
-        entry that is returned.
+        """Make the request wait for partitions, or for sessions that track changes; `forget` takes
+        the entry that is returned.
         """
         # a closed broker answers at once, but by the timer: the caller may not be ready for its
         # answer
@@ -80,7 +81,12 @@ class Purgatory:
         """True when a request waits for the key: without one, costly values need not be
         computed.
         """
-        return self._waiting.is_watched(key, operation)
+        if self._waiting.is_watched(key, operation):
+            return True
+        is_mirrors = operation is DelayedOperation.MIRROR_FETCH and key in self.sessions
+        return is_mirrors and any(
+            self._waiting.is_watched(session, operation) for session in self.sessions.mirrors_of(key)
+        )
 
     def changed(self, key: Hashable, change: Change, grown_bytes: int = 0, *, former_end: int | None = None) -> None:
         """A partition changed; the requests that the change wakes look again in this turn of the
@@ -90,11 +96,12 @@ class Purgatory:
         for operation in change.woken:
             if self._waiting.is_watched(key, operation):
                 self._wake(operation, key, grown_bytes)
-        if key in self.followers:
-            appended_bytes = grown_bytes if change is Change.LOG_GREW else 0
-            for session in self.followers.learn(key, change, grown_bytes=appended_bytes, former_end=former_end):
-                if self._waiting.is_watched(session, DelayedOperation.FOLLOWER_FETCH):
-                    self._wake(DelayedOperation.FOLLOWER_FETCH, session, appended_bytes)
+        if key in self.sessions:
+            appended_bytes = grown_bytes if change in _GROWTH else 0
+            for session in self.sessions.learn(key, change, grown_bytes=appended_bytes, former_end=former_end):
+                awaited = DelayedOperation.FOLLOWER_FETCH if session.is_followers else DelayedOperation.MIRROR_FETCH
+                if self._waiting.is_watched(session, awaited):
+                    self._wake(awaited, session, appended_bytes)
 
     def _wake(self, operation: DelayedOperation, key: Hashable, grown_bytes: int) -> None:
         """Growth covers up no change of another kind in the same turn."""

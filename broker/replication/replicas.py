@@ -57,7 +57,7 @@ class Replicas(HostedPartitions):
         super().__init__(clock, logs, purgatory=purgatory, cuts=cuts, listeners=listeners or ReplicaListeners())
         self.standbys = Standbys(self)
         self.assigned = AssignedReplicas(settings, self, self.standbys, metrics)
-        self._sequence_gaps = SequenceGaps(purgatory.followers)
+        self._sequence_gaps = SequenceGaps(purgatory.sessions)
         self.leader_throttle = _throttle(settings, settings.leader_throttle_bytes_per_second)
         self.follower_throttle = _throttle(settings, settings.follower_throttle_bytes_per_second)
         logs.on_failure(self._lose)

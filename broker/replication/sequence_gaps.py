@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from broker.log.core.producer_values import OutOfOrderSequence, PrecedingBatchPending, SnapshotEntry
-from broker.replication.follower_sessions import FollowerSessions
 from broker.replication.hosted_partition import HostedPartition
+from broker.replication.tracked_sessions import TrackedSessions
 
 FETCHES_THAT_PROVE: Final = 2
 GAPS_REMEMBERED: Final = 1000  # the oldest is forgotten: its producer is refused once more
@@ -34,7 +34,7 @@ class _Gap(NamedTuple):
 class SequenceGaps:
     """See the module."""
 
-    def __init__(self, followers: FollowerSessions) -> None:
+    def __init__(self, followers: TrackedSessions) -> None:
         self._followers = followers
         self._gaps: dict[tuple[bytes, int, int], _Gap] = {}
 

@@ -74,6 +74,7 @@ def handle_frame(frame: Frame, exchange: Exchange, doors: Doors) -> None:
         has_topic_ids=version >= TOPIC_IDS_FROM,
         wanted=_wanted(request, version),
         follower=request.replica_id if request.replica_id >= 0 else NO_NODE,
+        is_mirrors=request.replica_id == MIRROR,
         forgotten=_forgotten(request, version),
         now_ms=doors.clock.monotonic_ms(),
     )
@@ -83,11 +84,11 @@ def handle_frame(frame: Frame, exchange: Exchange, doors: Doors) -> None:
         exchange.reply_body(parts, body_size=size)  # type: ignore[arg-type]
         return
     # consumers keep theirs: a client may have one session over several connections
-    if plan.session is not None and plan.session.is_followers:
-        # a follower's session is over when it opens another one, or its connection ends
+    if plan.session is not None and plan.session.tracks_changes:
+        # such a session is over when its fetcher opens another one, or its connection ends
         session_id, end_former = plan.session_id, exchange.connection.on_end
         if end_former is not None and not plan.is_incremental:
-            # before the new one is watched: two sessions of one follower would both be woken by
+            # before the new one is watched: two sessions of one fetcher would both be woken by
             # changes
             end_former()
         exchange.connection.on_end = lambda: doors.fetch_sessions.close(session_id)
@@ -158,7 +159,7 @@ class Fetch(FetchReader):
             operation = DelayedOperation.FOLLOWER_FETCH
         elif request.replica_id != CONSUMER:
             operation = DelayedOperation.MIRROR_FETCH
-        if self._plan.session is not None and self._plan.session.is_followers:
+        if self._plan.session is not None and self._plan.session.tracks_changes:
             # one key instead of thousands: changes are marked in the session
             keys = {self._plan.session}
         entry = purgatory.wait(self, operation, keys=keys, timeout_ms=request.max_wait_ms)
@@ -242,11 +243,13 @@ class Fetch(FetchReader):
     def _is_settled(
         self, hosted: HostedPartition, state: FetchPartitionState, fetched: PartitionFetched, size: int
     ) -> bool:
-        """True when a follower in sync has all that there is, so that nothing is to be said before
-        something changes.
+        """True when a mirror, or a follower in sync, has all that it may have. Nothing is reported
+        then before something changes.
         """
         if size or fetched.error_code or fetched.diverging_epoch.epoch >= 0:
             return False
+        if self._is_to_mirror:
+            return state.fetch_offset >= hosted.state.mirrorable_end
         # in sync as well: a follower out of sync must be looked at, or it could never be proposed
         return state.fetch_offset == hosted.log.log_end_offset and self._request.replica_id in hosted.state.isr
 

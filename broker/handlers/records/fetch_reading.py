@@ -183,6 +183,7 @@ class FetchReader:
         doors = self._doors
         image = doors.cluster.image
         reading = Reading(min(self._request.max_bytes, self._bytes_max))
+        self._unsettle_if_forbidden()
         for state in self._plan.to_read():
             hosted: HostedPartition | None = None
             name = state.topic if isinstance(state.topic, str) else image.topic_names.get(state.topic)
@@ -200,6 +201,16 @@ class FetchReader:
             reading.results.append((state, hosted, fetched))
         self._is_recorded = True
         return reading
+
+    def _unsettle_if_forbidden(self) -> None:
+        """A mirror that has lost its right learns so of every partition, although none of them has
+        changed.
+        """
+        session = self._plan.session
+        if self._asking is None or session is None or not session.is_mirrors:
+            return
+        if not self._doors.authorizer.may(self._asking, CLUSTER_ACTION):
+            session.unsettle_all()
 
     def _check_may_read(self, context: RequestContext, topic: str) -> None:
         """PartitionFailure unless the client may read the topic; replicas, mirrors and tools read
@@ -322,5 +333,5 @@ class FetchReader:
 
     def _watch(self, hosted: HostedPartition, state: FetchPartitionState) -> None:
         session = self._plan.session
-        if session is not None and session.is_followers:
-            self._doors.replicas.purgatory.followers.watch(session, state, hosted)
+        if session is not None and session.tracks_changes:
+            self._doors.replicas.purgatory.sessions.watch(session, state, hosted)

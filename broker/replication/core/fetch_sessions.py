@@ -5,9 +5,10 @@ Pure. `open` turns a request's session fields and partitions into the partitions
 says which of the results a response must carry. A session is used by one request at a time (a
 fetcher has one in flight). Session ids come from the caller.
 
-A follower's session also knows which of its partitions are settled: the follower has all of them,
-is in sync, and got all news of them. They are not looked at again until `mark_changed` says that
-something happened to them, so that thousands of quiet partitions cost nothing.
+A session of a follower or of a mirror also knows which of its partitions are settled: the fetcher
+has all that it may have of them (a follower is in sync as well), and got all news of them. They are
+not looked at again until `mark_changed` says that something happened to them, so that thousands of
+quiet partitions cost nothing.
 
 Topics are keyed as the request names them (name before version 13, 16-byte id from then on); a
 session never changes its way.
@@ -99,17 +100,23 @@ class FetchSession:
     used_at_ms: float
     epoch: int = INITIAL_EPOCH
     follower: int = NO_NODE
+    is_mirrors: bool = False
     partitions: dict[SessionPartition, FetchPartitionState] = field(default_factory=dict)
 
     unsettled: dict[SessionPartition, None] = field(default_factory=dict)
-    """The partitions of a follower's session that are to be examined, in the order in which they
-    are served.
+    """The partitions that are to be examined of a session that tracks changes, in the order in
+    which they are served.
     """
 
     @property
     def is_followers(self) -> bool:
         """True when a follower of this site fetches in it."""
         return self.follower != NO_NODE
+
+    @property
+    def tracks_changes(self) -> bool:
+        """True when only partitions that have changed are examined."""
+        return self.is_mirrors or self.follower != NO_NODE
 
     def serve_last(self, keys: Iterable[SessionPartition]) -> None:
         """Partitions that just got data go to the end, so that a busy one cannot starve the
@@ -120,7 +127,7 @@ class FetchSession:
                 del self.unsettled[key]
                 # removed and put back: dicts keep the order of insertion
                 self.unsettled[key] = None
-            elif not self.is_followers and (state := self.partitions.pop(key, None)) is not None:
+            elif not self.tracks_changes and (state := self.partitions.pop(key, None)) is not None:
                 self.partitions[key] = state
 
     def ask(self, wanted: Iterable[FetchPartitionState], forgotten: Iterable[SessionPartition]) -> None:
@@ -131,7 +138,7 @@ class FetchSession:
                 self.partitions[state.key] = state
             else:
                 known.ask(state)
-            if self.is_followers:
+            if self.tracks_changes:
                 self.unsettled[state.key] = None
                 # it may not have applied the answer: an answer that makes it truncate its log has
                 # nothing else
@@ -142,13 +149,18 @@ class FetchSession:
 
     def to_read(self) -> tuple[FetchPartitionState, ...]:
         """The partitions to look at now."""
-        if self.is_followers:
+        if self.tracks_changes:
             return tuple(self.partitions[key] for key in self.unsettled)
         return tuple(self.partitions.values())
 
     def settle(self, key: SessionPartition) -> None:
-        """The follower has everything and got all news."""
+        """The fetcher has everything and got all news."""
         self.unsettled.pop(key, None)
+
+    def unsettle_all(self) -> None:
+        """Examine every partition, because something has changed for all of them."""
+        for key in self.partitions:
+            self.unsettled.setdefault(key)
 
     def mark_changed(self, key: SessionPartition) -> bool:
         """Note a change of the partition; return True if it was settled until now."""
@@ -217,9 +229,10 @@ class FetchSessions:
         forgotten: Iterable[SessionPartition],
         now_ms: float,
         follower: int = NO_NODE,
+        is_mirrors: bool = False,
     ) -> FetchPlan:
         """The plan for a request with these session fields; `follower` is the broker that sends it,
-        if one does.
+        if one does, and `is_mirrors` is true when a mirror sends it.
         """
         if session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             # a full fetch ends the session that it names: its client starts over, and slots are few
@@ -227,7 +240,9 @@ class FetchSessions:
             if session_epoch == FINAL_EPOCH:
                 # -1 is a full fetch without a session: tools and old clients
                 return FetchPlan(partitions=wanted)
-            return self._create(wanted, has_topic_ids=has_topic_ids, now_ms=now_ms, follower=follower)
+            return self._create(
+                wanted, has_topic_ids=has_topic_ids, now_ms=now_ms, follower=follower, is_mirrors=is_mirrors
+            )
         session = self._sessions.get(session_id)
         if session is None:
             return FetchPlan(error=ErrorCode.fetch_session_id_not_found)
@@ -246,7 +261,13 @@ class FetchSessions:
             self._on_closed(session)
 
     def _create(
-        self, wanted: Sequence[FetchPartitionState], *, has_topic_ids: bool, now_ms: float, follower: int
+        self,
+        wanted: Sequence[FetchPartitionState],
+        *,
+        has_topic_ids: bool,
+        now_ms: float,
+        follower: int,
+        is_mirrors: bool,
     ) -> FetchPlan:
         # no error when the cache is full: the client gets full answers (KIP-227)
         if not wanted or not self._make_room(now_ms):
@@ -255,7 +276,12 @@ class FetchSessions:
         while session_id in self._sessions or session_id == NO_SESSION:
             session_id = self._new_id()
         session = FetchSession(
-            session_id=session_id, has_topic_ids=has_topic_ids, used_at_ms=now_ms, epoch=1, follower=follower
+            session_id=session_id,
+            has_topic_ids=has_topic_ids,
+            used_at_ms=now_ms,
+            epoch=1,
+            follower=follower,
+            is_mirrors=is_mirrors,
         )
         session.ask(wanted, ())
         self._sessions[session_id] = session

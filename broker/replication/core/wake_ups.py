@@ -2,7 +2,7 @@
 
 Pure. The code that changes a partition names the change (`Change`) and nothing else; each change
 says here which kinds of waiting requests (`DelayedOperation`) it wakes, and what the sessions of
-followers learn. `broker/replication/purgatory.py` acts on it.
+followers and of mirrors learn. `broker/replication/purgatory.py` acts on it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class DelayedOperation(enum.IntEnum):
     """A deletion waits until the living followers begin where their leader does."""
 
 
-class FollowerNews(enum.Enum):
-    """What the sessions of followers that have the partition learn of a change."""
+class SessionNews(enum.Enum):
+    """What the sessions of followers or mirrors that have the partition learn of a change."""
 
     NOTHING = enum.auto()
     WITH_NEXT_ANSWER = enum.auto()
@@ -40,32 +40,57 @@ _ALL = tuple(DelayedOperation)
 
 class Change(enum.Enum):
     """What may change about a partition: its name, the requests that it wakes, what followers
-    learn.
+    learn, what mirrors learn.
     """
 
-    LOG_GREW = "the log grew", (DelayedOperation.FOLLOWER_FETCH,), FollowerNews.AT_ONCE
+    LOG_GREW = "the log grew", (DelayedOperation.FOLLOWER_FETCH,), SessionNews.AT_ONCE, SessionNews.NOTHING
     HIGH_WATERMARK = (
         "the high watermark moved",
         (DelayedOperation.CONSUMER_FETCH, DelayedOperation.PRODUCE),
-        FollowerNews.AT_ONCE_IF_READ,
+        SessionNews.AT_ONCE_IF_READ,
+        SessionNews.NOTHING,
     )
-    MIRRORABLE_END = "the mirrorable end moved", (DelayedOperation.MIRROR_FETCH,), FollowerNews.NOTHING
+    MIRRORABLE_END = (
+        "the mirrorable end moved",
+        (DelayedOperation.MIRROR_FETCH,),
+        SessionNews.NOTHING,
+        SessionNews.AT_ONCE,
+    )
     LOG_START = (
         "records were deleted",
         (DelayedOperation.CONSUMER_FETCH, DelayedOperation.FOLLOWER_FETCH),
-        FollowerNews.AT_ONCE,
+        SessionNews.AT_ONCE,
+        SessionNews.WITH_NEXT_ANSWER,
     )
-    RETENTION = "old segments were deleted", (), FollowerNews.WITH_NEXT_ANSWER
-    FOLLOWER_FETCHED = "a follower fetched", (DelayedOperation.DELETE_RECORDS,), FollowerNews.NOTHING
+    RETENTION = "old segments were deleted", (), SessionNews.WITH_NEXT_ANSWER, SessionNews.WITH_NEXT_ANSWER
+    FOLLOWER_FETCHED = (
+        "a follower fetched",
+        (DelayedOperation.DELETE_RECORDS,),
+        SessionNews.NOTHING,
+        SessionNews.NOTHING,
+    )
     # a follower learns its place among the in-sync replicas from the image; its session only wakes
     # up later
-    REPLICAS = "replicas or in-sync replicas changed", (DelayedOperation.DELETE_RECORDS,), FollowerNews.WITH_NEXT_ANSWER
-    LIVE_BROKERS = "other brokers live", (DelayedOperation.DELETE_RECORDS,), FollowerNews.NOTHING
-    READ_PERMISSION = "clients may read, or no longer", (DelayedOperation.CONSUMER_FETCH,), FollowerNews.NOTHING
-    LEADERSHIP = "leadership or permission to write changed", _ALL, FollowerNews.AT_ONCE
-    LOG_REPLACED = "the log was truncated or restarted", _ALL, FollowerNews.AT_ONCE
+    REPLICAS = (
+        "replicas or in-sync replicas changed",
+        (DelayedOperation.DELETE_RECORDS,),
+        SessionNews.WITH_NEXT_ANSWER,
+        SessionNews.NOTHING,
+    )
+    LIVE_BROKERS = "other brokers live", (DelayedOperation.DELETE_RECORDS,), SessionNews.NOTHING, SessionNews.NOTHING
+    READ_PERMISSION = (
+        "clients may read, or no longer",
+        (DelayedOperation.CONSUMER_FETCH,),
+        SessionNews.NOTHING,
+        SessionNews.WITH_NEXT_ANSWER,
+    )
+    LEADERSHIP = "leadership or permission to write changed", _ALL, SessionNews.AT_ONCE, SessionNews.AT_ONCE
+    LOG_REPLACED = "the log was truncated or restarted", _ALL, SessionNews.AT_ONCE, SessionNews.AT_ONCE
 
-    def __init__(self, title: str, woken: tuple[DelayedOperation, ...], followers: FollowerNews) -> None:
+    def __init__(
+        self, title: str, woken: tuple[DelayedOperation, ...], followers: SessionNews, mirrors: SessionNews
+    ) -> None:
         self.title = title
         self.woken = woken
         self.followers = followers
+        self.mirrors = mirrors

@@ -214,7 +214,7 @@ async def test_followers_and_producers_hear_that_a_mirrored_log_restarts_higher(
     wanted = FetchPartitionState(topic="t", partition=0, fetch_offset=0, partition_max_bytes=100)
     session.ask([wanted], ())
     session.settle(wanted.key)
-    leader.replicas.purgatory.followers.watch(session, wanted, hosted)
+    leader.replicas.purgatory.sessions.watch(session, wanted, hosted)
     following, producing = Waiting(), Waiting()
     leader.replicas.purgatory.wait(following, DelayedOperation.FOLLOWER_FETCH, keys=[session], timeout_ms=LONG_MS)
     leader.replicas.purgatory.wait(producing, DelayedOperation.PRODUCE, keys=[KEY], timeout_ms=LONG_MS)

@@ -14,9 +14,9 @@ from broker.metadata.core.topic_images import PartitionImage
 from broker.metrics import TopicMetrics
 from broker.replication.core.fetch_sessions import FetchPartitionState, FetchSession
 from broker.replication.core.partition import Partition
-from broker.replication.follower_sessions import FollowerSessions
 from broker.replication.hosted_partition import HostedPartition
 from broker.replication.sequence_gaps import SequenceGaps
+from broker.replication.tracked_sessions import TrackedSessions
 from broker.settings.core.topic_configs import LogConfig
 from tests.support.disks.log_batches import batch
 from tests.support.disks.logs_on_disk import open_log
@@ -44,7 +44,7 @@ class Leader:
             config=LogConfig(),
             metrics=TopicMetrics(),
         )
-        self.fetches = FollowerSessions()
+        self.fetches = TrackedSessions()
         self.gaps = SequenceGaps(self.fetches)
         self.sessions: dict[int, FetchSession] = {}
 

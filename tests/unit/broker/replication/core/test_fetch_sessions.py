@@ -131,6 +131,30 @@ def test_a_followers_settled_partitions_are_looked_at_again_only_when_something_
     assert next_look(sessions, 3, want(2, offset=5), forgotten=[1]) == [2]
 
 
+def test_a_mirrors_settled_partitions_are_examined_again_after_a_change_or_all_at_once(
+    sessions: FetchSessions,
+) -> None:
+    plan = sessions.open(
+        session_id=0,
+        session_epoch=0,
+        has_topic_ids=False,
+        wanted=[want(0), want(1)],
+        forgotten=[],
+        now_ms=0,
+        is_mirrors=True,
+    )
+    assert plan.session is not None
+    assert not plan.session.is_followers
+    for partition in range(2):
+        plan.session.settle(("t", partition))
+    assert next_look(sessions, 1) == []
+    assert plan.session.mark_changed(("t", 1))
+    assert next_look(sessions, 2) == [1]
+    plan.session.settle(("t", 1))
+    plan.session.unsettle_all()
+    assert next_look(sessions, 3) == [0, 1]
+
+
 def test_a_followers_partitions_that_were_served_come_last(sessions: FetchSessions) -> None:
     plan = follower_session(sessions, want(0), want(1))
     assert plan.session is not None

@@ -75,7 +75,7 @@ async def test_growth_ends_the_wait_and_dates_the_follower_back_to_its_last_fetc
     purgatory: Purgatory, hosted: HostedPartition
 ) -> None:
     session, wanted = session_at(5)
-    purgatory.followers.watch(session, wanted, hosted)
+    purgatory.sessions.watch(session, wanted, hosted)
     waiting = Waiting()
     purgatory.wait(waiting, DelayedOperation.FOLLOWER_FETCH, keys=[session], timeout_ms=500)
     hosted.state.record_append(6)
@@ -91,7 +91,7 @@ async def test_growth_ends_the_wait_and_dates_the_follower_back_to_its_last_fetc
 async def test_what_a_throttle_holds_back_wakes_nobody(purgatory: Purgatory, hosted: HostedPartition) -> None:
     session, wanted = session_at(5)
     wanted.is_throttled = True
-    purgatory.followers.watch(session, wanted, hosted)
+    purgatory.sessions.watch(session, wanted, hosted)
     waiting = Waiting()
     purgatory.wait(waiting, DelayedOperation.FOLLOWER_FETCH, keys=[session], timeout_ms=500)
     purgatory.changed(KEY, Change.LOG_GREW, 100, former_end=5)
@@ -109,7 +109,7 @@ async def test_a_new_high_watermark_wakes_only_followers_that_are_read_from(
     read, read_state = session_at(5, known_high_watermark=2)
     waiting = {session: Waiting() for session in (quiet, read)}
     for session, state in ((quiet, quiet_state), (read, read_state)):
-        purgatory.followers.watch(session, state, hosted)
+        purgatory.sessions.watch(session, state, hosted)
         purgatory.wait(waiting[session], DelayedOperation.FOLLOWER_FETCH, keys=[session], timeout_ms=500)
     hosted.state.high_watermark = 5
     purgatory.changed(KEY, Change.HIGH_WATERMARK, 1)
@@ -117,8 +117,8 @@ async def test_a_new_high_watermark_wakes_only_followers_that_are_read_from(
     assert waiting[read].is_answered
     assert not waiting[quiet].is_answered
     assert quiet.unsettled
-    purgatory.followers.unwatch(read)
-    purgatory.followers.unwatch(quiet)
+    purgatory.sessions.unwatch(read)
+    purgatory.sessions.unwatch(quiet)
     read.unsettled.clear()
     purgatory.changed(KEY, Change.RETENTION)
     assert not read.unsettled
@@ -126,7 +126,47 @@ async def test_a_new_high_watermark_wakes_only_followers_that_are_read_from(
 
 async def test_a_partition_that_left_the_session_is_forgotten(purgatory: Purgatory, hosted: HostedPartition) -> None:
     session, wanted = session_at(5)
-    purgatory.followers.watch(session, wanted, hosted)
+    purgatory.sessions.watch(session, wanted, hosted)
     session.ask((), [wanted.key])
     purgatory.changed(KEY, Change.RETENTION)
     assert not session.unsettled
+
+
+def mirrors_session() -> tuple[FetchSession, FetchPartitionState]:
+    session = FetchSession(session_id=1, has_topic_ids=False, used_at_ms=700, is_mirrors=True)
+    wanted = FetchPartitionState(topic="t", partition=0, fetch_offset=5, partition_max_bytes=100)
+    session.ask([wanted], ())
+    session.settle(wanted.key)
+    return session, wanted
+
+
+async def test_a_mirror_is_woken_when_more_may_be_mirrored_and_not_when_the_log_grows(
+    purgatory: Purgatory, hosted: HostedPartition
+) -> None:
+    session, wanted = mirrors_session()
+    purgatory.sessions.watch(session, wanted, hosted)
+    waiting = Waiting()
+    purgatory.wait(waiting, DelayedOperation.MIRROR_FETCH, keys=[session], timeout_ms=500)
+    assert purgatory.is_awaited(DelayedOperation.MIRROR_FETCH, KEY)
+    purgatory.changed(KEY, Change.LOG_GREW, 100, former_end=5)
+    purgatory.changed(KEY, Change.HIGH_WATERMARK, 100)
+    await turn()
+    assert not waiting.is_answered
+    assert not session.to_read()
+    purgatory.changed(KEY, Change.MIRRORABLE_END, 100)
+    await turn()
+    assert waiting.is_answered
+    assert session.to_read() == (wanted,)
+    assert hosted.state.followers[FOLLOWER].caught_up_at_ms == 10
+
+
+async def test_a_mirrors_next_fetch_examines_what_has_changed_while_it_did_not_wait(
+    purgatory: Purgatory, hosted: HostedPartition
+) -> None:
+    session, wanted = mirrors_session()
+    purgatory.sessions.watch(session, wanted, hosted)
+    assert not purgatory.is_awaited(DelayedOperation.MIRROR_FETCH, KEY)
+    for change in (Change.MIRRORABLE_END, Change.LOG_START, Change.RETENTION, Change.READ_PERMISSION):
+        purgatory.changed(KEY, change, 1 if change is Change.MIRRORABLE_END else 0)
+        assert session.to_read() == (wanted,), change
+        session.settle(wanted.key)

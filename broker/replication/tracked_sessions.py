@@ -1,7 +1,7 @@
-"""Which fetch sessions of followers must see a change of a partition.
+"""Which fetch sessions of followers and of mirrors must see a change of a partition.
 
-A follower's fetch waits for its whole session and not under each partition, because a leader of
-thousands of partitions has many idle ones. A change marks the partition in the sessions that have
+Their fetches wait for the whole session and not under each partition, because a leader of thousands
+of partitions has many idle ones. A change marks the partition in the sessions that have
 it (`core/fetch_sessions.py`), and the next answer examines only marked partitions. Whether the
 answer goes out at once is in the wake-up table (`core/wake_ups.py`).
 
@@ -14,7 +14,7 @@ from collections.abc import Hashable, Iterator
 from typing import NamedTuple
 
 from broker.replication.core.fetch_sessions import FetchPartitionState, FetchSession
-from broker.replication.core.wake_ups import Change, FollowerNews
+from broker.replication.core.wake_ups import Change, SessionNews
 from broker.replication.hosted_partition import HostedPartition
 
 
@@ -23,7 +23,7 @@ class _Watched(NamedTuple):
     hosted: HostedPartition
 
 
-class FollowerSessions:
+class TrackedSessions:
     """See the module."""
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class FollowerSessions:
         self._keys: dict[FetchSession, set[Hashable]] = {}
 
     def __contains__(self, key: Hashable) -> bool:
-        """True when a follower's session has the partition; cheap, for the hot path."""
+        """True when such a session has the partition; cheap, for the hot path."""
         return key in self._sessions
 
     def watch(self, session: FetchSession, state: FetchPartitionState, hosted: HostedPartition) -> None:
@@ -44,10 +44,16 @@ class FollowerSessions:
         for key in self._keys.pop(session, ()):
             self._unwatch(key, session)
 
+    def mirrors_of(self, key: Hashable) -> Iterator[FetchSession]:
+        """The sessions of mirrors that have the partition."""
+        return (session for session in self._sessions.get(key, ()) if session.is_mirrors)
+
     def counts(self, hosted: HostedPartition) -> dict[int, tuple[int, int]]:
         """Session id and number of fetches, by follower that follows this leader of this epoch."""
         newest: dict[int, FetchSession] = {}
         for session, watched in self._sessions.get(hosted.key, {}).items():
+            if not session.is_followers:
+                continue
             state = session.partitions.get(watched.state.key)
             # a fetch under another leader epoch proves nothing about this leadership
             if state is None or watched.hosted is not hosted or state.current_leader_epoch != hosted.state.leader_epoch:
@@ -64,10 +70,12 @@ class FollowerSessions:
         answered at once. `former_end` is where the log ended until now, None where it ends
         there still.
         """
-        news = change.followers
-        if news is FollowerNews.NOTHING:
+        if change.followers is SessionNews.NOTHING and change.mirrors is SessionNews.NOTHING:
             return
         for session, watched in tuple(self._sessions.get(key, {}).items()):
+            news = change.followers if session.is_followers else change.mirrors
+            if news is SessionNews.NOTHING:
+                continue
             partition = watched.state.key
             # the session has forgotten the partition (KIP-227): it is dropped here when next met
             if partition not in session.partitions:
@@ -77,14 +85,14 @@ class FollowerSessions:
             state = watched.hosted.state
             # it was settled: until now the follower had everything, so it was in sync up to this
             # change
-            if session.mark_changed(partition):
+            if session.mark_changed(partition) and session.is_followers:
                 end = state.log_end_offset if former_end is None else former_end
                 state.confirm_caught_up(session.follower, log_end_offset=end, at_ms=session.used_at_ms)
-            if news is FollowerNews.AT_ONCE:
+            if news is SessionNews.AT_ONCE:
                 # a throttled follower would only be woken to be held back again
                 if not (grown_bytes and watched.state.is_throttled):
                     yield session
-            elif news is FollowerNews.AT_ONCE_IF_READ and watched.state.lacks_high_watermark(state.high_watermark):
+            elif news is SessionNews.AT_ONCE_IF_READ and watched.state.lacks_high_watermark(state.high_watermark):
                 yield session
 
     def _unwatch(self, key: Hashable, session: FetchSession) -> None:

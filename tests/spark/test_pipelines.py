@@ -21,7 +21,8 @@ from deploy import jar_sets
 from deploy.document_store import DocumentStore
 from spark_jobs.pipelines import files_to_topic, log_documents, topic_to_files
 from spark_jobs.pipelines.catalogue import PIPELINES, pipeline
-from tests.support.clients.kafka_clients import Record, librdkafka_consume, librdkafka_produce
+from tests.support.clients.kafka_clients import Record, librdkafka_produce
+from tests.support.clients.transactional_clients import read_values
 from tests.support.eventually import eventually_sync
 from tests.support.lone_brokers.lone_broker_process import LoneBroker
 from tests.support.processes.ports import LOOPBACK, free_port
@@ -62,9 +63,10 @@ class Jobs:
         records = [Record(value=line.encode(), partition=number % partitions) for number, line in enumerate(lines)]
         librdkafka_produce(self.bootstrap, topic, records)
 
-    def values(self, topic: str, count: int) -> list[bytes]:
-        received = librdkafka_consume(self.bootstrap, topic, count, group=f"g-{uuid.uuid4().hex[:8]}")
-        return [record.value or b"" for record in received]
+    def values(self, topic: str, *, partitions: int = 2) -> list[bytes]:
+        """All values up to the topic's end; in log order within a partition."""
+        found = read_values(self.bootstrap, topic, partitions)
+        return [value for partition in sorted(found) for value in found[partition]]
 
 
 @pytest.fixture
@@ -94,7 +96,7 @@ def test_words_are_counted_as_a_reference_does_also_over_a_restart(jobs: Jobs, t
         jobs.run("word-count", *arguments)
     reference = Counter(word for line in (*first, *second) for word in line.split(" "))
     counts: dict[str, int] = {}
-    for value in jobs.values(target, len(WORDS) + len(reference)):
+    for value in jobs.values(target, partitions=1):
         found = json.loads(value)
         counts[found["word"]] = found["count"]
     assert counts == dict(reference)
@@ -108,7 +110,7 @@ def test_lines_of_files_become_records_by_lists_of_both_limits(jobs: Jobs, tmp_p
     source = (tmp_path / "lines").as_uri()
     said = jobs.run("files-to-topic", "--from", source, "--topic", topic, "--list-bytes", "300", "--list-records", "7")
     assert said == f"wrote 500 lines to {topic}"
-    assert sorted(jobs.values(topic, 500)) == sorted(line.encode() for line in lines)
+    assert sorted(jobs.values(topic)) == sorted(line.encode() for line in lines)
     assert (
         files_to_topic.parser().parse_args(["--bootstrap-server", "x:1", "--from", "f", "--topic", "t"]).list_records
         == 32_767

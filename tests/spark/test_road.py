@@ -69,6 +69,7 @@ def test_both_routes_are_stored_or_rejected_and_the_books_balance_over_an_interr
 ) -> None:
     road.produce("--count", "200", "--bad-every", "20")
     road.produce("--count", "100", "--route", "server", "--first", "1000")
+    monkeypatch.setattr(road_ingest, "MINUTE_MS", 1)  # the load crosses windows at any time of the day
     write = road_ingest._write
 
     def interrupted(rows: Any, given: Any, name: str, batch: int) -> None:
@@ -88,9 +89,10 @@ def test_both_routes_are_stored_or_rejected_and_the_books_balance_over_an_interr
     assert (report["stored"], report["rejected"]) == (290, {"plate could not be read": 10})
     assert sum(hour["records"] for hour in report["hours"]) == 290
     assert report["skew"] >= 1.0
-    counts = {one["id"]: one for one in map(json.loads, road.jobs.values(road.names["counts"], 1))}
+    counts = {one["id"]: one for one in map(json.loads, road.jobs.values(road.names["counts"]))}
+    assert len(counts) > 1
     assert sum(one["stored"] + one["rejected"] for one in counts.values()) == 300
-    assert len(road.jobs.values(road.names["dead-letter"], 10)) >= 10
+    assert len(road.jobs.values(road.names["dead-letter"])) == 10
 
 
 @pytest.mark.long
@@ -119,9 +121,9 @@ def test_commands_and_two_places(road: Road, tmp_path: Path) -> None:
     assert (report["alerts"], report["results"], report["dangling_references"]) == (2, 3, 1)
     (hit,) = report["two_places"]
     assert (hit["plate"], hit["km"]) == ("TWICE", 40.0)
-    (alert, *_) = map(json.loads, road.jobs.values(road.names["alerts"], 2))
-    assert alert["plate"] == "WANTED"
-    assert alert["delay_ms"] >= 0
+    alerts = [json.loads(value) for value in road.jobs.values(road.names["alerts"])]
+    assert [alert["plate"] for alert in alerts] == ["WANTED", "WANTED"]
+    assert all(alert["delay_ms"] >= 0 for alert in alerts)
 
 
 async def test_a_payload_does_not_fit_into_a_data_topic(road: Road) -> None:

@@ -354,7 +354,7 @@ async def _classic(wanted: Wanted, classic: tuple[str, str, str, bool], stack: A
     from clients.classic_settings import ZooKeeperConsumerOptions
     from clients.reader_options import ReaderOptions
     from clients.zookeeper_consumer import ZooKeeperConsumer
-    from runtime.zookeeper import ZooKeeper
+    from runtime.zookeeper.client import ZooKeeper
     from wire.znodes.consumer_znodes import BLACK_LIST, STATIC, WHITE_LIST
 
     connect, strategy, storage, is_dual_commit = classic

@@ -172,7 +172,7 @@ def _show(result: DrillResult, directory: Path, output: OutputFormat) -> None:
 
 async def _addresses(zookeeper: object, site: str) -> tuple[str, list[str]]:
     """Client addresses and agents of the site's live brokers, as they have registered."""
-    from runtime.zookeeper import ZooKeeper
+    from runtime.zookeeper.client import ZooKeeper
     from wire.znodes import layout as znodes
     from wire.znodes.broker_znodes import decode_broker
 

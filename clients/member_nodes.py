@@ -15,7 +15,7 @@ from kazoo.exceptions import NodeExistsError, NoNodeError
 from clients.classic_settings import ZooKeeperConsumerOptions
 from runtime.clock import Clock
 from runtime.process import OperationalFailure
-from runtime.zookeeper import ZooKeeper
+from runtime.zookeeper.client import ZooKeeper
 from wire.protocol.ids import PartitionKey
 from wire.znodes.consumer_znodes import (
     ConsumerRegistration,

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
-from runtime.zookeeper import ZooKeeper
+from runtime.zookeeper.client import ZooKeeper
 from wire.client.client_errors import broker_error
 from wire.client.group_requests import CommittedOffset
 from wire.client.raw_client import KafkaClient

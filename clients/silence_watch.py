@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from runtime.clock import Clock
-from runtime.zookeeper import ZooKeeper
+from runtime.zookeeper.client import ZooKeeper
 from wire.znodes.layout import BROKER_IDS
 
 LISTENS_PER_SESSION: Final = 12

@@ -56,8 +56,8 @@ from runtime.clock import Clock, SystemClock
 from runtime.logs import get_logger
 from runtime.process import OperationalFailure
 from runtime.supervision import in_background
-from runtime.zookeeper import ZooKeeper
-from runtime.zookeeper_sessions import SessionState
+from runtime.zookeeper.client import ZooKeeper
+from runtime.zookeeper.sessions import SessionState
 from wire.client.client_errors import KafkaClientError
 from wire.client.raw_client import KafkaClient
 from wire.protocol.ids import PartitionKey

@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 
 from controller.balance_rule import BalanceRule
-from controller.core.site_values import SiteRules
+from controller.core.state.site_values import SiteRules
 from runtime.addresses import HostPort, parse_host_port
 from runtime.configuration import Settings
 from wire.rules.delegation_tokens import EXPIRY_CHECK_INTERVAL_MS

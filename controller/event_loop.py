@@ -15,11 +15,10 @@ from functools import partial
 
 from kazoo.exceptions import KazooException
 
-from controller.admin_requests import AdminRequests
 from controller.balance_rule import BalanceRule
-from controller.channels import BrokerChannels
+from controller.brokers.channels import BrokerChannels
+from controller.brokers.state_changes import log_state_changes
 from controller.core import commands as ask
-from controller.core.cluster import Cluster
 from controller.core.decisions import Decision, Effect, Publish, PublishImage
 from controller.core.entity_commands import (
     AclsRead,
@@ -31,23 +30,24 @@ from controller.core.entity_commands import (
 )
 from controller.core.machine import ControllerMachine
 from controller.core.producer_ids import next_block
-from controller.core.site_values import Broker, Topic
+from controller.core.state.cluster import Cluster
+from controller.core.state.site_values import Broker, Topic
 from controller.metrics import ControllerMetrics
-from controller.quarantine_looks import look_again_and_again
-from controller.sentinels import Sentinels, refusing
-from controller.state_changes import log_state_changes
 from controller.stored.acl_store import acl_changes, read_acls
 from controller.stored.cluster_reader import ClusterReader
 from controller.stored.cluster_writer import ClusterWriter
+from controller.stored.tenure import Deposed, Tenure
 from controller.stored.token_store import read_tokens, token_changes
-from controller.tenure import Deposed, Tenure
-from controller.topic_watches import TopicWatches
-from controller.watches import follow
+from controller.watching.admin_requests import AdminRequests
+from controller.watching.quarantine_looks import look_again_and_again
+from controller.watching.sentinels import Sentinels, refusing
+from controller.watching.topic_watches import TopicWatches
+from controller.watching.watches import follow
 from runtime.clock import SystemClock
 from runtime.logs import get_logger
 from runtime.supervision import not_broken_off
-from runtime.zookeeper import ZooKeeper
-from runtime.zookeeper_nodes import CreateNode, DeleteNode, SetNode
+from runtime.zookeeper.client import ZooKeeper
+from runtime.zookeeper.nodes import CreateNode, DeleteNode, SetNode
 from wire.control.cluster_pb2 import LinkRecord
 from wire.znodes import layout as znodes
 from wire.znodes.acl_znodes import ACL_CHANGES, EXTENDED_ACL_CHANGES

@@ -16,22 +16,22 @@ from functools import partial
 from kazoo.exceptions import KazooException, NodeExistsError
 from prometheus_client import CollectorRegistry
 
-from controller.candidacy import Candidacy
 from controller.config import ControllerSettings
 from controller.event_loop import ActiveController
 from controller.metrics import ControllerMetrics
-from controller.service import Controller
-from controller.site_rules import rules_step, warn_of_other_rules
+from controller.office.candidacy import Candidacy
+from controller.office.site_rules import rules_step, warn_of_other_rules
+from controller.requests.service import Controller
 from controller.stored.cluster_reader import ClusterReader
 from controller.stored.cluster_writer import ClusterWriter
-from controller.tenure import Deposed, Tenure
+from controller.stored.tenure import Deposed, Tenure
 from runtime.clock import Clock, SystemClock
 from runtime.configuration import ConfigurationError
 from runtime.grpc_server import GrpcServer
 from runtime.logs import get_logger
 from runtime.supervision import Supervisor, note_death
-from runtime.zookeeper import ZooKeeper, until_answered
-from runtime.zookeeper_sessions import NoteSession, note_no_session
+from runtime.zookeeper.client import ZooKeeper, until_answered
+from runtime.zookeeper.sessions import NoteSession, note_no_session
 from wire.control import controller_pb2, controller_pb2_grpc
 from wire.znodes import layout as znodes
 from wire.znodes.cluster_znodes import ControllerRegistration, decode_cluster_id, encode_cluster_id

@@ -9,8 +9,8 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from controller.core import facts
-from controller.core.cluster import Cluster
+from controller.core.state import facts
+from controller.core.state.cluster import Cluster
 from wire.protocol.ids import NO_NODE
 
 _PREFIX: Final = "kafka_controller"

@@ -12,7 +12,7 @@ from typing import Protocol
 from broker.settings.config_store import BrokerConfigStore
 from runtime.clock import Clock, SystemClock
 from runtime.disk import Disk, RealDisk
-from runtime.zookeeper_sessions import SessionState
+from runtime.zookeeper.sessions import SessionState
 from wire.znodes.broker_znodes import BrokerRegistration
 
 

@@ -20,8 +20,8 @@ from kazoo.protocol.states import WatchedEvent
 from runtime.logs import get_logger
 from runtime.retries import jittered_backoff
 from runtime.supervision import Supervisor
-from runtime.zookeeper import ZooKeeper, until_answered
-from runtime.zookeeper_sessions import SessionState
+from runtime.zookeeper.client import ZooKeeper, until_answered
+from runtime.zookeeper.sessions import SessionState
 from wire.znodes import layout as znodes
 from wire.znodes.config_znodes import decode_config, encode_topic_config
 from wire.znodes.documents import MalformedZnode

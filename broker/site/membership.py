@@ -26,8 +26,8 @@ from runtime.logs import get_logger
 from runtime.process import OperationalFailure
 from runtime.retries import jittered_backoff
 from runtime.supervision import Supervisor
-from runtime.zookeeper import ZooKeeper, until_answered
-from runtime.zookeeper_sessions import SessionState
+from runtime.zookeeper.client import ZooKeeper, until_answered
+from runtime.zookeeper.sessions import SessionState
 from wire.znodes import layout as znodes
 from wire.znodes.broker_znodes import BrokerRegistration, encode_broker
 from wire.znodes.cluster_znodes import decode_cluster_id, decode_controller, encode_cluster_id

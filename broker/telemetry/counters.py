@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.telemetry.gauge_sources import Read
-from runtime.zookeeper_sessions import SessionState
+from runtime.zookeeper.sessions import SessionState
 
 COUNTERS: Final[tuple[tuple[str, str, Read], ...]] = (
     (

@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
 from runtime.clock import Clock
-from runtime.zookeeper_sessions import SessionState
+from runtime.zookeeper.sessions import SessionState
 
 if TYPE_CHECKING:
     from broker.groups.coordinator import GroupCoordinator

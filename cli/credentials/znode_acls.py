@@ -7,7 +7,7 @@ import contextlib
 from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
 
 from runtime.process import OperationalFailure
-from runtime.zookeeper import ZooKeeper
+from runtime.zookeeper.client import ZooKeeper
 
 ZOOKEEPERS_OWN = "/zookeeper"
 

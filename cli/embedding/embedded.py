@@ -68,7 +68,7 @@ from runtime.disk import RealDisk, write_file
 from runtime.grpc_server import open_channel
 from runtime.process import OperationalFailure
 from runtime.retries import jittered_backoff
-from runtime.zookeeper import ZooKeeper
+from runtime.zookeeper.client import ZooKeeper
 from wire.control.cluster_pb2 import LinkRecord
 from wire.rules.links import DEFAULT_TOPIC_BLACKLIST, FailoverMode, SyncPolicy, blacklist_of
 from wire.znodes import layout as znodes

@@ -31,10 +31,10 @@ from runtime.garbage import leave_startup_objects_alone, look_for_garbage_rarely
 from runtime.grpc_server import GrpcServer
 from runtime.logs import get_logger
 from runtime.metrics import MetricsServer, new_registry
-from runtime.own_sessions import OwnSessions
 from runtime.process import OperationalFailure
-from runtime.zookeeper import ZooKeeper
-from runtime.zookeeper_sessions import NoteSession, note_no_session
+from runtime.zookeeper.client import ZooKeeper
+from runtime.zookeeper.own_sessions import OwnSessions
+from runtime.zookeeper.sessions import NoteSession, note_no_session
 from wire.access.protection import protect_daemon
 from wire.client.security import SecurityProtocol, secure_clients
 

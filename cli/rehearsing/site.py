@@ -24,8 +24,8 @@ from cli.rehearsing.standby import StandbyBroker, StandbyTopic
 from deploy.ports import LOOPBACK, free_ports
 from dr.rehearsal.sandbox import SandboxAddresses
 from runtime.children import Child
-from runtime.zookeeper import ZooKeeper
-from runtime.zookeeper_nodes import CreateNode, TransactionStep
+from runtime.zookeeper.client import ZooKeeper
+from runtime.zookeeper.nodes import CreateNode, TransactionStep
 from wire.control.cluster_pb2 import LinkRecord
 from wire.protocol.ids import TopicPartition
 from wire.znodes import layout as znodes

@@ -15,7 +15,7 @@ from broker.settings.config import BrokerSettings
 from broker.settings.loading import load_broker_settings
 from runtime.configuration import ConfigurationError, read_properties
 from runtime.process import OperationalFailure
-from runtime.zookeeper import ZooKeeper
+from runtime.zookeeper.client import ZooKeeper
 from wire.protocol.ids import TopicPartition
 from wire.znodes import layout as znodes
 from wire.znodes.config_znodes import decode_topic_config

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from msgspec import Struct, field
 
 from controller.core.entity_commands import EntityConfigCommand
-from controller.core.site_values import Broker, Leadership, Topic
+from controller.core.state.site_values import Broker, Leadership, Topic
 from wire.control.cluster_pb2 import LinkRecord
 from wire.protocol.ids import TopicPartition
 

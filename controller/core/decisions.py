@@ -5,8 +5,8 @@ from __future__ import annotations
 from kio.schema.errors import ErrorCode
 from msgspec import Struct
 
-from controller.core.facts import Fact
-from controller.core.site_values import Topic
+from controller.core.state.facts import Fact
+from controller.core.state.site_values import Topic
 from wire.protocol.ids import TopicPartition
 from wire.rules.acls import Acl, ResourcePattern
 from wire.rules.client_quotas import QuotaEntity

@@ -12,8 +12,7 @@ from dataclasses import replace
 
 from kio.schema.errors import ErrorCode
 
-from controller.core import elections, facts
-from controller.core.cluster import Cluster
+from controller.core import elections
 from controller.core.decisions import (
     AclOutcome,
     Decision,
@@ -25,9 +24,11 @@ from controller.core.decisions import (
     TopicOutcome,
 )
 from controller.core.elections import Election, NoLeader
-from controller.core.partition_states import PartitionPhase
-from controller.core.replica_states import ReplicaPhase
-from controller.core.site_values import Leadership, Replica
+from controller.core.state import facts
+from controller.core.state.cluster import Cluster
+from controller.core.state.partition_states import PartitionPhase
+from controller.core.state.replica_states import ReplicaPhase
+from controller.core.state.site_values import Leadership, Replica
 from wire.protocol.ids import NO_NODE, TopicPartition
 from wire.rules.acls import ResourcePattern
 from wire.rules.client_quotas import QuotaEntity

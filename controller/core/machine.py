@@ -13,26 +13,13 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final, assert_never
 
-from controller.core import (
-    acl_admin,
-    facts,
-    group_config_admin,
-    isr_changes,
-    leader_moves,
-    membership,
-    quarantine,
-    quota_admin,
-    reassignment,
-    scram_admin,
-    token_admin,
-    topic_admin,
-    topic_deletion,
-)
 from controller.core import commands as ask
-from controller.core.cluster import Cluster
+from controller.core import quarantine
+from controller.core.brokers import membership
 from controller.core.commands import Command
 from controller.core.decisions import Decision
 from controller.core.draft import Draft
+from controller.core.entities import acl_admin, group_config_admin, quota_admin, scram_admin, token_admin
 from controller.core.entity_commands import (
     AclsRead,
     AlterAcls,
@@ -47,6 +34,10 @@ from controller.core.entity_commands import (
     RemoveExpiredTokens,
     ScramUsersRead,
 )
+from controller.core.partitions import isr_changes, leader_moves, reassignment
+from controller.core.state import facts
+from controller.core.state.cluster import Cluster
+from controller.core.topics import topic_admin, topic_deletion
 from runtime.invariants import InvariantBroken
 
 STORY_LENGTH_MAX = 32

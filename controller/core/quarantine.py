@@ -6,10 +6,12 @@ leaderships, and the logs. All other topics continue.
 
 from __future__ import annotations
 
-from controller.core import facts, membership, reassignment
+from controller.core.brokers import membership
 from controller.core.commands import QuarantineLookedAt
 from controller.core.draft import Draft
-from controller.core.partition_states import PartitionPhase
+from controller.core.partitions import reassignment
+from controller.core.state import facts
+from controller.core.state.partition_states import PartitionPhase
 
 
 def look_again(draft: Draft, command: QuarantineLookedAt) -> None:

@@ -1,5 +1,5 @@
-"""ACLs in the site's ZooKeeper: read whole, written pattern by pattern. Used by `store.py`, which
-guards the writes.
+"""ACLs in the site's ZooKeeper: read whole, written pattern by pattern. `cluster_reader.py` and
+`cluster_writer.py` use it; the writer guards the writes.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from typing import Final
 
 from kazoo.exceptions import NoNodeError
 
-from controller.core import facts
+from controller.core.state import facts
 from runtime.logs import get_logger
-from runtime.zookeeper import Watch, ZooKeeper
-from runtime.zookeeper_nodes import CreateNode, DeleteNode, SetNode, TransactionStep
+from runtime.zookeeper.client import Watch, ZooKeeper
+from runtime.zookeeper.nodes import CreateNode, DeleteNode, SetNode, TransactionStep
 from wire.rules.acls import AccessEntry, PatternType, ResourcePattern, ResourceType
 from wire.znodes.acl_znodes import (
     ACL_TYPES,

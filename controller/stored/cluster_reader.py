@@ -9,16 +9,16 @@ from dataclasses import dataclass
 
 from kazoo.exceptions import NoNodeError
 
-from controller.core.cluster import UNCLEAN_ELECTION, Cluster
-from controller.core.derived_phases import derive_phases
-from controller.core.site_values import Broker, Leadership, SiteRules, Topic
+from controller.core.state.cluster import UNCLEAN_ELECTION, Cluster
+from controller.core.state.derived_phases import derive_phases
+from controller.core.state.site_values import Broker, Leadership, SiteRules, Topic
 from controller.stored.acl_store import read_acls
 from controller.stored.batched_reads import Answer, Arguments, Item, in_flight, windows
+from controller.stored.tenure import Tenure
 from controller.stored.token_store import read_tokens
-from controller.tenure import Tenure
 from runtime.logs import get_logger
-from runtime.zookeeper import Watch, ZooKeeper
-from runtime.zookeeper_nodes import NodeStat
+from runtime.zookeeper.client import Watch, ZooKeeper
+from runtime.zookeeper.nodes import NodeStat
 from wire.control.cluster_pb2 import LinkRecord
 from wire.protocol.ids import TopicPartition
 from wire.rules.client_quotas import CLIENT_ID, IP, USER, QuotaEntity, QuotaValues

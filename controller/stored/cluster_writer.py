@@ -10,17 +10,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 
-from controller.core import facts
-from controller.core.cluster import Cluster
-from controller.core.site_values import Topic
+from controller.core.state import facts
+from controller.core.state.cluster import Cluster
+from controller.core.state.site_values import Topic
 from controller.stored.acl_store import acl_steps
 from controller.stored.batched_reads import in_flight
 from controller.stored.entity_configs import entity_config_steps, group_config_steps
 from controller.stored.multis import split_steps
+from controller.stored.tenure import Tenure
 from controller.stored.token_store import token_steps
-from controller.tenure import Tenure
-from runtime.zookeeper import ZooKeeper
-from runtime.zookeeper_nodes import CheckNode, CreateNode, DeleteNode, SetNode, TransactionStep
+from runtime.zookeeper.client import ZooKeeper
+from runtime.zookeeper.nodes import CheckNode, CreateNode, DeleteNode, SetNode, TransactionStep
 from wire.rules.client_quotas import QUOTA_KEYS, USER, quota_texts
 from wire.rules.scram import HASHES
 from wire.znodes import layout as znodes

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from runtime.zookeeper import ZooKeeper
-from runtime.zookeeper_nodes import CreateNode, DeleteNode, SetNode, TransactionStep
+from runtime.zookeeper.client import ZooKeeper
+from runtime.zookeeper.nodes import CreateNode, DeleteNode, SetNode, TransactionStep
 from wire.rules.client_quotas import QuotaEntity
 from wire.znodes.config_znodes import client_quota_path, decode_entity_config, encode_topic_config
 from wire.znodes.group_configs import GROUP_CONFIGS, GroupConfigs, encode_group_configs, group_config_path

@@ -1,10 +1,10 @@
-"""Steps of transactions in as few multis as ZooKeeper takes. Pure; caller: `store.py`."""
+"""Steps of transactions in as few multis as ZooKeeper takes. Pure; caller: `cluster_writer.py`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from runtime.zookeeper_nodes import CreateNode, SetNode, TransactionStep
+from runtime.zookeeper.nodes import CreateNode, SetNode, TransactionStep
 
 MULTI_BYTES_MAX = 700_000
 """Upper bound of one multi request, below ZooKeeper's 1 MiB (`jute.maxbuffer`), with room for its

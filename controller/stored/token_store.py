@@ -1,15 +1,15 @@
-"""Delegation tokens in the site's ZooKeeper: read whole, written one by one. Used by `store.py`,
-which guards the writes.
+"""Delegation tokens in the site's ZooKeeper: read whole, written one by one. `cluster_reader.py`
+and `cluster_writer.py` use it; the writer guards the writes.
 """
 
 from __future__ import annotations
 
 from kazoo.exceptions import NoNodeError
 
-from controller.core import facts
+from controller.core.state import facts
 from runtime.logs import get_logger
-from runtime.zookeeper import Watch, ZooKeeper
-from runtime.zookeeper_nodes import CreateNode, DeleteNode, SetNode, TransactionStep
+from runtime.zookeeper.client import Watch, ZooKeeper
+from runtime.zookeeper.nodes import CreateNode, DeleteNode, SetNode, TransactionStep
 from wire.rules.delegation_tokens import DelegationToken
 from wire.znodes.documents import MalformedZnode
 from wire.znodes.token_znodes import TOKEN_CHANGES, TOKENS, decode_token, encode_token, token_path

@@ -22,9 +22,9 @@ from runtime.clock import Clock
 from runtime.logs import get_logger
 from runtime.process import OperationalFailure
 from runtime.supervision import Supervisor
-from runtime.zookeeper import ZooKeeper
-from runtime.zookeeper_nodes import CheckNode
-from runtime.zookeeper_sessions import SessionState
+from runtime.zookeeper.client import ZooKeeper
+from runtime.zookeeper.nodes import CheckNode
+from runtime.zookeeper.sessions import SessionState
 from wire.control.site_pb2 import ArbiterRecord
 from wire.znodes import arbiter_znodes as znodes
 from wire.znodes.arbiter_znodes import Holder

@@ -26,7 +26,7 @@ from dr.proof.core.verification import LinkVerification
 from dr.sites.channels import Channels
 from runtime.clock import Clock, SystemClock
 from runtime.grpc_server import GrpcServer
-from runtime.zookeeper import ZooKeeper
+from runtime.zookeeper.client import ZooKeeper
 from wire.control.cluster_pb2 import LinkRecord
 from wire.control.site_pb2_grpc import add_SiteAgentServicer_to_server
 

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterable
 
 from dr.agent.site_cache import READS_AT_ONCE
-from runtime.zookeeper import ZooKeeper
+from runtime.zookeeper.client import ZooKeeper
 from wire.control.cluster_pb2 import LinkRecord
 from wire.control.site_pb2 import SurveyedTopic
 from wire.rules.links import carries_topic

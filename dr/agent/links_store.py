@@ -16,8 +16,8 @@ from dr.agent.core.lease import may_vow
 from dr.agent.site_cache import DISCONNECTED
 from dr.sites.core.loss import LossAccount
 from runtime.retries import jittered_backoff
-from runtime.zookeeper import ZooKeeper
-from runtime.zookeeper_nodes import CheckNode, CreateNode, SetNode, TransactionStep
+from runtime.zookeeper.client import ZooKeeper
+from runtime.zookeeper.nodes import CheckNode, CreateNode, SetNode, TransactionStep
 from wire.control.cluster_pb2 import LinkRecord
 from wire.control.site_pb2 import LinkProtection, LinkRehearsal, LinkVerification
 from wire.rules.links import supersedes

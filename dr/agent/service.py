@@ -37,7 +37,7 @@ from dr.sites.core.sync_policies import altered, leasing, reinstating
 from runtime.clock import Clock
 from runtime.logs import state_change_logger
 from runtime.process import OperationalFailure
-from runtime.zookeeper import ZooKeeper
+from runtime.zookeeper.client import ZooKeeper
 from wire.client.connection import installed_version
 from wire.control import broker_pb2 as broker
 from wire.control import site_pb2 as site

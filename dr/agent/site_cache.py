@@ -22,8 +22,8 @@ from dr.agent.core.site_view import Place, SiteFacts, matters_to_peers
 from runtime.logs import get_logger
 from runtime.retries import jittered_backoff
 from runtime.supervision import Supervisor
-from runtime.zookeeper import Watch, ZooKeeper, until_answered
-from runtime.zookeeper_nodes import NodeStat
+from runtime.zookeeper.client import Watch, ZooKeeper, until_answered
+from runtime.zookeeper.nodes import NodeStat
 from wire.batches.group_records import OFFSETS_TOPIC
 from wire.control.cluster_pb2 import LinkRecord
 from wire.znodes import layout as znodes

@@ -28,9 +28,9 @@ from mirror.sharing.ownership import Ownership
 from runtime.clock import Clock
 from runtime.logs import get_logger
 from runtime.process import OperationalFailure
-from runtime.zookeeper import ZooKeeper
-from runtime.zookeeper_nodes import CreateNode, NodeStat
-from runtime.zookeeper_sessions import SessionState
+from runtime.zookeeper.client import ZooKeeper
+from runtime.zookeeper.nodes import CreateNode, NodeStat
+from runtime.zookeeper.sessions import SessionState
 from wire.protocol.json_documents import parse_json
 
 ROOT = "/antipode/mirrors"

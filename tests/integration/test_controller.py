@@ -11,10 +11,10 @@ import grpc
 import pytest
 from kio.schema.errors import ErrorCode
 
-from controller.images import PendingChanges
+from controller.brokers.images import PendingChanges
 from runtime.grpc_server import open_channel
 from runtime.supervision import deaths
-from runtime.zookeeper import ZooKeeper
+from runtime.zookeeper.client import ZooKeeper
 from tests.support.eventually import eventually
 from tests.support.memory.scripted_control import ScriptedBroker
 from tests.support.processes.zookeeper import expire_session
@@ -315,7 +315,7 @@ async def test_a_failed_deletion_is_tried_again(stack: AsyncExitStack, zookeeper
 async def test_what_other_tools_write_to_zookeeper_is_taken_over(
     stack: AsyncExitStack, zookeeper_connect: str, zookeeper: ZooKeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("controller.topic_watches.FIRST_LOOK_AFTER_S", 0)
+    monkeypatch.setattr("controller.watching.topic_watches.FIRST_LOOK_AFTER_S", 0)
     broker = await stack.enter_async_context(ScriptedBroker(zookeeper_connect, 1))
     candidate = await stack.enter_async_context(CandidateProcess(zookeeper_connect, 1))
     await eventually(lambda: broker.batches and candidate.is_active)
@@ -348,7 +348,7 @@ async def test_a_topic_that_another_tool_writes_in_two_steps_is_taken_over(
     monkeypatch: pytest.MonkeyPatch,
     first: bytes,
 ) -> None:
-    monkeypatch.setattr("controller.topic_watches.FIRST_LOOK_AFTER_S", 0)
+    monkeypatch.setattr("controller.watching.topic_watches.FIRST_LOOK_AFTER_S", 0)
     broker = await stack.enter_async_context(ScriptedBroker(zookeeper_connect, 1))
     candidate = await stack.enter_async_context(CandidateProcess(zookeeper_connect, 1))
     await eventually(lambda: broker.batches and candidate.is_active)

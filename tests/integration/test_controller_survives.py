@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack
 import pytest
 from kio.schema.errors import ErrorCode
 
-from runtime.zookeeper import ZooKeeper
+from runtime.zookeeper.client import ZooKeeper
 from tests.support.eventually import eventually
 from tests.support.memory.scripted_control import ScriptedBroker
 from tests.support.sites.controller_site import CandidateProcess

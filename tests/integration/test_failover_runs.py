@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dr.failover.execution import failover
-from runtime.zookeeper import ZooKeeper
+from runtime.zookeeper.client import ZooKeeper
 from tests.integration.test_failback import command
 from tests.integration.test_failing_over_again import PATIENT_MS, PLANNED, have_both, is_writable, linked, produce
 from tests.support.eventually import eventually

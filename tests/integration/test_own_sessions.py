@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from runtime.own_sessions import FILE_NAME, OwnSessions
-from runtime.zookeeper import ZooKeeper
-from runtime.zookeeper_sessions import SessionKey, SessionState
+from runtime.zookeeper.client import ZooKeeper
+from runtime.zookeeper.own_sessions import FILE_NAME, OwnSessions
+from runtime.zookeeper.sessions import SessionKey, SessionState
 from tests.support.eventually import eventually
 from tests.support.processes.ports import free_ports
 from tests.support.processes.processes import Processes

@@ -12,9 +12,9 @@ from kazoo.exceptions import ConnectionLoss
 from kazoo.handlers.threading import KazooTimeoutError
 
 from deploy.zookeeper_server import ZooKeeperServer
-from runtime.zookeeper import ZooKeeper
-from runtime.zookeeper_access import client_options
-from runtime.zookeeper_sessions import SessionState
+from runtime.zookeeper.access import client_options
+from runtime.zookeeper.client import ZooKeeper
+from runtime.zookeeper.sessions import SessionState
 from tests.support.eventually import eventually
 from tests.support.processes.ports import free_port
 from tests.support.processes.processes import Processes

@@ -14,7 +14,7 @@ from mirror.link.core.slots import SLOTS, Strategy
 from mirror.sharing.core.peers import Daemon, DaemonShare
 from mirror.sharing.zookeeper_sharing import ROOT, ZooKeeperSharing
 from runtime.clock import SystemClock
-from runtime.zookeeper import ZooKeeper
+from runtime.zookeeper.client import ZooKeeper
 from tests.support.eventually import eventually
 from tests.support.processes.toxiproxy import Proxy, Toxiproxy
 

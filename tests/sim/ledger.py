@@ -11,7 +11,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from broker.metadata.core.cluster_image import ClusterImage
-from runtime.zookeeper_nodes import CheckNode, DeleteNode, TransactionStep
+from runtime.zookeeper.nodes import CheckNode, DeleteNode, TransactionStep
 from tests.sim.disk import Batch, Disk, MemoryLog, StoredLog
 from tests.sim.world import World
 from tests.sim.zookeeper_ensemble import Node, Tree

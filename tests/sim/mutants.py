@@ -29,11 +29,14 @@ from broker.replication.core.partition_effects import Effects, HighWatermarkMove
 from broker.replication.hosted_partition import HostedPartition
 from broker.replication.isr_proposals import IsrProposals
 from broker.site import control_service
-from controller.core import elections, facts, isr_changes, membership
+from controller.core import elections
+from controller.core.brokers import membership
 from controller.core.draft import Draft
 from controller.core.elections import Election
+from controller.core.partitions import isr_changes
+from controller.core.state import facts
 from controller.stored.cluster_writer import ClusterWriter
-from runtime.zookeeper_nodes import SetNode
+from runtime.zookeeper.nodes import SetNode
 from tests.sim.seed_run import Kind
 
 Original = Callable[..., Any]

@@ -19,7 +19,7 @@ from broker.replication.hosted_partition import HostedPartition
 from broker.replication.hosted_partitions import HostedPartitions
 from dr.agent.equality_watch import EqualityWatch
 from runtime.invariants import InvariantBroken
-from runtime.zookeeper_sessions import NoteSession, note_no_session
+from runtime.zookeeper.sessions import NoteSession, note_no_session
 from tests.sim.virtual_loop import CURRENT
 from tests.sim.world import Violation, World
 from tests.sim.zookeeper_door import SimZooKeeper

@@ -21,7 +21,7 @@ from unittest.mock import patch
 
 import structlog
 
-import controller.liveness
+import controller.watching.liveness
 import dr.sites.channels
 import mirror.link.link_watch
 import mirror.main
@@ -147,7 +147,7 @@ class World:
             (secrets, "randbelow", ids.randrange),
             (wire.client.connection.Connection, "_negotiate", _negotiated),
             (wire.control.clients, "open_channel", lambda address: RpcChannel(self.network, address)),
-            (controller.liveness, "open_channel", lambda address: RpcChannel(self.network, address)),
+            (controller.watching.liveness, "open_channel", lambda address: RpcChannel(self.network, address)),
             (dr.sites.channels, "open_channel", lambda address: RpcChannel(self.network, address)),
             (mirror.link.link_watch, "open_channel", lambda address: RpcChannel(self.network, str(address))),
             (mirror.main, "look_for_garbage_rarely", lambda: None),

@@ -15,9 +15,9 @@ from typing import Any
 from kazoo.exceptions import ConnectionLoss, NodeExistsError, RolledBackError, SessionExpiredError
 from kazoo.protocol.states import EventType, KeeperState, WatchedEvent
 
-from runtime.zookeeper import Watch, ZooKeeper
-from runtime.zookeeper_nodes import CreateNode, DeleteNode, NodeStat, SetNode, TransactionStep
-from runtime.zookeeper_sessions import NoteSession, SessionKey, SessionListener, SessionState, note_no_session
+from runtime.zookeeper.client import Watch, ZooKeeper
+from runtime.zookeeper.nodes import CreateNode, DeleteNode, NodeStat, SetNode, TransactionStep
+from runtime.zookeeper.sessions import NoteSession, SessionKey, SessionListener, SessionState, note_no_session
 from tests.sim.network import End
 from tests.sim.virtual_loop import Process
 from tests.sim.world import World

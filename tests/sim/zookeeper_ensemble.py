@@ -25,7 +25,7 @@ from kazoo.exceptions import (
     RolledBackError,
 )
 
-from runtime.zookeeper_nodes import CreateNode, DeleteNode, NodeStat, SetNode, TransactionStep
+from runtime.zookeeper.nodes import CreateNode, DeleteNode, NodeStat, SetNode, TransactionStep
 from tests.sim.network import End, Network
 from tests.sim.virtual_loop import Process, VirtualLoop
 

@@ -1,4 +1,4 @@
-"""Each room of the broker has a page: what it owns, its machines and invariants, and which other
+"""Each room of a package has a page: what it owns, its machines and invariants, and which other
 rooms it imports and is imported by. No modules import each other in a circle, not for types alone
 either.
 """
@@ -11,55 +11,64 @@ import re
 from collections import defaultdict
 from graphlib import CycleError, TopologicalSorter
 
+import pytest
+
 from tests.tidy import sources
 
-PACKAGE = "broker"
+PACKAGES = ("broker", "controller", "runtime")
+"""Packages whose rooms have such a page; a package that gets there joins them."""
+CIRCLE_FREE = ("bench", "broker", "runtime", "spark_jobs")
 HEADINGS = ("Machines and invariants", "Imports")
 
 
 @functools.cache
-def _imported() -> dict[str, frozenset[str]]:
+def _imported(package: str) -> dict[str, frozenset[str]]:
     """The other parts of the package that each part imports: rooms, and modules beside them."""
     found: dict[str, set[str]] = defaultdict(set)
-    for name in sources.modules():
-        if name.startswith(f"{PACKAGE}/"):
-            part = name.split("/")[1].removesuffix(".py")
-            for node in sources.nodes(name):
-                if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{PACKAGE}."):
-                    found[part].add(str(node.module).split(".")[1])
+    for name in sources.modules(package):
+        part = name.split("/")[1].removesuffix(".py")
+        for node in sources.nodes(name):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{package}."):
+                found[part].add(str(node.module).split(".")[1])
     return {part: frozenset(others - {part}) for part, others in found.items()}
 
 
-def _rooms() -> list[str]:
-    modules = [name.split("/") for name in sources.modules() if name.startswith(f"{PACKAGE}/")]
+def _rooms(package: str) -> list[str]:
+    modules = [name.split("/") for name in sources.modules(package)]
     return sorted({parts[1] for parts in modules if len(parts) > 2})
 
 
-def _sections(room: str) -> dict[str, str]:
-    page = f"{PACKAGE}/{room}/README.md"
+def _sections(package: str, room: str) -> dict[str, str]:
+    page = f"{package}/{room}/README.md"
     parts = re.split(r"^## (.+)$", sources.text(page) if page in sources.files() else "", flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
 def test_the_page_of_a_room_has_its_machines_its_invariants_and_its_imports() -> None:
     missing = [
-        f"{PACKAGE}/{room}: {wanted}" for room in _rooms() for wanted in HEADINGS if wanted not in _sections(room)
+        f"{package}/{room}: {wanted}"
+        for package in PACKAGES
+        for room in _rooms(package)
+        for wanted in HEADINGS
+        if wanted not in _sections(package, room)
     ]
     sources.assert_none(missing, f"the README of a room has the headings {' and '.join(HEADINGS)}")
 
 
 def test_the_page_of_a_room_names_the_rooms_that_it_imports_and_is_imported_by() -> None:
-    imported = _imported()
     offenders = []
-    for room in _rooms():
-        wanted = imported.get(room, frozenset()) | {part for part, others in imported.items() if room in others}
-        named = set(re.findall(r"`(\w+)`", _sections(room).get("Imports", "")))
-        offenders += [f"{PACKAGE}/{room}: {part}" for part in sorted(wanted ^ named)]
+    for package in PACKAGES:
+        imported = _imported(package)
+        for room in _rooms(package):
+            wanted = imported.get(room, frozenset()) | {part for part, others in imported.items() if room in others}
+            named = set(re.findall(r"`(\w+)`", _sections(package, room).get("Imports", "")))
+            offenders += [f"{package}/{room}: {part}" for part in sorted(wanted ^ named)]
     sources.assert_none(offenders, "the section Imports names exactly these parts of the package")
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
-    modules = {name.removesuffix(".py").replace("/", "."): name for name in sources.modules(PACKAGE)}
+@pytest.mark.parametrize("package", CIRCLE_FREE)
+def test_no_modules_import_each_other_in_a_circle(package: str) -> None:
+    modules = {name.removesuffix(".py").replace("/", "."): name for name in sources.modules(package)}
     graph: dict[str, set[str]] = {module: set() for module in modules}
     for module, name in modules.items():
         for node in sources.nodes(name):

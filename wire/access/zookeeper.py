@@ -11,7 +11,7 @@ from typing import Final
 from pydantic import Field, SecretStr
 
 from runtime.configuration import ConfigurationError, Settings, load_settings
-from runtime.zookeeper_access import ZooKeeperAccess, access_zookeeper_as
+from runtime.zookeeper.access import ZooKeeperAccess, access_zookeeper_as
 from wire.tls.settings import HIDDEN, TLS_SECRETS, TlsSettings
 
 _USERNAME, _PASSWORD, _SET_ACL = "zookeeper.sasl.username", "zookeeper.sasl.password", "zookeeper.set.acl"

@@ -11,7 +11,9 @@ UNREGISTERED_BROKERS = f"{ANTIPODE}/unregistered_brokers"
 registers again.
 """
 SITE_RULES = f"{ANTIPODE}/site_rules"
-"""The site-wide settings by which the active controller decides (`controller/site_rules.py`)."""
+"""The site-wide settings by which the active controller decides
+(`controller/office/site_rules.py`).
+"""
 
 
 def unregistered_broker_path(node_id: int) -> str:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 import pytest
 
 from broker.settings.config_store import ConfigStoreUnavailable, ZooKeeperConfigStore
-from runtime.zookeeper import ZooKeeper
+from runtime.zookeeper.client import ZooKeeper
 from tests.support.eventually import eventually
 from wire.znodes import layout as znodes
 from wire.znodes.config_znodes import decode_config

@@ -15,7 +15,7 @@ from kio.schema.errors import ErrorCode
 
 from mirror.link.ports import EndToKeep, Leader, TruncatedCopy, Unreachable
 from mirror.topics.quarantine import KafkaQuarantine
-from runtime.zookeeper import ZooKeeper
+from runtime.zookeeper.client import ZooKeeper
 from tests.support.clients.raw_client import RawClient
 from tests.support.disks.log_batches import batch
 from tests.support.eventually import eventually, eventually_sync

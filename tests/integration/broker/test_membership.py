@@ -15,8 +15,8 @@ from broker.settings.loading import load_broker_settings
 from broker.site.membership import Membership
 from runtime.clock import SystemClock
 from runtime.process import OperationalFailure
-from runtime.zookeeper import ZooKeeper, until_answered
-from runtime.zookeeper_sessions import SessionState
+from runtime.zookeeper.client import ZooKeeper, until_answered
+from runtime.zookeeper.sessions import SessionState
 from tests.support.eventually import eventually
 from tests.support.processes.zookeeper import ZooKeeperProcess
 from wire.znodes.broker_znodes import BrokerEndpoint, BrokerRegistration, decode_broker

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
-from runtime.zookeeper import ZooKeeper
+from runtime.zookeeper.client import ZooKeeper
 from tests.support.eventually import eventually
 from tests.support.processes.processes import Processes
 from tests.support.sites.replicated_site import CALM, NODES, ReplicatedSite

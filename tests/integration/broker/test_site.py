@@ -10,7 +10,7 @@ import pytest
 
 from broker.main import Broker
 from broker.telemetry.gauge_sources import BrokerState
-from runtime.zookeeper_sessions import SessionState
+from runtime.zookeeper.sessions import SessionState
 from tests.support.clients.kafka_clients import Record, aiokafka_consume, librdkafka_produce
 from tests.support.eventually import eventually
 from tests.support.sites.site_broker import SiteBroker

@@ -28,7 +28,7 @@ from clients.offset_stores import OffsetsRefused
 from clients.reader_options import ReaderOptions
 from clients.streams import ConsumerTimeout
 from clients.zookeeper_consumer import STEPS, RebalanceFailed, StreamsExist, ZooKeeperConsumer
-from runtime.zookeeper import ZooKeeper
+from runtime.zookeeper.client import ZooKeeper
 from tests.support.clients.classic_consumers import WITHIN_MS, Read, Site, member, owners
 from tests.support.eventually import eventually
 from tests.support.processes.processes import Processes

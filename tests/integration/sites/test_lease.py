@@ -12,7 +12,7 @@ from dr.drill.faults import ARBITER_KIND, Toxic
 from dr.sites.channels import Channels
 from dr.sites.core.loss import LossAccount
 from dr.sites.site_client import SiteClient, SiteRefused
-from runtime.zookeeper import ZooKeeper
+from runtime.zookeeper.client import ZooKeeper
 from tests.support.embedded.embedded_sites import LINK, EmbeddedSites, SitesStarter
 from tests.support.embedded.sample_topic import TOPIC, create_topic, equal_ends, produce
 from tests.support.embedded.site_writer import SiteWriter

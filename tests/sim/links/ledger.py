@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from broker.metadata.core.cluster_image import ClusterImage, LinkRole
 from dr.sites.core.sync_policies import is_suspended
-from runtime.zookeeper_nodes import CheckNode, DeleteNode, TransactionStep
+from runtime.zookeeper.nodes import CheckNode, DeleteNode, TransactionStep
 from tests.sim.disk import Disk, MemoryLog, StoredLog
 from tests.sim.ledger import body_of
 from tests.sim.links.plan import LINK, SITES, other, site_of

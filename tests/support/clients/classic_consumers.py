@@ -15,7 +15,7 @@ from clients.core.positions import ResetPolicy
 from clients.reader_options import ReaderOptions
 from clients.streams import Stream
 from clients.zookeeper_consumer import ZooKeeperConsumer
-from runtime.zookeeper import ZooKeeper
+from runtime.zookeeper.client import ZooKeeper
 from tests.support.clients.kafka_clients import Record, librdkafka_produce
 from tests.support.eventually import eventually
 from tests.support.sites.site_node import SiteNode

@@ -28,7 +28,7 @@ from runtime.grpc_server import GrpcServer, open_channel
 from runtime.logs import configure
 from runtime.metrics import MetricsServer, new_registry
 from runtime.process import run_daemon
-from runtime.zookeeper_sessions import SessionState
+from runtime.zookeeper.sessions import SessionState
 from tests.support.memory.memory_configs import FileConfigStore
 from wire.control import broker_pb2, cluster_pb2, controller_pb2, controller_pb2_grpc
 from wire.control.broker_pb2_grpc import BrokerControlStub

@@ -16,13 +16,13 @@ from kio.schema.errors import ErrorCode
 from msgspec import structs
 
 from controller.core import commands as ask
-from controller.core import facts
-from controller.core.cluster import Cluster
 from controller.core.decisions import Decision, PartitionOutcome, Publish, PublishImage
-from controller.core.derived_phases import derive_phases
 from controller.core.machine import ControllerMachine
-from controller.core.replica_states import ReplicaPhase
-from controller.core.site_values import Broker, Leadership, SiteRules, Topic
+from controller.core.state import facts
+from controller.core.state.cluster import Cluster
+from controller.core.state.derived_phases import derive_phases
+from controller.core.state.replica_states import ReplicaPhase
+from controller.core.state.site_values import Broker, Leadership, SiteRules, Topic
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.protocol.ids import TopicPartition
 from wire.znodes.broker_znodes import BrokerRegistration

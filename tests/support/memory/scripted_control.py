@@ -13,7 +13,7 @@ from typing import Any, Self
 import grpc
 
 from runtime.grpc_server import GrpcServer
-from runtime.zookeeper import ZooKeeper
+from runtime.zookeeper.client import ZooKeeper
 from wire.control import broker_pb2_grpc
 from wire.control.broker_pb2 import ControlBatch, ControlReply, PartitionFailure
 from wire.control.cluster_pb2 import PartitionState

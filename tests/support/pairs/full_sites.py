@@ -33,7 +33,7 @@ from runtime.logs import configure
 from runtime.metrics import new_registry
 from runtime.process import run_daemon
 from runtime.retries import jittered_backoff
-from runtime.zookeeper import ZooKeeper
+from runtime.zookeeper.client import ZooKeeper
 from tests.support.internal_topics import internal_topic_copies
 from tests.support.processes.ports import LOOPBACK, free_ports
 from tests.support.processes.processes import Processes, RunningProcess

@@ -15,8 +15,8 @@ from pathlib import Path
 from kazoo.client import KazooClient
 
 from deploy.zookeeper_server import EnsembleMember, ZooKeeperServer
-from runtime.zookeeper import ZooKeeper, end_session
-from runtime.zookeeper_sessions import SessionKey
+from runtime.zookeeper.client import ZooKeeper, end_session
+from runtime.zookeeper.sessions import SessionKey
 from tests.support.eventually import eventually
 from tests.support.processes.ports import free_ports
 from tests.support.processes.processes import READY_WITHIN_MS, Processes, RunningProcess

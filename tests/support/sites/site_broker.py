@@ -14,7 +14,7 @@ from runtime.clock import SystemClock
 from runtime.configuration import load_settings
 from runtime.grpc_server import GrpcServer
 from runtime.metrics import new_registry
-from runtime.zookeeper import ZooKeeper
+from runtime.zookeeper.client import ZooKeeper
 from tests.support.internal_topics import internal_topic_copies
 
 

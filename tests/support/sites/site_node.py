@@ -29,7 +29,7 @@ from runtime.grpc_server import GrpcServer
 from runtime.logs import configure
 from runtime.metrics import MetricsServer, new_registry
 from runtime.process import run_daemon
-from runtime.zookeeper import ZooKeeper
+from runtime.zookeeper.client import ZooKeeper
 from tests.support.internal_topics import internal_topic_copies
 from tests.support.processes.ports import free_ports
 from tests.support.processes.processes import READY_WITHIN_MS, Processes

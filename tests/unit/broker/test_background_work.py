@@ -22,8 +22,8 @@ from broker.settings.config_store import ZooKeeperConfigStore
 from broker.site.control_service import BrokerControlService
 from broker.site.membership import Membership
 from runtime.clock import SystemClock
-from runtime.zookeeper_nodes import NodeStat
-from runtime.zookeeper_sessions import SessionState
+from runtime.zookeeper.nodes import NodeStat
+from runtime.zookeeper.sessions import SessionState
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
 from wire.control import controller_pb2 as pb

@@ -10,8 +10,8 @@ from broker.log.core.batch_checks import BatchRejected
 from broker.metrics import BrokerMetrics
 from broker.network.answered_errors import errors_in
 from broker.network.entities import builder
-from controller.core import facts
-from controller.core.site_values import Leadership
+from controller.core.state import facts
+from controller.core.state.site_values import Leadership
 from controller.metrics import ControllerMetrics
 from wire.protocol.ids import NO_NODE, TopicPartition
 from wire.protocol.private import PRIVATE_NAMES

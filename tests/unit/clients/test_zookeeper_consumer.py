@@ -13,7 +13,7 @@ from clients.classic_settings import ZooKeeperConsumerOptions
 from clients.core.classic_group import sound_members, threads_by_topic
 from clients.group_snapshots import GroupSnapshots
 from clients.zookeeper_consumer import ZooKeeperConsumer
-from runtime.zookeeper_sessions import SessionState
+from runtime.zookeeper.sessions import SessionState
 from tests.support.eventually import eventually
 from wire.znodes.consumer_znodes import ConsumerRegistration, encode_registration, ids_path
 from wire.znodes.layout import BROKER_IDS, TOPICS

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.brokers.images import PendingChanges, TopicMessages
 from controller.config import ControllerSettings
 from controller.core import commands as ask
 from controller.core.decisions import Decision, Publish
-from controller.images import PendingChanges, TopicMessages
 from controller.stored.multis import STEP_OVERHEAD_BYTES, split_steps
 from runtime.configuration import ConfigurationError, load_settings
-from runtime.zookeeper_nodes import CreateNode
+from runtime.zookeeper.nodes import CreateNode
 from tests.support.memory.controller_scene import SiteModel, link_record, topic_request
 from wire.protocol.ids import NO_NODE
 

@@ -10,7 +10,7 @@ import pytest
 from kazoo.exceptions import NodeExistsError
 
 from broker.site.membership import Membership
-from runtime.zookeeper_sessions import SessionState
+from runtime.zookeeper.sessions import SessionState
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
 from wire.znodes.broker_znodes import BrokerRegistration

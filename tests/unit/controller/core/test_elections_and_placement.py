@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.core import elections, partition_states, placement, replica_states
+from controller.core import elections
 from controller.core.elections import Election, NoLeader
-from controller.core.partition_states import PartitionPhase
-from controller.core.replica_states import ReplicaPhase
+from controller.core.state import partition_states, replica_states
+from controller.core.state.partition_states import PartitionPhase
+from controller.core.state.replica_states import ReplicaPhase
+from controller.core.topics import placement
 
 NO_RACKS: dict[int, str] = {}
 

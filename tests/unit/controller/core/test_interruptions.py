@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.core import commands as ask
-from controller.core.partition_states import PartitionPhase
+from controller.core.state.partition_states import PartitionPhase
 from tests.support.memory.controller_scene import Crashed, SiteModel, link_record, topic_request
 
 Step = Callable[[SiteModel], object]

@@ -11,9 +11,9 @@ from msgspec import structs
 
 from controller.core import commands as ask
 from controller.core.decisions import TopicOutcome
-from controller.core.facts import LeadershipChanged, PartitionMoved
-from controller.core.partition_states import PartitionPhase
 from controller.core.producer_ids import ProducerIdsExhausted, next_block
+from controller.core.state.facts import LeadershipChanged, PartitionMoved
+from controller.core.state.partition_states import PartitionPhase
 from runtime.invariants import InvariantBroken
 from tests.support.memory.controller_scene import RULES, SiteModel, link_record, topic_request
 from wire.control.cluster_pb2 import LinkPhase

@@ -14,7 +14,7 @@ from dr.agent.core.site_view import Place, unknown_link
 from dr.agent.own_brokers import OwnBrokers
 from dr.agent.site_cache import SiteCache
 from dr.sites.channels import Channels
-from runtime.zookeeper_nodes import NodeStat
+from runtime.zookeeper.nodes import NodeStat
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
 from wire.control.cluster_pb2 import LinkRecord

@@ -1,0 +1,1 @@
+"""Brokers come and go. Pure."""

@@ -1,0 +1,42 @@
+"""Changing configs of groups: a broker's request in, or configs that another tool has written,
+facts out.
+
+Which names and values there are is the business of the brokers, whose settings bound them
+(`broker/settings/core/group_configs.py`).
+"""
+
+from __future__ import annotations
+
+from controller.core.draft import Draft
+from controller.core.entity_commands import AlterGroupConfigs, GroupConfigChange, GroupConfigsRead
+from controller.core.state import facts
+from wire.znodes.group_configs import GroupConfigs
+
+
+def consider(draft: Draft, command: AlterGroupConfigs | GroupConfigsRead) -> str:
+    """Draft what the command leads to; the reason."""
+    if isinstance(command, GroupConfigsRead):
+        _take(draft, command)
+        return "configs of groups were read"
+    for change in command.changes:
+        configs = _changed(draft.cluster.group_configs.get(change.group, {}), change)
+        _replace(draft, change.group, configs, must_store=True)
+    return f"configs of {len(command.changes)} groups were requested"
+
+
+def _changed(known: GroupConfigs, change: GroupConfigChange) -> dict[str, str]:
+    kept = {} if change.replaces_all else known
+    return {name: value for name, value in {**kept, **change.set_values}.items() if name not in change.remove}
+
+
+def _take(draft: Draft, command: GroupConfigsRead) -> None:
+    """Configs that another tool has written."""
+    for group in sorted({*draft.cluster.group_configs, *command.configs}):
+        _replace(draft, group, dict(command.configs.get(group, {})), must_store=False)
+
+
+def _replace(draft: Draft, group: str, configs: dict[str, str], *, must_store: bool) -> None:
+    if draft.cluster.group_configs.get(group, {}) == configs:
+        return
+    draft.record(facts.GroupConfigsReplaced(group=group, configs=configs, must_store=must_store))
+    draft.changed_group_configs.add(group)

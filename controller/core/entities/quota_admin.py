@@ -1,0 +1,59 @@
+"""Changing client quotas: a client's request in, facts and outcomes out. Each entity of a request
+stands for itself.
+
+`wire/rules/client_quotas.py` has the rules that need no cluster.
+"""
+
+from __future__ import annotations
+
+from kio.schema.errors import ErrorCode
+
+from controller.core.decisions import QuotaOutcome
+from controller.core.draft import Draft
+from controller.core.entity_commands import AlterClientQuotas, ClientQuotasRead, QuotaChange
+from controller.core.state import facts
+from wire.rules.client_quotas import refusal_of_entity, refusal_of_value
+
+
+def consider(draft: Draft, command: AlterClientQuotas | ClientQuotasRead) -> str:
+    """Draft what the command leads to; the reason."""
+    if isinstance(command, ClientQuotasRead):
+        _apply_quotas(draft, command)
+        return "quotas were read"
+    _alter_client_quotas(draft, command)
+    return f"quotas of {len(command.changes)} entities were requested"
+
+
+def _alter_client_quotas(draft: Draft, command: AlterClientQuotas) -> None:
+    """Replace the quotas of each entity that passes the checks."""
+    entities = [change.entity for change in command.changes]
+    for change in command.changes:
+        refusal = _refusal(change)
+        if entities.count(change.entity) > 1:
+            refusal = "The same client quota entity is named twice"
+        if refusal is not None:
+            draft.quota_reply.append(QuotaOutcome(error=ErrorCode.invalid_request, message=refusal))
+            continue
+        draft.quota_reply.append(QuotaOutcome())
+        known = draft.cluster.quotas.get(change.entity, {})
+        values = {key: value for key, value in {**known, **change.set_values}.items() if key not in change.remove}
+        if values != known and not command.is_validate_only:
+            draft.record(facts.ClientQuotaReplaced(entity=change.entity, values=values))
+            draft.changed_quotas.add(change.entity)
+
+
+def _refusal(change: QuotaChange) -> str | None:
+    refusal = refusal_of_entity(change.entity)
+    if refusal is not None:
+        return refusal
+    asked = [*change.set_values.items(), *((key, None) for key in change.remove)]
+    return next((found for key, value in asked if (found := refusal_of_value(change.entity, key, value))), None)
+
+
+def _apply_quotas(draft: Draft, command: ClientQuotasRead) -> None:
+    """Quotas that another process has written."""
+    for entity in [*draft.cluster.quotas, *(new for new in command.quotas if new not in draft.cluster.quotas)]:
+        values = command.quotas.get(entity, {})
+        if draft.cluster.quotas.get(entity, {}) != values:
+            draft.record(facts.ClientQuotaReplaced(entity=entity, values=values, must_store=False))
+            draft.changed_quotas.add(entity)

@@ -1,0 +1,43 @@
+"""Changing SCRAM credentials: a client's request in, facts and outcomes out. Each user of a request
+stands for itself.
+
+Brokers check the credentials themselves before they ask
+(`broker/handlers/security/alter_user_scram_credentials.py`).
+"""
+
+from __future__ import annotations
+
+from kio.schema.errors import ErrorCode
+
+from controller.core.decisions import QuotaOutcome
+from controller.core.draft import Draft
+from controller.core.entity_commands import AlterScramUsers, ScramUsersRead
+from controller.core.state import facts
+
+_MISSING = "Attempt to delete a user credential that does not exist"
+
+
+def consider(draft: Draft, command: AlterScramUsers | ScramUsersRead) -> str:
+    """Draft what the command leads to; the reason."""
+    if isinstance(command, ScramUsersRead):
+        for user in [
+            *draft.cluster.scram_users,
+            *(new for new in command.users if new not in draft.cluster.scram_users),
+        ]:
+            _replace(draft, user, dict(command.users.get(user, {})), must_store=False)
+        return "users were read"
+    for change in command.changes:
+        known = draft.cluster.scram_users.get(change.name, {})
+        if any(mechanism not in known for mechanism in change.remove):
+            draft.quota_reply.append(QuotaOutcome(error=ErrorCode.resource_not_found, message=_MISSING))
+            continue
+        draft.quota_reply.append(QuotaOutcome())
+        left = {mechanism: text for mechanism, text in known.items() if mechanism not in change.remove}
+        _replace(draft, change.name, {**left, **change.set_credentials}, must_store=True)
+    return f"credentials of {len(command.changes)} users were requested"
+
+
+def _replace(draft: Draft, user: str, credentials: dict[str, str], *, must_store: bool) -> None:
+    if draft.cluster.scram_users.get(user, {}) != credentials:
+        draft.record(facts.ScramUserReplaced(user=user, credentials=credentials, must_store=must_store))
+        draft.changed_scram_users.add(user)

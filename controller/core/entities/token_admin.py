@@ -1,0 +1,45 @@
+"""Changing delegation tokens: a broker's request in, or tokens that another tool has written, facts
+and outcomes out. Each token of a request stands for itself.
+
+Brokers decide who may do what with a token (`broker/authentication/core/token_rules.py`). Here a
+renewal of a token that is gone meanwhile is refused, so that an expired one never comes back.
+"""
+
+from __future__ import annotations
+
+from kio.schema.errors import ErrorCode
+
+from controller.core.decisions import QuotaOutcome
+from controller.core.draft import Draft
+from controller.core.entity_commands import AlterDelegationTokens, DelegationTokensRead, RemoveExpiredTokens
+from controller.core.state import facts
+from wire.rules.delegation_tokens import DelegationToken
+
+
+def consider(draft: Draft, command: AlterDelegationTokens | DelegationTokensRead | RemoveExpiredTokens) -> str:
+    """Draft what the command leads to; the reason."""
+    known = draft.cluster.delegation_tokens
+    match command:
+        case DelegationTokensRead():
+            for token_id in [*known, *(new for new in command.tokens if new not in known)]:
+                _replace(draft, token_id, command.tokens.get(token_id), must_store=False)
+            return "delegation tokens were read"
+        case RemoveExpiredTokens():
+            expired = [token_id for token_id, token in known.items() if token.is_expired(command.now_ms)]
+            for token_id in expired:
+                _replace(draft, token_id, None, must_store=True)
+            return f"{len(expired)} delegation tokens have expired"
+        case AlterDelegationTokens():
+            for change in command.changes:
+                if not change.is_new and change.token_id not in known:
+                    draft.quota_reply.append(QuotaOutcome(error=ErrorCode.delegation_token_not_found))
+                    continue
+                draft.quota_reply.append(QuotaOutcome())
+                _replace(draft, change.token_id, change.token, must_store=True)
+            return f"{len(command.changes)} changes of delegation tokens were requested"
+
+
+def _replace(draft: Draft, token_id: str, token: DelegationToken | None, *, must_store: bool) -> None:
+    if draft.cluster.delegation_tokens.get(token_id) != token:
+        draft.record(facts.DelegationTokenReplaced(token_id=token_id, token=token, must_store=must_store))
+        draft.changed_tokens.add(token_id)

@@ -1,0 +1,1 @@
+"""Changes of the leader and the replicas of one partition. Pure."""

@@ -1,0 +1,207 @@
+"""Moving partitions to other replicas while they are in use (KIP-455): begun, completed or
+cancelled, each for itself.
+
+    begin ─▶ replicas = wanted + going, the new ones copy ─▶ all wanted are in sync ─▶ a wanted one leads, replicas = wanted
+         ╰─▶ cancel: replicas as they were
+
+What is under way is stored with the topic's assignment, so a controller that takes over goes on
+with it. Leaderships are written before the assignment: a controller that dies between the two finds
+the replicas as they were, and goes on or is asked again. Brokers drop replicas that an image no
+longer gives them.
+
+Invariant: no replica is gone under a leader epoch that it knew; the epoch is raised even for a
+leader that stays. A broker that gets the replica back has an empty log, and fetches that it sent
+for the former one, however late, name an epoch that is over.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from kio.schema.errors import ErrorCode
+
+from controller.core import elections
+from controller.core.commands import AlterReassignments
+from controller.core.draft import Draft
+from controller.core.elections import Election, NoLeader
+from controller.core.state import facts
+from controller.core.state.facts import NewReplicas
+from controller.core.state.partition_states import PartitionPhase
+from controller.core.state.replica_states import ReplicaPhase
+from controller.core.state.site_values import Replica
+from controller.core.topics.topic_checks import Refusal
+from wire.protocol.ids import NO_NODE, TopicPartition
+
+Changes = dict[str, dict[int, NewReplicas]]
+
+
+def alter(draft: Draft, command: AlterReassignments) -> None:
+    """Begin or cancel what passes the checks; what needs no copying is complete at once."""
+    begun: Changes = defaultdict(dict)
+    cancelled: list[TopicPartition] = []
+    for partition, target in command.targets:
+        refusal = _refusal(draft, partition, target) or _factor_refusal(draft, partition, target, command)
+        draft.answer(partition, *((refusal.error, refusal.message) if refusal else (ErrorCode.none, "")))
+        if refusal is None and target is None:
+            cancelled.append(partition)
+        elif refusal is None and target is not None:
+            begun[partition.topic][partition.partition] = _widened(draft, partition, target)
+    _begin(draft, begun)
+    # cancelled after the begun ones: a partition is in one of them only
+    _narrow(draft, {partition: _original(draft, partition) for partition in cancelled})
+    moved = [TopicPartition(topic, index) for topic, changes in begun.items() for index in changes]
+    # a partition without a leader yet has nothing to copy
+    draft.bring_online([partition for partition in moved if partition not in draft.cluster.leaderships])
+    complete_in_sync(draft, moved)
+
+
+def _original(draft: Draft, partition: TopicPartition) -> tuple[int, ...]:
+    topic = draft.cluster.topics[partition.topic]
+    adding = topic.adding.get(partition.partition, ())
+    return tuple(node for node in topic.assignment[partition.partition] if node not in adding)
+
+
+def _widened(draft: Draft, partition: TopicPartition, target: tuple[int, ...]) -> NewReplicas:
+    original = _original(draft, partition)
+    removing = tuple(node for node in original if node not in target)
+    adding = tuple(node for node in target if node not in original)
+    # the wanted ones first: the preferred leader is among them from now on
+    return NewReplicas(replicas=target + removing, adding=adding, removing=removing)
+
+
+def _refusal(draft: Draft, partition: TopicPartition, target: tuple[int, ...] | None) -> Refusal | None:
+    cluster = draft.cluster
+    if partition not in cluster.partition_phases or cluster.is_deleting(partition.topic):
+        return Refusal(ErrorCode.unknown_topic_or_partition, "The partition does not exist.")
+    if target is None:
+        return _cancel_refusal(draft, partition)
+    problem = ""
+    if not target:
+        problem = "The replica list is empty."
+    elif len(set(target)) != len(target):
+        problem = f"A broker is named twice: {list(target)}."
+    elif unknown := sorted(set(target) - cluster.brokers.keys()):
+        problem = f"Brokers that are not alive: {unknown}."
+    if problem:
+        return Refusal(ErrorCode.invalid_replica_assignment, problem)
+    return None  # where replicas are is each site's own business, whichever site a link makes active
+
+
+def _factor_refusal(
+    draft: Draft, partition: TopicPartition, target: tuple[int, ...] | None, command: AlterReassignments
+) -> Refusal | None:
+    if target is None or not command.must_keep_replication_factor:
+        return None
+    factor = len(_original(draft, partition))
+    if len(target) == factor:
+        return None
+    message = f"The replication factor is changed from {factor} to {len(target)}, which the request does not allow."
+    return Refusal(ErrorCode.invalid_replication_factor, message)
+
+
+def _cancel_refusal(draft: Draft, partition: TopicPartition) -> Refusal | None:
+    if not draft.cluster.topics[partition.topic].is_reassigning(partition.partition):
+        return Refusal(ErrorCode.no_reassignment_in_progress, "No reassignment is in progress.")
+    known = draft.cluster.leaderships.get(partition)
+    if known is not None and not set(known.isr) & set(_original(draft, partition)):
+        message = "No former replica is in sync: a cancellation would lose records."
+        return Refusal(ErrorCode.invalid_replica_assignment, message)
+    return None
+
+
+def _begin(draft: Draft, begun: Mapping[str, Mapping[int, NewReplicas]]) -> None:
+    for topic in sorted(begun):
+        former = {index: draft.cluster.topics[topic].assignment[index] for index in begun[topic]}
+        for index, new in begun[topic].items():
+            _write_leadership(draft, TopicPartition(topic, index), new.replicas)
+        draft.record(facts.PartitionsReassigned(topic=topic, partitions=dict(begun[topic])))
+        for index, new in begun[topic].items():
+            _start_replicas(draft, topic, index, set(new.replicas) - set(former[index]))
+            _drop_replicas(draft, topic, index, set(former[index]) - set(new.replicas))
+        draft.reasons.append(f"{topic!r}: reassignment begins for partitions {sorted(begun[topic])}")
+
+
+def _start_replicas(draft: Draft, topic: str, index: int, nodes: Iterable[int]) -> None:
+    for node in sorted(nodes):
+        replica = Replica(topic, index, node)
+        draft.move_replica(replica, ReplicaPhase.NEW)
+        is_alive = node in draft.cluster.brokers
+        draft.move_replica(replica, ReplicaPhase.ONLINE if is_alive else ReplicaPhase.OFFLINE)
+
+
+def _drop_replicas(draft: Draft, topic: str, index: int, nodes: Iterable[int]) -> None:
+    """Their brokers delete them when the image says so; nothing waits for that."""
+    for node in sorted(nodes):
+        for phase in (
+            ReplicaPhase.OFFLINE,
+            ReplicaPhase.DELETION_STARTED,
+            ReplicaPhase.DELETION_SUCCESSFUL,
+            ReplicaPhase.NON_EXISTENT,
+        ):
+            draft.move_replica(Replica(topic, index, node), phase)
+
+
+def _write_leadership(draft: Draft, partition: TopicPartition, replicas: tuple[int, ...]) -> None:
+    """A leader among `replicas` with in-sync replicas among them; an unchanged state is written
+    again, so that the partition epoch distinguishes images of the former replicas from those of the
+    new ones. To be called while the assignment has the former ones.
+    """
+    known = draft.cluster.leaderships.get(partition)
+    if known is None:
+        draft.changed_partitions.add(partition)
+        return
+    isr = tuple(node for node in known.isr if node in replicas)
+    if known.leader in replicas:
+        if set(draft.cluster.replicas_of(partition)) <= set(replicas):
+            draft.keep_leader(partition, isr)
+        else:
+            draft.lead(partition, known.leader, isr)
+        return
+    election = _elect(draft, partition, replicas, isr)
+    if isinstance(election, NoLeader):
+        draft.move_partition(partition, PartitionPhase.OFFLINE)
+        draft.lead(partition, NO_NODE, isr or known.isr)
+        draft.reasons.append(f"{partition} has no leader: {election.reason}")
+        return
+    draft.lead(partition, election.leader, election.isr)
+    draft.move_partition(partition, PartitionPhase.ONLINE)
+
+
+def _elect(
+    draft: Draft, partition: TopicPartition, replicas: tuple[int, ...], isr: tuple[int, ...]
+) -> Election | NoLeader:
+    return elections.elect_reassigned(target_replicas=replicas, isr=isr, live=draft.cluster.electable_for(partition))
+
+
+def complete_in_sync(draft: Draft, partitions: Iterable[TopicPartition]) -> None:
+    """Complete those reassignments whose wanted replicas are all in sync and of which one can
+    lead.
+    """
+    cluster = draft.cluster
+    done: dict[TopicPartition, tuple[int, ...]] = {}
+    for partition in partitions:
+        known = cluster.leaderships.get(partition)
+        if known is None or cluster.is_deleting(partition.topic):
+            continue
+        if not cluster.topics[partition.topic].is_reassigning(partition.partition):
+            continue
+        target = cluster.target_of(partition)
+        can_lead = known.leader in target or isinstance(_elect(draft, partition, target, known.isr), Election)
+        if set(target) <= set(known.isr) and can_lead:
+            done[partition] = target
+    _narrow(draft, done)
+
+
+def _narrow(draft: Draft, targets: Mapping[TopicPartition, tuple[int, ...]]) -> None:
+    """Leaderships first, the assignment last."""
+    narrowed: Changes = defaultdict(dict)
+    for partition, target in targets.items():
+        _write_leadership(draft, partition, target)
+        narrowed[partition.topic][partition.partition] = NewReplicas(replicas=target)
+    for topic in sorted(narrowed):
+        former = {index: draft.cluster.topics[topic].assignment[index] for index in narrowed[topic]}
+        draft.record(facts.PartitionsReassigned(topic=topic, partitions=dict(narrowed[topic])))
+        for index, new in narrowed[topic].items():
+            _drop_replicas(draft, topic, index, set(former[index]) - set(new.replicas))
+        draft.reasons.append(f"{topic!r}: reassignment is complete for partitions {sorted(narrowed[topic])}")

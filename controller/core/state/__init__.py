@@ -1,0 +1,1 @@
+"""The controller's view of its site, and the facts that change it. Pure."""

@@ -1,0 +1,383 @@
+"""The controller's view of its site: one mutable value, changed by `apply` alone.
+
+Everything durable in it mirrors ZooKeeper; the phases of partitions and replicas live in memory and
+are derived when a controller takes over. Entries are immutable and replaced whole, so `copy` is
+cheap and a decision can be thought through on a copy before anything is written.
+
+Invariants (`check_invariants`):
+  A  every partition of a topic has a phase, and nothing else has
+  B  every assigned replica has a phase, and nothing else has
+  C  an online partition has a living leader that is in sync and assigned
+  D  in-sync replicas are assigned replicas
+  E  a topic whose deletion was asked for exists
+  F  a replica whose deletion has begun belongs to a topic that is to be deleted
+  G  no broker is alive and presumed dead at once
+  H  a broker that is about to stop is alive
+  I  replicas that a reassignment adds or removes are assigned while it lasts
+  J  the leader of an online partition has its log directory
+  K  a broker that was given up is not registered
+  L  a topic in quarantine is not among the topics
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from controller.core.state import facts as fact
+from controller.core.state import partition_states, replica_states
+from controller.core.state.derived_phases import derive_topic
+from controller.core.state.partition_states import PartitionPhase
+from controller.core.state.replica_states import ReplicaPhase
+from controller.core.state.site_values import Broker, Leadership, Replica, SiteRules, Topic
+from runtime.invariants import InvariantBroken
+from wire.control.cluster_pb2 import LinkRecord
+from wire.protocol.ids import TopicPartition
+from wire.rules.acls import AccessEntry, ResourcePattern
+from wire.rules.client_quotas import QuotaEntity, QuotaValues
+from wire.rules.delegation_tokens import DelegationToken
+from wire.rules.links import SiteRole, governing_link, links_of_topic, role_of
+from wire.znodes.group_configs import GroupConfigs
+
+UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
+"""A config of a topic or of brokers: whether an out-of-sync replica may lead when no other replica
+is left.
+"""
+
+
+@dataclass(slots=True, kw_only=True)
+class Cluster:
+    """See the module."""
+
+    rules: SiteRules
+    controller_id: int
+    controller_epoch: int
+    cluster_id: str = ""
+    brokers: dict[int, Broker] = field(default_factory=dict)
+    presumed_dead: dict[int, Broker] = field(default_factory=dict)
+    """Registered, but nothing listens there any more: not among `brokers`."""
+    leaving: set[int] = field(default_factory=set)
+    """Brokers that are about to stop: alive, and given nothing to lead."""
+    offline_replicas: dict[int, frozenset[TopicPartition]] = field(default_factory=dict)
+    """Partitions whose log directory a living broker has lost, by broker: it reports them again to
+    each new controller.
+    """
+    unregistered: set[int] = field(default_factory=set)
+    """Brokers that an operator gave up; none of them is registered."""
+    topics: dict[str, Topic] = field(default_factory=dict)
+    leaderships: dict[TopicPartition, Leadership] = field(default_factory=dict)
+    deletions: set[str] = field(default_factory=set)
+    links: dict[str, LinkRecord] = field(default_factory=dict)
+    quarantine: dict[str, str] = field(default_factory=dict)
+    """Topics whose znodes cannot be understood, with the reason: not among `topics`, and brokers
+    keep what they have of them.
+    """
+    link_problems: dict[str, str] = field(default_factory=dict)
+    """Links whose znodes cannot be understood, with the reason: `links` has the last record that
+    was, or a stand-in.
+    """
+    quotas: dict[QuotaEntity, QuotaValues] = field(default_factory=dict)
+    scram_users: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    acls: dict[ResourcePattern, frozenset[AccessEntry]] = field(default_factory=dict)
+    delegation_tokens: dict[str, DelegationToken] = field(default_factory=dict)
+    group_configs: dict[str, GroupConfigs] = field(default_factory=dict)
+    altered_unclean_election: bool | None = None
+    """`unclean.leader.election.enable` of the brokers as altered while they run; None when the
+    rules stand.
+    """
+    partition_phases: dict[TopicPartition, PartitionPhase] = field(default_factory=dict)
+    replica_phases: dict[Replica, ReplicaPhase] = field(default_factory=dict)
+    revision: int = 0
+    """Grows with every fact: what was derived from the cluster holds while it stands."""
+
+    def copy(self) -> Cluster:
+        """A copy that can be changed without touching this one."""
+        return replace(
+            self,
+            brokers=dict(self.brokers),
+            presumed_dead=dict(self.presumed_dead),
+            leaving=set(self.leaving),
+            offline_replicas=dict(self.offline_replicas),
+            unregistered=set(self.unregistered),
+            topics=dict(self.topics),
+            leaderships=dict(self.leaderships),
+            deletions=set(self.deletions),
+            links=dict(self.links),
+            quarantine=dict(self.quarantine),
+            link_problems=dict(self.link_problems),
+            quotas=dict(self.quotas),
+            scram_users=dict(self.scram_users),
+            acls=dict(self.acls),
+            delegation_tokens=dict(self.delegation_tokens),
+            group_configs=dict(self.group_configs),
+            partition_phases=dict(self.partition_phases),
+            replica_phases=dict(self.replica_phases),
+        )
+
+    def may_elect_unclean(self, topic: str) -> bool:
+        """True if an out-of-sync replica may lead: the topic's config decides, then the altered
+        config of brokers, then the properties file.
+        """
+        override = self.topics[topic].configs.get(UNCLEAN_ELECTION)
+        if override is not None:
+            return override.lower() == "true"
+        altered = self.altered_unclean_election
+        return self.rules.may_elect_unclean if altered is None else altered
+
+    def replicas_of(self, partition: TopicPartition) -> tuple[int, ...]:
+        """Assigned node ids, preferred leader first."""
+        return self.topics[partition.topic].assignment[partition.partition]
+
+    def phase_of(self, partition: TopicPartition) -> PartitionPhase:
+        """Phase of a partition; unknown ones do not exist."""
+        return self.partition_phases.get(partition, PartitionPhase.NON_EXISTENT)
+
+    def replica_phase_of(self, replica: Replica) -> ReplicaPhase:
+        """Phase of a replica; unknown ones do not exist."""
+        return self.replica_phases.get(replica, ReplicaPhase.NON_EXISTENT)
+
+    def electable(self) -> set[int]:
+        """Brokers that may be given something to lead."""
+        return self.brokers.keys() - self.leaving
+
+    def electable_for(self, partition: TopicPartition) -> set[int]:
+        """Brokers that may be given the partition to lead: not those that have lost its log
+        directory.
+        """
+        if not self.offline_replicas:
+            return self.electable()
+        return {node for node in self.electable() if not self.is_replica_offline(partition, node)}
+
+    def is_replica_offline(self, partition: TopicPartition, node: int) -> bool:
+        """True if the broker has lost the partition's log directory."""
+        return partition in self.offline_replicas.get(node, ())
+
+    def target_of(self, partition: TopicPartition) -> tuple[int, ...]:
+        """Replicas as they will be when the partition's reassignment, if there is one, is
+        complete.
+        """
+        topic = self.topics[partition.topic]
+        going = topic.removing.get(partition.partition, ())
+        return tuple(node for node in topic.assignment[partition.partition] if node not in going)
+
+    def is_deleting(self, topic: str) -> bool:
+        """True when the topic's deletion was asked for and is not complete."""
+        return topic in self.deletions
+
+    def awaited_for_deletion(self, topic: str) -> set[int]:
+        """Brokers whose replicas of a topic that is being deleted are not gone yet."""
+        return {
+            replica.node
+            for replica in self.topics[topic].replicas()
+            if self.replica_phase_of(replica) is not ReplicaPhase.DELETION_SUCCESSFUL
+        }
+
+    def load(self) -> dict[int, int]:
+        """Replicas held by each living broker."""
+        held = dict.fromkeys(self.brokers, 0)
+        for topic in self.topics.values():
+            for replicas in topic.assignment.values():
+                for node in replicas:
+                    if node in held:
+                        held[node] += 1
+        return held
+
+    def racks(self) -> dict[int, str]:
+        """Rack of each living broker."""
+        return {node: broker.registration.rack for node, broker in self.brokers.items()}
+
+    def link_of(self, topic: str) -> LinkRecord | None:
+        """The link that decides about the topic at this site."""
+        return governing_link(links_of_topic(self.links.values(), topic), self.rules.site)
+
+    def leader_epoch_floor(self, topic: str) -> int:
+        """Lowest leader epoch that the topic's partitions may have: above 0 only where a link makes
+        this site active.
+        """
+        links = links_of_topic(self.links.values(), topic)
+        # one passive link is enough: this site elects below its own band then
+        if any(role_of(link, self.rules.site) is SiteRole.PASSIVE for link in links):
+            return 0
+        return max((link.leader_epoch_floor for link in links), default=0)
+
+    def offline_partitions(self) -> list[TopicPartition]:
+        """Partitions of the given topics that have no leader."""
+        return [
+            partition
+            for partition, phase in self.partition_phases.items()
+            if phase is not PartitionPhase.ONLINE and partition.topic not in self.deletions
+        ]
+
+    def apply(self, change: fact.Fact) -> None:  # noqa: C901 (one branch a fact)
+        """The only way the view changes; the same for live decisions and for replay."""
+        self.revision += 1
+        match change:
+            # a topic of a thousand partitions has thousands of these
+            case fact.LeadershipChanged():
+                self._apply_leadership(change)
+            case fact.PartitionMoved():
+                self._move_partition(change.partition, change.phase)
+            case fact.ReplicaMoved():
+                self._move_replica(change.replica, change.phase)
+            case fact.BrokerJoined():
+                self.brokers[change.broker.node_id] = change.broker
+            case fact.BrokerLeft():
+                left = self.brokers.pop(change.node_id)
+                self.leaving.discard(change.node_id)
+                self.offline_replicas.pop(change.node_id, None)
+                if change.is_presumed:
+                    self.presumed_dead[change.node_id] = left
+            case fact.PresumptionDropped():
+                self.presumed_dead.pop(change.node_id)
+            case fact.BrokerLeaving():
+                self.leaving.add(change.node_id)
+            case fact.OfflineReplicasKnown():
+                self.offline_replicas.pop(change.node_id, None)
+                if change.partitions:
+                    self.offline_replicas[change.node_id] = change.partitions
+            case fact.BrokerUnregistered():
+                self.unregistered.add(change.node_id)
+            case fact.UnregistrationEnded():
+                self.unregistered.discard(change.node_id)
+            case fact.TopicCreated():
+                self.topics[change.topic.name] = change.topic
+            case fact.PartitionsAdded():
+                self.topics[change.topic] = self.topics[change.topic].grown(change)
+            case fact.PartitionsReassigned():
+                self.topics[change.topic] = self.topics[change.topic].reassigned(change.partitions)
+            case fact.TopicConfigsReplaced():
+                topic = self.topics[change.topic]
+                self.topics[change.topic] = replace(
+                    topic, configs=change.configs, has_stored_configs=topic.has_stored_configs or change.must_store
+                )
+            case fact.TopicDeletionRequested():
+                self.deletions.add(change.topic)
+            case fact.TopicDeleted():
+                self._forget_topic(change.topic)
+            case fact.LinkStored():
+                self.links[change.link.name] = change.link
+            case fact.LinkRemoved():
+                self.links.pop(change.name)
+            case fact.UncleanElectionAltered():
+                self.altered_unclean_election = change.is_allowed
+            case (
+                fact.ClientQuotaReplaced()
+                | fact.ScramUserReplaced()
+                | fact.AclsReplaced()
+                | fact.DelegationTokenReplaced()
+                | fact.GroupConfigsReplaced()
+            ):
+                self._apply_entity_configs(change)
+            case fact.TopicReleased():
+                self.topics[change.topic.name] = change.topic
+                self.leaderships.update(change.leaderships)
+                derive_topic(self, change.topic)
+            case fact.QuarantineRead():
+                self.quarantine = dict(change.problems)
+            case fact.LinkProblemsRead():
+                self.link_problems = dict(change.problems)
+            case fact.DeletionMarkDropped():
+                pass
+
+    def _apply_entity_configs(
+        self,
+        change: fact.ClientQuotaReplaced
+        | fact.ScramUserReplaced
+        | fact.AclsReplaced
+        | fact.DelegationTokenReplaced
+        | fact.GroupConfigsReplaced,
+    ) -> None:
+        match change:
+            case fact.ClientQuotaReplaced():
+                self.quotas.pop(change.entity, None)
+                if change.values:
+                    self.quotas[change.entity] = change.values
+            case fact.ScramUserReplaced():
+                self.scram_users.pop(change.user, None)
+                if change.credentials:
+                    self.scram_users[change.user] = change.credentials
+            case fact.AclsReplaced():
+                self.acls.pop(change.pattern, None)
+                if change.entries:
+                    self.acls[change.pattern] = change.entries
+            case fact.DelegationTokenReplaced():
+                self.delegation_tokens.pop(change.token_id, None)
+                if change.token is not None:
+                    self.delegation_tokens[change.token_id] = change.token
+            case fact.GroupConfigsReplaced():
+                self.group_configs.pop(change.group, None)
+                if change.configs:
+                    self.group_configs[change.group] = change.configs
+
+    def _apply_leadership(self, change: fact.LeadershipChanged) -> None:
+        known = self.leaderships.get(change.partition)
+        expected = -1 if known is None else known.partition_epoch
+        if change.leadership.partition_epoch != expected + 1:
+            raise InvariantBroken(f"{change.partition}: {change.leadership} does not follow {known}")
+        epoch_min = -1 if known is None else known.leader_epoch + (change.leadership.leader != known.leader)
+        if change.leadership.leader_epoch < epoch_min:
+            raise InvariantBroken(f"{change.partition}: leader epoch goes from {known} to {change.leadership}")
+        self.leaderships[change.partition] = change.leadership
+
+    def _move_partition(self, partition: TopicPartition, target: PartitionPhase) -> None:
+        source = self.phase_of(partition)
+        if not partition_states.may_move(source, target):
+            raise InvariantBroken(f"partition {partition} may not move from {source.value} to {target.value}")
+        if target is PartitionPhase.NON_EXISTENT:
+            del self.partition_phases[partition]
+        else:
+            self.partition_phases[partition] = target
+
+    def _move_replica(self, replica: Replica, target: ReplicaPhase) -> None:
+        source = self.replica_phase_of(replica)
+        if not replica_states.may_move(source, target):
+            raise InvariantBroken(f"{replica} may not move from {source.value} to {target.value}")
+        if target is ReplicaPhase.NON_EXISTENT:
+            del self.replica_phases[replica]
+        else:
+            self.replica_phases[replica] = target
+
+    def _forget_topic(self, name: str) -> None:
+        topic = self.topics.pop(name)
+        self.deletions.discard(name)
+        for partition in topic.partitions():
+            self.leaderships.pop(partition, None)
+
+    def check_invariants(self) -> None:
+        """Raise InvariantBroken for the first lettered invariant that does not hold. For tests and
+        simulation.
+        """
+        partitions = {partition for topic in self.topics.values() for partition in topic.partitions()}
+        replicas = {replica for topic in self.topics.values() for replica in topic.replicas()}
+        _hold("A", partitions == set(self.partition_phases), partitions ^ set(self.partition_phases))
+        _hold("B", replicas == set(self.replica_phases), replicas ^ set(self.replica_phases))
+        for partition, phase in self.partition_phases.items():
+            leadership = self.leaderships.get(partition)
+            if phase is PartitionPhase.ONLINE:
+                is_led = (
+                    leadership is not None and leadership.leader in self.brokers and leadership.leader in leadership.isr
+                )
+                _hold("C", is_led, (partition, leadership))
+                is_broken = leadership is not None and self.is_replica_offline(partition, leadership.leader)
+                _hold("J", not is_broken, (partition, leadership))
+            if leadership is not None:
+                _hold("D", set(leadership.isr) <= set(self.replicas_of(partition)), (partition, leadership))
+        _hold("G", not self.presumed_dead.keys() & self.brokers.keys(), self.presumed_dead.keys() & self.brokers.keys())
+        registered = self.brokers.keys() | self.presumed_dead.keys()
+        _hold("K", self.unregistered.isdisjoint(registered), self.unregistered & registered)
+        _hold("H", self.leaving <= self.brokers.keys(), self.leaving - self.brokers.keys())
+        for topic in self.topics.values():
+            for index in {*topic.adding, *topic.removing}:
+                named = {*topic.adding.get(index, ()), *topic.removing.get(index, ())}
+                _hold("I", named <= set(topic.assignment[index]), (topic.name, index))
+        _hold("L", self.quarantine.keys().isdisjoint(self.topics), self.quarantine.keys() & self.topics.keys())
+        _hold("E", self.deletions <= set(self.topics), self.deletions - set(self.topics))
+        begun = (ReplicaPhase.DELETION_STARTED, ReplicaPhase.DELETION_SUCCESSFUL)
+        for replica, replica_phase in self.replica_phases.items():
+            _hold("F", replica_phase not in begun or replica.topic in self.deletions, replica)
+
+
+def _hold(letter: str, is_true: bool, evidence: object) -> None:
+    if not is_true:
+        raise InvariantBroken(f"invariant {letter} of the cluster does not hold: {evidence}")

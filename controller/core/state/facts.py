@@ -1,0 +1,280 @@
+"""Facts: what a decision makes true. `Cluster.apply` takes them one by one;
+`controller/stored/cluster_reader.py` makes some of them durable.
+
+Those that only concern memory (phases, brokers and links that others wrote to ZooKeeper) have no
+stored form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from controller.core.state.partition_states import PartitionPhase
+    from controller.core.state.replica_states import ReplicaPhase
+    from controller.core.state.site_values import Broker, Leadership, Replica, Topic
+    from wire.control.cluster_pb2 import LinkRecord
+    from wire.protocol.ids import TopicPartition
+    from wire.rules.acls import AccessEntry, ResourcePattern
+    from wire.rules.client_quotas import QuotaEntity
+    from wire.rules.delegation_tokens import DelegationToken
+
+
+class BrokerJoined(Struct, frozen=True, kw_only=True):
+    """A broker registered. Memory only."""
+
+    broker: Broker
+
+
+class BrokerLeft(Struct, frozen=True, kw_only=True):
+    """A broker's registration is gone, or stands while the broker is held for dead. Memory only."""
+
+    node_id: int
+    is_presumed: bool = False
+
+
+class PresumptionDropped(Struct, frozen=True, kw_only=True):
+    """A broker is no longer held for dead: it answered, registered again, or is gone for good.
+    Memory only.
+    """
+
+    node_id: int
+
+
+class BrokerLeaving(Struct, frozen=True, kw_only=True):
+    """A broker is about to stop: it is given nothing to lead any more. Memory only."""
+
+    node_id: int
+
+
+class OfflineReplicasKnown(Struct, frozen=True, kw_only=True):
+    """These replicas of a living broker have no log directory any more, and no others of it. Memory
+    only.
+    """
+
+    node_id: int
+    partitions: frozenset[TopicPartition]
+
+
+class BrokerUnregistered(Struct, frozen=True, kw_only=True):
+    """An operator gave up a broker that is not registered: its replicas count as deleted where
+    their topic is deleted.
+    """
+
+    node_id: int
+
+
+class UnregistrationEnded(Struct, frozen=True, kw_only=True):
+    """A broker that was given up has registered again, and is a broker like any other."""
+
+    node_id: int
+
+
+class TopicCreated(Struct, frozen=True, kw_only=True):
+    """A topic exists; `must_store` is false when another process wrote its znodes."""
+
+    topic: Topic
+    must_store: bool = True
+
+
+class PartitionsAdded(Struct, frozen=True, kw_only=True):
+    """A topic has more partitions; `over_version` is the version of the znode when another process
+    wrote it last.
+    """
+
+    topic: str
+    assignment: Mapping[int, tuple[int, ...]]
+    over_version: int | None = None
+
+
+class NewReplicas(Struct, frozen=True, kw_only=True):
+    """Replicas of a partition, and which of them a reassignment adds or is to remove."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+
+class PartitionsReassigned(Struct, frozen=True, kw_only=True):
+    """Partitions of a topic have other replicas, or are on the way to."""
+
+    topic: str
+    partitions: Mapping[int, NewReplicas]
+
+
+class TopicConfigsReplaced(Struct, frozen=True, kw_only=True):
+    """A topic has these overrides; `must_store` is false when another tool wrote them."""
+
+    topic: str
+    configs: Mapping[str, str]
+    must_store: bool = True
+
+
+class LeadershipChanged(Struct, frozen=True, kw_only=True):
+    """A partition has this leader and these in-sync replicas."""
+
+    partition: TopicPartition
+    leadership: Leadership
+    is_unclean: bool = False
+    """The leader was not in sync: records may be lost. Memory only."""
+
+
+class UncleanElectionAltered(Struct, frozen=True, kw_only=True):
+    """Losing records is allowed or ruled out where a topic does not say; None: as in the properties
+    file. Memory only.
+    """
+
+    is_allowed: bool | None
+
+
+class PartitionMoved(Struct, frozen=True, kw_only=True):
+    """A partition is in another phase. Memory only."""
+
+    partition: TopicPartition
+    phase: PartitionPhase
+
+
+class ReplicaMoved(Struct, frozen=True, kw_only=True):
+    """A replica is in another phase. Memory only."""
+
+    replica: Replica
+    phase: ReplicaPhase
+
+
+class TopicDeletionRequested(Struct, frozen=True, kw_only=True):
+    """A topic is to be deleted; `must_store` is false when the mark was found in ZooKeeper."""
+
+    topic: str
+    must_store: bool = True
+
+
+class TopicDeleted(Struct, frozen=True, kw_only=True):
+    """Every replica is gone, and with this the topic."""
+
+    topic: str
+
+
+class DeletionMarkDropped(Struct, frozen=True, kw_only=True):
+    """A deletion mark for a topic that does not exist, or that may not be deleted, is taken
+    away.
+    """
+
+    topic: str
+
+
+class TopicReleased(Struct, frozen=True, kw_only=True):
+    """A topic in quarantine can be read again: it is known with these leaderships. Memory only."""
+
+    topic: Topic
+    leaderships: Mapping[TopicPartition, Leadership]
+
+
+class QuarantineRead(Struct, frozen=True, kw_only=True):
+    """These topics cannot be understood, each with the reason; those that are not named are in
+    quarantine no more. Memory only.
+    """
+
+    problems: Mapping[str, str]
+
+
+class LinkProblemsRead(Struct, frozen=True, kw_only=True):
+    """These links cannot be understood, each with the reason, and no others. Memory only."""
+
+    problems: Mapping[str, str]
+
+
+class LinkStored(Struct, frozen=True, kw_only=True):
+    """A link has this record. Memory only: site agents write links."""
+
+    link: LinkRecord
+
+
+class LinkRemoved(Struct, frozen=True, kw_only=True):
+    """A link is gone. Memory only."""
+
+    name: str
+
+
+class ClientQuotaReplaced(Struct, frozen=True, kw_only=True):
+    """A client quota entity has these quotas, or none; `must_store` is false when another tool
+    wrote them.
+    """
+
+    entity: QuotaEntity
+    values: Mapping[str, float]
+    must_store: bool = True
+
+
+class ScramUserReplaced(Struct, frozen=True, kw_only=True):
+    """A user has these SCRAM credentials, by mechanism, or none; `must_store` is false when another
+    tool wrote them.
+    """
+
+    user: str
+    credentials: Mapping[str, str]
+    must_store: bool = True
+
+
+class AclsReplaced(Struct, frozen=True, kw_only=True):
+    """A pattern of resources has these ACLs, or none; `must_store` is false when another tool wrote
+    them.
+    """
+
+    pattern: ResourcePattern
+    entries: frozenset[AccessEntry]
+    must_store: bool = True
+
+
+class DelegationTokenReplaced(Struct, frozen=True, kw_only=True):
+    """A delegation token is like this, or gone; `must_store` is false when another tool wrote
+    it.
+    """
+
+    token_id: str
+    token: DelegationToken | None
+    must_store: bool = True
+
+
+class GroupConfigsReplaced(Struct, frozen=True, kw_only=True):
+    """A group has these configs of its own, or none; `must_store` is false when another tool wrote
+    them.
+    """
+
+    group: str
+    configs: Mapping[str, str]
+    must_store: bool = True
+
+
+Fact = (
+    BrokerJoined
+    | BrokerLeft
+    | PresumptionDropped
+    | BrokerLeaving
+    | OfflineReplicasKnown
+    | BrokerUnregistered
+    | UnregistrationEnded
+    | TopicCreated
+    | PartitionsAdded
+    | PartitionsReassigned
+    | TopicConfigsReplaced
+    | LeadershipChanged
+    | UncleanElectionAltered
+    | PartitionMoved
+    | ReplicaMoved
+    | TopicDeletionRequested
+    | TopicDeleted
+    | DeletionMarkDropped
+    | TopicReleased
+    | QuarantineRead
+    | LinkProblemsRead
+    | LinkStored
+    | LinkRemoved
+    | ClientQuotaReplaced
+    | ScramUserReplaced
+    | AclsReplaced
+    | DelegationTokenReplaced
+    | GroupConfigsReplaced
+)

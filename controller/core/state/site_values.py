@@ -1,0 +1,124 @@
+"""The values of which the controller's view of its site consists: brokers, topics, leaderships,
+rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from controller.core.state import facts as fact
+from wire.protocol.ids import TopicPartition
+from wire.znodes.broker_znodes import BrokerRegistration
+
+
+class Replica(NamedTuple):
+    """One replica of a partition."""
+
+    topic: str
+    partition: int
+    node: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition that it belongs to."""
+        return TopicPartition(self.topic, self.partition)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broker:
+    """A registered broker; the epoch is the creation zxid of its registration."""
+
+    registration: BrokerRegistration
+    epoch: int
+
+    @property
+    def node_id(self) -> int:
+        """Its node id."""
+        return self.registration.node_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leadership:
+    """The leader and the in-sync replicas of a partition. `partition_epoch` is the znode's version.
+
+    Of a state that another controller wrote, `known_zxid` is the point in ZooKeeper's history up to
+    which that controller knew registrations; brokers that registered later restarted since. 0: the
+    state is ours.
+    """
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    controller_epoch: int
+    partition_epoch: int
+    known_zxid: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """One topic: identity, replicas by partition, overrides. `version` is that of its assignment
+    znode.
+
+    While a partition is reassigned, `assignment` has the wanted replicas and behind them those that
+    are to go (KIP-455).
+    """
+
+    name: str
+    topic_id: bytes
+    assignment: Mapping[int, tuple[int, ...]]
+    adding: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    removing: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    configs: Mapping[str, str] = field(default_factory=dict)
+    version: int = 0
+    has_stored_configs: bool = True
+
+    def partitions(self) -> Iterator[TopicPartition]:
+        """Its partitions in order."""
+        return (TopicPartition(self.name, index) for index in sorted(self.assignment))
+
+    def replicas(self) -> Iterator[Replica]:
+        """All replicas of all partitions."""
+        return (Replica(self.name, index, node) for index in sorted(self.assignment) for node in self.assignment[index])
+
+    @property
+    def replication_factor(self) -> int:
+        """Replicas of its first partition, without those that are being added; 0 when it has
+        none.
+        """
+        if not self.assignment:
+            return 0
+        first = min(self.assignment)
+        return len(self.assignment[first]) - len(self.adding.get(first, ()))
+
+    def is_reassigning(self, index: int) -> bool:
+        """True while the partition gets other replicas."""
+        return bool(self.adding.get(index) or self.removing.get(index))
+
+    def grown(self, added: fact.PartitionsAdded) -> Topic:
+        """The topic with more partitions."""
+        version = self.version if added.over_version is None else added.over_version
+        return replace(self, assignment={**self.assignment, **added.assignment}, version=version + 1)
+
+    def reassigned(self, partitions: Mapping[int, fact.NewReplicas]) -> Topic:
+        """The topic with other replicas for some partitions."""
+        adding = {index: nodes for index, nodes in self.adding.items() if index not in partitions}
+        removing = {index: nodes for index, nodes in self.removing.items() if index not in partitions}
+        adding |= {index: new.adding for index, new in partitions.items() if new.adding}
+        removing |= {index: new.removing for index, new in partitions.items() if new.removing}
+        assignment = {**self.assignment, **{index: new.replicas for index, new in partitions.items()}}
+        return replace(self, assignment=assignment, adding=adding, removing=removing, version=self.version + 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteRules:
+    """The site's settings that decisions need."""
+
+    site: str
+    default_partition_count: int = 1
+    default_replication_factor: int = 1
+    replication_factor_max: int = 32_767
+    partitions_per_request_max: int = 20_000
+    may_elect_unclean: bool = False
+    may_delete_topics: bool = True

@@ -1,0 +1,1 @@
+"""Topics come and go. Pure."""

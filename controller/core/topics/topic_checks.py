@@ -1,0 +1,199 @@
+"""Checks a topic's name, size and placement: the errors that a client gets, with Kafka's codes and
+messages.
+
+Every check returns None or a `Refusal`; nothing here decides what to do with an accepted request.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kio.schema.errors import ErrorCode
+
+from controller.core.commands import LinkClaim
+from controller.core.state.cluster import Cluster
+from wire.rules.links import SiteRole, is_stand_in, role_of
+from wire.rules.topic_config_kinds import InvalidTopicConfig
+from wire.rules.topic_configs import check_overrides
+from wire.rules.topic_names import CLUSTER_METADATA_TOPIC
+
+TOPIC_NAME_LENGTH_MAX = 249
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The reason why a request is refused."""
+
+    error: ErrorCode
+    message: str
+
+
+def check_name(name: str) -> Refusal | None:
+    """A legal topic name: letters, digits, `.`, `_`, `-`, at most 249 of them, not `.` or `..`."""
+    problem = ""
+    if not name:
+        problem = "the empty string is not allowed"
+    elif name in (".", ".."):
+        problem = "'.' or '..' is not allowed"
+    elif len(name) > TOPIC_NAME_LENGTH_MAX:
+        problem = f"the length of '{name}' is longer than the max allowed length {TOPIC_NAME_LENGTH_MAX}"
+    elif not _LEGAL_NAME.fullmatch(name):
+        problem = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    if problem:
+        return Refusal(ErrorCode.invalid_topic_exception, f"Topic name is invalid: {problem}")
+    if name == CLUSTER_METADATA_TOPIC:
+        return Refusal(
+            ErrorCode.invalid_request,
+            f"Topic '{name}' cannot be created: the name is reserved for Kafka's controllers.",
+        )
+    return None
+
+
+def check_collision(name: str, existing: Iterable[str]) -> Refusal | None:
+    """Names that differ only in `.` and `_` would share metric names."""
+    flattened = name.replace(".", "_")
+    colliding = sorted(other for other in existing if other != name and other.replace(".", "_") == flattened)
+    if not colliding:
+        return None
+    return Refusal(
+        ErrorCode.invalid_topic_exception, f"Topic '{name}' collides with existing topics: {', '.join(colliding)}"
+    )
+
+
+def check_absent(cluster: Cluster, name: str) -> Refusal | None:
+    """A topic that exists, or is still being deleted, is not created again."""
+    if cluster.is_deleting(name):
+        return Refusal(ErrorCode.topic_already_exists, f"Topic '{name}' is marked for deletion.")
+    if name in cluster.topics:
+        return Refusal(ErrorCode.topic_already_exists, f"Topic '{name}' already exists.")
+    if name in cluster.quarantine:
+        return Refusal(ErrorCode.topic_already_exists, _quarantined(cluster, name))
+    return None
+
+
+def check_present(cluster: Cluster, name: str) -> Refusal | None:
+    """The topic exists and is not being deleted."""
+    if name in cluster.topics and not cluster.is_deleting(name):
+        return None
+    if name in cluster.quarantine:
+        return Refusal(ErrorCode.unknown_topic_or_partition, _quarantined(cluster, name))
+    return Refusal(ErrorCode.unknown_topic_or_partition, f"The topic '{name}' does not exist.")
+
+
+def _quarantined(cluster: Cluster, name: str) -> str:
+    return f"Topic '{name}' is in quarantine until its znodes are repaired: {cluster.quarantine[name]}"
+
+
+def check_link(cluster: Cluster, name: str, claim: LinkClaim) -> Refusal | None:
+    """Only the mirror of a link, at the link's epoch, changes the link's topics at the site that is
+    passive for them.
+    """
+    link = cluster.link_of(name)
+    role = SiteRole.ACTIVE if link is None else role_of(link, cluster.rules.site)
+    if claim.link:
+        if link is None or link.name != claim.link:
+            return _violation(f"link '{claim.link}' does not carry topic '{name}' here")
+        if link.epoch != claim.epoch or role is not SiteRole.PASSIVE:
+            return _violation(
+                f"link '{link.name}' is at epoch {link.epoch} with active site '{link.active_site}';"
+                f" a mirror of epoch {claim.epoch} may not change topic '{name}'"
+            )
+        return None
+    if link is None or role is SiteRole.ACTIVE:
+        return None
+    if role is SiteRole.FENCED:
+        return _violation(f"link '{link.name}' is fenced for a failover; topic '{name}' cannot be changed now")
+    if is_stand_in(link):
+        return _violation(
+            f"topic '{name}' cannot be changed while link '{link.name}' cannot be decoded: it may carry the topic"
+        )
+    return _violation(
+        f"topic '{name}' is mirrored here by link '{link.name}' from site '{link.active_site}'; change it there"
+    )
+
+
+def _violation(message: str) -> Refusal:
+    return Refusal(ErrorCode.policy_violation, message)
+
+
+def check_configs(configs: Mapping[str, str]) -> Refusal | None:
+    """Known names with accepted values."""
+    try:
+        check_overrides(configs)
+    except InvalidTopicConfig as error:
+        return Refusal(ErrorCode.invalid_config, str(error))
+    return None
+
+
+def check_partition_count(count: int, *, maximum: int) -> Refusal | None:
+    """Refuse a count below one, or above what one request may ask for."""
+    if count <= 0:
+        return Refusal(ErrorCode.invalid_partitions, "Number of partitions must be larger than 0.")
+    if count > maximum:
+        return Refusal(
+            ErrorCode.invalid_partitions, f"Number of partitions must be at most {maximum} in one request, not {count}."
+        )
+    return None
+
+
+def check_replication_factor(cluster: Cluster, factor: int) -> Refusal | None:
+    """Refuse a factor below one, above the number of living brokers, or above what the site
+    supports.
+    """
+    problem = ""
+    if factor <= 0:
+        problem = "Replication factor must be larger than 0."
+    elif factor > len(cluster.brokers):
+        problem = f"Replication factor: {factor} larger than available brokers: {len(cluster.brokers)}."
+    elif factor > cluster.rules.replication_factor_max:
+        problem = (
+            f"Replication factor: {factor} larger than this site supports: {cluster.rules.replication_factor_max}."
+        )
+    return Refusal(ErrorCode.invalid_replication_factor, problem) if problem else None
+
+
+def check_assignment(
+    cluster: Cluster,
+    assignment: Sequence[tuple[int, tuple[int, ...]]],
+    *,
+    first_partition: int,
+    replication_factor: int,
+) -> Refusal | None:
+    """A manual assignment: partitions in a row, equally many replicas each, no duplicates, on
+    living brokers.
+
+    `replication_factor` 0 takes that of the first partition listed.
+    """
+    problem = _assignment_problem(
+        cluster.brokers, assignment, first_partition=first_partition, replication_factor=replication_factor
+    )
+    if problem:
+        return Refusal(ErrorCode.invalid_replica_assignment, problem)
+    return check_replication_factor(cluster, len(assignment[0][1])) if assignment else None
+
+
+def _assignment_problem(
+    live: Collection[int],
+    assignment: Sequence[tuple[int, tuple[int, ...]]],
+    *,
+    first_partition: int,
+    replication_factor: int,
+) -> str:
+    partitions = sorted(partition for partition, _ in assignment)
+    if partitions != list(range(first_partition, first_partition + len(assignment))):
+        return f"partitions must be numbered in a row from {first_partition}, without duplicates; found {partitions}"
+    expected = replication_factor or len(assignment[0][1])
+    for partition, replicas in assignment:
+        if not replicas:
+            return f"partition {partition} has no replicas"
+        if len(set(replicas)) != len(replicas):
+            return f"partition {partition} names a broker twice: {list(replicas)}"
+        if len(replicas) != expected:
+            return f"partition {partition} has {len(replicas)} replicas where {expected} are needed"
+        unknown = sorted(set(replicas) - set(live))
+        if unknown:
+            return f"partition {partition} names brokers that are not alive: {unknown}"
+    return ""

@@ -1,0 +1,1 @@
+"""How a candidate becomes the active controller, and how it stops being it."""

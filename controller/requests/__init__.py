@@ -1,0 +1,1 @@
+"""The gRPC service: requests as commands, outcomes as replies."""

@@ -1,0 +1,42 @@
+"""Re-read the topics in quarantine: their znodes may be repaired, removed, or newly broken.
+
+Caller: `event_loop.py`, for the time of a tenure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from kazoo.exceptions import KazooException
+
+from controller.core.commands import Command, DeletionsMarked, QuarantineLookedAt
+from controller.core.state.cluster import Cluster
+from controller.stored.cluster_reader import ClusterReader
+from runtime.retries import jittered_backoff
+
+LOOK_INTERVAL_S: Final = 2.0
+
+
+async def look_again_and_again(
+    reader: ClusterReader, tell: Callable[[Command], Awaitable[None]], *, cluster: Callable[[], Cluster]
+) -> None:
+    """Queue a command for each change in the quarantine, until cancelled."""
+    while True:
+        await asyncio.sleep(LOOK_INTERVAL_S)
+        if cluster().quarantine:
+            async for attempt in jittered_backoff(retry_on=KazooException, initial_ms=20, max_ms=500):
+                with attempt:
+                    await _look(reader, tell, cluster)
+
+
+async def _look(
+    reader: ClusterReader, tell: Callable[[Command], Awaitable[None]], cluster: Callable[[], Cluster]
+) -> None:
+    found = await reader.stored_topics(sorted(cluster().quarantine))
+    if found.problems == cluster().quarantine:
+        return
+    marks = await reader.deletion_marks()
+    await tell(QuarantineLookedAt(topics=tuple(found.topics), leaderships=found.leaderships, problems=found.problems))
+    await tell(DeletionsMarked(topics=tuple(marks)))  # marks of topics in quarantine were left for this moment

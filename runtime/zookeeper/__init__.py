@@ -1,0 +1,1 @@
+"""The client of ZooKeeper: sessions, reads, transactions, watches and access rights."""

@@ -19,7 +19,7 @@ from wire.control.broker_pb2 import PartitionDescription, TruncatedLog
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.control.site_pb2 import DescribeGroupsReply
 from wire.protocol.ids import UNKNOWN, TopicPartition
-from wire.rules.links import supersedes
+from wire.rules.links import other_site, supersedes
 
 NOT_ASKED = -1
 """Enforced epoch of a broker that is registered but did not answer."""
@@ -254,6 +254,21 @@ class Evidence:
             if supersedes(record, winner):
                 winner = record
         return winner
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that governs; 0 when neither site answered."""
+        return self.governing.epoch if self.target is not None or self.source is not None else 0
+
+    @property
+    def source_site(self) -> str:
+        """The name of the other site; empty when neither site answered."""
+        return other_site(self.governing, self.target_site) if self.epoch else ""
+
+    @property
+    def cuts(self) -> tuple[ReplicaTruncation, ...]:
+        """The truncations of replicas inside the sites that answered."""
+        return tuple(cut for site in (self.source, self.target) if site is not None for cut in site.cuts)
 
     @property
     def highest_leader_epoch(self) -> int:

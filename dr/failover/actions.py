@@ -1,0 +1,232 @@
+"""The steps of a failover at the sites' agents: records stored, writes given back, logs truncated,
+torn transactions ended, the account kept, the target promoted.
+
+Each action may be repeated, and says what did not work instead of raising: the playbook looks at
+the sites again before it decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from dr.failover.accounting import Accounting
+from dr.failover.core.playbook import FailoverPlaybook
+from dr.failover.core.promotion import failed_over_from, has_leaders_above_floor, is_promoted
+from dr.failover.core.steps import Decision, FailoverPolicy, Step
+from dr.failover.core.torn_transactions import TornSurvey, with_transactions
+from dr.failover.log_ends import end_torn_transactions, site_client, truncate_logs
+from dr.failover.member_handover import MemberHandover
+from dr.failover.report import FailoverTimeouts
+from dr.sites.core.evidence import Evidence, SiteEvidence
+from dr.sites.core.loss import LossAccount
+from dr.sites.observation import LinkObserver
+from dr.sites.site_client import SiteClient, SiteRefused
+from runtime.clock import Clock
+from runtime.process import OperationalFailure
+from wire.control.cluster_pb2 import LinkRecord
+from wire.rules.links import truncates_logs as is_truncating
+
+POLL_S = 0.05
+
+
+@dataclass(slots=True, kw_only=True)
+class SiteActions:
+    """The actions of one run."""
+
+    link: str
+    target: SiteClient
+    source: SiteClient | None
+    observer: LinkObserver
+    members: MemberHandover
+    playbook: FailoverPlaybook
+    policy: FailoverPolicy
+    timeouts: FailoverTimeouts
+    clock: Clock
+    account: LossAccount | None = None
+    """The account that this run has kept."""
+    _undone: TornSurvey = field(default_factory=TornSurvey)
+
+    async def carry_out(self, decision: Decision, evidence: Evidence) -> tuple[LinkRecord | None, str]:
+        """Carry out a step that changes something, decided on this evidence. Return the record
+        found after storing (None: unknown) and what did not work, in a sentence.
+        """
+        record = decision.record
+        assert record is not None
+        match decision.step:
+            case Step.FENCE:
+                return await self._store(self.source, record, timeout_ms=self._fence_timeout_ms)
+            case Step.NOTIFY:
+                return await self._notify(record)
+            case Step.RAISE:
+                return await self._raise(record, evidence)
+            case Step.GIVE_BACK:
+                return await self._give_back(record)
+            case Step.HAND_BACK:
+                return await self._hand_back(record)
+            case Step.TRUNCATE:
+                return record, await self._truncate(record)
+            case Step.ACCOUNT:
+                return record, await self._keep_account(record)
+            case _:
+                return record, await self._promote(record, evidence)
+
+    async def kept_account(self, evidence: Evidence) -> LossAccount | None:
+        """The account of the governing epoch: this run's, or the one that another run kept."""
+        if self.account is not None:
+            return self.account
+        if evidence.target is None or evidence.governing.epoch not in evidence.target.accounted_epochs:
+            return None
+        accounts = [LossAccount.from_json(text) for text in await self.target.failovers(self.link)]
+        return next((item for item in accounts if item.epoch == evidence.governing.epoch), None)
+
+    @property
+    def _fence_timeout_ms(self) -> int:
+        """Brokers that enforce the fence stop writers while the others are waited for."""
+        return min(self.timeouts.enforce_ms, self.policy.unavailability_max_ms)
+
+    async def _store(
+        self, client: SiteClient | None, record: LinkRecord, *, timeout_ms: int | None = None, account: str = ""
+    ) -> tuple[LinkRecord | None, str]:
+        """Store at one site; the record found there, None when it is not known, and what did not
+        work.
+        """
+        if client is None:
+            return None, "no agent address is known"
+        try:
+            timeout_ms = timeout_ms or self.timeouts.enforce_ms
+            return await client.adopt_link(record, timeout_ms=timeout_ms, account=account), ""
+        except OperationalFailure as failure:
+            # unknown outcome: the playbook looks at the sites again before it decides
+            return None, str(failure)
+
+    async def _raise(self, record: LinkRecord, evidence: Evidence) -> tuple[LinkRecord | None, str]:
+        """Store the new epoch at the target, and with it its account where that is final already:
+        writers do not wait for another step.
+        """
+        final = self._accounting().before_the_raise(record, evidence, unix_ms=self.clock.now_ms())
+        (stored, problem), _ = await asyncio.gather(
+            self._store(self.target, record, account="" if final is None else final.to_json()),
+            self.members.fetch() if self._moves_members(record) else asyncio.sleep(0),
+        )
+        # another record is there: another run has won, and this account is not about it
+        if stored == record:
+            self.account = final
+        return stored, problem
+
+    def _accounting(self) -> Accounting:
+        return Accounting(self.link, target=self.target, playbook=self.playbook)
+
+    def _moves_members(self, record: LinkRecord) -> bool:
+        """True if the members of groups keep their positions: not where logs are truncated."""
+        return self.playbook.source.is_fence_proven and record.is_routed and not is_truncating(record)
+
+    async def _notify(self, record: LinkRecord) -> tuple[LinkRecord | None, str]:
+        """Bring the source the record and the account, which it copies from its peer otherwise."""
+        stored, problem = await self._store(self.source, record)
+        if stored is not None and self.source is not None and self.account is not None:
+            # the source copies the account from its peer too: this is only sooner
+            with contextlib.suppress(OperationalFailure):
+                await self.source.record_failover(self.link, epoch=record.epoch, document=self.account.to_json())
+        return stored, problem
+
+    async def _give_back(self, record: LinkRecord) -> tuple[LinkRecord | None, str]:
+        """End the fence: first at the target, where another operator may have won, then at the
+        source, which may write again.
+        """
+        stored, problem = await self._store(self.target, record)
+        # the target first: once it has the record, no other run can raise the epoch over the source
+        if stored is None or stored != record or self.source is None:
+            return stored, problem
+        source_stored, problem = await self._store(self.source, record)
+        if source_stored == record:
+            problem = await self._confirm(self.source, record)
+        return stored, problem
+
+    async def _hand_back(self, record: LinkRecord) -> tuple[LinkRecord | None, str]:
+        """Make the source active again: first there, where it is passive until then."""
+        assert self.source is not None
+        stored, problem = await self._store(self.source, record)
+        if stored == record:
+            # the target's answer does not matter: it learns the record from its peer, too
+            await self._store(self.target, record)
+            problem = await self._confirm(self.source, record)
+        return stored, problem
+
+    async def _confirm(self, client: SiteClient, record: LinkRecord) -> str:
+        try:
+            await client.confirm_link(record.name, epoch=record.epoch, lease_ms=record.lease_ms)
+        except OperationalFailure as failure:
+            return str(failure)
+        return ""
+
+    async def _truncate(self, record: LinkRecord) -> str:
+        """Truncate the target's logs once the new band's leaders are there."""
+        # before that a leader of the old band could still append
+        await self._until(has_leaders_above_floor)
+        try:
+            evidence = await self.observer.site_evidence(self.target, with_groups=True)
+            async with site_client(await self.target.view(asking_site=failed_over_from(record))) as client:
+                found, problem = await truncate_logs(client, record, evidence)
+        except OperationalFailure as failure:
+            return str(failure)
+        # a repetition finds no torn transaction in the logs that the first attempt has truncated
+        self._undone = self._undone if self._undone.torn else found
+        return problem
+
+    async def _end_torn(self, record: LinkRecord, evidence: SiteEvidence) -> tuple[TornSurvey, str]:
+        """Commit torn transactions where the target has them; return them and what did not work."""
+        # what was drained is whole: no transaction can be torn there
+        if record.is_cut_consistent or evidence.copies.keys() <= self.playbook.drained_ends.keys():
+            return self._undone, ""
+        try:
+            async with site_client(await self.target.view(asking_site=failed_over_from(record))) as client:
+                return await end_torn_transactions(client, record, evidence)
+        except OperationalFailure as failure:
+            return TornSurvey(), str(failure)
+
+    async def _keep_account(self, record: LinkRecord) -> str:
+        evidence = await self.observer.site_evidence(self.target, with_groups=True)
+        # before the account: it says of each torn transaction what became of it
+        found, transactions_problem = await self._end_torn(record, evidence)
+        kept = await self._accounting().after_the_raise(record, evidence, self.observer, unix_ms=self.clock.now_ms())
+        self.account = with_transactions(kept, record, found, transactions_problem)
+        try:
+            await self.target.record_failover(self.link, epoch=record.epoch, document=self.account.to_json())
+        except SiteRefused as refusal:
+            return str(refusal)
+        return ""
+
+    async def _promote(self, record: LinkRecord, evidence: Evidence) -> str:
+        """Wait for the new band's leaders, confirm the role, wait until every partition
+        takes writes. A fenced source is informed as soon as writes are taken: its clients get the
+        new leaders from it.
+        """
+        # the last look of the decision is often enough: each more would be an outage longer
+        seen = evidence.target
+        if seen is None or seen.record != record or not has_leaders_above_floor(seen):
+            await self._until(has_leaders_above_floor)
+        # before the role is confirmed: members that ask the target find their groups there
+        if self._moves_members(record):
+            await self.members.give(epoch=record.epoch)
+        if problem := await self._confirm(self.target, record):
+            return problem
+        # only a fenced source: an unfenced one does not answer, and its deadline would delay
+        # writers
+        informed = self._notify(record) if self.playbook.source.is_fence_proven else asyncio.sleep(0)
+        last, _ = await asyncio.gather(self._until(is_promoted), informed)
+        waiting = sorted({*last.leaderless, *(key for key, item in last.partitions.items() if not item.is_writable)})
+        return f"no writes yet at {', '.join(map(str, waiting[:5]))}" if waiting else ""
+
+    async def _until(self, condition: Callable[[SiteEvidence], bool]) -> SiteEvidence:
+        """The first evidence of the target that meets the condition, or the last one before the
+        deadline.
+        """
+        deadline = self.clock.monotonic_ms() + self.timeouts.promote_ms
+        while True:
+            evidence = await self.observer.site_evidence(self.target)
+            if condition(evidence) or self.clock.monotonic_ms() >= deadline:
+                return evidence
+            await asyncio.sleep(POLL_S)

@@ -12,7 +12,7 @@ from dr.agent.account_settlements import AccountSettlements
 from dr.agent.arbiter import Arbiter
 from dr.agent.equality_watch import EqualityWatch
 from dr.agent.failover_watch import FailoverWatch
-from dr.agent.lease_keeper import LeaseKeeper
+from dr.agent.leases.keeper import LeaseKeeper
 from dr.agent.links_store import LinksStore
 from dr.agent.metrics import SiteAgentMetrics
 from dr.agent.own_brokers import OwnBrokers

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import grpc
 
 from dr.agent.core.site_view import links_between
-from dr.agent.lease_keeper import LeaseKeeper
+from dr.agent.leases.keeper import LeaseKeeper
 from dr.agent.links_store import LinksStore, LinkUnknown
 from dr.agent.site_cache import DISCONNECTED, SiteCache
 from dr.sites.channels import UNANSWERED, Channels, problem_of

@@ -22,7 +22,7 @@ from dr.agent.arbiter import Arbiter, ArbiterSilent
 from dr.agent.core.site_view import site_view, unknown_link
 from dr.agent.equality_watch import EqualityWatch
 from dr.agent.failover_watch import FailoverWatch
-from dr.agent.lease_keeper import LeaseKeeper
+from dr.agent.leases.keeper import LeaseKeeper
 from dr.agent.link_survey import survey_topics
 from dr.agent.links_store import LinkConflict, LinksStore, LinkUnknown
 from dr.agent.own_brokers import OwnBrokers

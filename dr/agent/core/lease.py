@@ -1,5 +1,5 @@
 """The lease of one link as one agent keeps it: when its broker may write, and when a newer epoch is
-open. Pure; `dr/agent/lease_keeper.py` acts.
+open. Pure; `dr/agent/leases/` acts.
 
 A permit lets one broker acknowledge writes for `lease_ms` from the moment at which its agent
 *asked* the arbiter. Raising an epoch at the arbiter closes the link: no permit of an earlier epoch

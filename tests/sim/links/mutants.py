@@ -12,10 +12,11 @@ from broker.handlers.links import mirror_append as mirror_append_handler
 from broker.metadata.core.link_permits import LinkPermits
 from broker.replication.core.standby_hold import StandbyHold
 from broker.replication.quarantine import Entry, Quarantine
-from dr.agent import failover_watch, lease_keeper, links_store
+from dr.agent import failover_watch, links_store
 from dr.agent.arbiter import Arbiter
 from dr.agent.core.lease import LeaseDecision, LeaseStep, LinkLeaseMachine
-from dr.agent.lease_keeper import LeaseKeeper
+from dr.agent.leases import permits
+from dr.agent.leases.marks import SyncMarks
 from dr.agent.links_store import LinksStore
 from dr.failover.core import playbook
 from dr.failover.core.playbook import FailoverPlaybook
@@ -98,7 +99,7 @@ def _keeps_the_band(raised: Original) -> Original:
 
 
 def _without_mark(_: Original) -> Original:
-    async def mark(_: LeaseKeeper, kept: Any, record: Any, holder: Any, *, is_out_of_sync: bool) -> None:
+    async def mark(_: SyncMarks, kept: Any, record: Any, holder: Any, *, is_out_of_sync: bool) -> None:
         del record, holder
         kept.is_out_of_sync = is_out_of_sync
 
@@ -133,7 +134,7 @@ LINK_MUTANTS: Final[tuple[Mutant, ...]] = tuple(
         {
             "title": "a permit lasts longer than its lease",
             "known_seed": 3,
-            "owner": lease_keeper,
+            "owner": permits,
             "name": "permit_until_ms",
             "substitute": _counts_from_the_answer,
         },
@@ -231,7 +232,7 @@ LINK_MUTANTS: Final[tuple[Mutant, ...]] = tuple(
         {
             "title": "a link degrades without a mark at the arbiter",
             "known_seed": 26,
-            "owner": LeaseKeeper,
+            "owner": SyncMarks,
             "name": "_mark",
             "substitute": _without_mark,
         },

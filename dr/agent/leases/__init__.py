@@ -1,0 +1,1 @@
+"""The leases of links: permits for the own broker, from the arbiter or by the standby's vow."""

@@ -1,0 +1,95 @@
+"""Epochs of a link at the arbiter: read, raised, and opened once no earlier permit can be valid.
+
+`core/lease.py` decides.
+"""
+
+from __future__ import annotations
+
+from dr.agent.core.lease import LeaseDecision, LeaseStep
+from dr.agent.leases.kept_lease import KeptLease, LeaseDoors
+from runtime.logs import state_change_logger
+from wire.control.cluster_pb2 import LinkRecord
+from wire.rules.links import other_site
+
+
+class ArbiterEpochs:
+    """The epochs of the links of one agent."""
+
+    def __init__(self, doors: LeaseDoors) -> None:
+        self._doors = doors
+        self._state_change = state_change_logger()
+
+    async def settle(self, kept: KeptLease, record: LinkRecord) -> bool:
+        """Read the arbiter's record, and raise or open the epoch where that is due. True if the
+        epoch is open for this site. ArbiterSilent, ArbiterChanged.
+        """
+        arbiter, timeout_ms = self._doors.arbiter, record.lease_ms
+        while True:
+            kept.arbiter = await arbiter.record(record.name, timeout_ms=timeout_ms)
+            decision = await self._decide(kept, record)
+            kept.problem, kept.is_awaited = decision.problem, False
+            match decision.step:
+                case LeaseStep.RENEW:
+                    return True
+                case LeaseStep.RAISE | LeaseStep.OPEN:
+                    assert decision.record is not None
+                    # None creates: a record that another process has made meanwhile is a change
+                    version = None if kept.arbiter is None else kept.arbiter.version
+                    kept.arbiter = await arbiter.store(decision.record, version=version, timeout_ms=timeout_ms)
+                    self._state_change.info(
+                        "epoch opened at the arbiter" if decision.record.is_open else "epoch raised at the arbiter",
+                        link=record.name,
+                        epoch=record.epoch,
+                        active=record.active_site,
+                    )
+                    if decision.record.is_open:
+                        await self._forget_holders(record)
+                case _:
+                    kept.is_awaited = kept.machine.is_requested(record.epoch)
+                    return False
+
+    async def note_opened(self, kept: KeptLease, record: LinkRecord) -> None:
+        """Keep beside the link that the epoch is open: only then may a vow bridge the arbiter's
+        silence.
+        """
+        if kept.opened_epoch != record.epoch:
+            await self._doors.store.store_opened(record.name, record.epoch)
+            kept.opened_epoch = record.epoch
+
+    async def is_known_open(self, kept: KeptLease, record: LinkRecord) -> bool:
+        """True if this site is known to have opened the record's epoch; the arbiter is not
+        asked.
+        """
+        if kept.opened_epoch != record.epoch:
+            kept.opened_epoch = await self._doors.store.opened(record.name)
+        return kept.opened_epoch == record.epoch
+
+    async def _decide(self, kept: KeptLease, record: LinkRecord) -> LeaseDecision:
+        doors = self._doors
+        arbiter = None if kept.arbiter is None else kept.arbiter.record
+        kept.machine.observe(arbiter, now_ms=doors.clock.monotonic_ms())
+        may_be_held, not_renewed_since_ms = False, None
+        # of an open epoch no earlier permit can be left
+        if arbiter is not None and not arbiter.is_open:
+            has_vows = bool(await doors.store.vows(record.name))
+            holders = await doors.arbiter.holders(record.name, timeout_ms=record.lease_ms)
+            may_be_held = has_vows or any(one.site != doors.site for one in holders)
+            # a vow may have renewed a permit without the arbiter: absence there proves nothing then
+            if may_be_held and not has_vows:
+                peer = other_site(record, doors.site)
+                not_renewed_since_ms = await doors.arbiter.absent_since_ms(peer, timeout_ms=record.lease_ms)
+        return kept.machine.decide(
+            record,
+            arbiter,
+            may_be_held_elsewhere=may_be_held,
+            not_renewed_since_ms=not_renewed_since_ms,
+            now_ms=doors.clock.monotonic_ms(),
+        )
+
+    async def _forget_holders(self, record: LinkRecord) -> None:
+        """The permits of other sites have run out."""
+        doors = self._doors
+        for one in await doors.arbiter.holders(record.name, timeout_ms=record.lease_ms):
+            if one.site != doors.site:
+                await doors.arbiter.release_holder(record.name, one, timeout_ms=record.lease_ms)
+        await doors.store.forget_vows(record.name)

@@ -1,0 +1,261 @@
+"""Keeps the lease of each link for the agent's own broker: permits renewed by the arbiter, or by
+the standby's vow while the arbiter is silent, and newer epochs raised and opened.
+
+`core/lease.py` decides. Renewals overlap: each lease has three, and one that takes long does not
+delay the next one, so a line of seconds costs no permit as long as it is shorter than the lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+import grpc
+from kazoo.exceptions import NoNodeError
+
+from dr.agent.arbiter import Arbiter, ArbiterChanged, ArbiterSilent
+from dr.agent.core.lease import LinkLeaseMachine
+from dr.agent.leases.epochs import ArbiterEpochs
+from dr.agent.leases.holders import register, show_presence, sweep
+from dr.agent.leases.kept_lease import KeptLease, LeaseDoors
+from dr.agent.leases.marks import SyncMarks
+from dr.agent.leases.permits import Permits
+from dr.agent.leases.vows import ask_for_vow
+from dr.agent.links_store import LinksStore, LinkUnknown
+from dr.agent.site_cache import DISCONNECTED, SiteCache
+from dr.sites.channels import Channels, problem_of
+from dr.sites.core.lease_sentences import FROM_STANDBY
+from runtime.clock import Clock
+from runtime.supervision import Supervisor, in_background
+from wire.control.cluster_pb2 import LinkPhase, LinkRecord
+from wire.control.site_pb2 import LinkLease
+from wire.rules.links import other_site
+from wire.znodes.arbiter_znodes import Holder
+from wire.znodes.documents import MalformedZnode
+
+RENEWALS_PER_LEASE: Final = 3
+TURNS_AT_ONCE_MAX: Final = 4
+"""The maximum number of concurrent turns for each link."""
+IDLE_INTERVAL_S: Final = 1.0
+"""Interval (s) between checks of the links while none has a lease; a change of the links wakes the
+keeper at once.
+"""
+WAIT_INTERVAL_S: Final = 0.05
+"""Interval (s) between checks of a closed epoch that is to be opened."""
+FROM_ARBITER: Final = "arbiter"
+
+
+class LeaseKeeper:
+    """One in each agent."""
+
+    def __init__(
+        self,
+        *,
+        site: str,
+        arbiter: Arbiter,
+        cache: SiteCache,
+        store: LinksStore,
+        channels: Channels,
+        broker_address: str,
+        clock: Clock,
+    ) -> None:
+        """`broker_address` is where the own broker is asked, and how it is found among the
+        site's.
+        """
+        self._doors = LeaseDoors(
+            site=site,
+            arbiter=arbiter,
+            cache=cache,
+            store=store,
+            channels=channels,
+            broker=channels.broker_control(broker_address),
+            broker_address=broker_address,
+            clock=clock,
+        )
+        self._epochs = ArbiterEpochs(self._doors)
+        self._permits = Permits(self._doors)
+        self._marks = SyncMarks(self._doors)
+        self._kept: dict[str, KeptLease] = {}
+        self._turns: set[asyncio.Task[None]] = set()
+        self._wake = asyncio.Event()
+        self._loops = Supervisor()
+
+    def start(self) -> None:
+        """Begin; a change of the site's links is acted on at once."""
+        self._doors.cache.on_change(self._wake.set)
+        self._loops.start("lease keeper", self._run)
+
+    async def stop(self) -> None:
+        """End. Permits that were granted run out by themselves."""
+        await self._loops.stop()
+        # after the loop, which could begin another turn
+        for task in tuple(self._turns):
+            task.cancel()
+        await asyncio.gather(*self._turns, return_exceptions=True)
+
+    def request_open(self, record: LinkRecord) -> None:
+        """The link's epoch may be opened: its account is kept, or the other site knows it too."""
+        machine = self._of(record.name).machine
+        if not machine.is_requested(record.epoch):
+            machine.request_open(record.epoch)
+            self._wake.set()
+
+    def has_permit(self, record: LinkRecord) -> bool:
+        """True if the own broker holds a permit of the record's epoch."""
+        return self._permits.is_valid(self._kept.get(record.name), record)
+
+    def lease(self, record: LinkRecord) -> LinkLease | None:
+        """The lease as this process sees it; None for a link without one."""
+        if not record.lease_ms:
+            return None
+        kept, doors = self._of(record.name), self._doors
+        left_ms = max(0.0, kept.left_ms(doors.clock.monotonic_ms())) if kept.permit_epoch == record.epoch else 0.0
+        is_active = record.active_site == doors.site
+        return LinkLease(
+            is_arbiter_reachable=doors.arbiter.is_reachable,
+            permit_from=kept.permit_from if left_ms else "",
+            permit_left_ms=round(left_ms),
+            is_out_of_sync=kept.is_out_of_sync and is_active,
+            problem=doors.arbiter.silence or (kept.problem if is_active and not left_ms else ""),
+        )
+
+    def leases(self) -> Mapping[str, LinkLease]:
+        """The leases by link, as this process sees them."""
+        found = {record.name: self.lease(record) for record in self._leased()}
+        return {name: lease for name, lease in found.items() if lease is not None}
+
+    def _leased(self) -> list[LinkRecord]:
+        links = self._doors.cache.facts.links.values()
+        return [one for one in links if one.lease_ms and self._doors.site in (one.source_site, one.target_site)]
+
+    def _of(self, link: str) -> KeptLease:
+        return self._kept.setdefault(link, KeptLease(LinkLeaseMachine(self._doors.site)))
+
+    async def _run(self) -> None:
+        while True:
+            self._wake.clear()
+            leased = self._leased()
+            self._kept = {one.name: self._of(one.name) for one in leased}
+            if leased:
+                self._begin(show_presence(self._doors, leased))
+            for record in leased:
+                self._begin(self._turn(record))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._pause_s(leased)):
+                    await self._wake.wait()
+
+    def _pause_s(self, leased: Iterable[LinkRecord]) -> float:
+        shortest_ms = min((record.lease_ms for record in leased), default=0)
+        # writers wait for an epoch that is to be opened
+        if any(kept.is_awaited for kept in self._kept.values()):
+            return WAIT_INTERVAL_S
+        return shortest_ms / RENEWALS_PER_LEASE / 1000 if shortest_ms else IDLE_INTERVAL_S
+
+    def _begin(self, turn: Coroutine[Any, Any, None]) -> None:
+        # a turn that cannot begin now is no loss: the next interval brings another
+        if len(self._turns) >= TURNS_AT_ONCE_MAX * (1 + len(self._kept)):
+            turn.close()
+            return
+        task = in_background("lease turn", turn)
+        self._turns.add(task)
+        task.add_done_callback(self._turns.discard)
+
+    async def _turn(self, record: LinkRecord) -> None:
+        """Do for the link what is to be done now."""
+        # one reading for the whole turn: the record may change under it, and versions find that out
+        kept, holder = self._of(record.name), self._doors.own_holder()
+        if holder is None:
+            kept.problem = "the broker is not registered at its site"
+            return
+        try:
+            if record.active_site != self._doors.site or record.phase != LinkPhase.MIRRORING:
+                await self._release(kept, record, holder)
+            else:
+                await self._obtain(kept, record, holder)
+        except (ArbiterSilent, *DISCONNECTED, MalformedZnode, LinkUnknown, NoNodeError) as error:
+            # kept and shown: the permit runs out by itself, and nothing need be undone
+            kept.problem = str(error)
+        except grpc.aio.AioRpcError as error:
+            kept.problem = f"the broker takes no permit: {problem_of(error)}"
+            kept.is_awaited = True
+
+    async def _obtain(self, kept: KeptLease, record: LinkRecord, holder: Holder) -> None:
+        """A permit from the arbiter, or from the standby when the arbiter takes too long."""
+        by_arbiter = asyncio.ensure_future(self._by_arbiter(kept, record, holder))
+        try:
+            # a third of the lease: the standby's vow must still arrive before the permit ends
+            await asyncio.wait({by_arbiter}, timeout=record.lease_ms / RENEWALS_PER_LEASE / 1000)
+            if by_arbiter.done() and not isinstance(by_arbiter.exception(), ArbiterSilent):
+                by_arbiter.result()
+                return
+            # the arbiter's answer is still welcome: the vow bridges its silence
+            await self._by_standby(kept, record, holder)
+            await by_arbiter
+        finally:
+            by_arbiter.cancel()
+            await asyncio.gather(by_arbiter, return_exceptions=True)
+
+    async def _by_arbiter(self, kept: KeptLease, record: LinkRecord, holder: Holder) -> None:
+        doors = self._doors
+        try:
+            if not kept.is_open_for(record):
+                async with kept.turn:
+                    if not await self._epochs.settle(kept, record):
+                        return
+            if kept.holder_version is None:
+                await register(doors, kept, record, holder)
+                await self._marks.begin(kept, record, holder)
+            arbiter, version = kept.arbiter, kept.holder_version
+            if arbiter is None or version is None:
+                return  # another turn found it changed
+            # taken before the question: a permit counts from then, however late the answer comes
+            asked_at_ms = doors.clock.monotonic_ms()
+            await doors.arbiter.renew(
+                record.name,
+                version=arbiter.version,
+                holder=holder,
+                holder_version=version,
+                timeout_ms=record.lease_ms,
+            )
+            lease_ms = arbiter.record.lease_ms
+            await self._permits.grant(kept, record, asked_at_ms=asked_at_ms, lease_ms=lease_ms, giver=FROM_ARBITER)
+            await self._epochs.note_opened(kept, record)
+            await self._marks.follow(kept, record, holder)
+        except ArbiterChanged:
+            # read and registered anew: another writer has moved the record or this broker's node
+            kept.arbiter = kept.holder_version = None
+            kept.is_awaited = True
+            return
+        await sweep(doors, kept, record)
+
+    async def _by_standby(self, kept: KeptLease, record: LinkRecord, holder: Holder) -> None:
+        """A permit by the standby's vow, for an epoch that the arbiter had opened before it fell
+        silent.
+        """
+        doors = self._doors
+        # an epoch that was never opened may have permits of another site
+        if not await self._epochs.is_known_open(kept, record):
+            kept.problem = f"{doors.arbiter.silence}, and epoch {record.epoch} is not known to be open"
+            return
+        asked_at_ms = doors.clock.monotonic_ms()
+        if problem := await ask_for_vow(doors, record, holder):
+            standby = other_site(record, doors.site)
+            kept.problem = f"{doors.arbiter.silence or 'the arbiter is slow'}, and {standby} gives no vow: {problem}"
+            return
+        kept.has_vow = True
+        await self._permits.grant(kept, record, asked_at_ms=asked_at_ms, lease_ms=record.lease_ms, giver=FROM_STANDBY)
+
+    async def _release(self, kept: KeptLease, record: LinkRecord, holder: Holder) -> None:
+        """Give the permit up: the broker first, then those who would have to wait for it."""
+        kept.arbiter, kept.problem, kept.is_awaited = None, "", False
+        if kept.is_released:
+            return
+        # the broker first: the holder may go only when nothing is acknowledged any more
+        await self._permits.withdraw(kept, record)
+        await self._doors.arbiter.release_holder(record.name, holder, timeout_ms=record.lease_ms)
+        if kept.has_vow:
+            kept.has_vow = bool(await ask_for_vow(self._doors, record, holder, is_release=True))
+        # until the standby has released its vow, each turn asks again
+        kept.is_released = not kept.has_vow

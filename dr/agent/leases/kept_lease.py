@@ -1,0 +1,86 @@
+"""What one agent knows of the lease of one link, and the doors through which it asks about it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Final
+
+from dr.agent.arbiter import Arbiter, KeptRecord
+from dr.agent.core.lease import LinkLeaseMachine
+from dr.agent.links_store import LinksStore
+from dr.agent.site_cache import SiteCache
+from dr.sites.channels import Channels
+from runtime.clock import Clock
+from wire.control.broker_pb2 import ConfirmLinkReply
+from wire.control.broker_pb2_grpc import BrokerControlStub
+from wire.control.cluster_pb2 import LinkRecord
+from wire.znodes.arbiter_znodes import Holder
+
+BROKER_TIMEOUT_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseDoors:
+    """The parts of an agent that keep its leases. `broker` is the own broker, `broker_address` is
+    how it is found among the site's.
+    """
+
+    site: str
+    arbiter: Arbiter
+    cache: SiteCache
+    store: LinksStore
+    channels: Channels
+    broker: BrokerControlStub
+    broker_address: str
+    clock: Clock
+
+    def own_holder(self) -> Holder | None:
+        """The own broker as a holder of permits; None while it is not registered at its site."""
+        for node_id, (registration, _) in self.cache.facts.brokers.items():
+            if registration.grpc_address == self.broker_address:
+                return Holder(self.site, node_id)
+        return None
+
+
+@dataclass(slots=True)
+class KeptLease:
+    """One link: its machine, what the arbiter held last, and this process's part in it."""
+
+    machine: LinkLeaseMachine
+    arbiter: KeptRecord | None = None
+    holder_version: int | None = None
+    """The version of this broker's holder znode at the arbiter; None before it is registered there.
+    """
+    permit_epoch: int = 0
+    permit_until_ms: float = 0.0
+    permit_from: str = ""
+    opened_epoch: int = 0
+    """The highest epoch that this site is known to have opened; kept beside the link as well."""
+    has_vow: bool = False
+    is_out_of_sync: bool = False
+    """True if the arbiter has the mark that this broker acknowledges records that the standby may
+    lack.
+    """
+    is_released: bool = False
+    is_awaited: bool = False
+    """A closed epoch waits to be opened, or the broker has not taken a permit yet."""
+    problem: str = ""
+    reply: ConfirmLinkReply = field(default_factory=ConfirmLinkReply)
+    """The broker's last one."""
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    suspended: dict[Holder, tuple[int, float]] = field(default_factory=dict)
+    """Holders of this site whose brokers are gone: the version that ended their renewals, and since
+    when.
+    """
+
+    def is_open_for(self, record: LinkRecord) -> bool:
+        """True if the arbiter's record, as last read, is open in the epoch of the link's record."""
+        if self.arbiter is None:
+            return False
+        held = self.arbiter.record
+        return held.is_open and (held.epoch, held.active_site) == (record.epoch, record.active_site)
+
+    def left_ms(self, now_ms: float) -> float:
+        """The time for which the permit is still valid; negative when it has run out."""
+        return self.permit_until_ms - now_ms

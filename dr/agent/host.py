@@ -9,6 +9,8 @@ from prometheus_client import CollectorRegistry
 
 from dr.agent.account_copies import AccountCopies
 from dr.agent.account_settlements import AccountSettlements
+from dr.agent.answers.answering import AgentParts
+from dr.agent.answers.link_descriptions import SurveySecurity
 from dr.agent.arbiter import Arbiter
 from dr.agent.equality_watch import EqualityWatch
 from dr.agent.failover_watch import FailoverWatch
@@ -19,7 +21,7 @@ from dr.agent.own_brokers import OwnBrokers
 from dr.agent.peer_watch import PeerWatch
 from dr.agent.protection_judge import ProtectionJudge
 from dr.agent.rehearsals import Rehearsals
-from dr.agent.service import SERVICE_NAME, AgentParts, SiteAgentService, SurveySecurity
+from dr.agent.service import SERVICE_NAME, SiteAgentService
 from dr.agent.site_cache import SiteCache
 from dr.agent.sync_restorer import SyncRestorer
 from dr.proof.core.verification import LinkVerification

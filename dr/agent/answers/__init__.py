@@ -1,0 +1,1 @@
+"""What a site agent answers by gRPC, a module for each subject."""

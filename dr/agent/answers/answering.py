@@ -1,0 +1,111 @@
+"""The common part of all answers: the agent's parts, and how its errors become gRPC statuses."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeVar
+
+import grpc
+
+from dr.agent.arbiter import Arbiter
+from dr.agent.equality_watch import EqualityWatch
+from dr.agent.failover_watch import FailoverWatch
+from dr.agent.leases.keeper import LeaseKeeper
+from dr.agent.links_store import LinkConflict, LinksStore, LinkUnknown
+from dr.agent.own_brokers import OwnBrokers
+from dr.agent.peer_watch import PeerWatch
+from dr.agent.protection_judge import ProtectionJudge
+from dr.agent.rehearsals import Rehearsals
+from dr.agent.site_cache import DISCONNECTED, SiteCache
+from dr.sites.core.link_checks import overlap_problems
+from runtime.clock import Clock
+from runtime.logs import state_change_logger
+from runtime.zookeeper import ZooKeeper
+from wire.control.cluster_pb2 import LinkRecord
+from wire.control.site_pb2_grpc import SiteAgentServicer
+from wire.znodes.documents import MalformedZnode
+
+ARBITER_TIMEOUT_MS = 3_000
+
+Reply = TypeVar("Reply")
+ServicerT = TypeVar("ServicerT", bound="Answers")
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class Refusal(Exception):
+    """An answer that is an error: a status code and a sentence."""
+
+    def __init__(self, code: grpc.StatusCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def answers(
+    method: Callable[[ServicerT, Any, Context], Awaitable[Reply]],
+) -> Callable[[ServicerT, Any, Context], Awaitable[Reply]]:
+    """Turn the package's own errors into gRPC statuses."""
+
+    @functools.wraps(method)
+    async def answer(self: ServicerT, request: Any, context: Context) -> Reply:
+        try:
+            return await method(self, request, context)
+        except Refusal as refusal:
+            await context.abort(refusal.code, str(refusal))
+        except LinkUnknown as error:
+            await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+        except LinkConflict as error:
+            await context.abort(grpc.StatusCode.ALREADY_EXISTS, str(error))
+        except MalformedZnode as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        except DISCONNECTED as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, f"this site's ZooKeeper does not answer: {error!r}")
+
+    return answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentParts:
+    """The parts of a started agent."""
+
+    zookeeper: ZooKeeper
+    cache: SiteCache
+    store: LinksStore
+    brokers: OwnBrokers
+    peers: PeerWatch
+    judge: ProtectionJudge
+    equality: EqualityWatch
+    arbiter: Arbiter
+    leases: LeaseKeeper
+    failovers: FailoverWatch
+    rehearsals: Rehearsals
+
+
+class Answers(SiteAgentServicer):
+    """Answers about one subject; UNAVAILABLE until the host has started."""
+
+    def __init__(self, site_name: str, clock: Clock) -> None:
+        self._site = site_name
+        self._clock = clock
+        self._running: AgentParts | None = None
+        self._state_change = state_change_logger()
+
+    def run_with(self, parts: AgentParts | None) -> None:
+        """Answer requests with these parts from now on; None stops answering."""
+        self._running = parts
+
+    @property
+    def _parts(self) -> AgentParts:
+        if self._running is None:
+            raise Refusal(grpc.StatusCode.UNAVAILABLE, f"the agent of site {self._site} is not ready")
+        return self._running
+
+    def _overlaps(self, record: LinkRecord) -> list[str]:
+        cache = self._parts.cache
+        return overlap_problems(record, site=self._site, links=cache.facts.links.values(), topics=cache.topic_names)
+
+
+def refuse_argument(problems: list[str]) -> NoReturn:
+    """Refuse a request whose fields are wrong, with one sentence for each."""
+    raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, "; ".join(problems))

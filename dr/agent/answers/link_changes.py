@@ -1,0 +1,199 @@
+"""Changes of links: each is stored in the site's ZooKeeper by compare-and-set, after this site's own
+checks, and answered when every live broker enforces it.
+"""
+
+from __future__ import annotations
+
+import grpc
+
+from dr.agent.answers.answering import ARBITER_TIMEOUT_MS, Answers, Context, Refusal, answers, refuse_argument
+from dr.agent.arbiter import ArbiterSilent
+from dr.agent.core.policy_changes import with_policies
+from dr.agent.links_store import LinkConflict
+from dr.sites.core.link_checks import record_problems
+from wire.control import site_pb2 as site
+from wire.control.cluster_pb2 import LinkRecord
+from wire.znodes.arbiter_znodes import Holder
+
+CONFIRM_TIMEOUT_MS = 5_000
+CONFIRM_LEASES = 2
+"""Leases that may pass besides: one runs out, and permits of the next one are granted."""
+ADOPT_TIMEOUT_MS = 10_000
+"""Used when the caller gives no timeout."""
+
+
+class LinkChanges(Answers):
+    """Creates, alters and deletes links, and adopts what other sites have stored."""
+
+    @answers
+    async def CreateLink(self, request: site.CreateLinkRequest, _: Context) -> site.LinkReply:  # noqa: N802
+        """Store a new link after this site's own checks."""
+        record = request.record
+        if problems := record_problems(record):
+            refuse_argument(problems)
+        if self._site not in (record.source_site, record.target_site):
+            refuse_argument([f"site {self._site} is neither its source nor its target"])
+        if problems := self._overlaps(record):
+            raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, "; ".join(problems))
+        if record.lease_ms:
+            await self._check_unused(record)
+        stored = await self._parts.store.create(record)
+        self._state_change.info("link created", link=stored.name, epoch=stored.epoch, active=stored.active_site)
+        return site.LinkReply(record=stored)
+
+    async def _check_unused(self, record: LinkRecord) -> None:
+        """Refuse a new link that the arbiter knows in a higher epoch: its site would not be let
+        write.
+        """
+        try:
+            held = await self._parts.arbiter.record(record.name, timeout_ms=ARBITER_TIMEOUT_MS)
+        except ArbiterSilent as silent:
+            raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, str(silent)) from silent
+        if held is not None and (held.record.epoch, held.record.active_site) != (record.epoch, record.active_site):
+            message = (
+                f"the arbiter knows another link {record.name!r}, at epoch {held.record.epoch} with "
+                f"{held.record.active_site} active: choose another name, or another chroot for the arbiter"
+            )
+            raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, message)
+
+    @answers
+    async def DeleteLink(self, request: site.DeleteLinkRequest, _: Context) -> site.LinkReply:  # noqa: N802
+        """Forget a link and its accounts, also at the arbiter; topics and records stay."""
+        stored, _version = await self._parts.store.get(request.name)
+        if stored.lease_ms and stored.epoch == request.epoch:
+            await self._forget_at_arbiter(request.name)
+        stored = await self._parts.store.delete(request.name, epoch=request.epoch)
+        self._state_change.info("link deleted", link=stored.name, epoch=stored.epoch)
+        return site.LinkReply(record=stored)
+
+    async def _forget_at_arbiter(self, link: str) -> None:
+        try:
+            await self._parts.arbiter.delete(link, timeout_ms=ARBITER_TIMEOUT_MS)
+        except ArbiterSilent as silent:
+            message = (
+                f"{silent}, and would keep link {link!r}: take the lease away first (antipode links alter --lease-ms 0)"
+            )
+            raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, message) from silent
+
+    @answers
+    async def AdoptLink(self, request: site.AdoptLinkRequest, _: Context) -> site.LinkReply:  # noqa: N802
+        """Store what supersedes, and wait until every live broker enforces what is stored."""
+        await self._check_arbiter(request.record)
+        stored = await self._parts.store.adopt(request.record, account=request.account_json)
+        self._state_change.info(
+            "link adopted",
+            link=stored.name,
+            epoch=stored.epoch,
+            active=stored.active_site,
+            phase=stored.phase,
+            sync_policy=stored.sync_policy,
+        )
+        await self._enforced(stored, request.timeout_ms)
+        return site.LinkReply(record=stored)
+
+    async def _check_arbiter(self, record: LinkRecord) -> None:
+        """Refuse what would make this site active under a lease while the arbiter is silent, or
+        names another epoch: nothing is stored then. A site that is active stays so.
+        """
+        stored, _version = await self._parts.store.get(record.name)
+        if not record.lease_ms or record.active_site != self._site or stored.active_site == self._site:
+            return
+        try:
+            held = await self._parts.arbiter.record(record.name, timeout_ms=ARBITER_TIMEOUT_MS)
+        except ArbiterSilent as silent:
+            message = (
+                f"{silent}: {self._site} becomes active for link {record.name!r} only with the arbiter, which may have "
+                "granted permits to the other site"
+            )
+            raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, message) from silent
+        newer = held is not None and (
+            held.record.epoch > record.epoch
+            or (held.record.epoch == record.epoch and held.record.active_site != record.active_site)
+        )
+        if held is not None and newer:
+            message = (
+                f"the arbiter is at epoch {held.record.epoch} of link {record.name!r} with {held.record.active_site} "
+                f"active, not at {record.epoch} with {record.active_site}"
+            )
+            raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, message)
+
+    @answers
+    async def GrantVow(self, request: site.GrantVowRequest, _: Context) -> site.GrantVowReply:  # noqa: N802
+        """Promise not to be promoted over the epoch for one lease."""
+        holder = Holder(request.asking_site, request.node_id)
+        if request.is_release:
+            await self._parts.store.release_vow(request.link, holder)
+            return site.GrantVowReply()
+        try:
+            await self._parts.store.grant_vow(
+                request.link, epoch=request.epoch, asking_site=request.asking_site, holder=holder
+            )
+        except LinkConflict as conflict:
+            raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, str(conflict)) from conflict
+        return site.GrantVowReply()
+
+    @answers
+    async def AlterLink(self, request: site.AlterLinkRequest, _: Context) -> site.LinkReply:  # noqa: N802
+        """Change the link's policies at its active site, where acks=all waits, and wait until every
+        live broker enforces them.
+        """
+        stored, _version = await self._parts.store.get(request.name)
+        if stored.active_site != self._site:
+            message = (
+                f"link {stored.name!r} is changed at its active site, which is {stored.active_site}, not {self._site}"
+            )
+            raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, message)
+        try:
+            record = with_policies(stored, request, now_ms=self._clock.now_ms())
+        except ValueError as error:
+            refuse_argument([str(error)])
+        if problems := record_problems(record):
+            refuse_argument(problems)
+        if stored.lease_ms and record.lease_ms not in (0, stored.lease_ms):
+            refuse_argument([f"the lease is {stored.lease_ms} ms: set it to 0 first, then to {record.lease_ms}"])
+        if request.is_dry_run:
+            return site.LinkReply(record=record)
+        may_open = self._parts.peers.is_confirmed(stored)
+        if await self._parts.store.adopt(record) != record:
+            raise Refusal(grpc.StatusCode.ABORTED, f"another change of link {stored.name!r} came first: look again")
+        if record is not stored:
+            self._state_change.info(
+                "link altered",
+                link=record.name,
+                epoch=record.epoch,
+                revision=record.revision,
+                sync_policy=record.sync_policy,
+                sync_timeout_ms=record.sync_timeout_ms,
+                former_sync_policy=stored.sync_policy,
+                reinstate_policy=record.reinstate_policy,
+                lease_ms=record.lease_ms,
+                failover_mode=record.failover_mode,
+            )
+        if record.lease_ms and may_open:
+            self._parts.leases.request_open(record)
+        await self._enforced(record, request.timeout_ms)
+        return site.LinkReply(record=record)
+
+    async def _enforced(self, stored: LinkRecord, timeout_ms: int) -> None:
+        """Wait until every live broker enforces the record."""
+        if problems := await self._parts.brokers.wait_enforced(stored, timeout_ms=timeout_ms or ADOPT_TIMEOUT_MS):
+            message = f"epoch {stored.epoch} is stored at site {self._site}, but not enforced: {'; '.join(problems)}"
+            raise Refusal(grpc.StatusCode.DEADLINE_EXCEEDED, message)
+
+    @answers
+    async def ConfirmLink(self, request: site.ConfirmSiteLinkRequest, _: Context) -> site.LinkReply:  # noqa: N802
+        """Confirm the stored epoch by the operator's decision, without asking the peer."""
+        stored, _version = await self._parts.store.get(request.name)
+        if stored.epoch != request.epoch:
+            message = f"link {stored.name!r} is at epoch {stored.epoch}, not {request.epoch}"
+            raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, message)
+        if stored.lease_ms:
+            self._parts.leases.request_open(stored)
+        brokers, timeout_ms = self._parts.brokers, CONFIRM_TIMEOUT_MS + CONFIRM_LEASES * stored.lease_ms
+        if problems := await brokers.confirm(stored.name, epoch=stored.epoch, timeout_ms=timeout_ms):
+            if lease := self._parts.leases.lease(stored):
+                problems.append(lease.problem)
+            raise Refusal(grpc.StatusCode.DEADLINE_EXCEEDED, "; ".join(filter(None, problems)))
+        self._parts.peers.note_confirmed(stored.name, stored.epoch)
+        self._state_change.info("link confirmed by the operator", link=stored.name, epoch=stored.epoch)
+        return site.LinkReply(record=stored)

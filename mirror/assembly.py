@@ -365,7 +365,7 @@ class Mirror:
             request_bytes_max=self._config.request_max_bytes,
             in_flight_max=self._config.in_flight_max,
         )
-        producer.on_appended = self._appended
+        producer.on_appended(self._appended)
         return producer
 
     def _appended(self, key: TopicPartition, entry: QueuedBatches) -> None:

@@ -8,12 +8,29 @@ from dataclasses import dataclass
 
 from mirror.flow.core.flow_effects import Discard, Effect, RetryLater, StopFetching
 from mirror.flow.core.flow_state import FlowFacts, FlowState, Step
-from mirror.link.core.link_roles import LinkRole
+from mirror.link.core.link_roles import GapPolicy, LinkRole
 
 RUNNING = frozenset({FlowState.MIRRORING, FlowState.PROMOTING})
 HELD = frozenset({FlowState.PAUSED, FlowState.PROMOTED, FlowState.RESET, FlowState.REFUSED})
 NEEDS_A_PERSON = frozenset({FlowState.GAP, FlowState.FAULTED})
 _STICKY = NEEDS_A_PERSON | {FlowState.SOURCE_UNAVAILABLE, FlowState.REVERSING}
+
+CORRUPT_ATTEMPTS_MAX = 3
+"""Number of times that a flow fetches batches that failed their checksum at the target, before it
+is FAULTED.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowOptions:
+    """The settings of a flow. `way_out` is the advice to a person who wants the copy made anew, as
+    the end of a sentence; reasons that need it end with it. `target_compares`: the target compares
+    a batch that it has with one that is sent again.
+    """
+
+    gap_policy: GapPolicy = GapPolicy.HALT
+    way_out: str = ""
+    target_compares: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +93,15 @@ def wait(facts: FlowFacts, reason: str, *extra: Effect, state: FlowState | None 
     # the same generation: what was found before the trouble stays valid
     retry = RetryLater(generation=facts.generation, attempt=attempts, is_slow=label in NEEDS_A_PERSON)
     return Decision(new, (*extra, StopFetching(), retry), reason)
+
+
+def corrupt(facts: FlowFacts, reason: str) -> Decision:
+    """Fetch the batches again; halt where they are damaged each time."""
+    attempts = facts.attempts + 1
+    # the same bytes may arrive whole the next time: only then is the source's copy damaged
+    if attempts > CORRUPT_ATTEMPTS_MAX:
+        return halt(facts, FlowState.FAULTED, reason)
+    return restart(facts, reason, attempts=attempts)
 
 
 def preparing_label(facts: FlowFacts) -> FlowState:

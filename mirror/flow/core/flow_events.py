@@ -302,35 +302,35 @@ class TopicAgrees:
     """Both sites have the same topic (again)."""
 
 
-Command = (
-    Start
-    | CopyBegins
-    | Settled
-    | TargetFound
-    | TargetNotFound
-    | TargetDiffers
-    | SourceChecked
-    | SourceNotFound
-    | CopyReinstated
-    | CopyNotReinstated
-    | BatchesFetched
+StreamCommand = (
+    BatchesFetched
+    | SourceLeaderChanged
+    | TombstonesKept
+    | ClockWentBack
     | NothingFetched
     | FetchFailed
     | NotEnqueued
     | Acknowledged
     | AppendRefused
     | TargetWaiting
-    | RetryDue
-    | LinkTurned
-    | Pause
-    | Resume
-    | SourceLeaderChanged
-    | TombstonesKept
-    | ClockWentBack
-    | TopicReplaced
-    | TopicConflict
-    | TopicHidden
-    | TopicRefused
-    | CopyRenewed
-    | TopicAgrees
 )
+"""Commands while batches stream; `flow_streaming.py` answers them."""
+PositionCommand = (
+    Start
+    | Settled
+    | RetryDue
+    | CopyBegins
+    | TargetFound
+    | TargetNotFound
+    | TargetDiffers
+    | SourceNotFound
+    | SourceChecked
+    | CopyReinstated
+    | CopyNotReinstated
+)
+"""Commands until batches stream; `flow_positions.py` answers them."""
+Order = (
+    LinkTurned | Pause | Resume | TopicReplaced | TopicConflict | TopicHidden | TopicRefused | CopyRenewed | TopicAgrees
+)
+"""Commands of operators, links and topics; `flow_orders.py` answers them."""
+Command = StreamCommand | PositionCommand | Order

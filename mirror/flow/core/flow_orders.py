@@ -4,18 +4,14 @@ replaced, refused, hidden. Pure functions of the facts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final, assert_never
+from typing import assert_never
 
 from mirror.flow.core.flow_decisions import HELD, RUNNING, Decision, hold, restart
 from mirror.flow.core.flow_effects import StopFetching
 from mirror.flow.core.flow_events import (
-    CopyRenewed,
     LinkTurned,
     Pause,
-    Resume,
-    TopicAgrees,
     TopicConflict,
     TopicHidden,
     TopicRefused,
@@ -74,7 +70,7 @@ def pause(facts: FlowFacts, command: Pause) -> Decision:
     return Decision(new, (StopFetching(),), command.reason)
 
 
-def resume(facts: FlowFacts, command: Resume) -> Decision:  # noqa: ARG001
+def resume(facts: FlowFacts) -> Decision:
     """An operator resumes the partition."""
     if facts.state is not FlowState.PAUSED or facts.role is LinkRole.GONE:
         return Decision(facts)
@@ -101,7 +97,7 @@ def topic_refused(facts: FlowFacts, command: TopicRefused) -> Decision:
     return replace(held, facts=held.facts._replace(progress=without_ends(facts.progress)))
 
 
-def copy_renewed(facts: FlowFacts, command: CopyRenewed) -> Decision:  # noqa: ARG001
+def copy_renewed(facts: FlowFacts) -> Decision:
     """The target has a new, empty copy."""
     if facts.state is FlowState.PROMOTED:
         return Decision(facts)
@@ -140,23 +136,9 @@ def topic_hidden(facts: FlowFacts, command: TopicHidden) -> Decision:
     return Decision(new, (StopFetching(),), command.reason)
 
 
-def topic_agrees(facts: FlowFacts, command: TopicAgrees) -> Decision:  # noqa: ARG001
+def topic_agrees(facts: FlowFacts) -> Decision:
     """Both sites have the same topic again."""
     if not facts.waits_for_topic:
         return Decision(facts)
     new = restart(facts, "both sites have the same topic again", state=FlowState.PREPARING)
     return replace(new, facts=new.facts._replace(has_streamed=False))
-
-
-ORDERS: Final[Mapping[type, Callable[[FlowFacts, Any], Decision]]] = {
-    LinkTurned: link_turned,
-    Pause: pause,
-    Resume: resume,
-    TopicReplaced: topic_replaced,
-    TopicConflict: topic_conflict,
-    TopicHidden: topic_hidden,
-    TopicRefused: topic_refused,
-    CopyRenewed: copy_renewed,
-    TopicAgrees: topic_agrees,
-}
-"""The function of each such command."""

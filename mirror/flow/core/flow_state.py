@@ -1,22 +1,27 @@
 """The facts of a partition's flow: its state, the legal transitions, its positions. Facts only;
 `core/flow.py` has the decisions.
 
-States (what an operator sees)          Steps (what the flow waits for)
-  PREPARING           finding positions   IDLE             nothing: paused, promoted, reset
-  MIRRORING           batches flow        SETTLING         older batches to be answered or dropped
-  PAUSED              by an operator      FINDING_TARGET   the target's log end
-  GAP                 the source expired  CHECKING_SOURCE  the source's comparison of epochs
-                      what was not yet    STREAMING        the next batches
-                      mirrored            WAITING          a retry's time to come
-                                          REINSTATING      the copy's own end to be quarantined
-  RESET               topic recreated
-  REFUSED             the target's controller
-                      does not make it
-  FAULTED             histories differ, or bytes are corrupt: needs a person
-  SOURCE_UNAVAILABLE  source cannot be reached, or
-                      hides the topic
-  PROMOTING source is fenced, the rest is drained PROMOTED this site is active, the mirror writes
-  nothing REVERSING this site was active and becomes the target again: histories are compared first
+States (what an operator sees)
+    PREPARING           the flow finds positions
+    MIRRORING           batches flow
+    PAUSED              by an operator
+    GAP                 the source expired records before they were mirrored
+    RESET               the topic was made anew
+    REFUSED             the target's controller does not make the topic
+    FAULTED             histories differ, or bytes are corrupt: needs a person
+    SOURCE_UNAVAILABLE  the source cannot be reached, or hides the topic
+    PROMOTING           the source is fenced, what is left is drained
+    PROMOTED            this site is active, the mirror writes nothing
+    REVERSING           this site was active and becomes the target again: histories are compared
+
+Steps (what the flow waits for)
+    IDLE                nothing: paused, promoted, reset
+    SETTLING            older batches to be answered or dropped
+    FINDING_TARGET      the target's log end
+    CHECKING_SOURCE     the source's comparison of epochs
+    STREAMING           the next batches
+    WAITING             the time of the next try
+    REINSTATING         the copy's own end to be quarantined
 """
 
 from __future__ import annotations

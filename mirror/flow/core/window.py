@@ -5,10 +5,10 @@ means sending again, not fetching again. The target makes that safe: a batch tha
 is acknowledged, one that does not continue the log is refused. Called by the producer that owns the
 partition.
 
-  a. Entries of one generation form a chain: each expects the end that the one before leaves. b.
-  After a failure nothing is sent until everything in flight has been answered; then all
-  unacknowledged entries, in order. c. A discarded generation is settled once nothing of it is in
-  flight.
+  a. Entries of one generation form a chain: each expects the end that the one before leaves.
+  b. After a failure nothing is sent until everything in flight has been answered; then all
+     unacknowledged entries, in order.
+  c. A discarded generation is settled once nothing of it is in flight.
 """
 
 from __future__ import annotations

@@ -1,0 +1,137 @@
+"""The batches of one lane between the queue and the target's acknowledgement: a window for each
+partition, and the partitions that have something to send.
+
+One producer owns a lane.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from mirror.flow.board import FlowBoard
+from mirror.flow.core.flow_events import Settled, Start
+from mirror.flow.core.window import ChainBroken, QueuedBatches, SendWindow
+from mirror.flow.queue import ByteQueue
+from wire.protocol.ids import TopicPartition
+
+
+class Lane:
+    """See the module."""
+
+    def __init__(self, number: int, *, board: FlowBoard, queue: ByteQueue) -> None:
+        self._number = number
+        self._board = board
+        self._queue = queue
+        self._windows: dict[TopicPartition, SendWindow] = {}
+        # a dict for its order: partitions take turns
+        self._ready: dict[TopicPartition, None] = {}
+
+    @property
+    def has_ready(self) -> bool:
+        """True if a partition has something to send."""
+        return bool(self._ready)
+
+    @property
+    def unacknowledged(self) -> int:
+        """Partitions that have something unsent or unanswered."""
+        return sum(not window.is_idle for window in self._windows.values())
+
+    @property
+    def batches(self) -> list[QueuedBatches]:
+        """The batches that were taken from the queue and are not acknowledged, each partition's
+        oldest first.
+        """
+        return [entry for window in tuple(self._windows.values()) for entry in window.unacknowledged]
+
+    def is_idle(self, key: TopicPartition) -> bool:
+        """True if nothing of the partition is kept or in flight."""
+        window = self._windows.get(key)
+        return window is None or window.is_idle
+
+    def window(self, key: TopicPartition) -> SendWindow:
+        """The partition's window."""
+        window = self._windows.get(key)
+        if window is None:
+            window = self._windows[key] = SendWindow()
+            # an entry of this generation may arrive before the flow has said anything else
+            window.generation = self._board.row(key).facts.generation
+        return window
+
+    def pull(self) -> None:
+        """Take over what the queue has for the lane."""
+        while (entry := self._queue.take(self._number)) is not None:
+            window = self.window(entry.key)
+            try:
+                is_taken = window.push(entry)
+            except ChainBroken as error:
+                # given back at once: the flow begins anew and fetches them again
+                self._queue.release(entry.size_bytes)
+                self._board.submit(entry.key, Start(str(error)))
+                continue
+            if is_taken:
+                self._ready[entry.key] = None
+            else:
+                self._queue.release(entry.size_bytes)
+
+    def next_requests(self, may_send: Callable[[int], bool], *, bytes_max: int) -> Mapping[int, list[QueuedBatches]]:
+        """The next entries for each broker that takes some now, one of each partition.
+        `may_send`: the broker has room for a request.
+        """
+        entries: dict[int, list[QueuedBatches]] = {}
+        sizes: dict[int, int] = {}
+        for key in list(self._ready):
+            entry = self._windows[key].next_to_send()
+            if entry is None:
+                del self._ready[key]
+                continue
+            node_id = self._board.row(key).target.node_id
+            size = sizes.get(node_id, 0)
+            # the first always goes: an entry larger than the bound would never leave otherwise
+            if not may_send(node_id) or (size and size + entry.size_bytes > bytes_max):
+                continue
+            entries.setdefault(node_id, []).append(entry)
+            sizes[node_id] = size + entry.size_bytes
+        return entries
+
+    def mark_sent(self, entry: QueuedBatches) -> None:
+        """The entry of `next_requests` is in flight."""
+        window = self._windows[entry.key]
+        window.mark_sent()
+        # Round the partitions: the one just served goes to the end of the line.
+        del self._ready[entry.key]
+        if window.next_to_send() is not None:
+            self._ready[entry.key] = None
+
+    def answered(self, key: TopicPartition) -> None:
+        """The window has taken in an answer."""
+        window = self._windows[key]
+        self._settle(key, window)
+        if window.next_to_send() is not None:
+            self._ready[key] = None
+
+    def discard(self, key: TopicPartition, generation: int) -> None:
+        """Drop what is older than `generation`; `Settled` is submitted when nothing of it is in
+        flight.
+        """
+        window = self.window(key)
+        self._queue.release(window.discard(generation))
+        self._ready.pop(key, None)
+        # not at once: the caller is in the middle of a decision of the same flow
+        asyncio.get_running_loop().call_soon(self._settle, key, window)
+
+    def abandon(self) -> None:
+        """Free the bytes of everything that is queued or kept."""
+        while (entry := self._queue.take(self._number)) is not None:
+            self._queue.release(entry.size_bytes)
+        for window in self._windows.values():
+            self._queue.release(window.kept_bytes)
+
+    def _settle(self, key: TopicPartition, window: SendWindow) -> None:
+        if self._windows.get(key) is not window:
+            return
+        freed = window.settle()
+        if freed is None:
+            return
+        self._queue.release(freed)
+        self._board.submit(key, Settled(generation=window.generation))

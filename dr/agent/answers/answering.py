@@ -22,7 +22,7 @@ from dr.agent.site_cache import DISCONNECTED, SiteCache
 from dr.sites.core.link_checks import overlap_problems
 from runtime.clock import Clock
 from runtime.logs import state_change_logger
-from runtime.zookeeper import ZooKeeper
+from runtime.zookeeper.client import ZooKeeper
 from wire.control.cluster_pb2 import LinkRecord
 from wire.control.site_pb2_grpc import SiteAgentServicer
 from wire.znodes.documents import MalformedZnode

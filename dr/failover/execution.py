@@ -32,8 +32,8 @@ from wire.rules.links import other_site
 
 POLL_S = 0.05
 PAUSE_SHARE = 2.0
-"""A wait pauses this many times as long as the sites took to answer: to describe many groups is much
-work for them.
+"""A wait pauses this many times as long as the sites took to answer: to describe many groups is
+much work for them.
 """
 STOPPED_POLL_S = 0.01
 STOPPED_PAUSE_SHARE = 0.25

@@ -1,5 +1,5 @@
-"""Changes of links: each is stored in the site's ZooKeeper by compare-and-set, after this site's own
-checks, and answered when every live broker enforces it.
+"""Changes of links: each is stored in the site's ZooKeeper by compare-and-set, after this site's
+own checks, and answered when every live broker enforces it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Describes links to peers and operators: the site's view, its links, their logs, and what a planned
-link would carry.
+"""Describes links to peers and operators: the site's view, its links, their logs, and what a
+planned link would carry.
 """
 
 from __future__ import annotations

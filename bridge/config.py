@@ -16,9 +16,20 @@ from pydantic import Field, field_validator, model_validator
 from runtime.addresses import HostPort, parse_host_port, parse_host_ports
 from runtime.configuration import ConfigurationError, Settings, load_settings
 from runtime.protection import check_bridge_protection
+from wire.identity.core.failed_logins import (
+    DELAY_MS,
+    DELAY_MS_KEY,
+    FAILURES_MAX_KEY,
+    WINDOW_MS,
+    WINDOW_MS_KEY,
+)
 from wire.tls.settings import HIDDEN
 
 _MIB = 1024 * 1024
+WRONG_PASSWORDS_MAX = 100
+"""Less than at a broker: each check costs a tenth of a second of one core by design, and passwords
+that were right before are accepted all the while.
+"""
 _SECURITY = ("security.", "sasl.", "ssl.", "https.", "enable.sasl.", "enable.ssl.")
 _SECRET = re.compile(r"password|secret|jaas|key\.pem")
 
@@ -65,6 +76,24 @@ class BridgeSettings(Settings):
         alias="antipode.impersonation.idle.ms",
         ge=100,
         description="life of an unused Kafka user, 100 ms or more",
+    )
+    failed_logins_max: int = Field(
+        default=WRONG_PASSWORDS_MAX,
+        alias=FAILURES_MAX_KEY,
+        ge=0,
+        description="wrong passwords of one address within the window before more are refused, 0 no limit",
+    )
+    failed_logins_window_ms: int = Field(
+        default=WINDOW_MS,
+        alias=WINDOW_MS_KEY,
+        ge=1,
+        description="how long wrong passwords count, and an address is refused; 1 ms or more",
+    )
+    failed_login_delay_ms: int = Field(
+        default=DELAY_MS,
+        alias=DELAY_MS_KEY,
+        ge=0,
+        description="time after which a wrong login is answered, 0 ms or more",
     )
     advertised: str = Field(
         default="",

@@ -47,7 +47,7 @@ class Bridge:
             silence_ms=settings.idle_timeout_ms,
         )
         self._users = KafkaUsers(settings, security, metrics)
-        self._logins = Logins(security)
+        self._logins = Logins(security, settings, metrics)
         self._loops = Supervisor()
         self._parts = Parts(
             settings=settings,

@@ -13,6 +13,7 @@ GAUGES = {
     "consumer_instances": "Consumer instances that there are",
     "bodies_bytes": "Bytes of request bodies in memory",
     "kafka_users": "Kafka users that act for HTTP clients, with the bridge's own",
+    "refused_addresses": "Addresses whose passwords are refused for a while because too many were wrong",
     "unacknowledged_bytes": "Bytes of records that wait for Kafka",
 }
 """The figures that parts of the bridge know at any time."""

@@ -2,9 +2,9 @@
 producer and an admin client with the rule's own credentials.
 
 How many there are is bounded. One that no request uses is closed after a while, or sooner where
-another rule needs its place; one whose rule has changed is used by no new request. Records without
-acknowledgement are bounded for all together, and for each, so that one user whose records do not go
-through leaves room to others.
+another rule needs its place: a request of that rule waits until the place is free. One whose rule
+has changed is used by no new request. Records without acknowledgement are bounded for all together,
+and for each, so that one user whose records do not go through leaves room to others.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from runtime.logs import get_logger
 from runtime.supervision import Supervisor, in_background
 
 SWEEP_PAUSE_S: Final = 1.0
+WAITING_MAX: Final = 64
+"""Requests that wait for a place at one time; more are refused at once."""
 SHARES: Final = 4
 """One user has at most this part of the room for records, where there are several."""
 
@@ -74,6 +76,8 @@ class KafkaUsers:
         self.room = Room(settings.buffer_bytes)
         self._users: dict[tuple[tuple[str, str], ...], KafkaUser] = {}
         self._closing: set[asyncio.Task[None]] = set()
+        self._waiting_count = 0
+        self._place_may_be_free = asyncio.Event()
         self._loops = Supervisor()
         self.own = KafkaUser(settings, metrics, self._share())
         metrics.add_gauge("kafka_users", lambda: 1 + len(self._users))
@@ -94,17 +98,39 @@ class KafkaUsers:
     @asynccontextmanager
     async def acting_for(self, principal: HttpPrincipal) -> AsyncIterator[KafkaUser]:
         """The user for the length of a request. Refused: 403 without a rule, 429 when all places
-        are in use.
+        are in use for `antipode.admin.timeout.ms`.
         """
-        user = self._user_of(principal)
+        user = self._user_of(principal) or await self._waited_for(principal)
         user.requests += 1
         try:
             yield user
         finally:
             user.requests -= 1
             user.last_used_s = time.monotonic()
+            self._place_may_be_free.set()
 
-    def _user_of(self, principal: HttpPrincipal) -> KafkaUser:
+    async def _waited_for(self, principal: HttpPrincipal) -> KafkaUser:
+        """The user once another one has made room. Refused: 429 when none does in time."""
+        if self._waiting_count >= WAITING_MAX:
+            raise too_many("Too many requests wait for a Kafka user; try again.")
+        self._waiting_count += 1
+        try:
+            async with asyncio.timeout(self._settings.admin_timeout_ms / 1000):
+                while True:
+                    self._close_least_used()
+                    self._place_may_be_free.clear()
+                    await self._place_may_be_free.wait()
+                    # again from the rules: they, or the users of others, may have changed meanwhile
+                    user = self._user_of(principal)
+                    if user is not None:
+                        return user
+        except TimeoutError:
+            raise too_many("The bridge acts for as many Kafka users as it may; try again.") from None
+        finally:
+            self._waiting_count -= 1
+
+    def _user_of(self, principal: HttpPrincipal) -> KafkaUser | None:
+        """None when all places are in use."""
         if self._rules is None:
             return self.own
         rule = rule_of(self._rules.content(), principal.name)
@@ -115,11 +141,10 @@ class KafkaUsers:
         found = self._users.get(rule.options)
         return found if found is not None else self._add(rule)
 
-    def _add(self, rule: ImpersonationRule) -> KafkaUser:
+    def _add(self, rule: ImpersonationRule) -> KafkaUser | None:
         # One that is being closed still has its threads and connections.
         if len(self._users) + len(self._closing) >= self._settings.kafka_users_max:
-            self._close_least_used()
-            raise too_many("The bridge acts for as many Kafka users as it may; try again.")
+            return None
         user = KafkaUser(self._settings.with_options(dict(rule.options)), self._metrics, self._share())
         user.producer.start()
         self._users[rule.options] = user
@@ -148,7 +173,11 @@ class KafkaUsers:
         user = self._users.pop(options)
         task = in_background("closing a Kafka user of the bridge", self._closed(user))
         self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        task.add_done_callback(self._note_closed)
+
+    def _note_closed(self, task: asyncio.Task[None]) -> None:
+        self._closing.discard(task)
+        self._place_may_be_free.set()
 
     async def _closed(self, user: KafkaUser) -> None:
         left = await user.stop(within_ms=self._settings.shutdown_timeout_ms)

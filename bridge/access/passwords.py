@@ -48,15 +48,17 @@ class Passwords:
 
         A name that is not in the file takes as long as one that is.
         """
+        if not 0 < len(password) <= PASSWORD_BYTES_MAX or b"\0" in password:
+            return False
+        if self.is_remembered(name, password):
+            return True
+        if not 0 < len(password) <= PASSWORD_BYTES_MAX or b"\0" in password:
+            return False
+        if self.is_remembered(name, password):
+            return True
         users = self._file.content()
         known = users.get(name)
         hashed = known if known is not None else max(users.values(), key=lambda one: one[4:6])
-        if not 0 < len(password) <= PASSWORD_BYTES_MAX or b"\0" in password:
-            return False
-        seen = hmac.digest(self._secret, b"\0".join((name.encode(), hashed, password)), "sha256")
-        if known is not None and seen in self._right:
-            self._right.move_to_end(seen)
-            return True
         if self._waiting >= WAITING_MAX:
             raise too_many("Too many logins are being checked; try again.")
         self._waiting += 1
@@ -68,7 +70,19 @@ class Passwords:
             self._waiting -= 1
         if not is_equal or known is None:
             return False
-        self._right[seen] = None
+        self._right[self._seen(name, hashed, password)] = None
         if len(self._right) > REMEMBERED_MAX:
             self._right.popitem(last=False)
         return True
+
+    def is_remembered(self, name: str, password: bytes) -> bool:
+        """True if this password of the user was found right before, and still is the user's."""
+        hashed = self._file.content().get(name)
+        seen = None if hashed is None else self._seen(name, hashed, password)
+        if seen is None or seen not in self._right:
+            return False
+        self._right.move_to_end(seen)
+        return True
+
+    def _seen(self, name: str, hashed: bytes, password: bytes) -> bytes:
+        return hmac.digest(self._secret, b"\0".join((name.encode(), hashed, password)), "sha256")

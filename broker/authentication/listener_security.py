@@ -15,7 +15,6 @@ from typing import Final
 
 from broker.authentication.sasl_offers import (
     ENABLED,
-    FAILURE_DELAY_MS,
     INTER_BROKER_MECHANISM,
     JAAS,
     SESSION_MS,
@@ -24,6 +23,7 @@ from broker.authentication.sasl_offers import (
 )
 from runtime.configuration import ConfigurationError, load_settings
 from wire.client.security import SecurityProtocol
+from wire.identity.core.failed_logins import DELAY_MS_KEY
 from wire.identity.core.principal_rules import PrincipalRules
 from wire.identity.token_checks import TOKEN_KEYS, TokenKeys
 from wire.tls.server_settings import ServerTlsSettings
@@ -32,7 +32,7 @@ from wire.tls.settings import HIDDEN, TLS_SECRETS
 PROTOCOL_MAP: Final = "listener.security.protocol.map"
 PROTOCOLS: Final = tuple(protocol.value for protocol in SecurityProtocol)
 MAPPING_RULES: Final = "ssl.principal.mapping.rules"
-FAMILIES: Final = ("ssl.", "sasl.", "antipode.sasl.", SESSION_MS, FAILURE_DELAY_MS)
+FAMILIES: Final = ("ssl.", "sasl.", "antipode.sasl.", SESSION_MS, DELAY_MS_KEY)
 _PREFIX: Final = "listener.name."
 
 
@@ -59,7 +59,7 @@ SECURITY_KEYS: Final = frozenset(
         ENABLED,
         JAAS,
         SESSION_MS,
-        FAILURE_DELAY_MS,
+        DELAY_MS_KEY,
         INTER_BROKER_MECHANISM,
         *TOKEN_KEYS,
         *(str(field.alias) for field in ServerTlsSettings.model_fields.values()),

@@ -27,6 +27,7 @@ from broker.authentication.core.sasl_mechanisms import (
 )
 from broker.authentication.delegation_tokens import DelegationTokens
 from runtime.configuration import ConfigurationError
+from wire.identity.core.failed_logins import DELAY_MS, DELAY_MS_KEY
 from wire.identity.token_checks import TokenKeys, read_token_check
 from wire.rules.jaas import LoginModule, parse_jaas
 from wire.rules.scram import (
@@ -44,7 +45,6 @@ ENABLED: Final = "sasl.enabled.mechanisms"
 JAAS: Final = "sasl.jaas.config"
 SESSION_MS: Final = "connections.max.reauth.ms"
 INTER_BROKER_MECHANISM: Final = "sasl.mechanism.inter.broker.protocol"
-FAILURE_DELAY_MS: Final = "connection.failed.authentication.delay.ms"
 MECHANISMS: Final = (PLAIN, *HASHES, OAUTHBEARER)
 _USER_PREFIX: Final = "user_"
 _NONCE_BYTES: Final = 24
@@ -110,7 +110,7 @@ def read_sasl_offer(properties: Mapping[str, str], users: ScramUsers, tokens: To
     return SaslOffer(
         mechanisms={name: _mechanism(name, properties, users, tokens) for name in enabled},
         session_ms_max={name: _milliseconds(properties, name, SESSION_MS, 0) for name in enabled},
-        failure_delay_ms=_milliseconds(properties, "", FAILURE_DELAY_MS, 100),
+        failure_delay_ms=_milliseconds(properties, "", DELAY_MS_KEY, DELAY_MS),
     )
 
 

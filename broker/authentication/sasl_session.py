@@ -4,7 +4,8 @@ connection's principal.
 It is the gate of its connection (`broker/network/connections.py`) until the client has logged in,
 and longer where sessions end. A refusal is answered after
 `connection.failed.authentication.delay.ms` so that passwords cannot be tried at a rate; nothing
-more of the connection is read meanwhile.
+more of the connection is read meanwhile. A client of an address whose logins failed too often is
+disconnected before its login is looked at.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import asyncio
 import struct
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
+
+from kio.schema.errors import ErrorCode
 
 from broker.authentication.core.sasl_login import Answer, SaslLogin, SaslOffer
 from runtime.clock import Clock
@@ -41,6 +44,15 @@ class Client(Protocol):
 
     def close(self, reason: str) -> None:
         """Close now."""
+        ...
+
+    def login_failed(self) -> None:
+        """The client has shown a wrong password or token."""
+        ...
+
+    @property
+    def is_login_refused(self) -> bool:
+        """True while the client may not log in: too many logins of its address have failed."""
         ...
 
     def open_gate(self) -> None:
@@ -95,6 +107,10 @@ class SaslSession:
         """True when the handler may have the frame; else it is answered here, or the connection
         closed.
         """
+        # a client that has logged in may log in again, whatever others at its address do
+        if self._login.login is None and self._client.is_login_refused:
+            self._client.close("too many logins of its address have failed")
+            return False
         if self._login.is_raw:
             # copied: the exchange keeps the message, and the frame's buffer is used again
             self._take_raw(bytes(frame))
@@ -126,6 +142,9 @@ class SaslSession:
     def refuse(self, answer: Answer, answering: Callable[[], None]) -> None:
         """Answer a refusal by `answering` after the delay, and close the connection."""
         self._counts.failed_count += 1
+        # a wrong order of requests tries no password
+        if answer.error is ErrorCode.sasl_authentication_failed:
+            self._client.login_failed()
         log.info("login refused", client=self._client.address, listener=self._client.listener, reason=answer.reason)
 
         def end() -> None:

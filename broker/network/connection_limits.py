@@ -38,6 +38,8 @@ class ConnectionLimits:
     idle_ms_max: int
     send_buffer_bytes: int
     receive_buffer_bytes: int
+    failed_logins_max: int
+    failed_logins_window_ms: int
 
 
 class HostAddresses:
@@ -61,6 +63,8 @@ class HostAddresses:
             idle_ms_max=settings.connection_idle_ms_max,
             send_buffer_bytes=settings.send_buffer_bytes,
             receive_buffer_bytes=settings.receive_buffer_bytes,
+            failed_logins_max=settings.failed_logins_max,
+            failed_logins_window_ms=settings.failed_logins_window_ms,
         )
 
     async def look_up(self, hosts: Iterable[str]) -> None:

@@ -6,7 +6,8 @@ clients have another one, still accepts and closes the connection of another lis
 for the longest time. A connection over the limit of its address is closed at once. An incomplete
 request that makes no progress, and holds memory that other connections wait for, also loses its
 connection. On an encrypted listener the handshake comes first (`tls_handshakes.py`); it counts like
-a connection.
+a connection. A connection of an address whose logins failed too often is closed at once, except at
+the inter-broker listener.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from broker.quotas.core.connection_rates import ConnectionRates
 from runtime.clock import Clock
 from runtime.logs import get_logger
 from runtime.supervision import note_death
+from wire.identity.core.failed_logins import FAILURES_MAX_KEY, FailedLogins
 from wire.rules.principals import ANONYMOUS
 
 log = get_logger(__name__)
@@ -70,6 +72,11 @@ class ConnectionServer:
         self.connections: set[Connection] = set()
         self.handshakes = TlsHandshakes()
         self.refused_count = 0
+        self.failed_logins = FailedLogins(
+            failures_max=limits.failed_logins_max, window_ms=limits.failed_logins_window_ms
+        )
+        self.refused_logins_count = 0
+        """Connections that were closed because too many logins of their address had failed."""
         self.throttled_count = 0
         self.rates = rates
         self._exempt_listener = exempt_listener
@@ -96,6 +103,8 @@ class ConnectionServer:
         ones first.
         """
         self._limits = limits
+        self.failed_logins.failures_max = limits.failed_logins_max
+        self.failed_logins.window_ms = limits.failed_logins_window_ms
         self._end_excess()
         self._accept_where_there_is_room()
 
@@ -232,6 +241,10 @@ class ConnectionServer:
             log.warning("connection refused: too many from one address", client=host, connections=count)
             plain.close()
             return
+        if self.refuses_login(host, listener):
+            self.refused_logins_count += 1
+            plain.close()
+            return
         plain.setblocking(False)
         # responses are small and complete: Nagle's algorithm would hold each back for an
         # acknowledgement
@@ -245,8 +258,10 @@ class ConnectionServer:
             self._open(Channel(plain), entrance, None, listener=listener, address=address)
             return
 
-        def on_done(tls: ssl.SSLSocket | None) -> None:
+        def on_done(tls: ssl.SSLSocket | None, *, is_wrong_certificate: bool) -> None:
             entrance.note_handshake(is_done=tls is not None)
+            if is_wrong_certificate:
+                self.login_failed(host, listener)
             # the broker stops: nothing would read from this connection
             if tls is None or not self._listening:
                 if tls is not None:
@@ -276,6 +291,26 @@ class ConnectionServer:
             connection.shut_gate()
         self.connections.add(connection)
         self._end_excess()
+
+    # --- failed logins
+
+    def login_failed(self, host: str, listener: str) -> None:
+        """A client of this address has shown a wrong password, token or certificate."""
+        if self.failed_logins.record(self.clock.monotonic_ms(), host):
+            log.warning(
+                "logins of an address are refused for a while: too many have failed",
+                client=host,
+                listener=listener,
+                key=FAILURES_MAX_KEY,
+                value=self.failed_logins.failures_max,
+                refused_ms=self.failed_logins.window_ms,
+            )
+
+    def refuses_login(self, host: str, listener: str) -> bool:
+        """True while clients of this address may not log in."""
+        # other brokers may share an address with clients, and must reach this one
+        is_exempt = listener == self._exempt_listener
+        return not is_exempt and self.failed_logins.is_refused(self.clock.monotonic_ms(), host)
 
     def connection_closed(self, connection: Connection) -> None:
         """Bookkeeping of a connection that closed itself."""

@@ -56,6 +56,14 @@ class Server(ConnectionOwner, Protocol):
         """Bookkeeping of a connection that closed itself."""
         ...
 
+    def login_failed(self, host: str, listener: str) -> None:
+        """A client of this address has shown a wrong password, token or certificate."""
+        ...
+
+    def refuses_login(self, host: str, listener: str) -> bool:
+        """True while clients of this address may not log in."""
+        ...
+
 
 class Connection(FrameReceiver):
     """One client: cuts frames, hands them over one at a time, sends answers."""
@@ -197,6 +205,19 @@ class Connection(FrameReceiver):
             self._accept_response(place.parts, place.throttle_time_ms, place.on_sent)
         self._send_held()
         self._continue()
+
+    @property
+    def _host(self) -> str:
+        return self.address.rpartition(":")[0]
+
+    def login_failed(self) -> None:
+        """The client has shown a wrong password or token."""
+        self._server.login_failed(self._host, self.listener)
+
+    @property
+    def is_login_refused(self) -> bool:
+        """True while the client may not log in: too many logins of its address have failed."""
+        return self._server.refuses_login(self._host, self.listener)
 
     def open_gate(self) -> None:
         """Each request goes to the handler from now on."""

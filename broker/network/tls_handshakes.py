@@ -13,15 +13,26 @@ import socket
 import ssl
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import Final, Protocol
 
 from runtime.logs import get_logger
 from runtime.supervision import in_background
 
 log = get_logger(__name__)
 
+_WRONG_CERTIFICATE: Final = ("CERTIFICATE_VERIFY_FAILED", "PEER_DID_NOT_RETURN_A_CERTIFICATE")
+"""OpenSSL's reasons for a client that has no certificate of a trusted authority."""
+
 HANDSHAKES_MAX: Final = 512
 HANDSHAKE_TIMEOUT_S: Final = 10.0
+
+
+class OnDone(Protocol):
+    """Called once: with the encrypted socket, or with None when there is none and the socket is
+    closed.
+    """
+
+    def __call__(self, tls: ssl.SSLSocket | None, *, is_wrong_certificate: bool) -> None: ...
 
 
 class _Step:
@@ -66,16 +77,14 @@ class TlsHandshakes:
         context: ssl.SSLContext,
         *,
         client: str,
-        on_done: Callable[[ssl.SSLSocket | None], None],
+        on_done: OnDone,
     ) -> None:
-        """Shake hands on an accepted, non-blocking socket. `on_done` is called once: with the
-        encrypted socket, or with None when there is none and the socket is closed.
-        """
+        """Shake hands on an accepted, non-blocking socket."""
         try:
             tls = context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
         except (OSError, ValueError):  # the client has gone
             plain.close()
-            self._end(on_done, None)
+            self._end(on_done, None, "")
             return
         if len(self._under_way) >= HANDSHAKES_MAX:
             # the oldest: a client that is honest is through within its first second
@@ -91,16 +100,18 @@ class TlsHandshakes:
                 reason = "" if task.cancelled() or task.exception() else task.result()
                 log.debug("tls handshake failed", client=client, reason=reason or "ended by the broker")
                 step.close(tls)
-            self._end(on_done, tls if is_done else None)
+                self._end(on_done, None, reason)
+            else:
+                self._end(on_done, tls, "")
 
         task.add_done_callback(ended)
 
-    def _end(self, on_done: Callable[[ssl.SSLSocket | None], None], tls: ssl.SSLSocket | None) -> None:
+    def _end(self, on_done: OnDone, tls: ssl.SSLSocket | None, reason: str) -> None:
         if tls is None:
             self.failed_count += 1
         else:
             self.completed_count += 1
-        on_done(tls)
+        on_done(tls, is_wrong_certificate=reason.startswith(_WRONG_CERTIFICATE))
 
     async def _run(self, tls: ssl.SSLSocket, step: _Step) -> str:
         """Shake hands. Returns the reason of a failure; empty if it succeeded."""

@@ -37,6 +37,7 @@ from broker.settings.property_values import (
 )
 from runtime.addresses import HostPort
 from runtime.configuration import Settings
+from wire.identity.core.failed_logins import FAILURES_MAX, FAILURES_MAX_KEY, WINDOW_MS, WINDOW_MS_KEY
 from wire.rules.delegation_tokens import EXPIRY_CHECK_INTERVAL_MS
 
 SITE_NUMBER_MAX: Final = 1023
@@ -140,6 +141,10 @@ class BrokerSettings(Settings):
         default={}, alias="max.connections.per.ip.overrides", description="accepted: host:count[,host:count...]"
     )
     connection_creation_rate_max: int = Field(default=INT_MAX, alias="max.connection.creation.rate", ge=1)
+    failed_logins_max: int = Field(
+        default=FAILURES_MAX, alias=FAILURES_MAX_KEY, ge=0, description="accepted: a whole number, 0 for no limit"
+    )
+    failed_logins_window_ms: int = Field(default=WINDOW_MS, alias=WINDOW_MS_KEY, ge=1)
     connection_idle_ms_max: int = Field(default=600_000, alias="connections.max.idle.ms", ge=1)
     fetch_bytes_max: int = Field(default=55 * MEBIBYTE, alias="fetch.max.bytes", ge=1024)
     fetch_session_slots: int = Field(default=1000, alias="max.incremental.fetch.session.cache.slots", ge=0)

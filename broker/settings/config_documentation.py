@@ -18,6 +18,8 @@ _TEXTS: Final = {
     "antipode.cluster.id": "Cluster id of a new site; sites of an exact link share one.",
     "antipode.controller.candidate": "Whether this process may become the site's controller.",
     "antipode.truncated.records.max.bytes": "Bytes of truncated records that are kept for each partition.",
+    "antipode.failed.logins.max": "Most logins of one address that may fail within the window before more are refused.",
+    "antipode.failed.logins.window.ms": "Time in which failed logins of an address are counted, and for which it is refused.",
     "antipode.grpc.advertised": "Address at which other processes reach the gRPC services, if it differs from their listener.",
     "antipode.grpc.listener": "Address of the gRPC services: broker control, controller and site agent.",
     "antipode.link.hold.max.bytes": "Bytes of each partition that are kept beyond its retention while a standby lacks them.",

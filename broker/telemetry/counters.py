@@ -84,6 +84,11 @@ COUNTERS: Final[tuple[tuple[str, str, Read], ...]] = (
         lambda parts: parts.connections.refused_count,
     ),
     (
+        "antipode_failed_logins_refused_connections",
+        "Connections closed unread because too many logins of their address had failed",
+        lambda parts: parts.connections.refused_logins_count,
+    ),
+    (
         "kafka_server_socket_server_metrics_idle_connections_closed",
         "Connections closed because they were idle",
         lambda parts: parts.connections.reaped_count,

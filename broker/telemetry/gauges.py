@@ -145,6 +145,11 @@ GAUGES: Final[tuple[tuple[str, str, Read], ...]] = (
         lambda parts: parts.scrubber.read_bytes,
     ),
     (
+        "antipode_failed_logins_refused_addresses",
+        "Addresses whose logins are refused for a while because too many have failed",
+        lambda parts: parts.connections.failed_logins.refused_count(parts.connections.clock.monotonic_ms()),
+    ),
+    (
         "kafka_log_logcleanermanager_uncleanable_partitions_count",
         "Compacted logs with a batch that does not decode",
         lambda parts: parts.logs.cleaning.figures.uncleanable_count,

@@ -30,6 +30,8 @@ TOPIC_PROPERTIES: Final[Mapping[str, TopicConfig]] = {
 DYNAMIC_PROPERTIES: Final = frozenset(
     {name for name in TOPIC_PROPERTIES if not name.endswith((".hours", ".minutes")) and name not in _STATIC_SPELLINGS}
     | {
+        "antipode.failed.logins.max",
+        "antipode.failed.logins.window.ms",
         "follower.replication.throttled.rate",
         "leader.replication.throttled.rate",
         "num.replica.fetchers",

@@ -8,6 +8,10 @@ import asyncio
 import contextlib
 import socket
 import ssl
+import struct
+import threading
+import urllib.request
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +30,22 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
 METADATA = 3
 HALF_A_HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
+
+
+FAILURES_MAX = 20
+STORMING = "127.0.0.2"
+"""The address of the clients that storm a broker with a limit of failed logins."""
+
+
+@pytest.fixture(scope="module")
+def guarded(session_processes: Any, tmp_path_factory: pytest.TempPathFactory) -> SecuredBroker:
+    """A broker that refuses an address after few failed logins, and soon accepts it again."""
+    limits = {
+        "antipode.failed.logins.max": str(FAILURES_MAX),
+        "antipode.failed.logins.window.ms": "8000",
+        "connection.failed.authentication.delay.ms": "0",
+    }
+    return SecuredBroker(session_processes, tmp_path_factory.mktemp("guarded"), **limits)
 
 
 @pytest.fixture(scope="module")
@@ -115,3 +135,183 @@ async def test_wrong_passwords_at_a_rate_leave_others_served(broker: SecuredBrok
         for _ in range(20):
             await ask(address, right)
     assert refused == 100
+
+
+def scraped(broker: SecuredBroker) -> dict[str, float]:
+    """The samples without labels of the broker's metrics."""
+    with urllib.request.urlopen(f"http://{LOOPBACK}:{broker.facts['metrics']}/metrics") as page:
+        lines = page.read().decode().splitlines()
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[0].isalpha())}
+
+
+def plain_login(user: str, password: str) -> bytes:
+    """SaslHandshake 1 for PLAIN and SaslAuthenticate 1, as frames."""
+    client_id = struct.pack(">h", -1)
+    handshake = struct.pack(">hhi", 17, 1, 1) + client_id + struct.pack(">h", 5) + b"PLAIN"
+    message = f"\0{user}\0{password}".encode()
+    authenticate = struct.pack(">hhi", 36, 1, 2) + client_id + struct.pack(">i", len(message)) + message
+    return b"".join(struct.pack(">i", len(frame)) + frame for frame in (handshake, authenticate))
+
+
+def try_login(address: HostPort, user: str, password: str, *, source: str) -> str:
+    """Log in from `source`: "right", "wrong", or "refused" when the connection closes unread."""
+    with socket.create_connection(address, source_address=(source, 0)) as client:
+        client.settimeout(20)
+        try:
+            client.sendall(plain_login(user, password))
+            answers = [_answer(client) for _ in range(2)]
+        except ConnectionError:
+            return "refused"
+    return "right" if struct.unpack_from(">h", answers[1], 4)[0] == 0 else "wrong"
+
+
+def _answer(client: socket.socket) -> bytes:
+    (size,) = struct.unpack(">i", _exactly(client, 4))
+    return _exactly(client, size)
+
+
+def _exactly(client: socket.socket, size: int) -> bytes:
+    content = b""
+    while len(content) < size:
+        received = client.recv(size - len(content))
+        if not received:
+            raise ConnectionResetError
+        content += received
+    return content
+
+
+def fail_until_refused(address: HostPort) -> int:
+    """The number of wrong passwords until the address is refused."""
+    for count in range(10 * FAILURES_MAX):
+        if try_login(address, "alice", "wrong", source=STORMING) == "refused":
+            return count
+    raise AssertionError("the address is never refused")
+
+
+async def accepted_again(broker: SecuredBroker) -> None:
+    """Wait until the refusal that an earlier test has earned is over."""
+    address = place(broker, "LOGIN")
+    right = partial(try_login, address, "alice", PASSWORDS["alice"], source=STORMING)
+    await eventually(lambda: right() == "right")
+
+
+async def test_an_address_whose_logins_failed_too_often_is_refused_and_no_other_one(guarded: SecuredBroker) -> None:
+    await accepted_again(guarded)
+    address, secured_address = place(guarded, "LOGIN"), place(guarded, "SECURED")
+    async with connected(address, login("alice", PASSWORDS["alice"])) as before:
+        assert await asyncio.to_thread(fail_until_refused, address) == FAILURES_MAX + 1
+        # the right password is not looked at either, at any listener
+        assert try_login(address, "alice", PASSWORDS["alice"], source=STORMING) == "refused"
+        with socket.create_connection(secured_address, source_address=(STORMING, 0)) as refused:
+            refused.settimeout(20)
+            with contextlib.suppress(ConnectionError):
+                refused.sendall(HALF_A_HELLO)
+            assert _is_closed_in_the_end(refused)
+        await before.call(METADATA, {"topics": ()}, version=1)
+        await ask(address, login("alice", PASSWORDS["alice"]))
+    samples = scraped(guarded)
+    assert samples["antipode_failed_logins_refused_addresses"] == 1
+    assert samples["antipode_failed_logins_refused_connections_total"] >= 3
+    assert STORMING in guarded.process.log_text()
+
+
+def _is_closed_in_the_end(client: socket.socket) -> bool:
+    try:
+        return client.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+async def test_connections_that_were_open_before_their_address_is_refused_try_no_password(
+    guarded: SecuredBroker,
+) -> None:
+    await accepted_again(guarded)
+    address = place(guarded, "LOGIN")
+    with socket.create_connection(address, source_address=(STORMING, 0)) as early:
+        early.settimeout(20)
+        await asyncio.to_thread(fail_until_refused, address)
+        with contextlib.suppress(ConnectionError):
+            early.sendall(plain_login("alice", PASSWORDS["alice"]))
+        assert _is_closed_in_the_end(early)
+
+
+async def test_certificates_that_are_not_accepted_count(guarded: SecuredBroker) -> None:
+    await accepted_again(guarded)
+    address = place(guarded, "MUTUAL")
+    context = guarded.context(is_known=False)
+
+    def connect() -> None:
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection(address, source_address=(STORMING, 0)) as plain,
+            context.wrap_socket(plain, server_hostname=LOOPBACK) as tls,
+        ):
+            # of TLS 1.3 a client hears of its missing certificate after its own handshake
+            tls.recv(1)
+
+    def connect_until_refused() -> int:
+        for count in range(1, 10 * FAILURES_MAX):
+            connect()
+            if scraped(guarded)["antipode_failed_logins_refused_addresses"]:
+                return count
+        raise AssertionError("the address is never refused")
+
+    assert await asyncio.to_thread(connect_until_refused) > FAILURES_MAX
+    await ask(address, ConnectionOptions(ssl_context=guarded.context(is_known=True)))
+
+
+async def test_wrong_order_and_handshakes_that_end_early_are_no_failed_logins(guarded: SecuredBroker) -> None:
+    await accepted_again(guarded)
+    encrypted, address = place(guarded, "MUTUAL"), place(guarded, "LOGIN")
+    for _ in range(2 * FAILURES_MAX):
+        # as a load balancer looks whether the port is open
+        socket.create_connection(encrypted, source_address=(STORMING, 0)).close()
+    assert try_login(address, "alice", PASSWORDS["alice"], source=STORMING) == "right"
+
+
+async def test_renegotiation_is_refused_and_others_are_served(guarded: SecuredBroker) -> None:
+    address = place(guarded, "ENCRYPTED")
+    where = f"{address.host}:{address.port}"
+    command = ("openssl", "s_client", "-connect", where, "-tls1_2", "-CAfile", str(guarded.certificates.authority))
+    asked = await asyncio.create_subprocess_exec(
+        *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    # a line of "R" has openssl ask for a new handshake
+    output, _ = await asyncio.wait_for(asked.communicate(b"R\n"), timeout=60)
+    assert b"RENEGOTIATING" in output
+    assert b"no renegotiation" in output or b"alert" in output
+    await ask(address, ConnectionOptions(ssl_context=guarded.context(is_known=False)))
+
+
+async def test_storms_of_every_kind_leave_a_good_client_served(guarded: SecuredBroker) -> None:
+    encrypted, address = place(guarded, "ENCRYPTED"), place(guarded, "LOGIN")
+    is_over = threading.Event()
+
+    def connections() -> None:
+        while not is_over.is_set():
+            with contextlib.suppress(OSError):
+                socket.create_connection(encrypted, source_address=(STORMING, 0)).close()
+
+    def half_open_handshakes() -> None:
+        with contextlib.ExitStack() as sockets:
+            for _ in range(100):
+                with contextlib.suppress(OSError):
+                    stuck = socket.create_connection(encrypted, source_address=(STORMING, 0))
+                    sockets.enter_context(stuck).sendall(HALF_A_HELLO)
+            is_over.wait()
+
+    def wrong_passwords() -> None:
+        while not is_over.is_set():
+            try_login(address, "alice", "wrong", source=STORMING)
+
+    storms = [asyncio.to_thread(storm) for storm in (connections, half_open_handshakes, wrong_passwords)]
+    running = asyncio.gather(*storms)
+    try:
+        async with connected(address, login("alice", PASSWORDS["alice"])) as before:
+            for _ in range(30):
+                await before.call(METADATA, {"topics": ()}, version=1)
+                await ask(address, login("alice", PASSWORDS["alice"]))
+                await ask(encrypted, ConnectionOptions(ssl_context=guarded.context(is_known=False)))
+    finally:
+        is_over.set()
+        await running

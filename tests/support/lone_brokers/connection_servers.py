@@ -27,6 +27,8 @@ LIMITS = ConnectionLimits(
     idle_ms_max=60_000,
     send_buffer_bytes=8192,
     receive_buffer_bytes=8192,
+    failed_logins_max=0,
+    failed_logins_window_ms=60_000,
 )
 
 Starter = Callable[..., tuple[ConnectionServer, int]]

@@ -26,11 +26,11 @@ from bench.systems import LATEST_TIMESTAMP, create_topic, delete_topic, end_offs
 from bench.warm_memory import touch_free_memory
 from runtime.process import OperationalFailure
 from wire.batches.record_batch import iterate_headers, patch_placement
-from wire.client.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 from wire.client.raw_client import KafkaClient
-from wire.protocol.fetch_codec import PartitionFetched
+from wire.client.requests.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 from wire.protocol.ids import DEBUGGING_CONSUMER
-from wire.protocol.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
+from wire.protocol.messages.fetch_codec import PartitionFetched
+from wire.protocol.messages.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
 
 TOPIC = "alone"
 CONNECTIONS = 2

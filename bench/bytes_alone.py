@@ -19,7 +19,7 @@ import sys
 import tempfile
 
 from bench.antipode import REPOSITORY
-from wire.protocol.receive_mark import MARK_BYTES_MAX, ReceiveMark
+from wire.protocol.streams.receive_mark import MARK_BYTES_MAX, ReceiveMark
 
 FILE_BYTES = 64 * 1024 * 1024
 RELAYED_BYTES = 2_000_000_000

@@ -22,11 +22,11 @@ from bench.systems import MeasuredBroker, delete_topic
 from runtime.addresses import parse_host_port
 from runtime.process import OperationalFailure
 from wire.batches.records import Record, encode_batch
-from wire.client.group_requests import CommittedOffset
 from wire.client.raw_client import KafkaClient, NewTopic, call_client
+from wire.client.requests.group_requests import CommittedOffset
 from wire.protocol import schemas
 from wire.protocol.entity_building import build_entity
-from wire.protocol.frames import encode_request
+from wire.protocol.streams.frames import encode_request
 
 MEMBER_COUNT = 100
 PROTOCOLS = {

@@ -20,10 +20,10 @@ from bench.paced_load import PacedLoad
 from bench.systems import PARTITION_COUNT
 from runtime.process import OperationalFailure
 from wire.batches.record_batch import Buffer, iterate_headers
-from wire.client.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 from wire.client.raw_client import KafkaClient
-from wire.protocol.fetch_codec import PartitionFetched
+from wire.client.requests.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 from wire.protocol.ids import DEBUGGING_CONSUMER
+from wire.protocol.messages.fetch_codec import PartitionFetched
 
 if TYPE_CHECKING:
     from numpy import int64

@@ -19,10 +19,10 @@ from bench.plan import Plan
 from bench.processes import metered
 from bench.systems import PARTITION_COUNT, STOP_TIMEOUT_MS, check_complete, create_topic, end_offset_sum
 from runtime.process import OperationalFailure
-from wire.client.broker_requests import LATEST_TIMESTAMP
 from wire.client.client_errors import BrokerError, Unreachable
-from wire.client.group_requests import CommittedOffset
 from wire.client.raw_client import KafkaClient
+from wire.client.requests.broker_requests import LATEST_TIMESTAMP
+from wire.client.requests.group_requests import CommittedOffset
 from wire.protocol.ids import DEBUGGING_CONSUMER, PartitionKey
 
 TOPIC = "grouped"

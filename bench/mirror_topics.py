@@ -22,9 +22,9 @@ from bench.processes import cpu_s, metered
 from bench.systems import STOP_TIMEOUT_MS
 from runtime.process import OperationalFailure
 from wire.batches.records import Record, encode_batch
-from wire.client.broker_requests import LATEST_TIMESTAMP
 from wire.client.client_errors import KafkaClientError
 from wire.client.raw_client import KafkaClient, NewTopic
+from wire.client.requests.broker_requests import LATEST_TIMESTAMP
 from wire.protocol.ids import DEBUGGING_CONSUMER
 
 TOPIC_COUNTS = (200, 1_000)

@@ -24,14 +24,14 @@ from bench.plan import Plan
 from bench.processes import cpu_s, memory, metered
 from bench.systems import PARTITION_COUNT, STOP_TIMEOUT_MS, MeasuredBroker, check_complete, create_topic
 from bench.warm_memory import touch_free_memory
-from clients.core.committed import skipped_batches
-from clients.simple_consumer import fetch_at_leader, records_of
+from clients.reader.core.committed import skipped_batches
+from clients.reader.simple_consumer import fetch_at_leader, records_of
 from runtime.children import Child
 from runtime.process import OperationalFailure
 from wire.batches.record_batch import iterate_headers
-from wire.client.broker_requests import LATEST_TIMESTAMP
 from wire.client.client_errors import BrokerError, Unreachable
 from wire.client.raw_client import KafkaClient
+from wire.client.requests.broker_requests import LATEST_TIMESTAMP
 
 TOPIC = "in-transactions"
 PLACES = [(TOPIC, partition) for partition in range(PARTITION_COUNT)]

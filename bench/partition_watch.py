@@ -16,12 +16,12 @@ from kio.schema.errors import ErrorCode
 from bench.systems import LATEST_TIMESTAMP, MeasuredSite
 from runtime.process import OperationalFailure
 from wire.batches.records import Record, encode_batch
-from wire.client.broker_requests import OffsetQuery
 from wire.client.client_errors import BrokerError, RequestTimedOut, Unreachable
 from wire.client.cluster_metadata import PartitionMetadata
 from wire.client.raw_client import KafkaClient, NewTopic, call_client
+from wire.client.requests.broker_requests import OffsetQuery
 from wire.protocol.ids import PartitionKey
-from wire.protocol.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
+from wire.protocol.messages.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
 
 WITHIN_S = 120
 POLL_S = 0.02

@@ -19,8 +19,14 @@ from bench.systems import MeasuredBroker, check_complete, create_topic, delete_t
 from runtime.addresses import HostPort, parse_host_port
 from runtime.process import OperationalFailure
 from wire.batches.records import Record, encode_batch
-from wire.protocol.frames import SIZE_PREFIX_SIZE, request_prefix
-from wire.protocol.produce_codec import API_KEY, PartitionRecords, ProduceRequest, TopicRecords, produce_request_parts
+from wire.protocol.messages.produce_codec import (
+    API_KEY,
+    PartitionRecords,
+    ProduceRequest,
+    TopicRecords,
+    produce_request_parts,
+)
+from wire.protocol.streams.frames import SIZE_PREFIX_SIZE, request_prefix
 
 VERSION = 9
 RECORD_BYTES = 100

@@ -18,8 +18,9 @@ from bench.systems import STOP_TIMEOUT_MS, MeasuredBroker, create_topic
 from runtime.addresses import HostPort, parse_host_port
 from runtime.children import Child
 from runtime.process import OperationalFailure
-from wire.protocol import frames, schemas
+from wire.protocol import schemas
 from wire.protocol.entity_building import build_entity
+from wire.protocol.streams import frames
 
 API_VERSIONS, METADATA = 18, 3
 API_VERSIONS_VERSION, METADATA_VERSION = 0, 4

@@ -36,7 +36,9 @@ from runtime.clock import Clock
 from runtime.logs import get_logger
 from runtime.supervision import was_asked_to_end
 from wire.protocol.byte_reader import Malformed
-from wire.protocol.frames import (
+from wire.protocol.messages.private import PRIVATE_NAMES
+from wire.protocol.schemas import API_VERSIONS_KEY, api_name, has_schema
+from wire.protocol.streams.frames import (
     MalformedRequest,
     RequestHeader,
     UnsupportedVersion,
@@ -46,8 +48,6 @@ from wire.protocol.frames import (
     encode_response,
     parse_request_header,
 )
-from wire.protocol.private import PRIVATE_NAMES
-from wire.protocol.schemas import API_VERSIONS_KEY, api_name, has_schema
 
 log = get_logger(__name__)
 

@@ -77,7 +77,7 @@ def list_acls(
 
     Example: antipode acls list --topic orders --resource-pattern-type match
     """
-    from wire.client.acl_requests import describe_acls
+    from wire.client.requests.acl_requests import describe_acls
 
     filters = _filters(_resources(topic, group, transactional_id, cluster), resource_pattern_type, principal)
 
@@ -125,7 +125,7 @@ def add(
 
     Example: antipode acls add --allow-principal User:alice --producer --topic orders
     """
-    from wire.client.acl_requests import create_acls, describe_acls
+    from wire.client.requests.acl_requests import create_acls, describe_acls
     from wire.rules.acls import (
         WILDCARD,
         AccessEntry,
@@ -197,7 +197,7 @@ def remove(
 
     Example: antipode acls remove --topic orders --allow-principal User:alice --dry-run
     """
-    from wire.client.acl_requests import delete_acls, describe_acls
+    from wire.client.requests.acl_requests import delete_acls, describe_acls
     from wire.rules.acls import Permission
 
     resources = _resources(topic, group, transactional_id, cluster)

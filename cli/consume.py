@@ -23,10 +23,10 @@ from cli.shared.topic_calls import parse_at
 from runtime.process import OperationalFailure
 
 if TYPE_CHECKING:
-    from clients.consumer import Consumer
-    from clients.core.positions import ResetPolicy
-    from clients.core.readings import Start
-    from clients.streams import Stream
+    from clients.classic.streams import Stream
+    from clients.consumer.consumer import Consumer
+    from clients.reader.core.positions import ResetPolicy
+    from clients.reader.core.readings import Start
     from wire.batches.records import Record
     from wire.protocol.ids import PartitionKey
 
@@ -191,11 +191,11 @@ async def _run(
     """Show records until enough have come, nothing comes any more, or a signal asks to end; how
     many it were.
     """
-    from clients.consumer_options import CommitRefused
-    from clients.core.classic_group import UnequalSubscriptions
-    from clients.core.positions import PositionLost
-    from clients.reader_options import DamagedLog
-    from clients.zookeeper_consumer import RebalanceFailed
+    from clients.classic.core.classic_group import UnequalSubscriptions
+    from clients.classic.zookeeper_consumer import RebalanceFailed
+    from clients.consumer.consumer_options import CommitRefused
+    from clients.reader.core.positions import PositionLost
+    from clients.reader.reader_options import DamagedLog
     from wire.batches.record_batch import InvalidBatch
     from wire.client.client_errors import KafkaClientError
 
@@ -253,9 +253,9 @@ def _until_signal(task: asyncio.Task[Any] | None) -> Any:
 
 async def _modern(wanted: Wanted, bootstrap_server: str, stack: AsyncExitStack) -> Found:
     """Consume in a group of the classic protocol, or partitions without a group."""
-    from clients.consumer import READ_COMMITTED, Consumer
-    from clients.consumer_options import ConsumerOptions
-    from clients.reader_options import ReaderOptions
+    from clients.consumer.consumer import READ_COMMITTED, Consumer
+    from clients.consumer.consumer_options import ConsumerOptions
+    from clients.reader.reader_options import ReaderOptions
 
     policy = _policy(wanted)
     options = ConsumerOptions(
@@ -284,7 +284,7 @@ async def _modern(wanted: Wanted, bootstrap_server: str, stack: AsyncExitStack) 
 
 def _policy(wanted: Wanted) -> ResetPolicy:
     """A usage error says what is accepted."""
-    from clients.core.positions import ResetPolicy, parse_reset_policy
+    from clients.reader.core.positions import ResetPolicy, parse_reset_policy
 
     if wanted.reset is None:
         return ResetPolicy.EARLIEST if wanted.at == "earliest" else ResetPolicy.LATEST
@@ -304,9 +304,9 @@ def _pattern(wanted: Wanted) -> re.Pattern[str] | None:
 
 async def _starts(wanted: Wanted, bootstrap_server: str) -> dict[PartitionKey, Start]:
     """All partitions that are meant, and where to begin. OperationalFailure when there are none."""
-    from clients.core.positions import Position
-    from clients.core.readings import Start
-    from wire.client.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+    from clients.reader.core.positions import Position
+    from clients.reader.core.readings import Start
+    from wire.client.requests.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
     pattern = _pattern(wanted)
     async with client_of(bootstrap_server) as client:
@@ -333,7 +333,7 @@ async def _starts(wanted: Wanted, bootstrap_server: str) -> dict[PartitionKey, S
 
 
 async def _records_of_consumer(consumer: Consumer, printed: Printed, wanted: Wanted) -> Found:
-    from clients.core.positions import Position
+    from clients.reader.core.positions import Position
 
     loop = asyncio.get_running_loop()
     came_s = loop.time()
@@ -351,9 +351,9 @@ async def _records_of_consumer(consumer: Consumer, printed: Printed, wanted: Wan
 
 async def _classic(wanted: Wanted, classic: tuple[str, str, str, bool], stack: AsyncExitStack) -> Found:
     """A high-level consumer as in Kafka 0.8."""
-    from clients.classic_settings import ZooKeeperConsumerOptions
-    from clients.reader_options import ReaderOptions
-    from clients.zookeeper_consumer import ZooKeeperConsumer
+    from clients.classic.classic_settings import ZooKeeperConsumerOptions
+    from clients.classic.zookeeper_consumer import ZooKeeperConsumer
+    from clients.reader.reader_options import ReaderOptions
     from runtime.zookeeper.client import ZooKeeper
     from wire.znodes.consumer_znodes import BLACK_LIST, STATIC, WHITE_LIST
 
@@ -388,7 +388,7 @@ async def _classic(wanted: Wanted, classic: tuple[str, str, str, bool], stack: A
 
 
 async def _records_of_stream(stream: Stream) -> Found:
-    from clients.streams import ConsumerTimeout
+    from clients.classic.streams import ConsumerTimeout
 
     try:
         async for found in stream.records():

@@ -24,9 +24,9 @@ from runtime.process import OperationalFailure
 
 if TYPE_CHECKING:
     from clients.core.partitioners import Partitioner
-    from clients.producer import Producer
-    from clients.producer_options import ProducerOptions, ProducerRecord
-    from clients.producer_pool import ProducerPool
+    from clients.producer.producer import Producer
+    from clients.producer.producer_options import ProducerOptions, ProducerRecord
+    from clients.producer.producer_pool import ProducerPool
 
 READ_BYTES = 64 * 1024
 SKEW_REPORTED_FROM = 2.0
@@ -106,7 +106,7 @@ def produce(
 
     Example: antipode produce orders --file orders.txt --key-separator : --compression lz4
     """
-    from clients.producer_options import ProducerOptions
+    from clients.producer.producer_options import ProducerOptions
     from wire.batches.record_batch import Compression
 
     if compression.upper() not in Compression.__members__:
@@ -153,7 +153,7 @@ def _line_reader(
     """The function that makes a record of a line. It raises OperationalFailure for a line without
     the separator.
     """
-    from clients.producer_options import ProducerRecord
+    from clients.producer.producer_options import ProducerRecord
 
     def record_of(line: bytes) -> ProducerRecord:
         key, value = None, line
@@ -180,7 +180,7 @@ def _serving_metrics(listener: HostPort | None, producers: Sequence[Producer]) -
     if listener is None:
         yield
         return
-    from clients.producer_metrics import ProducerMetrics
+    from clients.producer.producer_metrics import ProducerMetrics
     from runtime.metrics import MetricsServer, new_registry
 
     registry = new_registry()
@@ -253,9 +253,9 @@ class Run:
         at all.
         """
         from clients.core.partitioners import NoPartition, PartitionOutOfRange
-        from clients.producer import Producer
-        from clients.producer_options import ProducerClosed
-        from clients.producer_pool import ProducerPool
+        from clients.producer.producer import Producer
+        from clients.producer.producer_options import ProducerClosed
+        from clients.producer.producer_pool import ProducerPool
         from wire.client.client_errors import KafkaClientError
 
         made = [Producer(client_of(bootstrap_server), self._options) for _ in range(producers)]
@@ -289,7 +289,7 @@ class Run:
                 outcome.add_done_callback(self._note)
 
     def _note(self, outcome: asyncio.Future[Any]) -> None:
-        from clients.producer_options import ProducerClosed
+        from clients.producer.producer_options import ProducerClosed
 
         error = outcome.exception()
         if error is None:

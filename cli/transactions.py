@@ -19,7 +19,7 @@ from runtime.process import OperationalFailure
 from wire.client.client_errors import KafkaClientError
 from wire.client.connection import ConnectionOptions
 from wire.client.raw_client import KafkaClient
-from wire.client.transaction_descriptions import describe_transaction
+from wire.client.requests.transaction_descriptions import describe_transaction
 
 app = typer.Typer(
     help="Transactions of a cluster: which are open, for how long, and which hang.\n\n"

@@ -14,10 +14,10 @@ from kio.schema.errors import ErrorCode
 
 from runtime.clock import Clock
 from runtime.retries import jittered_backoff
-from wire.client.broker_requests import METADATA
 from wire.client.client_errors import TRANSIENT, KafkaClientError, broker_error
 from wire.client.cluster_metadata import TopicMetadata
 from wire.client.raw_client import KafkaClient
+from wire.client.requests.broker_requests import METADATA
 
 
 class Topics:

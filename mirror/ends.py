@@ -17,8 +17,8 @@ from mirror.link.link_watch import LinkView
 from mirror.link.ports import AppendPort, FetchPort, ProgressPort, QuarantinePort, SitePort, SourcePort, TopicActor
 from mirror.sharing.shares import Worker
 from wire.control.mirror_pb2 import MirrorTransactions
-from wire.protocol.compressed_stream import CompressionTally
 from wire.protocol.ids import TopicPartition
+from wire.protocol.streams.compressed_stream import CompressionTally
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,10 +31,10 @@ from mirror.sites.kafka_site import RETRY_BUDGET_MS, KafkaSite
 from mirror.sites.kafka_transfer import KafkaFetch
 from mirror.topics.acl_sync import AclSync
 from mirror.translate.core.transaction_cycle import CycleLimits
-from mirror.translate.group_notes import GroupNotes, OppositeGroupNotes
 from mirror.translate.link_holder import LinkHolder
 from mirror.translate.metrics import TransactionMetrics
-from mirror.translate.offset_store import READ_COMMITTED, READ_UNCOMMITTED, OffsetStore
+from mirror.translate.notes.group_notes import GroupNotes, OppositeGroupNotes
+from mirror.translate.notes.offset_store import READ_COMMITTED, READ_UNCOMMITTED, OffsetStore
 from mirror.translate.opposite_links import OppositeLinks
 from mirror.translate.provenance import Provenance
 from mirror.translate.record_filter import SourceFilter

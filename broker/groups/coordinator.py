@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from broker.coordination.shard_leadership import ShardLeadership
 from broker.coordination.state_shard import CoordinatorRefusal, InternalLog
 from broker.groups.core import group_handover
-from broker.groups.core.consumer_group_states import ConsumerGroup, TopicShapes
-from broker.groups.core.consumer_groups import HeartbeatReply, MemberHeartbeat
+from broker.groups.core.consumer_protocol.consumer_group_states import ConsumerGroup, TopicShapes
+from broker.groups.core.consumer_protocol.consumer_groups import HeartbeatReply, MemberHeartbeat
 from broker.groups.core.group_messages import (
     CodeReply,
     Command,

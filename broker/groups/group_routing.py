@@ -21,7 +21,7 @@ from typing import Protocol
 
 from kio.schema.errors import ErrorCode
 
-from broker.groups.core.consumer_group_states import TopicShapes
+from broker.groups.core.consumer_protocol.consumer_group_states import TopicShapes
 from broker.metadata.core.cluster_image import ClusterImage, LinkRole
 from broker.metadata.core.link_permits import LinkPermits
 from runtime.clock import Clock, SystemClock

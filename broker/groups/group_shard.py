@@ -19,7 +19,7 @@ from broker.coordination.shard_writes import Content
 from broker.coordination.state_shard import InternalLog, StateShard
 from broker.coordination.timer_queue import TimerQueue
 from broker.groups.core import group_records
-from broker.groups.core.consumer_group_states import TopicShapes
+from broker.groups.core.consumer_protocol.consumer_group_states import TopicShapes
 from broker.groups.core.group_machine import Groups
 from broker.groups.core.group_messages import (
     Answer,

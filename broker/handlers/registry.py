@@ -22,9 +22,9 @@ import broker.handlers
 from broker.metadata.request_context import RequestContext
 from broker.network.connection_owner import Frame
 from broker.network.exchange import Exchange
-from wire.protocol.frames import VersionRange
-from wire.protocol.private import PRIVATE_NAMES
+from wire.protocol.messages.private import PRIVATE_NAMES
 from wire.protocol.schemas import api_name
+from wire.protocol.streams.frames import VersionRange
 
 
 @dataclass(frozen=True, slots=True)

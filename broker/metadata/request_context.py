@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from wire.protocol.private import CLIENT_SOFTWARE_NAME
+from wire.protocol.messages.private import CLIENT_SOFTWARE_NAME
 from wire.rules.principals import ANONYMOUS, Principal
 
 FORWARDED_CLIENT_ID: Final = "antipode-forwarded"

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Final, Protocol, TypeGuard
 
 from wire.protocol.byte_reader import Buffer, Malformed
-from wire.protocol.compressed_stream import PLAIN_BYTES_MAX, RECEIVE_BYTES, ChunkPacker, ChunkUnpacker
-from wire.protocol.frames import MalformedRequest
-from wire.protocol.receive_mark import ReceiveMark
+from wire.protocol.streams.compressed_stream import PLAIN_BYTES_MAX, RECEIVE_BYTES, ChunkPacker, ChunkUnpacker
+from wire.protocol.streams.frames import MalformedRequest
+from wire.protocol.streams.receive_mark import ReceiveMark
 
 _LAST: Final = int(socket.MSG_NOSIGNAL)
 # more follows at once: without the flag the head of a response would be a packet of its own

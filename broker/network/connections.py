@@ -25,7 +25,7 @@ from broker.network.connection_owner import ConnectionOwner, Frame
 from broker.network.frame_receiver import FrameReceiver
 from broker.network.response_slots import Place, Sent
 from runtime.logs import get_logger
-from wire.protocol.frames import MalformedRequest
+from wire.protocol.streams.frames import MalformedRequest
 from wire.rules.principals import ANONYMOUS
 
 log = get_logger(__name__)

@@ -21,7 +21,7 @@ from broker.network.entities import NO_THROTTLE
 from broker.network.response_slots import Place
 from broker.quotas.client_throttling import QuotaClient
 from runtime.clock import Clock
-from wire.protocol.frames import RequestHeader, encode_response, response_prefix
+from wire.protocol.streams.frames import RequestHeader, encode_response, response_prefix
 from wire.rules.principals import Principal
 
 MILLISECOND: Final = timedelta(milliseconds=1)

@@ -16,7 +16,7 @@ from broker.network.channels import Channel
 from broker.network.connection_owner import ConnectionOwner, Frame
 from broker.network.response_sender import ResponseSender
 from broker.network.response_slots import Place, ResponseSlots
-from wire.protocol.frames import MalformedRequest
+from wire.protocol.streams.frames import MalformedRequest
 
 SHARED_BUFFER_BYTES: Final = 128 * 1024
 FIRST_LOOK_BYTES: Final = 4096

@@ -19,7 +19,7 @@ from broker.quotas.core.client_quotas import AnyQuotas, ClientRates, MutationPer
 from broker.quotas.core.connection_rates import ConnectionRates
 from broker.settings.config import BrokerSettings
 from runtime.clock import Clock
-from wire.protocol.private import CLIENT_SOFTWARE_NAME
+from wire.protocol.messages.private import CLIENT_SOFTWARE_NAME
 from wire.rules.client_quotas import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,

@@ -27,7 +27,7 @@ from broker.settings.core.topic_configs import LogConfig
 from wire.batches.record_batch import Buffer, InvalidBatch, read_header
 from wire.control.cluster_pb2 import LinkRecord
 from wire.protocol.ids import DEBUGGING_CONSUMER, MIRROR, UNKNOWN
-from wire.protocol.produce_codec import RecordError
+from wire.protocol.messages.produce_codec import RecordError
 from wire.rules.links import blocks
 
 ALL_IN_SYNC: Final = -1

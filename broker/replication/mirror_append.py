@@ -1,7 +1,7 @@
 """Append a mirror's batches to one partition exactly once, also when they are sent again.
 
-The answers follow the table in `wire/protocol/private.py`. Called by the MirrorAppend handler,
-which has checked link, epoch and role.
+The answers follow the table in `wire/protocol/messages/private.py`. Called by the MirrorAppend
+handler, which has checked link, epoch and role.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from broker.replication.partition_failures import failure_of
 from broker.replication.replicas import Replicas
 from runtime.logs import get_logger
 from wire.batches.record_batch import BatchHeader, Buffer, InvalidBatch, iterate_headers
-from wire.protocol.mirror_append_codec import PartitionToMirror
+from wire.protocol.messages.mirror_append_codec import PartitionToMirror
 
 log = get_logger(__name__)
 

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from broker.authentication.listener_security import (
     PROTOCOLS,
 )
-from broker.groups.core.server_assignors import ASSIGNORS
+from broker.groups.core.consumer_protocol.server_assignors import ASSIGNORS
 from broker.metadata.core.read_replicas import LEADER_SELECTOR, SELECTORS
 from broker.settings.group_settings import (
     ASSIGNORS_ACCEPTED,

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from broker.groups.core.server_assignors import ASSIGNORS
+from broker.groups.core.consumer_protocol.server_assignors import ASSIGNORS
 from runtime.configuration import ConfigurationError
 
 _KAFKAS_CLASSES: Final = {

@@ -26,11 +26,11 @@ from broker.metadata.request_context import FORWARDED_CLIENT_ID, RequestContext
 from broker.network.entities import allowed_ms
 from runtime.addresses import HostPort
 from runtime.logs import get_logger
-from wire.client.broker_requests import METADATA, request_metadata
 from wire.client.client_errors import KafkaClientError, UnsupportedApi
 from wire.client.cluster_metadata import ClusterMetadata, TopicMetadata
 from wire.client.connection import Connection, ConnectionOptions
 from wire.client.connection_pool import ConnectionPool
+from wire.client.requests.broker_requests import METADATA, request_metadata
 from wire.control.cluster_pb2 import BrokerInfo
 from wire.protocol import schemas
 from wire.rules.links import other_site

@@ -16,7 +16,7 @@ from kio.schema.errors import ErrorCode
 from broker.coordination.state_shard import CoordinatorRefusal
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.core import group_records
-from broker.groups.core.consumer_group_states import ConsumerFact
+from broker.groups.core.consumer_protocol.consumer_group_states import ConsumerFact
 from broker.groups.core.group_messages import GroupStored, MemberRecord, TakeMembers
 from broker.metadata.core.cluster_image import ClusterImage
 from runtime.logs import get_logger

@@ -2,8 +2,8 @@
 
 Clients of a routed link see one cluster and ask any broker of both sites, so all brokers must know
 a change that one of them has confirmed. Views come only each second; a report (TopicsChanged,
-`wire/protocol/private.py`) names only the changed topics and goes to every broker of the peer at
-once. The handlers of requests that change topics call `report` and wait for it.
+`wire/protocol/messages/private.py`) names only the changed topics and goes to every broker of the
+peer at once. The handlers of requests that change topics call `report` and wait for it.
 
 An answer waits at most `ANSWER_WAIT_MS` for an unreachable peer, and not at all for a broker that
 left an earlier report unanswered: until it answers again it gets reports in the background, one at
@@ -28,7 +28,7 @@ from runtime.supervision import in_background
 from wire.client.client_errors import KafkaClientError
 from wire.client.connection import ConnectionOptions
 from wire.client.connection_pool import ConnectionPool
-from wire.protocol.topics_changed_messages import TOPICS_CHANGED
+from wire.protocol.messages.topics_changed_messages import TOPICS_CHANGED
 from wire.rules.topic_names import is_internal_topic
 
 log = get_logger(__name__)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from broker.log.scrubbing import Scrubber
     from broker.network.connection_server import ConnectionServer
     from broker.replication.core.fetch_sessions import FetchSessions
+    from broker.replication.following.replica_fetchers import ReplicaFetchers
     from broker.replication.isr_proposals import IsrProposals
-    from broker.replication.replica_fetchers import ReplicaFetchers
     from broker.replication.replicas import Replicas
     from broker.transactions.transaction_coordinator import TransactionCoordinator
 

@@ -26,7 +26,7 @@ from runtime.retries import jittered_backoff
 from wire.batches.transaction_members import TransactionMembers, encode_members
 from wire.client.client_errors import KafkaClientError, UnsupportedApi
 from wire.protocol.ids import TopicPartition
-from wire.protocol.transaction_end_messages import END_TRANSACTIONS
+from wire.protocol.messages.transaction_end_messages import END_TRANSACTIONS
 
 log = get_logger(__name__)
 

@@ -36,9 +36,9 @@ from runtime.configuration import read_properties
 from runtime.process import OperationalFailure
 from wire.access.core.callers import role_uri
 from wire.access.core.roles import Role
-from wire.client.acl_requests import create_acls, describe_acls
 from wire.client.client_errors import KafkaClientError
 from wire.client.raw_client import KafkaClient
+from wire.client.requests.acl_requests import create_acls, describe_acls
 from wire.rules.acls import AclFilter
 from wire.rules.mirror_rights import IN_BOTH_DIRECTIONS, acl_of
 

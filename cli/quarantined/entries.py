@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 async def entries(client: KafkaClient, broker: int | None) -> list[dict[str, Any]]:
     """The entries of all brokers, or of this broker."""
-    from wire.protocol.quarantine_messages import LIST
+    from wire.protocol.messages.quarantine_messages import LIST
 
     nodes = sorted((await client.metadata([])).brokers) if broker is None else [broker]
     found = []
@@ -64,13 +64,13 @@ async def batches(client: KafkaClient, entry: dict[str, Any]) -> AsyncIterator[t
 
 async def delete(client: KafkaClient, entry: dict[str, Any]) -> None:
     """Give the entry up."""
-    from wire.protocol.quarantine_messages import DELETE
+    from wire.protocol.messages.quarantine_messages import DELETE
 
     await _ask(client, entry["broker"], DELETE, entry["name"])
 
 
 async def _pieces(client: KafkaClient, entry: dict[str, Any]) -> AsyncIterator[bytes]:
-    from wire.protocol.quarantine_messages import READ
+    from wire.protocol.messages.quarantine_messages import READ
 
     position = 0
     while position < entry["size_bytes"]:
@@ -82,7 +82,7 @@ async def _pieces(client: KafkaClient, entry: dict[str, Any]) -> AsyncIterator[b
 
 
 async def _ask(client: KafkaClient, node: int, action: int, name: str, position: int = 0) -> Any:
-    from wire.protocol.quarantine_messages import QUARANTINE
+    from wire.protocol.messages.quarantine_messages import QUARANTINE
 
     values = {"action": action, "name": name, "position": position}
     response = await (await client.connection(node)).call(QUARANTINE, values)

@@ -218,6 +218,6 @@ def _until_answered(end: Callable[[float], None]) -> None:
 
 
 def _is_abort(batch: bytes, header: BatchHeader) -> bool:
-    from clients.core.committed import is_abort_marker
+    from clients.reader.core.committed import is_abort_marker
 
     return header.is_control and is_abort_marker(batch, 0, header)

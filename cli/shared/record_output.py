@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from cli.shared.output import OutputFormat, print_json
 
 if TYPE_CHECKING:
-    from clients.consumer import Consumer
-    from clients.core.positions import Position
+    from clients.consumer.consumer import Consumer
+    from clients.reader.core.positions import Position
     from wire.batches.records import Record
     from wire.protocol.ids import PartitionKey
 
@@ -39,7 +39,7 @@ class Printed:
         """Commit all positions; a generation that is over commits nothing, and its records come
         again.
         """
-        from clients.consumer_options import CommitRefused
+        from clients.consumer.consumer_options import CommitRefused
 
         with suppress(CommitRefused):
             await self._consumer.commit(dict(self.next_positions))

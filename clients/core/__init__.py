@@ -1,3 +1,3 @@
-"""Decisions of the clients: partitioners, batching, sequences, assignments, positions. No IO,
-clock, chance or threads.
+"""Decisions that the rooms of `clients` share: partitioners, slots, lines of waiters. No IO, clock,
+chance or threads.
 """

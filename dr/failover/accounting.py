@@ -15,8 +15,8 @@ from dr.sites.core.loss import LossAccount
 from dr.sites.core.loss_counting import account
 from dr.sites.observation import LinkObserver
 from dr.sites.site_client import SiteClient
-from wire.client.broker_requests import EpochQuery
 from wire.client.raw_client import KafkaClient
+from wire.client.requests.broker_requests import EpochQuery
 from wire.control.cluster_pb2 import LinkRecord
 from wire.protocol.ids import TopicPartition
 from wire.rules.links import truncates_logs

@@ -21,12 +21,12 @@ from runtime.process import OperationalFailure
 from runtime.times import iso_time
 from wire.batches.transaction_members import encode_members
 from wire.client.client_errors import KafkaClientError, error_code
-from wire.client.group_requests import CommittedOffset
 from wire.client.raw_client import KafkaClient
+from wire.client.requests.group_requests import CommittedOffset
 from wire.control.cluster_pb2 import LinkRecord, SiteView
 from wire.protocol.ids import DEBUGGING_CONSUMER, TopicPartition
-from wire.protocol.quarantine_messages import QUARANTINE_RECORDS
-from wire.protocol.transaction_end_messages import END_TRANSACTIONS
+from wire.protocol.messages.quarantine_messages import QUARANTINE_RECORDS
+from wire.protocol.messages.transaction_end_messages import END_TRANSACTIONS
 
 TRUNCATE_TIMEOUT_MS: Final = 60_000
 BUDGET_MS: Final = 20_000

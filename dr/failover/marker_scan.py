@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from clients.simple_consumer import fetch_at_leader, records_of
+from clients.reader.simple_consumer import fetch_at_leader, records_of
 from dr.failover.core.torn_transactions import CommitMarker, TornSurvey, survey
 from dr.sites.core.evidence import PartitionPosition, SiteEvidence
 from runtime.process import OperationalFailure

@@ -20,7 +20,7 @@ from dr.sites.channels import Channels, problem_of
 from dr.sites.core.link_checks import arbiter_problems, topic_id_problems
 from dr.sites.site_client import SiteClient
 from runtime.clock import SystemClock
-from wire.client.topic_requests import in_requests
+from wire.client.requests.topic_requests import in_requests
 from wire.control.clients import ControllerClient, ControllerUnavailable
 from wire.control.cluster_pb2 import LinkRecord
 from wire.control.controller_pb2 import CreateTopicsRequest, TopicResult

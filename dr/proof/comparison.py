@@ -28,7 +28,7 @@ from dr.proof.core.equality import (
 from dr.proof.site_digests import SiteDigests, new_client
 from runtime.clock import Clock
 from wire.client.cluster_metadata import TopicMetadata
-from wire.client.range_digest_requests import RangeContent, RangeQuery
+from wire.client.requests.range_digest_requests import RangeContent, RangeQuery
 from wire.protocol.ids import PartitionKey
 from wire.rules.links import matches
 from wire.rules.topic_names import is_internal_topic

@@ -17,9 +17,9 @@ from runtime.process import OperationalFailure
 from wire.client.client_errors import TRANSIENT, KafkaClientError, UnsupportedApi, broker_error
 from wire.client.cluster_metadata import TopicMetadata
 from wire.client.connection import ConnectionOptions
-from wire.client.range_digest_requests import RangeContent, RangeQuery, request_range_digests, requests_of
 from wire.client.raw_client import KafkaClient
-from wire.protocol.range_digest_messages import RANGE_DIGESTS
+from wire.client.requests.range_digest_requests import RangeContent, RangeQuery, request_range_digests, requests_of
+from wire.protocol.messages.range_digest_messages import RANGE_DIGESTS
 
 RETRY_BUDGET_MS: Final = 20_000
 """Time (ms) in which a site must answer for a range after its last answer or its last progress."""

@@ -23,10 +23,10 @@ from dr.sites.core.evidence import SiteEvidence, SiteGroups
 from dr.sites.observation import LinkObserver
 from runtime.clock import Clock
 from runtime.process import OperationalFailure
-from wire.client.acl_requests import describe_acls
-from wire.client.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from wire.client.client_errors import BrokerError, KafkaClientError
 from wire.client.raw_client import KafkaClient
+from wire.client.requests.acl_requests import describe_acls
+from wire.client.requests.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from wire.protocol.ids import DEBUGGING_CONSUMER, PartitionKey
 from wire.rules.acls import Acl, AclFilter
 from wire.rules.topic_names import is_internal_topic

@@ -33,11 +33,11 @@ from dr.sites.observation import LinkObserver
 from dr.sites.site_client import SiteClient
 from runtime.clock import Clock
 from runtime.process import OperationalFailure
-from wire.client.range_digest_requests import RangeQuery
+from wire.client.requests.range_digest_requests import RangeQuery
 from wire.control.cluster_pb2 import LinkPhase
 from wire.control.site_pb2 import LinkRehearsal
 from wire.protocol.ids import TopicPartition
-from wire.protocol.range_digest_messages import WHOLE_RANGE
+from wire.protocol.messages.range_digest_messages import WHOLE_RANGE
 
 Progress = Callable[[str, str], None]
 Outcome = TypeVar("Outcome")

@@ -25,9 +25,9 @@ from runtime.clock import Clock
 from runtime.process import OperationalFailure
 from wire.client.client_errors import KafkaClientError, error_code
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
-from wire.protocol.batch_replacement_messages import REPLACE_BATCHES
 from wire.protocol.ids import PartitionKey
-from wire.protocol.quarantine_messages import QUARANTINE_RECORDS
+from wire.protocol.messages.batch_replacement_messages import REPLACE_BATCHES
+from wire.protocol.messages.quarantine_messages import QUARANTINE_RECORDS
 from wire.rules.links import blacklist_of, other_site
 
 DISK_TIMEOUT_MS: Final = 60_000

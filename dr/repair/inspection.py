@@ -14,17 +14,17 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from clients.simple_consumer import fetch_at_leader, records_of
+from clients.reader.simple_consumer import fetch_at_leader, records_of
 from dr.proof.site_digests import SiteDigests
 from dr.repair.core.orders import Judged, LogBatch, LogPart, RepairSides, ReplaceBatch, judge_partition
 from dr.repair.core.suspects import Suspect
 from runtime.process import OperationalFailure
 from runtime.retries import jittered_backoff
 from wire.batches.record_batch import InvalidBatch, iterate_headers, verify_crc
-from wire.client.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from wire.client.client_errors import TRANSIENT, BrokerError, KafkaClientError
-from wire.client.range_digest_requests import RangeQuery
 from wire.client.raw_client import KafkaClient
+from wire.client.requests.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from wire.client.requests.range_digest_requests import RangeQuery
 from wire.protocol.ids import DEBUGGING_CONSUMER, PartitionKey
 
 WINDOW_BYTES: Final = 8 * 1024 * 1024

@@ -29,8 +29,8 @@ from mirror.link.core.topic_plan import NameAtTarget
 from mirror.settings.core.mirror_maker_keys import NamesFormat
 from mirror.sharing.peer_watch import PeersStatus
 from runtime.clock import Clock
-from wire.protocol.compressed_stream import CompressionTally
 from wire.protocol.ids import UNKNOWN, TopicPartition
+from wire.protocol.streams.compressed_stream import CompressionTally
 
 GROUPS_SHOWN = 100
 TRANSIT_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.25, 0.5, 1, 2.5, 10, 60)

@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol
 
 from crc32c import crc32c
 
-from clients.simple_consumer import fetch_at_leader, records_of
+from clients.reader.simple_consumer import fetch_at_leader, records_of
 from mirror.link.core.naming import Naming
 from mirror.link.ports import Unreachable
 from mirror.sites.kafka_site import reached
@@ -28,8 +28,8 @@ from mirror.translate.record_filter import SourceFilter
 from mirror.translate.translations import Translations
 from wire.batches.record_batch import HEADER_SIZE, BatchHeader, Buffer, InvalidBatch, iterate_headers
 from wire.batches.records import Record, decode_batch
-from wire.client.broker_requests import EARLIEST_TIMESTAMP
 from wire.client.raw_client import KafkaClient
+from wire.client.requests.broker_requests import EARLIEST_TIMESTAMP
 from wire.protocol.ids import CONSUMER, DEBUGGING_CONSUMER, TopicPartition
 
 READ_BYTES = 1024 * 1024

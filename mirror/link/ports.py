@@ -116,7 +116,9 @@ class AppendPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendAnswer:
-    """The target's answer to an append (`wire/protocol/private.py` has the table of codes)."""
+    """The target's answer to an append (`wire/protocol/messages/private.py` has the table of
+    codes).
+    """
 
     key: TopicPartition
     error: ErrorCode

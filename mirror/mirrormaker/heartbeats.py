@@ -13,10 +13,10 @@ from mirror.link.core.naming import HEARTBEATS
 from mirror.mirrormaker.core.mirror_maker_records import Heartbeat
 from mirror.mirrormaker.core.stand_in import StandIn
 from mirror.sites.kafka_site import reached
-from mirror.translate.offset_store import read_topic
+from mirror.translate.notes.offset_store import read_topic
 from runtime.clock import Clock
-from wire.client.broker_requests import LATEST_TIMESTAMP
 from wire.client.raw_client import KafkaClient
+from wire.client.requests.broker_requests import LATEST_TIMESTAMP
 
 Write = Callable[[KafkaClient, Sequence[Heartbeat]], Awaitable[None]]
 """Has the topic at a cluster made, and these heartbeats in it."""

@@ -7,7 +7,7 @@ from pydantic import Field
 from mirror.link.core.link_roles import GapPolicy
 from mirror.settings.values import MIB, CompressionType, Patterns
 from runtime.configuration import Settings
-from wire.protocol.compressed_stream import LEVEL_MAX, LEVEL_MIN
+from wire.protocol.streams.compressed_stream import LEVEL_MAX, LEVEL_MIN
 
 
 class TransferSettings(Settings):

@@ -14,15 +14,15 @@ from collections.abc import Collection, Coroutine
 from functools import partial
 from typing import Any
 
-from clients.membership import GroupMember, GroupOptions
+from clients.consumer.membership import GroupMember, GroupOptions
 from mirror.link.core.slots import Strategy, decode_slots, encode_slots, share_slots
 from mirror.sharing.core.peers import Daemon, DaemonShare, decode_daemon, encode_daemon, parse_daemon
 from mirror.sharing.ownership import Ownership
 from runtime.clock import Clock
 from runtime.logs import get_logger
 from wire.client.client_errors import KafkaClientError
-from wire.client.group_membership import Joined
 from wire.client.raw_client import KafkaClient
+from wire.client.requests.group_membership import Joined
 from wire.protocol.json_documents import parse_json
 from wire.rules.links import MIRROR_GROUP_PREFIX
 

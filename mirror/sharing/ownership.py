@@ -7,7 +7,7 @@ transactions checks once more before it sends (`mirror/translate/translated_appe
 that stops between that check and the request does no harm as long as the target can see it: an
 exact target refuses what does not continue its log, and a translate target what does not continue
 the sequence, or a daemon whose
-claim was followed by another one's (`mirror/translate/core/claims.py`).
+claim was followed by another one's (`mirror/translate/notes/core/claims.py`).
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from mirror.settings.values import CompressionType
 from runtime.logs import get_logger
 from wire.client.connection import ConnectionOptions
 from wire.client.security import secured
-from wire.protocol.compressed_stream import Compression, CompressionTally
-from wire.protocol.frame_stream import FrameBuffers
+from wire.protocol.streams.compressed_stream import Compression, CompressionTally
+from wire.protocol.streams.frame_stream import FrameBuffers
 
 FETCHED_FRAMES_MAX = 12
 """Answers to fetches whose buffers are kept for the next ones: what fills the queue as it is by

@@ -14,19 +14,19 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from clients.simple_consumer import is_throttled_away
+from clients.reader.simple_consumer import is_throttled_away
 from mirror.link.ports import Unreachable
 from mirror.sites.kafka_site import reached
 from runtime.clock import Clock
 from wire.batches.group_records import OFFSETS_TOPIC
 from wire.batches.record_batch import InvalidBatch, iterate_headers
-from wire.client.broker_requests import LATEST_TIMESTAMP, OffsetQuery
 from wire.client.client_errors import BrokerError, error_code
-from wire.client.fetch_requests import FetchRequest
 from wire.client.raw_client import KafkaClient
+from wire.client.requests.broker_requests import LATEST_TIMESTAMP, OffsetQuery
+from wire.client.requests.fetch_requests import FetchRequest
 from wire.client.session_fetch import FetchPosition, SessionFetch
-from wire.protocol.fetch_codec import PartitionFetched
 from wire.protocol.ids import MIRROR
+from wire.protocol.messages.fetch_codec import PartitionFetched
 
 READ_COMMITTED = 1
 FETCH_BYTES = 1 << 20

@@ -19,12 +19,12 @@ from mirror.link.group_ports import ConfigRefused, GroupReading, GroupStates
 from mirror.link.ports import Leader, LogAnswer, LogEnds, Refused, SiteTopic, Unreachable
 from runtime.addresses import HostPort
 from wire.batches.log_histories import EpochEnd
-from wire.client.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, EpochQuery, OffsetQuery
 from wire.client.client_errors import BrokerError, KafkaClientError
 from wire.client.connection import ConnectionOptions
-from wire.client.group_config_requests import alter_group_configs, group_configs
-from wire.client.group_requests import CommittedOffset, FetchedOffset
 from wire.client.raw_client import KafkaClient
+from wire.client.requests.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, EpochQuery, OffsetQuery
+from wire.client.requests.group_config_requests import alter_group_configs, group_configs
+from wire.client.requests.group_requests import CommittedOffset, FetchedOffset
 from wire.protocol.ids import DEBUGGING_CONSUMER, PartitionKey, TopicPartition
 from wire.rules.sync_reports import SyncReport
 

@@ -14,18 +14,18 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from clients.simple_consumer import is_throttled_away
+from clients.reader.simple_consumer import is_throttled_away
 from mirror.link.ports import AppendAnswer, AppendPart, FetchAnswer, FetchPart, Unreachable
 from mirror.sites.kafka_site import RETRY_BUDGET_MS, reached
 from runtime.addresses import HostPort
 from wire.client.client_errors import BrokerError, error_code
 from wire.client.connection import ConnectionOptions
-from wire.client.fetch_requests import FetchRequest
 from wire.client.raw_client import KafkaClient
+from wire.client.requests.fetch_requests import FetchRequest
 from wire.client.session_fetch import FetchPosition, SessionFetch
-from wire.protocol.fetch_codec import FetchResponse, PartitionFetched
 from wire.protocol.ids import CONSUMER, TopicPartition
-from wire.protocol.mirror_append_codec import MirrorAppend, PartitionToMirror, TopicToMirror
+from wire.protocol.messages.fetch_codec import FetchResponse, PartitionFetched
+from wire.protocol.messages.mirror_append_codec import MirrorAppend, PartitionToMirror, TopicToMirror
 
 _NO_RECORDS = memoryview(b"")
 

@@ -21,10 +21,10 @@ from mirror.link.core.link_roles import LinkRole
 from mirror.link.link_watch import LinkView
 from mirror.topics.core.acls import changes
 from runtime.logs import get_logger
-from wire.client.acl_requests import create_acls, delete_acls, describe_acls, exactly
 from wire.client.client_errors import BrokerError, KafkaClientError, broker_error, error_code
 from wire.client.raw_client import KafkaClient
-from wire.protocol.scram_user_messages import SCRAM_USERS
+from wire.client.requests.acl_requests import create_acls, delete_acls, describe_acls, exactly
+from wire.protocol.messages.scram_user_messages import SCRAM_USERS
 from wire.rules.acls import Acl, AclFilter
 from wire.rules.client_quotas import QuotaEntity, quota_entity
 from wire.rules.principals import USER

@@ -16,9 +16,9 @@ from kio.schema.errors import ErrorCode
 from mirror.link.core.naming import Naming
 from mirror.topics.core.acls import changes, wanted_acls
 from runtime.logs import get_logger
-from wire.client.acl_requests import create_acls, delete_acls, describe_acls, exactly
 from wire.client.client_errors import BrokerError, KafkaClientError, UnsupportedApi
 from wire.client.raw_client import KafkaClient
+from wire.client.requests.acl_requests import create_acls, delete_acls, describe_acls, exactly
 from wire.rules.acls import Acl, AclFilter, ResourceType
 
 REFUSED_INTERVAL_S = 600.0

@@ -1,5 +1,5 @@
 """QuarantinePort over the Kafka protocol: the leaders of copies keep the ends of their logs
-(`wire/protocol/quarantine_messages.py`).
+(`wire/protocol/messages/quarantine_messages.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from mirror.sites.kafka_site import reached
 from wire.client.client_errors import error_code
 from wire.client.raw_client import KafkaClient
 from wire.protocol.ids import TopicPartition
-from wire.protocol.quarantine_messages import QUARANTINE_RECORDS
+from wire.protocol.messages.quarantine_messages import QUARANTINE_RECORDS
 
 KEEP_TIMEOUT_MS: Final = 60_000
 """Copies to disk take longer than other answers."""

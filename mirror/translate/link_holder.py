@@ -17,7 +17,7 @@ from mirror.sharing.ownership import Ownership
 from mirror.sharing.process_places import is_gone, own_place
 from mirror.sharing.shares import Worker
 from mirror.translate.core.link_lease import KEY, LinkLease, Notice, Step, decode_notice, encode_notice
-from mirror.translate.offset_store import OffsetStore
+from mirror.translate.notes.offset_store import OffsetStore
 from runtime.clock import Clock
 from runtime.logs import get_logger, state_change_logger
 from wire.protocol.ids import TopicPartition

@@ -22,14 +22,14 @@ from typing import Literal, Self
 
 from mirror.sites.kafka_site import reached
 from mirror.translate.core import both_ways
-from mirror.translate.core.stored_map import Binding, StoredLink
 from mirror.translate.core.translation import Translation
-from mirror.translate.offset_store import TOPIC_PREFIX, read_topic
+from mirror.translate.notes.core.stored_map import Binding, StoredLink
+from mirror.translate.notes.offset_store import TOPIC_PREFIX, read_topic
 from mirror.translate.opposite_links import OppositeLinks, UnknownPlace
 from runtime.clock import SystemClock
 from runtime.process import OperationalFailure
-from wire.client.broker_requests import LATEST_TIMESTAMP
 from wire.client.raw_client import KafkaClient
+from wire.client.requests.broker_requests import LATEST_TIMESTAMP
 from wire.protocol.ids import TopicPartition
 
 _START = 0

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from mirror.translate.core.stored_map import Binding, StoredLink
 from mirror.translate.core.translation import Translation
-from mirror.translate.followed_notes import FollowedNotes
-from mirror.translate.offset_store import TOPIC_PREFIX
+from mirror.translate.notes.core.stored_map import Binding, StoredLink
+from mirror.translate.notes.followed_notes import FollowedNotes
+from mirror.translate.notes.offset_store import TOPIC_PREFIX
 from runtime.clock import Clock
 from wire.client.raw_client import KafkaClient
 from wire.protocol.ids import TopicPartition

@@ -22,10 +22,10 @@ from mirror.sites.kafka_site import reached
 from mirror.translate.core.renumbering import renumber
 from mirror.translate.core.translation import BrokenOff, NotTheNextBatch, Planned, Translation
 from wire.batches.record_batch import BatchHeader, InvalidBatch, iterate_headers
-from wire.client import broker_requests as requests
 from wire.client.connection import Connection
+from wire.client.requests import broker_requests as requests
 from wire.protocol.ids import TopicPartition
-from wire.protocol.produce_codec import PartitionProduced, PartitionRecords, ProduceRequest, TopicRecords
+from wire.protocol.messages.produce_codec import PartitionProduced, PartitionRecords, ProduceRequest, TopicRecords
 
 
 @dataclass(slots=True)

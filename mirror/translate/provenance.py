@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from uuid import UUID
 
 from mirror.sites.kafka_site import reached
-from mirror.translate.offset_store import READ_UNCOMMITTED, TOPIC_PREFIX, read_topic
+from mirror.translate.notes.offset_store import READ_UNCOMMITTED, TOPIC_PREFIX, read_topic
 from wire.client.raw_client import KafkaClient
 from wire.protocol.ids import NO_PRODUCER_ID
 from wire.protocol.json_documents import parse_json

@@ -16,7 +16,12 @@ from runtime.retries import jittered_backoff
 from wire.client.client_errors import TRANSIENT, BrokerError, KafkaClientError
 from wire.client.connection import Connection
 from wire.client.raw_client import KafkaClient
-from wire.client.transaction_requests import ProducerIdentity, request_end, request_identity, request_partitions
+from wire.client.requests.transaction_requests import (
+    ProducerIdentity,
+    request_end,
+    request_identity,
+    request_partitions,
+)
 from wire.protocol.ids import PartitionKey
 
 Result = TypeVar("Result")

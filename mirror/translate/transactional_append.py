@@ -31,7 +31,7 @@ from wire.batches.record_batch import BatchHeader
 from wire.client.client_errors import error_code
 from wire.client.connection import Connection
 from wire.client.raw_client import KafkaClient
-from wire.protocol.produce_codec import PartitionProduced
+from wire.protocol.messages.produce_codec import PartitionProduced
 
 
 class TransactionalAppend:

@@ -27,12 +27,12 @@ from kio.schema.errors import ErrorCode
 from mirror.link.core.slots import slot_of
 from mirror.link.ports import Unreachable
 from mirror.sites.kafka_site import reached
-from mirror.translate.core.claims import Claim, ClaimName, outlived, rivals_of, successor_of
 from mirror.translate.core.renumbering import Stamp, next_sequence
-from mirror.translate.core.stored_map import StoredRecord, claim_record, claim_tombstone, writer_record
 from mirror.translate.core.transaction_cycle import CycleLimits, Phase, TransactionCycle
 from mirror.translate.metrics import TransactionMetrics
-from mirror.translate.offset_store import READ_COMMITTED, READ_UNCOMMITTED, OffsetStore, encoded
+from mirror.translate.notes.core.claims import Claim, ClaimName, outlived, rivals_of, successor_of
+from mirror.translate.notes.core.stored_map import StoredRecord, claim_record, claim_tombstone, writer_record
+from mirror.translate.notes.offset_store import READ_COMMITTED, READ_UNCOMMITTED, OffsetStore, encoded
 from mirror.translate.transaction_coordinator import TransactionCoordinator
 from runtime.clock import Clock
 from runtime.logs import get_logger, state_change_logger
@@ -40,10 +40,10 @@ from runtime.supervision import was_asked_to_end
 from wire.batches.record_batch import BatchHeader
 from wire.client.client_errors import TRANSIENT, BrokerError, broker_error, error_code
 from wire.client.raw_client import KafkaClient
-from wire.client.transaction_requests import ProducerIdentity
+from wire.client.requests.transaction_requests import ProducerIdentity
 from wire.control.mirror_pb2 import MirrorTransactions
 from wire.protocol.ids import PartitionKey, TopicPartition
-from wire.protocol.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
+from wire.protocol.messages.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
 
 TRANSACTIONAL_ID_PREFIX = "antipode-mirror."
 

@@ -36,7 +36,7 @@ from wire.client.client_errors import error_code
 from wire.client.connection import Connection
 from wire.client.raw_client import KafkaClient
 from wire.protocol.ids import TopicPartition
-from wire.protocol.produce_codec import PartitionProduced
+from wire.protocol.messages.produce_codec import PartitionProduced
 
 OPENING_LASTS_MS = 60_000
 """A partition that was not written to for so long is opened again: the target may have forgotten

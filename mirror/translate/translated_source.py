@@ -11,7 +11,7 @@ from uuid import UUID
 from mirror.link.group_ports import GroupReading
 from mirror.link.ports import SiteTopic
 from mirror.sites.kafka_site import KafkaSite
-from mirror.translate.group_notes import OppositeGroupNotes
+from mirror.translate.notes.group_notes import OppositeGroupNotes
 from runtime.addresses import HostPort
 from wire.client.connection import ConnectionOptions
 

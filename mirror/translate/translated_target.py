@@ -24,7 +24,7 @@ from mirror.link.ports import Leader, LogAnswer, LogEnds, Refused, SiteTopic, Un
 from mirror.sites.kafka_site import KafkaSite, reached
 from mirror.translate.core import both_ways
 from mirror.translate.core.translation import Translation
-from mirror.translate.group_notes import GroupNotes
+from mirror.translate.notes.group_notes import GroupNotes
 from mirror.translate.opposite_links import OppositeLinks, UnknownPlace
 from mirror.translate.tail_reader import TailReader
 from mirror.translate.translations import Translations
@@ -32,8 +32,8 @@ from runtime.logs import get_logger
 from wire.batches.log_histories import EpochEnd
 from wire.client.client_errors import KafkaClientError
 from wire.client.client_errors import Unreachable as NotReached
-from wire.client.group_requests import CommittedOffset
 from wire.client.raw_client import KafkaClient, NewTopic, TopicOutcome
+from wire.client.requests.group_requests import CommittedOffset
 from wire.protocol.ids import PartitionKey, TopicPartition
 from wire.rules.sync_reports import SyncReport
 

@@ -16,7 +16,8 @@ from uuid import UUID
 
 from mirror.link.ports import Unreachable
 from mirror.sites.kafka_site import reached
-from mirror.translate.core.stored_map import (
+from mirror.translate.core.translation import Position, Surplus, Translation
+from mirror.translate.notes.core.stored_map import (
     Binding,
     StoredLink,
     StoredRecord,
@@ -25,8 +26,7 @@ from mirror.translate.core.stored_map import (
     tombstones,
     topic_record,
 )
-from mirror.translate.core.translation import Position, Surplus, Translation
-from mirror.translate.offset_store import OffsetStore, keep_saved
+from mirror.translate.notes.offset_store import OffsetStore, keep_saved
 from mirror.translate.transactions import Transactions
 from runtime.clock import Clock
 from runtime.logs import get_logger

@@ -35,8 +35,8 @@ from wire.client.raw_client import KafkaClient
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ControllerClient, ControllerUnavailable
 from wire.protocol.ids import SITE_DEFAULT
-from wire.protocol.mirror_append_codec import MirrorAppend, PartitionToMirror, TopicToMirror
-from wire.protocol.mirror_append_messages import MIRROR_APPEND
+from wire.protocol.messages.mirror_append_codec import MirrorAppend, PartitionToMirror, TopicToMirror
+from wire.protocol.messages.mirror_append_messages import MIRROR_APPEND
 from wire.rules.topic_configs import COPY_BEGINS
 
 APPEND_BYTES: Final = 1024 * 1024

@@ -15,11 +15,17 @@ from runtime.retries import jittered_backoff
 from spark_jobs.connector.core.offsets import LogRange, PartitionOffsets
 from spark_jobs.connector.core.options import ClusterOptions, InvalidOption, Subscription
 from wire.batches.record_batch import iterate_headers
-from wire.client.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, EpochEndOffset, EpochQuery, OffsetQuery
 from wire.client.client_errors import TRANSIENT, UnsupportedApi, broker_error
 from wire.client.connection import ConnectionOptions
-from wire.client.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 from wire.client.raw_client import KafkaClient
+from wire.client.requests.broker_requests import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    EpochEndOffset,
+    EpochQuery,
+    OffsetQuery,
+)
+from wire.client.requests.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 from wire.client.security import load_security, secured
 from wire.protocol.ids import CONSUMER, DEBUGGING_CONSUMER, PartitionKey
 from wire.rules.topic_names import is_internal_topic

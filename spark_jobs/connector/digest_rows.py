@@ -14,9 +14,9 @@ from spark_jobs.connector.cluster import RETRY_BUDGET_MS, open_client
 from spark_jobs.connector.core.options import ClusterOptions
 from spark_jobs.connector.core.planning import OffsetRange
 from wire.client.client_errors import broker_error
-from wire.client.range_digest_requests import RangeContent, RangeQuery, request_range_digests
 from wire.client.raw_client import KafkaClient
-from wire.protocol.range_digest_messages import DIGEST_BYTES, RANGE_DIGESTS
+from wire.client.requests.range_digest_requests import RangeContent, RangeQuery, request_range_digests
+from wire.protocol.messages.range_digest_messages import DIGEST_BYTES, RANGE_DIGESTS
 
 LEAVES_PER_RANGE: Final = 64
 """The number of a broker's leaves that one row covers."""

@@ -16,11 +16,11 @@ from spark_jobs.connector.cluster import RETRY_BUDGET_MS, open_client, replica_i
 from spark_jobs.connector.core.options import READ_COMMITTED, ClusterOptions
 from spark_jobs.connector.core.planning import DataLost, OffsetRange
 from wire.batches.record_batch import iterate_headers
-from wire.client.broker_requests import EARLIEST_TIMESTAMP
 from wire.client.client_errors import TRANSIENT, broker_error, error_code
-from wire.client.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 from wire.client.raw_client import KafkaClient
-from wire.protocol.fetch_codec import PartitionFetched
+from wire.client.requests.broker_requests import EARLIEST_TIMESTAMP
+from wire.client.requests.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
+from wire.protocol.messages.fetch_codec import PartitionFetched
 
 RACK_VARIABLE: Final = "ANTIPODE_RACK"
 """A worker's own rack; it goes before the option, which is the same for all workers."""

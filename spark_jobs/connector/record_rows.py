@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from clients.core.committed import skipped_batches
+from clients.reader.core.committed import skipped_batches
 from spark_jobs.connector.core.filters import Narrowing
 from spark_jobs.connector.core.options import READ_COMMITTED, ReadOptions
 from spark_jobs.connector.core.planning import OffsetRange

@@ -27,7 +27,7 @@ from spark_jobs.connector.sink_decider import SinkDecider, newest_identity
 from spark_jobs.connector.sink_producer import SinkProducer
 from spark_jobs.connector.transaction_coordinator import Fenced
 from wire.client.raw_client import KafkaClient
-from wire.client.transaction_requests import ProducerIdentity
+from wire.client.requests.transaction_requests import ProducerIdentity
 from wire.protocol.ids import PartitionKey
 
 QUERY_ID: Final = "sql.streaming.queryId"

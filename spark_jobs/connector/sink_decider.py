@@ -26,9 +26,9 @@ from spark_jobs.connector.core.sink_decisions import (
 )
 from spark_jobs.connector.transaction_coordinator import Fenced, TransactionCoordinator, UnknownTransaction
 from wire.client.client_errors import broker_error
-from wire.client.group_requests import CommittedOffset
 from wire.client.raw_client import KafkaClient
-from wire.client.transaction_requests import ProducerIdentity
+from wire.client.requests.group_requests import CommittedOffset
+from wire.client.requests.transaction_requests import ProducerIdentity
 from wire.protocol.ids import PartitionKey
 
 COMMITS_AT_ONCE: Final = 20

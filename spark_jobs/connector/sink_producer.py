@@ -15,7 +15,7 @@ from spark_jobs.connector.transaction_coordinator import TransactionCoordinator
 from wire.batches.record_batch import TRANSACTIONAL_BIT, Compression
 from wire.batches.records import seal_batch
 from wire.client.raw_client import KafkaClient
-from wire.client.transaction_requests import (
+from wire.client.requests.transaction_requests import (
     ProducerIdentity,
     request_partitions,
 )

@@ -13,9 +13,9 @@ from runtime.retries import jittered_backoff
 from spark_jobs.connector.cluster import RETRY_BUDGET_MS
 from wire.client.client_errors import TRANSIENT, BrokerError
 from wire.client.connection import Connection
-from wire.client.group_requests import CommittedOffset
 from wire.client.raw_client import KafkaClient
-from wire.client.transaction_requests import (
+from wire.client.requests.group_requests import CommittedOffset
+from wire.client.requests.transaction_requests import (
     ProducerIdentity,
     request_end,
     request_group,

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from clients.simple_consumer import fetch_at_leader, records_of
+from clients.reader.simple_consumer import fetch_at_leader, records_of
 from runtime.config_providers import looked_up
 from runtime.configuration import read_properties
 from runtime.retries import jittered_backoff
@@ -25,10 +25,10 @@ from spark_jobs.connector.cluster import open_client, replica_id_of
 from spark_jobs.connector.core.options import ClusterOptions
 from spark_jobs.reconciling.core.extents import Split
 from wire.batches.record_batch import BatchHeader, InvalidBatch, iterate_headers, verify_crc
-from wire.client.broker_requests import EARLIEST_TIMESTAMP
 from wire.client.client_errors import TRANSIENT, BrokerError
 from wire.client.connection import ConnectionOptions
 from wire.client.raw_client import KafkaClient
+from wire.client.requests.broker_requests import EARLIEST_TIMESTAMP
 from wire.client.security import load_security, secure_clients
 from wire.protocol.ids import DEBUGGING_CONSUMER
 

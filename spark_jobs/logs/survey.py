@@ -10,9 +10,9 @@ from runtime.process import OperationalFailure
 from spark_jobs.archiving.core.manifest import ArchivedTopic
 from spark_jobs.logs.log_reader import client
 from spark_jobs.reconciling.core.extents import LogEnds, is_reached
-from wire.client.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from wire.client.client_errors import KafkaClientError
 from wire.client.raw_client import KafkaClient
+from wire.client.requests.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from wire.protocol.ids import DEBUGGING_CONSUMER, PartitionKey
 from wire.rules.links import matches
 from wire.rules.topic_names import is_internal_topic

@@ -32,8 +32,8 @@ from tests.support.pairs.many_lines import LINE, QUICK, StruckLink, links_at_onc
 from tests.support.pairs.mirror_sites import LINK, Pair, keeps_up, start_struck_pair
 from tests.support.processes.processes import Processes
 from tests.support.processes.toxiproxy import Toxiproxy
-from wire.client.broker_requests import LATEST_TIMESTAMP
 from wire.client.raw_client import KafkaClient
+from wire.client.requests.broker_requests import LATEST_TIMESTAMP
 
 pytestmark = [pytest.mark.chaos, pytest.mark.long]
 

@@ -32,8 +32,8 @@ from tests.support.eventually import eventually, eventually_sync
 from tests.support.pairs.site_comparison import Ends, caught_up, check_prefix, log_ends, site_client
 from tests.support.pairs.translate_links import until_a_random_moment
 from tests.support.processes.processes import RunningProcess
-from wire.client.broker_requests import EARLIEST_TIMESTAMP
 from wire.client.client_errors import KafkaClientError
+from wire.client.requests.broker_requests import EARLIEST_TIMESTAMP
 from wire.protocol.ids import DEBUGGING_CONSUMER
 
 pytestmark = [pytest.mark.chaos, pytest.mark.long]

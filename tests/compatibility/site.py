@@ -19,9 +19,9 @@ from tests.support.eventually import eventually_sync
 from tests.support.pairs.site_comparison import batches
 from wire.batches.record_batch import Compression
 from wire.batches.records import Record, decode_batch, encode_batch
-from wire.client.broker_requests import LATEST_TIMESTAMP
-from wire.client.group_requests import CommittedOffset
 from wire.client.raw_client import KafkaClient, NewTopic, call_client
+from wire.client.requests.broker_requests import LATEST_TIMESTAMP
+from wire.client.requests.group_requests import CommittedOffset
 from wire.protocol.ids import DEBUGGING_CONSUMER
 
 SITE_S_DEFAULT = -1

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
-from wire.protocol.frame_stream import FrameStream
+from wire.protocol.streams.frame_stream import FrameStream
 
 FRAME_BYTES_MAX: Final = 1 << 20
 

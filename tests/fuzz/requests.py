@@ -10,9 +10,13 @@ from typing import Any, Final
 
 from broker.handlers.registry import load_handlers
 from broker.network.error_responses import error_response
-from wire.client.fetch_requests import parse_fetch_request
+from wire.client.requests.fetch_requests import parse_fetch_request
 from wire.protocol.byte_reader import Malformed
-from wire.protocol.frames import (
+from wire.protocol.messages.mirror_append_codec import parse_mirror_append
+from wire.protocol.messages.mirror_append_messages import MIRROR_APPEND
+from wire.protocol.messages.offset_commit_codec import parse_offset_commit_request
+from wire.protocol.messages.produce_codec import parse_produce_request
+from wire.protocol.streams.frames import (
     MalformedRequest,
     UnsupportedVersion,
     VersionRange,
@@ -22,10 +26,6 @@ from wire.protocol.frames import (
     parse_request_header,
     request_prefix,
 )
-from wire.protocol.mirror_append_codec import parse_mirror_append
-from wire.protocol.mirror_append_messages import MIRROR_APPEND
-from wire.protocol.offset_commit_codec import parse_offset_commit_request
-from wire.protocol.produce_codec import parse_produce_request
 
 FILLERS: Final = (bytes(200), bytes((1,)) * 200, bytes((2,)) * 200)
 

@@ -24,8 +24,8 @@ from tests.support.eventually import eventually
 from tests.support.pairs.full_sites import LINK, LinkedSites
 from tests.support.pairs.site_comparison import check_prefix
 from tests.support.processes.processes import Processes
-from wire.client.group_requests import CommittedOffset
 from wire.client.raw_client import KafkaClient
+from wire.client.requests.group_requests import CommittedOffset
 from wire.control import mirror_pb2, mirror_pb2_grpc
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import KafkaException
 from kio.schema.errors import ErrorCode
 
-from clients.simple_consumer import fetch_at_leader, records_of
+from clients.reader.simple_consumer import fetch_at_leader, records_of
 from dr.failover.core.steps import FailoverPolicy
 from dr.failover.execution import failover
 from tests.support.clients.kafka_clients import Record, librdkafka_produce
@@ -25,9 +25,9 @@ from tests.support.pairs.full_sites import LINK, LinkedSites
 from tests.support.processes.processes import Processes
 from wire.batches.records import decode_records
 from wire.batches.transaction_records import TRANSACTIONS_TOPIC, decode_transaction_key, decode_transaction_value
-from wire.client.broker_requests import OffsetQuery
 from wire.client.raw_client import KafkaClient
-from wire.client.transaction_descriptions import describe_transaction
+from wire.client.requests.broker_requests import OffsetQuery
+from wire.client.requests.transaction_descriptions import describe_transaction
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 

@@ -21,8 +21,8 @@ from tests.support.eventually import eventually
 from tests.support.pairs.full_sites import LINK, LinkedSites
 from tests.support.pairs.site_comparison import check_prefix
 from tests.support.processes.processes import Processes
-from wire.client.group_requests import CommittedOffset
 from wire.client.raw_client import KafkaClient
+from wire.client.requests.group_requests import CommittedOffset
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

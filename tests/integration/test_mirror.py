@@ -29,8 +29,8 @@ from tests.support.pairs.mirror_sites import (
     verify_mirror,
 )
 from tests.support.processes.processes import Processes, RunningProcess
-from wire.client.group_requests import CommittedOffset
 from wire.client.raw_client import KafkaClient
+from wire.client.requests.group_requests import CommittedOffset
 from wire.control.cluster_pb2 import LinkPhase
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]

@@ -21,8 +21,8 @@ from tests.support.pairs.translate_links import create_topic, read_partition, st
 from tests.support.processes.apache_kafka import ApacheKafka
 from tests.support.processes.ports import LOOPBACK
 from tests.support.processes.processes import Processes, RunningProcess
-from wire.client.group_requests import CommittedOffset
 from wire.client.raw_client import KafkaClient
+from wire.client.requests.group_requests import CommittedOffset
 
 pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.timeout(300)]
 

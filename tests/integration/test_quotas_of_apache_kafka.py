@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from clients.simple_consumer import fetch_at_leader, is_throttled_away, records_of
+from clients.reader.simple_consumer import fetch_at_leader, is_throttled_away, records_of
 from mirror.link.ports import FetchPart
 from mirror.sites.kafka_transfer import KafkaFetch
 from runtime.addresses import parse_host_ports
@@ -18,10 +18,10 @@ from tests.support.pairs.translate_links import create_topic, produce_batches
 from tests.support.processes.apache_kafka import ApacheKafka
 from wire.batches.record_batch import iterate_headers
 from wire.client.connection import ConnectionOptions
-from wire.client.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 from wire.client.raw_client import KafkaClient
-from wire.protocol.fetch_codec import FetchResponse
+from wire.client.requests.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 from wire.protocol.ids import TopicPartition
+from wire.protocol.messages.fetch_codec import FetchResponse
 
 ALTER_CLIENT_QUOTAS = 49
 QUOTA_BYTES_PER_S = 60_000

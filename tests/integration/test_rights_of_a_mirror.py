@@ -16,8 +16,8 @@ from tests.support.lone_brokers.secured_broker import BROKER, BROKER_PASSWORD, j
 from tests.support.pairs.full_sites import FullSite, LinkedSites
 from tests.support.processes.processes import Processes
 from tests.support.processes.secured_kafka import PLAIN_MODULE
-from wire.client.acl_requests import create_acls, delete_acls, describe_acls, exactly
 from wire.client.raw_client import KafkaClient, NewTopic
+from wire.client.requests.acl_requests import create_acls, delete_acls, describe_acls, exactly
 from wire.rules.acls import Acl, AclFilter, Operation, ResourceType
 from wire.rules.mirror_rights import AT_THE_ACTIVE_SITE, AT_THE_STANDBY, acl_of
 

@@ -19,8 +19,8 @@ from tests.support.eventually import eventually
 from tests.support.lone_brokers.secured_broker import BROKER, BROKER_PASSWORD, jaas
 from tests.support.pairs.full_sites import LINK, FullSite, LinkedSites
 from tests.support.processes.processes import Processes
-from wire.client.acl_requests import create_acls, describe_acls
 from wire.client.raw_client import KafkaClient, NewTopic
+from wire.client.requests.acl_requests import create_acls, describe_acls
 from wire.rules.acls import (
     AccessEntry,
     Acl,

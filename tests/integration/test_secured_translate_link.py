@@ -35,8 +35,8 @@ from tests.support.processes.secured_kafka import (
     make_client_stores,
     start_secured_kafka,
 )
-from wire.client.acl_requests import create_acls, delete_acls, describe_acls, exactly
 from wire.client.raw_client import KafkaClient
+from wire.client.requests.acl_requests import create_acls, delete_acls, describe_acls, exactly
 from wire.rules.acls import (
     AccessEntry,
     Acl,

@@ -18,9 +18,9 @@ from tests.support.pairs.mirror_sites import Pair, Site, raw_log, start_pair
 from tests.support.processes.processes import Processes
 from tests.support.processes.toxiproxy import Toxiproxy
 from wire.batches.records import decode_records
-from wire.client.broker_requests import LATEST_TIMESTAMP
 from wire.client.client_errors import BrokerError
 from wire.client.raw_client import KafkaClient
+from wire.client.requests.broker_requests import LATEST_TIMESTAMP
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from mirror.translate.core.stored_map import partition_records
-from mirror.translate.offset_store import TOPIC_PREFIX, OffsetStore
+from mirror.translate.notes.core.stored_map import partition_records
+from mirror.translate.notes.offset_store import TOPIC_PREFIX, OffsetStore
 from mirror.translate.offset_translator import OffsetTranslator
 from tests.support.clients.kafka_clients import delete_records
 from tests.support.embedded.commands import app
@@ -35,8 +35,8 @@ from tests.support.pairs.translate_links import (
 from tests.support.processes.apache_kafka import ApacheKafka, start_apache_kafka
 from tests.support.processes.processes import Processes, RunningProcess
 from wire.batches.record_batch import Compression
-from wire.client.group_requests import CommittedOffset
 from wire.client.raw_client import KafkaClient
+from wire.client.requests.group_requests import CommittedOffset
 from wire.protocol.ids import TopicPartition
 
 KILLS = examples(6)

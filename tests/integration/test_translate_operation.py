@@ -23,9 +23,9 @@ from mirror.link.core.slots import SLOTS, Strategy
 from mirror.sharing import group_sharing as sharing
 from mirror.sharing.core.peers import Daemon, DaemonShare
 from mirror.sharing.group_sharing import Sharing
-from mirror.translate.core.group_notes import StoredGroups
-from mirror.translate.group_notes import GROUPS_TOPIC_PREFIX
-from mirror.translate.offset_store import read_topic
+from mirror.translate.notes.core.group_notes import StoredGroups
+from mirror.translate.notes.group_notes import GROUPS_TOPIC_PREFIX
+from mirror.translate.notes.offset_store import read_topic
 from mirror.translate.offset_translator import OffsetTranslator
 from runtime.clock import SystemClock
 from tests.support.clients.java_clients import KafkaPrograms
@@ -46,8 +46,8 @@ from tests.support.processes.apache_kafka import ApacheKafka
 from tests.support.processes.ports import LOOPBACK, free_ports
 from tests.support.processes.processes import Processes, RunningProcess
 from wire.batches.record_batch import HEADER_SIZE, Compression
-from wire.client.group_requests import CommittedOffset
 from wire.client.raw_client import KafkaClient
+from wire.client.requests.group_requests import CommittedOffset
 
 pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.timeout(300)]
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from clients.simple_consumer import fetch_at_leader, records_of
-from mirror.translate.core.stored_map import producer_record
-from mirror.translate.offset_store import TOPIC_PREFIX
+from clients.reader.simple_consumer import fetch_at_leader, records_of
+from mirror.translate.notes.core.stored_map import producer_record
+from mirror.translate.notes.offset_store import TOPIC_PREFIX
 from tests.support.eventually import eventually
 from tests.support.examples import examples
 from tests.support.pairs.link_faults import BOTH_WAYS
@@ -25,9 +25,9 @@ from tests.support.processes.processes import Processes
 from tests.support.processes.toxiproxy import Toxiproxy
 from wire.batches.record_batch import iterate_headers
 from wire.batches.records import Record, decode_batch, encode_batch
-from wire.client.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from wire.client.client_errors import KafkaClientError
 from wire.client.raw_client import KafkaClient
+from wire.client.requests.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 KILLS = examples(5)
 MANY_KILLS = 40

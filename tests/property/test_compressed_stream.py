@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wire.protocol.byte_reader import Malformed
-from wire.protocol.compressed_stream import PLAIN_BYTES_MAX, ChunkPacker, ChunkUnpacker
+from wire.protocol.streams.compressed_stream import PLAIN_BYTES_MAX, ChunkPacker, ChunkUnpacker
 
 PLAIN = st.one_of(
     st.binary(max_size=2_000),

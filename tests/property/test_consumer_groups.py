@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from kio.schema.errors import ErrorCode
 
-from broker.groups.core.consumer_groups import HeartbeatReply, MemberHeartbeat
-from broker.groups.core.group_messages import ConsumerHeartbeat
-from broker.groups.core.server_assignors import (
+from broker.groups.core.consumer_protocol.consumer_groups import HeartbeatReply, MemberHeartbeat
+from broker.groups.core.consumer_protocol.server_assignors import (
     AssignmentInput,
     Owned,
     TopicIdPartition,
     range_by_topic,
     uniform,
 )
+from broker.groups.core.group_messages import ConsumerHeartbeat
 from tests.support.examples import examples
 from tests.support.memory.group_scene import GroupScene
 

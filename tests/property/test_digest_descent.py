@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from broker.log.core.leaf_digests import DIGEST_BYTES, joined_headers, leaf_range, node_digests, part_digest
 from dr.proof.core.descent import DIFFERENCES_MAX, LEAVES_MAX, NODES_ASKED_MAX, NODES_MAX, Descent, Question
 from wire.batches.record_batch import BatchHeader
-from wire.protocol.range_digest_messages import HEADERS
+from wire.protocol.messages.range_digest_messages import HEADERS
 
 LEAF = 4096
 FIRST = BatchHeader(0, 100, 1, 2, 7, 0, 0, 1, 1, -1, -1, -1, 1)

@@ -15,7 +15,7 @@ from broker.network.error_responses import error_response
 from tests.support.examples import examples
 from tests.support.kio_messages import messages
 from wire.protocol import schemas
-from wire.protocol.private import PRIVATE_NAMES
+from wire.protocol.messages.private import PRIVATE_NAMES
 
 HANDLERS = {key: module for key, module in load_handlers().items() if key not in PRIVATE_NAMES}
 EACH_VERSION = [

@@ -7,7 +7,7 @@ import struct
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wire.protocol.frame_stream import SCRATCH_BYTES, FrameBuffers, FrameStream
+from wire.protocol.streams.frame_stream import SCRATCH_BYTES, FrameBuffers, FrameStream
 
 SIZES = st.one_of(st.integers(0, 200), st.integers(SCRATCH_BYTES - 8, SCRATCH_BYTES + 8), st.integers(0, 200_000))
 

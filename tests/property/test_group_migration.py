@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from kio.schema.errors import ErrorCode
 
-from broker.groups.core.consumer_groups import HeartbeatReply, MemberHeartbeat
+from broker.groups.core.consumer_protocol.consumer_groups import HeartbeatReply, MemberHeartbeat
+from broker.groups.core.consumer_protocol.server_assignors import TopicIdPartition
 from broker.groups.core.group_messages import (
     CodeReply,
     Command,
@@ -30,7 +31,6 @@ from broker.groups.core.group_messages import (
     SyncReply,
 )
 from broker.groups.core.group_states import AssignmentProtocol, GroupState
-from broker.groups.core.server_assignors import TopicIdPartition
 from tests.support.examples import examples
 from tests.support.memory.group_scene import LIMITS, GroupScene
 from wire.batches.consumer_protocol import (

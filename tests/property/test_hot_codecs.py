@@ -13,9 +13,10 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from tests.support.kio_messages import messages
-from wire.client import fetch_requests
-from wire.protocol import add_partitions_codec, fetch_codec, offset_commit_codec, produce_codec, schemas
+from wire.client.requests import fetch_requests
+from wire.protocol import schemas
 from wire.protocol.byte_reader import Malformed
+from wire.protocol.messages import add_partitions_codec, fetch_codec, offset_commit_codec, produce_codec
 
 RELAXED = settings(
     max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]

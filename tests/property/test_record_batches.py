@@ -19,13 +19,13 @@ from wire.batches.records import (
     record_spans,
     with_timestamp_delta,
 )
-from wire.protocol.mirror_append_codec import (
+from wire.protocol.messages.mirror_append_codec import (
     PartitionAppended,
     encode_mirror_append_response,
     mirror_append_parts,
     parse_mirror_append,
 )
-from wire.protocol.mirror_append_messages import MirrorAppendRequest, MirrorAppendResponse
+from wire.protocol.messages.mirror_append_messages import MirrorAppendRequest, MirrorAppendResponse
 from wire.protocol.schemas import encode
 
 RECORDS = st.lists(

@@ -17,7 +17,9 @@ from tests.support.kio_messages import messages
 from wire.protocol import schemas
 from wire.protocol.byte_reader import Malformed
 from wire.protocol.byte_writer import uvarint_bytes
-from wire.protocol.frames import (
+from wire.protocol.length_guard import ELEMENTS_MAX
+from wire.protocol.messages.private import PRIVATE_VERSIONS
+from wire.protocol.streams.frames import (
     MalformedRequest,
     MalformedResponse,
     UnsupportedVersion,
@@ -29,8 +31,6 @@ from wire.protocol.frames import (
     encode_response,
     parse_request_header,
 )
-from wire.protocol.length_guard import ELEMENTS_MAX
-from wire.protocol.private import PRIVATE_VERSIONS
 
 RELAXED = settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]

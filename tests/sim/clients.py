@@ -24,11 +24,11 @@ from tests.sim.virtual_loop import Process
 from tests.sim.world import EPOCH_MS, World
 from tests.support.disks.log_batches import batch
 from wire.batches.record_batch import iterate_headers
-from wire.client.broker_requests import request_fetch, request_produce
 from wire.client.client_errors import KafkaClientError
 from wire.client.connection import Connection, ConnectionOptions, open_connection
-from wire.client.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
-from wire.protocol.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
+from wire.client.requests.broker_requests import request_fetch, request_produce
+from wire.client.requests.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
+from wire.protocol.messages.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
 
 OPTIONS: Final = ConnectionOptions(client_id="simulated", connect_timeout_ms=500, request_timeout_ms=1500)
 NO_LEADER: Final = (-1, -1, "")

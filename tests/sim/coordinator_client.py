@@ -12,7 +12,7 @@ from tests.sim.clients import Router
 from tests.sim.ledger import Ledger
 from tests.sim.world import World
 from wire.client.client_errors import KafkaClientError, error_code
-from wire.client.group_requests import OFFSET_COMMIT, OFFSET_FETCH, request_coordinator
+from wire.client.requests.group_requests import OFFSET_COMMIT, OFFSET_FETCH, request_coordinator
 
 UNANSWERED: Final = ErrorCode.network_exception
 NO_OFFSET: Final = -1

@@ -21,11 +21,11 @@ from broker.log.core import producer_state
 from broker.log.core.leader_epochs import EpochEnd, LeaderEpochs
 from broker.log.core.producer_state import ProducerStates
 from broker.metadata.core.topic_images import PartitionImage
-from broker.replication import follower_append as following
-from broker.replication import replica_fetcher
 from broker.replication.assigned_replicas import AssignedReplicas
 from broker.replication.core.partition import Partition
 from broker.replication.core.partition_effects import Effects, HighWatermarkMoved
+from broker.replication.following import follower_append as following
+from broker.replication.following import replica_fetcher
 from broker.replication.hosted_partition import HostedPartition
 from broker.replication.isr_proposals import IsrProposals
 from broker.site import control_service

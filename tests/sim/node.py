@@ -56,8 +56,8 @@ from wire.batches.group_records import OFFSETS_TOPIC
 from wire.batches.transaction_records import TRANSACTIONS_TOPIC
 from wire.control import broker_pb2_grpc
 from wire.control.clients import ControllerClient
-from wire.protocol import produce_codec
-from wire.protocol.private import CLIENT_SOFTWARE_NAME
+from wire.protocol.messages import produce_codec
+from wire.protocol.messages.private import CLIENT_SOFTWARE_NAME
 from wire.rules.principals import ANONYMOUS
 from wire.znodes.broker_znodes import BrokerEndpoint, BrokerRegistration
 

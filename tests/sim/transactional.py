@@ -19,7 +19,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from clients.core.committed import skipped_batches
+from clients.reader.core.committed import skipped_batches
 from tests.sim.clients import Consumer, Router
 from tests.sim.coordinator_client import UNANSWERED, CoordinatorClient, code_of_commit, fetch_offset, offset_topics
 from tests.sim.ledger import Key
@@ -29,10 +29,10 @@ from tests.sim.world import EPOCH_MS, World
 from tests.support.disks.log_batches import TRANSACTIONAL, batch
 from wire.batches.record_batch import iterate_headers
 from wire.client.client_errors import KafkaClientError, error_code
-from wire.client.group_requests import TRANSACTION_KEY_TYPE
-from wire.client.transaction_requests import ADD_PARTITIONS_TO_TXN, END_TXN, INIT_PRODUCER_ID
-from wire.protocol import produce_codec
-from wire.protocol.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
+from wire.client.requests.group_requests import TRANSACTION_KEY_TYPE
+from wire.client.requests.transaction_requests import ADD_PARTITIONS_TO_TXN, END_TXN, INIT_PRODUCER_ID
+from wire.protocol.messages import produce_codec
+from wire.protocol.messages.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
 
 NO_ID: Final = -1
 ADD_OFFSETS_TO_TXN: Final = 25

@@ -15,12 +15,12 @@ from tenacity import AsyncRetrying
 
 from runtime.addresses import HostPort, parse_host_ports
 from runtime.retries import jittered_backoff
-from wire.client import broker_requests as requests
 from wire.client.client_errors import TRANSIENT, Unreachable, broker_error
 from wire.client.cluster_metadata import NOTHING_KNOWN, ClusterMetadata
 from wire.client.connection import Connection, ConnectionOptions
 from wire.client.connection_pool import ConnectionPool
-from wire.client.group_requests import TRANSACTION_KEY_TYPE, request_coordinator
+from wire.client.requests import broker_requests as requests
+from wire.client.requests.group_requests import TRANSACTION_KEY_TYPE, request_coordinator
 from wire.client.security import secured_by_default
 
 Result = TypeVar("Result")

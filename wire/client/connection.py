@@ -10,8 +10,8 @@ private messages, and compression is agreed on where it is requested and offered
 Order: requests are written in the order of the calls, and Kafka answers in the order of the
 requests. At most `in_flight_max` are unanswered, further callers wait. A request that misses its
 deadline closes the connection, because everything behind it would wait too; the deadline is one of
-silence (wire/protocol/line_progress.py), so an answer that is long in coming over a slow line is
-waited for. A caller that is cancelled just does not get its answer.
+silence (wire/protocol/streams/line_progress.py), so an answer that is long in coming over a slow
+line is waited for. A caller that is cancelled just does not get its answer.
 
 Not here: which broker to ask, retries, reconnection (wire/client/connection_pool.py,
 wire/client/raw_client.py).
@@ -33,14 +33,15 @@ from runtime.addresses import HostPort
 from wire.client.client_errors import RequestTimedOut, Unreachable, UnsupportedApi, broker_error
 from wire.client.login_session import Handshake, LoginSession
 from wire.client.sockets import connected_socket, keep_alive
-from wire.protocol import frames, schemas
+from wire.protocol import schemas
 from wire.protocol.byte_reader import Buffer, ByteReader, Malformed
-from wire.protocol.compressed_stream import CompressedStream, Compression
 from wire.protocol.entity_building import build_entity
-from wire.protocol.frame_stream import FrameBuffers, FrameStream
-from wire.protocol.frames import VersionRange
-from wire.protocol.line_progress import SilenceLimit
-from wire.protocol.private import CLIENT_SOFTWARE_NAME, CODEC_ZSTD, COMPRESS_CONNECTION
+from wire.protocol.messages.private import CLIENT_SOFTWARE_NAME, CODEC_ZSTD, COMPRESS_CONNECTION
+from wire.protocol.streams import frames
+from wire.protocol.streams.compressed_stream import CompressedStream, Compression
+from wire.protocol.streams.frame_stream import FrameBuffers, FrameStream
+from wire.protocol.streams.frames import VersionRange
+from wire.protocol.streams.line_progress import SilenceLimit
 
 NEGOTIATED_VERSION: Final = 3
 """The ApiVersions version that the client asks for: the first one with the software name. A broker

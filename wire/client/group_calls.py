@@ -9,7 +9,7 @@ from kio.schema.errors import ErrorCode
 from wire.client.client_errors import BrokerError, KafkaClientError, Unreachable, broker_error
 from wire.client.cluster_access import ClusterAccess, Result
 from wire.client.connection import Connection
-from wire.client.group_requests import (
+from wire.client.requests.group_requests import (
     NO_MEMBER,
     CommittedOffset,
     Committer,

@@ -13,9 +13,10 @@ from typing import Any, Final, Protocol
 from runtime.addresses import HostPort
 from runtime.supervision import in_background
 from wire.client.client_errors import KafkaClientError
-from wire.protocol import frames, schemas
+from wire.protocol import schemas
 from wire.protocol.byte_reader import Buffer
 from wire.protocol.entity_building import build_entity
+from wire.protocol.streams import frames
 
 RENEWED_AFTER: Final = (0.85, 0.95)
 """The part of a session after which a client logs in again: a random one between these, as Kafka's

@@ -26,19 +26,19 @@ from kio.schema.errors import ErrorCode
 
 from runtime.addresses import HostPort
 from wire.batches.record_batch import Buffer
-from wire.client import broker_requests as requests
-from wire.client.broker_requests import EpochEndOffset, EpochQuery, ListedOffset, OffsetQuery
 from wire.client.client_errors import broker_error, error_code
 from wire.client.cluster_access import Result
-from wire.client.fetch_requests import FetchRequest
 from wire.client.group_calls import GroupCalls
+from wire.client.requests import broker_requests as requests
+from wire.client.requests.broker_requests import EpochEndOffset, EpochQuery, ListedOffset, OffsetQuery
+from wire.client.requests.fetch_requests import FetchRequest
 from wire.client.topic_calls import NewTopic, TopicCalls, TopicOutcome
-from wire.protocol.fetch_codec import FetchResponse
 from wire.protocol.ids import CONSUMER, PartitionKey
-from wire.protocol.link_messages import LINK_PROGRESS, MIRROR_TRANSACTIONAL_IDS
-from wire.protocol.mirror_append_codec import MirrorAppend
-from wire.protocol.mirror_append_messages import MirrorAppendResponse
-from wire.protocol.produce_codec import (
+from wire.protocol.messages.fetch_codec import FetchResponse
+from wire.protocol.messages.link_messages import LINK_PROGRESS, MIRROR_TRANSACTIONAL_IDS
+from wire.protocol.messages.mirror_append_codec import MirrorAppend
+from wire.protocol.messages.mirror_append_messages import MirrorAppendResponse
+from wire.protocol.messages.produce_codec import (
     PartitionProduced,
     PartitionRecords,
     ProduceRequest,

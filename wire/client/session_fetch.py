@@ -15,10 +15,10 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from wire.client.client_errors import broker_error, error_code
-from wire.client.fetch_requests import FetchRequest, ForgottenTopic, PartitionToFetch, TopicToFetch
+from wire.client.requests.fetch_requests import FetchRequest, ForgottenTopic, PartitionToFetch, TopicToFetch
 from wire.client.session_state import FetchSession
-from wire.protocol.fetch_codec import FetchResponse, PartitionFetched
 from wire.protocol.ids import PartitionKey
+from wire.protocol.messages.fetch_codec import FetchResponse, PartitionFetched
 
 _SESSION_ERRORS: Final = frozenset(
     {

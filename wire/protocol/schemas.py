@@ -17,7 +17,7 @@ from kio.static.constants import EntityType
 
 from wire.protocol.byte_reader import Buffer, Malformed
 from wire.protocol.length_guard import checked
-from wire.protocol.private import PRIVATE_NAMES, PRIVATE_VERSIONS, load_private_request, load_private_response
+from wire.protocol.messages.private import PRIVATE_NAMES, PRIVATE_VERSIONS, load_private_request, load_private_response
 
 API_VERSIONS_KEY = 18
 

@@ -71,7 +71,7 @@ class LinkSyncReports(NamedTuple):
 
 def encode_report(report: SyncReport) -> str:
     """A report except its time, as a MirrorOffsetCommit without a group carries it
-    (`wire/protocol/private.py`).
+    (`wire/protocol/messages/private.py`).
     """
     problems = {
         name: reason[:REASON_LENGTH_MAX] for name, reason in islice(sorted(report.problems.items()), PROBLEMS_REPORTED)

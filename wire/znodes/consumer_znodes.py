@@ -5,7 +5,7 @@ Kafka's own paths and JSON (0.8).
     /consumers/<group>/owners/<topic>/<partition>        ephemeral: the consumer's thread
     /consumers/<group>/offsets/<topic>/<partition>       the next offset, decimal
 
-Pure functions between bytes and values; `clients/zookeeper_consumer.py` acts on them.
+Pure functions between bytes and values; `clients/classic/zookeeper_consumer.py` acts on them.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 
 from kio.schema.errors import ErrorCode
 
-from broker.groups.core import consumer_group_turn, consumer_groups
-from broker.groups.core.consumer_group_states import ConsumerFact, ConsumerGroup, partitions_of
+from broker.groups.core.consumer_protocol import consumer_group_turn, consumer_groups
+from broker.groups.core.consumer_protocol.consumer_group_states import ConsumerFact, ConsumerGroup, partitions_of
 from broker.groups.core.group_messages import (
     Answer,
     CodeReply,

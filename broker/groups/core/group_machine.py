@@ -21,18 +21,18 @@ from dataclasses import replace
 from kio.schema.errors import ErrorCode
 from msgspec import structs
 
-from broker.groups.core import (
+from broker.groups.core import group_handover, group_offsets
+from broker.groups.core import group_membership as membership
+from broker.groups.core.consumer_protocol import (
     classic_members,
     consumer_group_turn,
     consumer_groups,
     consumer_targets,
-    group_handover,
     group_migration,
-    group_offsets,
 )
-from broker.groups.core import group_membership as membership
-from broker.groups.core.consumer_group_states import JOINING_EPOCH, ConsumerGroup
-from broker.groups.core.consumer_groups import HeartbeatReply
+from broker.groups.core.consumer_protocol.consumer_group_states import JOINING_EPOCH, ConsumerGroup
+from broker.groups.core.consumer_protocol.consumer_groups import HeartbeatReply
+from broker.groups.core.consumer_protocol.group_migration import MEMBER_TIMERS, NotConvertible
 from broker.groups.core.group_messages import (
     Answer,
     CodeReply,
@@ -61,7 +61,6 @@ from broker.groups.core.group_messages import (
     TakeMembers,
     TransactionEnded,
 )
-from broker.groups.core.group_migration import MEMBER_TIMERS, NotConvertible
 from broker.groups.core.group_offsets import Offsets
 from broker.groups.core.group_states import NO_GENERATION, Group, GroupState
 from broker.groups.core.group_tables import GroupTables

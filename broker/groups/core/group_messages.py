@@ -15,8 +15,8 @@ from typing import NamedTuple
 from kio.schema.errors import ErrorCode
 from msgspec import Struct, field
 
-from broker.groups.core.consumer_group_states import ConsumerFact, TopicShapes
-from broker.groups.core.consumer_groups import HeartbeatReply, MemberHeartbeat
+from broker.groups.core.consumer_protocol.consumer_group_states import ConsumerFact, TopicShapes
+from broker.groups.core.consumer_protocol.consumer_groups import HeartbeatReply, MemberHeartbeat
 from broker.groups.core.group_states import NO_GENERATION, AssignmentProtocol, Group
 from wire.batches.group_records import OffsetValue
 from wire.protocol.ids import NO_TIMESTAMP, TopicPartition

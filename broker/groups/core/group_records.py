@@ -6,7 +6,7 @@ the log holds it). A tombstone is a null value.
 
 from __future__ import annotations
 
-from broker.groups.core.consumer_group_states import ConsumerFact
+from broker.groups.core.consumer_protocol.consumer_group_states import ConsumerFact
 from broker.groups.core.group_messages import (
     GroupRemoved,
     GroupStored,

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, assert_never
 
-from broker.groups.core.consumer_group_states import ConsumerFact, ConsumerGroup
+from broker.groups.core.consumer_protocol.consumer_group_states import ConsumerFact, ConsumerGroup
 from broker.groups.core.group_messages import (
     GroupChanged,
     GroupRecord,

@@ -12,6 +12,7 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
+from broker.groups.core.consumer_protocol.server_assignors import ASSIGNORS
 from broker.groups.core.group_messages import (
     Answer,
     CancelTimer,
@@ -28,7 +29,6 @@ from broker.groups.core.group_messages import (
     TimerKind,
 )
 from broker.groups.core.group_states import Group, Member
-from broker.groups.core.server_assignors import ASSIGNORS
 from broker.settings.core.group_configs import HEARTBEAT_INTERVAL, SESSION_TIMEOUT, Bounds, GroupBounds
 
 NEWCOMER_TIMEOUT_MS: Final = 300_000

@@ -19,8 +19,8 @@ from broker.handlers.registry import advertised_versions
 from broker.metadata.core.features import FEATURES
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import ResponseBuilder, builder
-from wire.protocol.frames import VersionRange
-from wire.protocol.private import CLIENT_SOFTWARE_NAME
+from wire.protocol.messages.private import CLIENT_SOFTWARE_NAME
+from wire.protocol.streams.frames import VersionRange
 
 API_KEY = 18
 MIN_VERSION = 0

@@ -13,9 +13,9 @@ from kio.schema.errors import ErrorCode
 
 from broker.coordination.state_shard import CoordinatorRefusal
 from broker.groups.coordinator import GroupCoordinator
-from broker.groups.core.consumer_group_states import ConsumerGroup, partitions_of
-from broker.groups.core.consumer_targets import assignor_of
-from broker.groups.core.server_assignors import Owned
+from broker.groups.core.consumer_protocol.consumer_group_states import ConsumerGroup, partitions_of
+from broker.groups.core.consumer_protocol.consumer_targets import assignor_of
+from broker.groups.core.consumer_protocol.server_assignors import Owned
 from broker.metadata.core.authorized_operations import ALL_OF_A_GROUP, NOT_ASKED, answered
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder, topic_uuid

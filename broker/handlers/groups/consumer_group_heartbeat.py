@@ -19,9 +19,13 @@ from kio.static.primitive import i32Timedelta
 
 from broker.coordination.state_shard import CoordinatorRefusal
 from broker.groups.coordinator import GroupCoordinator
-from broker.groups.core.consumer_group_states import JOINING_EPOCH, LEAVING_STATIC_EPOCH, partitions_of
-from broker.groups.core.consumer_groups import NO_TIMEOUT, HeartbeatReply, MemberHeartbeat
-from broker.groups.core.server_assignors import Owned, TopicIdPartition
+from broker.groups.core.consumer_protocol.consumer_group_states import (
+    JOINING_EPOCH,
+    LEAVING_STATIC_EPOCH,
+    partitions_of,
+)
+from broker.groups.core.consumer_protocol.consumer_groups import NO_TIMEOUT, HeartbeatReply, MemberHeartbeat
+from broker.groups.core.consumer_protocol.server_assignors import Owned, TopicIdPartition
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder, topic_id_bytes, topic_uuid
 from broker.settings.dynamic_configs import DynamicConfigs

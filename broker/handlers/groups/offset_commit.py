@@ -24,7 +24,7 @@ from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder, topic_id_bytes
 from wire.protocol.ids import NO_EPOCH, TopicPartition
-from wire.protocol.offset_commit_codec import (
+from wire.protocol.messages.offset_commit_codec import (
     BROKERS_RETENTION_MS,
     HIGHEST_VERSION,
     LOWEST_VERSION,

@@ -19,7 +19,7 @@ from kio.schema.errors import ErrorCode
 
 from broker.coordination.state_shard import CoordinatorRefusal
 from broker.groups.coordinator import GroupCoordinator
-from broker.groups.core.consumer_group_offsets import fetch_error
+from broker.groups.core.consumer_protocol.consumer_group_offsets import fetch_error
 from broker.groups.core.group_offsets import Offsets
 from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
-from wire.protocol.compressed_stream import LEVEL_MAX, LEVEL_MIN
-from wire.protocol.frames import decode_request_body
-from wire.protocol.private import CODEC_ZSTD, COMPRESS_CONNECTION, PRIVATE_VERSIONS, CompressConnectionResponse
+from wire.protocol.messages.private import CODEC_ZSTD, COMPRESS_CONNECTION, PRIVATE_VERSIONS, CompressConnectionResponse
+from wire.protocol.streams.compressed_stream import LEVEL_MAX, LEVEL_MIN
+from wire.protocol.streams.frames import decode_request_body
 
 if TYPE_CHECKING:
     from broker.network.connection_owner import Frame

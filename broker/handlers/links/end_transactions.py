@@ -19,8 +19,12 @@ from broker.metadata.request_context import RequestContext
 from broker.replication.replicas import Replicas
 from broker.transactions.transaction_markers import TransactionEnd, TransactionMarkers
 from wire.protocol.ids import TopicPartition
-from wire.protocol.private import PRIVATE_VERSIONS
-from wire.protocol.transaction_end_messages import END_TRANSACTIONS, EndTransactionsResponse, TransactionEndOutcome
+from wire.protocol.messages.private import PRIVATE_VERSIONS
+from wire.protocol.messages.transaction_end_messages import (
+    END_TRANSACTIONS,
+    EndTransactionsResponse,
+    TransactionEndOutcome,
+)
 
 API_KEY = END_TRANSACTIONS
 MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[END_TRANSACTIONS]

@@ -17,8 +17,8 @@ from kio.schema.errors import ErrorCode
 from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from broker.replication.replicas import Replicas
-from wire.protocol.link_messages import LINK_PROGRESS, LinkProgressResponse
-from wire.protocol.private import PRIVATE_VERSIONS
+from wire.protocol.messages.link_messages import LINK_PROGRESS, LinkProgressResponse
+from wire.protocol.messages.private import PRIVATE_VERSIONS
 
 API_KEY = LINK_PROGRESS
 MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[LINK_PROGRESS]

@@ -1,10 +1,10 @@
 """MirrorAppend (private): a mirror's raw batches, appended unchanged at the passive site.
 
 Behaviour: link epoch and role checked first; batches that are there already are acknowledged, gaps
-and other histories refused with where the log ends (see `wire/protocol/private.py`). Topics whose
-flush.messages demands it are flushed before the answer, and what is acknowledged is below this
-site's high watermark, on every in-sync replica and on min.insync.replicas of them: the source may
-expire it, and on a sync link may acknowledge it to its producers. Versions: 0. Not done:
+and other histories refused with where the log ends (see `wire/protocol/messages/private.py`).
+Topics whose flush.messages demands it are flushed before the answer, and what is acknowledged is
+below this site's high watermark, on every in-sync replica and on min.insync.replicas of them: the
+source may expire it, and on a sync link may acknowledge it to its producers. Versions: 0. Not done:
 throttling.
 """
 
@@ -30,7 +30,7 @@ from broker.replication.mirror_append import Diverged, append_mirrored, restart_
 from broker.replication.replicas import Replicas
 from runtime.clock import Clock
 from wire.protocol.ids import NO_EPOCH
-from wire.protocol.mirror_append_codec import (
+from wire.protocol.messages.mirror_append_codec import (
     MirrorAppend,
     PartitionAppended,
     PartitionToMirror,
@@ -38,8 +38,8 @@ from wire.protocol.mirror_append_codec import (
     encode_mirror_append_response,
     parse_mirror_append,
 )
-from wire.protocol.mirror_append_messages import MIRROR_APPEND, NO_DIVERGENCE
-from wire.protocol.private import PRIVATE_VERSIONS
+from wire.protocol.messages.mirror_append_messages import MIRROR_APPEND, NO_DIVERGENCE
+from wire.protocol.messages.private import PRIVATE_VERSIONS
 
 if TYPE_CHECKING:
     from broker.network.connection_owner import Frame

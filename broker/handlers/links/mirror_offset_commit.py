@@ -1,11 +1,11 @@
 """MirrorOffsetCommit (private): a mirror writes a group's offsets at the passive site.
 
 Behaviour: accepted only while a link makes this site passive for the group, and at the link's
-epoch, which the group instance id carries (`wire/protocol/private.py`); a group with members keeps
-its offsets (NON_EMPTY_GROUP). Topics need not be here yet. Offset -1 says that the active site has
-none any more: it is forgotten here too. A request without a group is a daemon's word on its part of
-the link: as of when everything is carried, for the account of a failover, and what it fails at.
-Versions: 8 and 9. Not done: nothing.
+epoch, which the group instance id carries (`wire/protocol/messages/private.py`); a group with
+members keeps its offsets (NON_EMPTY_GROUP). Topics need not be here yet. Offset -1 says that the
+active site has none any more: it is forgotten here too. A request without a group is a daemon's
+word on its part of the link: as of when everything is carried, for the account of a failover, and
+what it fails at. Versions: 8 and 9. Not done: nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from broker.handlers.groups.offset_commit import named_offsets, response
 from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from broker.site.group_reports import GroupReports
-from wire.protocol.private import MIRROR_OFFSET_COMMIT, PRIVATE_VERSIONS, parse_link_claim
+from wire.protocol.messages.private import MIRROR_OFFSET_COMMIT, PRIVATE_VERSIONS, parse_link_claim
 from wire.rules.sync_reports import decode_report
 
 API_KEY = MIRROR_OFFSET_COMMIT

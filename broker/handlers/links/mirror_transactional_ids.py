@@ -18,12 +18,12 @@ from broker.coordination.state_shard import CoordinatorRefusal
 from broker.metadata.request_context import RequestContext
 from broker.transactions.core.transaction_messages import CarryProducer
 from broker.transactions.transaction_coordinator import TransactionCoordinator
-from wire.protocol.link_messages import (
+from wire.protocol.messages.link_messages import (
     MIRROR_TRANSACTIONAL_IDS,
     MirroredProducerOutcome,
     MirrorTransactionalIdsResponse,
 )
-from wire.protocol.private import PRIVATE_VERSIONS
+from wire.protocol.messages.private import PRIVATE_VERSIONS
 
 API_KEY = MIRROR_TRANSACTIONAL_IDS
 MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[MIRROR_TRANSACTIONAL_IDS]

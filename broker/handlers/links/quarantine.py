@@ -18,8 +18,15 @@ from broker.log.directories.log_store import LogStore
 from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from broker.replication.replicas import Replicas
-from wire.protocol.private import PRIVATE_VERSIONS
-from wire.protocol.quarantine_messages import DELETE, LIST, QUARANTINE, READ, QuarantineEntry, QuarantineResponse
+from wire.protocol.messages.private import PRIVATE_VERSIONS
+from wire.protocol.messages.quarantine_messages import (
+    DELETE,
+    LIST,
+    QUARANTINE,
+    READ,
+    QuarantineEntry,
+    QuarantineResponse,
+)
 
 API_KEY = QUARANTINE
 MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[QUARANTINE]

@@ -24,14 +24,18 @@ from broker.log.errors import StorageError
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.access import truncation_error
 from broker.metadata.request_context import RequestContext
-from broker.replication.copy_truncation import truncate_copy
+from broker.replication.following.copy_truncation import truncate_copy
 from broker.replication.hosted_partition import HostedPartition, PartitionFailure
 from broker.replication.quarantine import Origin, QuarantineFull
 from broker.replication.replicas import Replicas
 from runtime.clock import Clock
 from runtime.logs import state_change_logger
-from wire.protocol.private import PRIVATE_VERSIONS
-from wire.protocol.quarantine_messages import QUARANTINE_RECORDS, QuarantineRecordsOutcome, QuarantineRecordsResponse
+from wire.protocol.messages.private import PRIVATE_VERSIONS
+from wire.protocol.messages.quarantine_messages import (
+    QUARANTINE_RECORDS,
+    QuarantineRecordsOutcome,
+    QuarantineRecordsResponse,
+)
 
 API_KEY = QUARANTINE_RECORDS
 MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[QUARANTINE_RECORDS]

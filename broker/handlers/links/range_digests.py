@@ -26,8 +26,8 @@ from broker.metadata.request_context import RequestContext
 from broker.replication.hosted_partition import PartitionFailure
 from broker.replication.replicas import Replicas
 from wire.protocol.ids import DEBUGGING_CONSUMER
-from wire.protocol.private import PRIVATE_VERSIONS
-from wire.protocol.range_digest_messages import (
+from wire.protocol.messages.private import PRIVATE_VERSIONS
+from wire.protocol.messages.range_digest_messages import (
     DIGESTS_MAX,
     HEADER_RANGES_MAX,
     HEADERS,

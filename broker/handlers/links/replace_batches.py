@@ -24,9 +24,13 @@ from broker.replication.quarantine import Origin, QuarantineFull
 from broker.replication.replicas import Replicas
 from runtime.clock import Clock
 from wire.batches.record_batch import InvalidBatch, iterate_headers
-from wire.protocol.batch_replacement_messages import REPLACE_BATCHES, ReplaceBatchesOutcome, ReplaceBatchesResponse
 from wire.protocol.ids import DEBUGGING_CONSUMER
-from wire.protocol.private import PRIVATE_VERSIONS
+from wire.protocol.messages.batch_replacement_messages import (
+    REPLACE_BATCHES,
+    ReplaceBatchesOutcome,
+    ReplaceBatchesResponse,
+)
+from wire.protocol.messages.private import PRIVATE_VERSIONS
 
 API_KEY = REPLACE_BATCHES
 MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[REPLACE_BATCHES]

@@ -19,8 +19,8 @@ from broker.metadata.core.cluster_image import LinkRole
 from broker.metadata.request_context import RequestContext
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ControllerClient, ControllerUnavailable
-from wire.protocol.private import PRIVATE_VERSIONS
-from wire.protocol.scram_user_messages import SCRAM_USERS, ScramUsersResponse, ScramUserStored
+from wire.protocol.messages.private import PRIVATE_VERSIONS
+from wire.protocol.messages.scram_user_messages import SCRAM_USERS, ScramUsersResponse, ScramUserStored
 
 API_KEY = SCRAM_USERS
 MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[SCRAM_USERS]

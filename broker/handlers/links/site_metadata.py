@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from broker.handlers.topics import metadata
 from broker.metadata.metadata_encoding import MetadataCache
-from wire.protocol.frames import decode_request_body
-from wire.protocol.private import PRIVATE_VERSIONS, SITE_METADATA
+from wire.protocol.messages.private import PRIVATE_VERSIONS, SITE_METADATA
+from wire.protocol.streams.frames import decode_request_body
 
 if TYPE_CHECKING:
     from broker.network.connection_owner import Frame

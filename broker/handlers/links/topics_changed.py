@@ -18,8 +18,8 @@ from broker.metadata.cluster import Cluster
 from broker.metadata.core.topic_images import PartitionImage, TopicImage
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import topic_id_bytes
-from wire.protocol.private import PRIVATE_VERSIONS
-from wire.protocol.topics_changed_messages import TOPICS_CHANGED, TopicsChangedResponse
+from wire.protocol.messages.private import PRIVATE_VERSIONS
+from wire.protocol.messages.topics_changed_messages import TOPICS_CHANGED, TopicsChangedResponse
 
 API_KEY = TOPICS_CHANGED
 MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[TOPICS_CHANGED]

@@ -36,8 +36,9 @@ from broker.replication.core.fetch_sessions import (
 )
 from broker.replication.core.wake_ups import DelayedOperation
 from broker.replication.hosted_partition import READ_COMMITTED, HostedPartition
-from wire.client.fetch_requests import FetchRequest, parse_fetch_request
-from wire.protocol.fetch_codec import (
+from wire.client.requests.fetch_requests import FetchRequest, parse_fetch_request
+from wire.protocol.ids import CONSUMER, MIRROR, NO_NODE
+from wire.protocol.messages.fetch_codec import (
     HIGHEST_VERSION,
     LOWEST_VERSION,
     TOPIC_IDS_FROM,
@@ -46,8 +47,7 @@ from wire.protocol.fetch_codec import (
     TopicFetched,
     fetch_response_parts,
 )
-from wire.protocol.ids import CONSUMER, MIRROR, NO_NODE
-from wire.protocol.leader_hints import NO_HINT
+from wire.protocol.messages.leader_hints import NO_HINT
 
 if TYPE_CHECKING:
     from broker.network.connection_owner import Frame

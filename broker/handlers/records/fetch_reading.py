@@ -30,14 +30,14 @@ from broker.replication.read_routing import active_leader_epoch, preferred_repli
 from broker.replication.replicas import Replicas
 from broker.settings.dynamic_configs import DynamicConfigs
 from runtime.clock import Clock
-from wire.client.fetch_requests import FetchRequest
-from wire.protocol.fetch_codec import (
+from wire.client.requests.fetch_requests import FetchRequest
+from wire.protocol.ids import CONSUMER, DEBUGGING_CONSUMER, MIRROR
+from wire.protocol.messages.fetch_codec import (
     AbortedTransaction,
     EpochEnd,
     PartitionFetched,
 )
-from wire.protocol.ids import CONSUMER, DEBUGGING_CONSUMER, MIRROR
-from wire.protocol.leader_hints import NO_HINT
+from wire.protocol.messages.leader_hints import NO_HINT
 from wire.rules.acls import Operation, ResourceType
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from kio.schema.errors import ErrorCode
 
 from broker.metadata.core.cluster_image import ClusterImage
-from wire.protocol.leader_hints import NO_HINT, LeaderHint, NodeEndpoint
+from wire.protocol.messages.leader_hints import NO_HINT, LeaderHint, NodeEndpoint
 
 HINTED_ERRORS = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch)
 

@@ -39,8 +39,8 @@ from broker.site.controlled_shutdown import ControlledShutdown
 from broker.transactions.transaction_admission import TransactionAdmission
 from runtime.clock import Clock
 from wire.protocol.byte_reader import Buffer
-from wire.protocol.leader_hints import NO_HINT
-from wire.protocol.produce_codec import (
+from wire.protocol.messages.leader_hints import NO_HINT
+from wire.protocol.messages.produce_codec import (
     HIGHEST_VERSION,
     LOWEST_VERSION,
     PartitionProduced,

@@ -15,8 +15,8 @@ from broker.replication.core.wake_ups import DelayedOperation
 from broker.replication.hosted_partition import HostedPartition
 from broker.replication.replicas import Replicas
 from runtime.clock import Clock
-from wire.protocol.leader_hints import NO_HINT
-from wire.protocol.produce_codec import (
+from wire.protocol.messages.leader_hints import NO_HINT
+from wire.protocol.messages.produce_codec import (
     PartitionProduced,
     ProduceResponse,
     TopicProduced,

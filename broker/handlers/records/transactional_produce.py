@@ -22,7 +22,7 @@ from broker.settings.dynamic_configs import DynamicConfigs
 from broker.transactions.transaction_admission import QUESTIONS_MAX, TransactionAdmission, Writer
 from wire.batches.record_batch import InvalidBatch, read_header
 from wire.protocol.ids import TopicPartition
-from wire.protocol.produce_codec import PartitionRecords, ProduceRequest
+from wire.protocol.messages.produce_codec import PartitionRecords, ProduceRequest
 
 _ADDS_PARTITIONS_FROM: Final = 12
 _KNOWS_ABORTABLE_FROM: Final = 11

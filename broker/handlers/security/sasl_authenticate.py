@@ -19,7 +19,7 @@ from broker.authentication.core.sasl_login import Answer
 from broker.network.connection_owner import Frame
 from broker.network.entities import builder
 from broker.network.exchange import Exchange
-from wire.protocol.frames import decode_request_body
+from wire.protocol.streams.frames import decode_request_body
 
 API_KEY = 36
 MIN_VERSION = 0

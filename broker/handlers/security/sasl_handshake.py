@@ -15,7 +15,7 @@ from kio.schema.errors import ErrorCode
 from broker.network.connection_owner import Frame
 from broker.network.entities import builder
 from broker.network.exchange import Exchange
-from wire.protocol.frames import decode_request_body
+from wire.protocol.streams.frames import decode_request_body
 
 API_KEY = 17
 MIN_VERSION = 0

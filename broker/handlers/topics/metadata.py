@@ -39,7 +39,7 @@ from broker.site.active_site import ActiveSite
 from broker.site.suspected_brokers import SuspectedBrokers
 from broker.site.topic_creation import COORDINATORS_TOPICS, TopicCreator
 from broker.site.unknown_topics import NOTHING_KNOWN, Asked, KnownTopics, ask_peers, unknown_topics
-from wire.protocol.frames import decode_request_body
+from wire.protocol.streams.frames import decode_request_body
 from wire.rules.topic_names import CLUSTER_METADATA_TOPIC
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from broker.metrics import BrokerMetrics
 from broker.transactions.core.transaction_messages import AddPartitions, AddReply, VerifyPartitions
 from broker.transactions.core.transaction_states import BUMPING_CLIENT_VERSION
 from broker.transactions.transaction_coordinator import TransactionCoordinator
-from wire.protocol.add_partitions_codec import TopicResults, encode_add_partitions_response
 from wire.protocol.ids import TopicPartition
+from wire.protocol.messages.add_partitions_codec import TopicResults, encode_add_partitions_response
 from wire.rules.acls import Operation, ResourceType
 
 API_KEY = 24

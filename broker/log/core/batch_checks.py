@@ -26,7 +26,7 @@ from broker.settings.core.topic_configs import LogConfig
 from wire.batches.record_batch import BatchHeader, Buffer, Compression, InvalidBatch
 from wire.batches.records import Record, RecordSummary, TooLarge, decode_body, open_body, summarize_records
 from wire.protocol.ids import NO_TIMESTAMP
-from wire.protocol.produce_codec import RecordError
+from wire.protocol.messages.produce_codec import RecordError
 
 _CODEC_MAX: Final = 4  # zstd
 _SHOWN_ERRORS: Final = 3

@@ -6,7 +6,7 @@ configs name the replicas that it holds for (`partition:broker`, or `*` for all)
 these are counted; only a replica that is not in sync is held back, so that a throttle never drives
 one out of the in-sync replicas.
 
-Callers: broker/handlers/records/fetch.py (leader), broker/replication/replica_fetcher.py
+Callers: broker/handlers/records/fetch.py (leader), broker/replication/following/replica_fetcher.py
 (follower), broker/telemetry/gauges.py.
 """
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from wire.batches.record_batch import HEADER_SIZE, BatchHeader, read_header
-from wire.protocol.range_digest_messages import DIGEST_BYTES, HEADERS, WHOLE_RANGE
+from wire.protocol.messages.range_digest_messages import DIGEST_BYTES, HEADERS, WHOLE_RANGE
 
 FANOUT: Final = 16
 """Nodes of the next level in a node."""

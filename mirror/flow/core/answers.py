@@ -1,5 +1,5 @@
 """Maps the target's answer to an append to the flow's next step. The table of codes is in
-`wire/protocol/private.py`.
+`wire/protocol/messages/private.py`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from kio.schema.errors import ErrorCode
 
 from mirror.flow.core.flow_events import TargetRefusal
-from wire.protocol.mirror_append_messages import NO_DIVERGENCE
+from wire.protocol.messages.mirror_append_messages import NO_DIVERGENCE
 
 
 @dataclass(frozen=True, slots=True)

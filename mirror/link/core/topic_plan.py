@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Final, assert_never
 from uuid import UUID
 
-from wire.client.topic_requests import in_requests
+from wire.client.requests.topic_requests import in_requests
 from wire.control.cluster_pb2 import LinkRecord
 from wire.rules.links import carries_topic, matches
 from wire.rules.topic_configs import COPY_BEGINS

@@ -24,7 +24,7 @@ from tests.support.disks.mutated_batches import CASES, TOPICS, Case, at_time
 from tests.support.eventually import eventually_sync
 from tests.support.processes.ports import free_ports
 from wire.batches.record_batch import HEADER_SIZE, read_header
-from wire.client.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
+from wire.client.requests.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 
 START_WITHIN_MS = 60_000
 PRODUCE_VERSION = 9

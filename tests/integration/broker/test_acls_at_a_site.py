@@ -31,9 +31,9 @@ from tests.support.clients.kafka_clients import Record, librdkafka_consume, libr
 from tests.support.eventually import eventually
 from tests.support.processes.secured_kafka import PLAIN_MODULE
 from tests.support.sites.site_broker import SiteBroker
-from wire.client.acl_requests import create_acls, delete_acls, describe_acls, exactly
 from wire.client.client_errors import BrokerError
 from wire.client.raw_client import KafkaClient, NewTopic
+from wire.client.requests.acl_requests import create_acls, delete_acls, describe_acls, exactly
 from wire.rules.acls import (
     AccessEntry,
     Acl,

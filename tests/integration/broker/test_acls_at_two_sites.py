@@ -22,8 +22,8 @@ from mirror.link.core.link_roles import LinkRole
 from mirror.topics.access_sync import ACLS, AccessSync
 from tests.support.processes.zookeeper import ZooKeeperProcess
 from tests.support.sites.site_broker import SiteBroker
-from wire.client.acl_requests import create_acls, delete_acls, describe_acls, exactly
 from wire.client.raw_client import KafkaClient
+from wire.client.requests.acl_requests import create_acls, delete_acls, describe_acls, exactly
 from wire.control import controller_pb2 as pb
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.rules.acls import (

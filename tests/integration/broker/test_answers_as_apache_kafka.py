@@ -25,7 +25,7 @@ from tests.support.lone_brokers.two_brokers import Side, differences, filled
 from tests.support.processes.apache_kafka import ApacheKafka
 from tests.support.sites.site_broker import SiteBroker
 from wire.batches.records import Record, encode_batch
-from wire.protocol.produce_codec import PartitionRecords, TopicRecords
+from wire.protocol.messages.produce_codec import PartitionRecords, TopicRecords
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

@@ -21,14 +21,14 @@ from broker.network.exchange import Exchange
 from tests.support.disks.log_batches import batch
 from tests.support.eventually import eventually
 from tests.support.sites.site_broker import SiteBroker
-from wire.client.acl_requests import create_acls, delete_acls, exactly
-from wire.client.broker_requests import METADATA
 from wire.client.connection import ConnectionOptions
-from wire.client.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 from wire.client.raw_client import KafkaClient, NewTopic
-from wire.protocol.link_messages import LINK_PROGRESS
-from wire.protocol.private import PRIVATE_NAMES
-from wire.protocol.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
+from wire.client.requests.acl_requests import create_acls, delete_acls, exactly
+from wire.client.requests.broker_requests import METADATA
+from wire.client.requests.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
+from wire.protocol.messages.link_messages import LINK_PROGRESS
+from wire.protocol.messages.private import PRIVATE_NAMES
+from wire.protocol.messages.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
 from wire.rules.acls import (
     CLUSTER_NAME,
     AccessEntry,

@@ -18,11 +18,11 @@ from runtime.addresses import HostPort
 from tests.support.disks.log_batches import batch
 from tests.support.lone_brokers.lone_broker_process import LoneBroker
 from wire.client.connection import Connection, ConnectionOptions, connected
-from wire.client.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 from wire.client.raw_client import KafkaClient, NewTopic
-from wire.protocol import frames
-from wire.protocol.compressed_stream import Compression, CompressionTally
-from wire.protocol.private import CODEC_ZSTD, COMPRESS_CONNECTION, CompressConnectionRequest
+from wire.client.requests.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
+from wire.protocol.messages.private import CODEC_ZSTD, COMPRESS_CONNECTION, CompressConnectionRequest
+from wire.protocol.streams import frames
+from wire.protocol.streams.compressed_stream import Compression, CompressionTally
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
@@ -111,7 +111,7 @@ async def test_a_request_that_becomes_larger_than_the_buffers_is_taken_whole(cli
 
 
 async def _fetch_through(connection: Connection, client: KafkaClient) -> bytes:
-    from wire.client.broker_requests import request_fetch
+    from wire.client.requests.broker_requests import request_fetch
 
     topic_id = (await client.metadata([TOPIC])).topics[TOPIC].topic_id
     wanted = TopicToFetch(TOPIC, topic_id, [PartitionToFetch(0, 0, FETCH_BYTES)])

@@ -25,7 +25,7 @@ from wire.client.client_errors import KafkaClientError
 from wire.client.raw_client import KafkaClient
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.protocol.ids import TopicPartition
-from wire.protocol.mirror_append_codec import MirrorAppend, PartitionToMirror, TopicToMirror
+from wire.protocol.messages.mirror_append_codec import MirrorAppend, PartitionToMirror, TopicToMirror
 from wire.znodes.layout import link_path
 from wire.znodes.link_znodes import encode_link
 

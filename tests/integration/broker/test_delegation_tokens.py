@@ -25,10 +25,10 @@ from tests.support.eventually import eventually
 from tests.support.lone_brokers.secured_broker import BROKER, BROKER_PASSWORD, jaas
 from tests.support.processes.secured_kafka import PLAIN_MODULE, SCRAM_MODULE
 from tests.support.sites.site_broker import SiteBroker
-from wire.client.acl_requests import create_acls
 from wire.client.client_errors import Unreachable
 from wire.client.connection import Connection, ConnectionOptions, connected
 from wire.client.raw_client import KafkaClient
+from wire.client.requests.acl_requests import create_acls
 from wire.client.security import load_security, secured
 from wire.rules.acls import AccessEntry, Acl, Operation, PatternType, Permission, ResourcePattern, ResourceType
 from wire.rules.delegation_tokens import DelegationToken, token_hmac, token_password

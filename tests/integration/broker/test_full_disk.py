@@ -18,7 +18,7 @@ from tests.support.clients.raw_client import RawClient
 from tests.support.eventually import eventually_sync
 from tests.support.lone_brokers.lone_broker_process import LoneBroker
 from wire.batches.record_batch import iterate_headers
-from wire.client.fetch_requests import FetchRequest
+from wire.client.requests.fetch_requests import FetchRequest
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 

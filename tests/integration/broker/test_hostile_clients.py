@@ -20,7 +20,7 @@ from tests.support.clock import ManualClock
 from tests.support.eventually import eventually_sync
 from tests.support.lone_brokers.connection_servers import Held, connection_servers, framed
 from tests.support.lone_brokers.lone_broker_process import LoneBroker
-from wire.protocol.frames import request_prefix
+from wire.protocol.streams.frames import request_prefix
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 

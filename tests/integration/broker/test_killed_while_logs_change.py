@@ -20,7 +20,7 @@ from tests.support.eventually import eventually_sync
 from tests.support.lone_brokers.lone_broker_process import LoneBroker
 from wire.batches.record_batch import iterate_headers
 from wire.batches.records import decode_records
-from wire.client.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
+from wire.client.requests.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 

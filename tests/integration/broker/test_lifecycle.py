@@ -15,7 +15,7 @@ from tests.integration.broker.test_requests import create, records, want
 from tests.support.clients.raw_client import RawClient
 from tests.support.eventually import eventually_sync
 from tests.support.lone_brokers.lone_broker_process import LoneBroker
-from wire.client.fetch_requests import FetchRequest
+from wire.client.requests.fetch_requests import FetchRequest
 from wire.protocol.ids import CONSUMER, MIRROR
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]

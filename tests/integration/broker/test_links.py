@@ -17,12 +17,12 @@ from tests.integration.broker.test_requests import create, want
 from tests.support.clients.raw_client import RawClient
 from tests.support.disks.log_batches import batch
 from tests.support.lone_brokers.lone_broker_process import LoneBroker
-from wire.client.fetch_requests import FetchRequest
+from wire.client.requests.fetch_requests import FetchRequest
 from wire.control import broker_pb2, cluster_pb2
 from wire.control.broker_pb2_grpc import BrokerControlStub
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
-from wire.protocol.mirror_append_codec import MirrorAppend, PartitionToMirror, TopicToMirror
-from wire.protocol.private import SITE_METADATA
+from wire.protocol.messages.mirror_append_codec import MirrorAppend, PartitionToMirror, TopicToMirror
+from wire.protocol.messages.private import SITE_METADATA
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 

@@ -31,7 +31,7 @@ from tests.support.security.token_server import CLIENT, SECRET, TokenServer
 from wire.client.client_errors import Unreachable
 from wire.client.connection import ConnectionOptions, connected
 from wire.client.security import load_security, secured
-from wire.protocol.frames import MalformedResponse
+from wire.protocol.streams.frames import MalformedResponse
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 

@@ -16,8 +16,8 @@ from tests.support.clients.raw_client import RawClient
 from tests.support.disks.mutated_batches import CASES, TOPICS, at_time, batch, record
 from tests.support.lone_brokers.lone_broker_process import LoneBroker
 from wire.batches.record_batch import read_header
-from wire.client.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
-from wire.protocol.produce_codec import PartitionRecords, TopicRecords
+from wire.client.requests.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
+from wire.protocol.messages.produce_codec import PartitionRecords, TopicRecords
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 

@@ -32,7 +32,7 @@ from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
 from tests.support.lone_brokers.connection_servers import Held, Starter, connection_servers, framed
 from tests.support.memory.no_authorizer import NO_AUTHORIZER
-from wire.protocol.frames import VersionRange
+from wire.protocol.streams.frames import VersionRange
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
 

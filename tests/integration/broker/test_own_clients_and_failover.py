@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from clients.consumer import Consumer
-from clients.consumer_options import ConsumerOptions
-from clients.core.positions import ResetPolicy
-from clients.producer import Producer
-from clients.producer_options import ProducerOptions, ProducerRecord
-from clients.reader_options import ReaderOptions
+from clients.consumer.consumer import Consumer
+from clients.consumer.consumer_options import ConsumerOptions
+from clients.producer.producer import Producer
+from clients.producer.producer_options import ProducerOptions, ProducerRecord
+from clients.reader.core.positions import ResetPolicy
+from clients.reader.reader_options import ReaderOptions
 from tests.support.eventually import eventually
 from tests.support.processes.processes import Processes
 from tests.support.sites.replicated_site import ReplicatedSite

@@ -18,16 +18,16 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from clients.consumer import Consumer
-from clients.consumer_options import ConsumerOptions
-from clients.core.group_protocol import decode_assignment
-from clients.core.positions import Position, ResetPolicy
-from clients.core.readings import Start
-from clients.membership import GroupMember, GroupOptions
-from clients.producer import Producer
-from clients.producer_options import ProducerOptions, ProducerRecord
-from clients.reader_options import ReaderOptions
-from clients.simple_consumer import SimpleConsumer
+from clients.consumer.consumer import Consumer
+from clients.consumer.consumer_options import ConsumerOptions
+from clients.consumer.core.group_protocol import decode_assignment
+from clients.consumer.membership import GroupMember, GroupOptions
+from clients.producer.producer import Producer
+from clients.producer.producer_options import ProducerOptions, ProducerRecord
+from clients.reader.core.positions import Position, ResetPolicy
+from clients.reader.core.readings import Start
+from clients.reader.reader_options import ReaderOptions
+from clients.reader.simple_consumer import SimpleConsumer
 from runtime.addresses import HostPort
 from runtime.clock import SystemClock
 from tests.support.clients.java_clients import KafkaPrograms
@@ -39,8 +39,8 @@ from tests.support.lone_brokers.lone_broker_process import LoneBroker
 from tests.support.processes.processes import Processes
 from tests.support.processes.toxiproxy import Toxiproxy
 from wire.batches.records import decode_records
-from wire.client.group_membership import Joined
 from wire.client.raw_client import KafkaClient, NewTopic
+from wire.client.requests.group_membership import Joined
 from wire.protocol.ids import PartitionKey
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]

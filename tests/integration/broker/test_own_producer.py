@@ -19,8 +19,8 @@ from urllib.request import urlopen
 import pytest
 from typer.testing import CliRunner
 
-from clients.producer import Producer
-from clients.producer_options import ProducerOptions, ProducerRecord
+from clients.producer.producer import Producer
+from clients.producer.producer_options import ProducerOptions, ProducerRecord
 from tests.support.clients.java_clients import KafkaPrograms
 from tests.support.clients.kafka_clients import Record, librdkafka_consume, librdkafka_produce
 from tests.support.embedded.commands import app

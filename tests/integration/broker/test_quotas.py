@@ -23,9 +23,9 @@ from tests.support.disks.log_batches import batch
 from tests.support.eventually import eventually_sync
 from tests.support.lone_brokers.lone_broker_process import LoneBroker
 from tests.support.processes.processes import Processes
-from wire.client.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
-from wire.protocol.frames import response_body_position
-from wire.protocol.produce_codec import parse_produce_response
+from wire.client.requests.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
+from wire.protocol.messages.produce_codec import parse_produce_response
+from wire.protocol.streams.frames import response_body_position
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 

@@ -24,10 +24,10 @@ from tests.support.eventually import eventually_sync
 from tests.support.processes.processes import Processes
 from tests.support.sites.replicated_site import CALM, NODES, ReplicatedSite
 from wire.batches.records import Record, decode_records, encode_batch
-from wire.client.broker_requests import EpochQuery
 from wire.client.client_errors import Unreachable
 from wire.client.raw_client import KafkaClient
-from wire.protocol.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
+from wire.client.requests.broker_requests import EpochQuery
+from wire.protocol.messages.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

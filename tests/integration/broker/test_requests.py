@@ -22,9 +22,9 @@ from tests.support.lone_brokers.held_flushes import FLUSHES_VARIABLE, Flushes
 from tests.support.lone_brokers.lone_broker_process import LoneBroker
 from tests.support.processes.processes import Processes
 from wire.batches.record_batch import iterate_headers
-from wire.client.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
-from wire.protocol.frames import decode_response
-from wire.protocol.produce_codec import PartitionRecords, TopicRecords
+from wire.client.requests.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
+from wire.protocol.messages.produce_codec import PartitionRecords, TopicRecords
+from wire.protocol.streams.frames import decode_response
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 

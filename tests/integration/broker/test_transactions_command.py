@@ -18,7 +18,7 @@ from tests.support.lone_brokers.lone_broker_process import LoneBroker
 from wire.batches.record_batch import TRANSACTIONAL_BIT
 from wire.batches.records import Record, encode_batch
 from wire.client.raw_client import KafkaClient, NewTopic
-from wire.protocol.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
+from wire.protocol.messages.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 

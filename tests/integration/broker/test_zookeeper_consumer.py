@@ -21,13 +21,13 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from clients.classic_settings import ZooKeeperConsumerOptions
-from clients.core.classic_group import UnequalSubscriptions
-from clients.core.positions import ResetPolicy
-from clients.offset_stores import OffsetsRefused
-from clients.reader_options import ReaderOptions
-from clients.streams import ConsumerTimeout
-from clients.zookeeper_consumer import STEPS, RebalanceFailed, StreamsExist, ZooKeeperConsumer
+from clients.classic.classic_settings import ZooKeeperConsumerOptions
+from clients.classic.core.classic_group import UnequalSubscriptions
+from clients.classic.offset_stores import OffsetsRefused
+from clients.classic.streams import ConsumerTimeout
+from clients.classic.zookeeper_consumer import STEPS, RebalanceFailed, StreamsExist, ZooKeeperConsumer
+from clients.reader.core.positions import ResetPolicy
+from clients.reader.reader_options import ReaderOptions
 from runtime.zookeeper.client import ZooKeeper
 from tests.support.clients.classic_consumers import WITHIN_MS, Read, Site, member, owners
 from tests.support.eventually import eventually

@@ -20,7 +20,7 @@ from tests.support.disks.mutated_batches import CASES, TOPICS, Case, at_time, ba
 from tests.support.embedded.embedded_sites import EmbeddedSites, SitesStarter
 from tests.support.pairs.site_comparison import caught_up, site_client
 from wire.batches.record_batch import read_header
-from wire.protocol.produce_codec import PartitionRecords, ProduceResponse, TopicRecords
+from wire.protocol.messages.produce_codec import PartitionRecords, ProduceResponse, TopicRecords
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 

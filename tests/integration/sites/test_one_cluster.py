@@ -27,8 +27,8 @@ from tests.support.disks.log_batches import batch
 from tests.support.embedded.embedded_sites import EmbeddedSites, SitesStarter
 from tests.support.eventually import eventually_sync
 from wire.client.connection import ConnectionOptions
-from wire.client.group_config_requests import group_configs
 from wire.client.raw_client import KafkaClient
+from wire.client.requests.group_config_requests import group_configs
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 

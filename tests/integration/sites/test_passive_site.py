@@ -29,9 +29,9 @@ from tests.support.clients.raw_client import RawClient
 from tests.support.disks.log_batches import batch
 from tests.support.embedded.embedded_sites import EmbeddedSites, SitesStarter
 from tests.support.eventually import eventually_sync
-from wire.client.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 from wire.client.raw_client import KafkaClient, call_client
-from wire.protocol.private import SITE_METADATA
+from wire.client.requests.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
+from wire.protocol.messages.private import SITE_METADATA
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

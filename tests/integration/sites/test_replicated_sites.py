@@ -16,9 +16,9 @@ from tests.support.disks.log_batches import batch
 from tests.support.embedded.embedded_sites import LINK, EmbeddedSites, SitesStarter
 from tests.support.eventually import eventually, eventually_sync
 from tests.support.pairs.site_comparison import caught_up, log_ends, site_client
-from wire.client.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from wire.client.client_errors import KafkaClientError
 from wire.client.raw_client import KafkaClient
+from wire.client.requests.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from wire.protocol.ids import CONSUMER, DEBUGGING_CONSUMER
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]

@@ -16,9 +16,9 @@ from tests.sim.world import EPOCH_MS, World
 from tests.support.disks.log_batches import batch
 from wire.client.client_errors import KafkaClientError
 from wire.client.connection import ConnectionOptions
-from wire.client.group_requests import CommittedOffset
 from wire.client.raw_client import KafkaClient
-from wire.protocol.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
+from wire.client.requests.group_requests import CommittedOffset
+from wire.protocol.messages.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
 
 OPTIONS: Final = ConnectionOptions(client_id="simulated", connect_timeout_ms=500)
 TIMEOUT_MS: Final = 2_500

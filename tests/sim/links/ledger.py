@@ -18,7 +18,7 @@ from tests.sim.node import Node
 from tests.sim.world import World
 from tests.sim.zookeeper_ensemble import Ensemble, Tree
 from wire.control.cluster_pb2 import LinkRecord
-from wire.protocol.produce_codec import ProduceResponse
+from wire.protocol.messages.produce_codec import ProduceResponse
 from wire.rules.links import SyncPolicy, sync_policy
 from wire.znodes import arbiter_znodes, link_znodes
 from wire.znodes import layout as znodes

@@ -10,11 +10,11 @@ import uuid
 from collections.abc import AsyncIterator
 from typing import Any
 
-from clients.classic_settings import ZooKeeperConsumerOptions
-from clients.core.positions import ResetPolicy
-from clients.reader_options import ReaderOptions
-from clients.streams import Stream
-from clients.zookeeper_consumer import ZooKeeperConsumer
+from clients.classic.classic_settings import ZooKeeperConsumerOptions
+from clients.classic.streams import Stream
+from clients.classic.zookeeper_consumer import ZooKeeperConsumer
+from clients.reader.core.positions import ResetPolicy
+from clients.reader.reader_options import ReaderOptions
 from runtime.zookeeper.client import ZooKeeper
 from tests.support.clients.kafka_clients import Record, librdkafka_produce
 from tests.support.eventually import eventually

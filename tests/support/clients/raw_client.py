@@ -9,13 +9,12 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-from wire.client.fetch_requests import FetchRequest, encode_fetch_request
+from wire.client.requests.fetch_requests import FetchRequest, encode_fetch_request
 from wire.protocol.entity_building import build_entity
-from wire.protocol.fetch_codec import FetchResponse, parse_fetch_response
-from wire.protocol.frames import decode_response, encode_request, request_prefix, response_body_position
-from wire.protocol.mirror_append_codec import MirrorAppend, mirror_append_parts
-from wire.protocol.mirror_append_messages import MIRROR_APPEND
-from wire.protocol.produce_codec import (
+from wire.protocol.messages.fetch_codec import FetchResponse, parse_fetch_response
+from wire.protocol.messages.mirror_append_codec import MirrorAppend, mirror_append_parts
+from wire.protocol.messages.mirror_append_messages import MIRROR_APPEND
+from wire.protocol.messages.produce_codec import (
     PartitionRecords,
     ProduceRequest,
     ProduceResponse,
@@ -24,6 +23,7 @@ from wire.protocol.produce_codec import (
     produce_request_parts,
 )
 from wire.protocol.schemas import request_type
+from wire.protocol.streams.frames import decode_response, encode_request, request_prefix, response_body_position
 
 TIMEOUT_S = 60
 """More than any answer here takes that comes at all."""

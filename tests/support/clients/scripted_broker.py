@@ -14,9 +14,10 @@ from kio.schema.errors import ErrorCode
 
 from runtime.addresses import HostPort
 from tests.support.processes.ports import free_port
-from wire.protocol import frames, schemas
+from wire.protocol import schemas
 from wire.protocol.entity_building import build_entity
-from wire.protocol.frames import RequestHeader, VersionRange
+from wire.protocol.streams import frames
+from wire.protocol.streams.frames import RequestHeader, VersionRange
 
 Script = Callable[[Any, RequestHeader], Any]
 API_VERSIONS = schemas.API_VERSIONS_KEY

@@ -20,7 +20,7 @@ from kio.schema.errors import ErrorCode
 from tests.support.clients.scripted_broker import NO_TIME, ScriptedBroker
 from wire.batches.record_batch import iterate_headers, patch_placement, read_header
 from wire.batches.records import Record, decode_records, encode_batch
-from wire.protocol.frames import VersionRange
+from wire.protocol.streams.frames import VersionRange
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, INIT_PRODUCER_ID, EPOCH_ENDS = 0, 1, 2, 3, 22, 23
 EARLIEST, LATEST = -2, -1

@@ -17,7 +17,7 @@ from tests.support.disks.log_batches import batch
 from tests.support.eventually import eventually
 from wire.client.client_errors import KafkaClientError
 from wire.client.raw_client import KafkaClient
-from wire.protocol.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
+from wire.protocol.messages.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
 
 PAUSE_S = 0.01
 ANSWERED_WITHIN_MS = 2_000

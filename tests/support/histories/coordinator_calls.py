@@ -18,7 +18,7 @@ from kio.schema.errors import ErrorCode
 from tests.support.clients.raw_client import RawClient
 from tests.support.eventually import eventually_sync
 from tests.support.sites.replicated_site import ReplicatedSite
-from wire.protocol.frames import decode_response
+from wire.protocol.streams.frames import decode_response
 
 GROUP, TRANSACTION = 0, 1
 FIND_COORDINATOR, FIND_COORDINATOR_VERSION = 10, 5

@@ -20,8 +20,8 @@ from broker.metadata.core.cluster_image import ClusterImage
 from broker.metrics import BrokerMetrics
 from broker.telemetry.gauges import add_gauges
 from broker.telemetry.quota_metrics import QuotaMetrics
-from clients.producer_metrics import ProducerMetrics
-from clients.producer_options import ProducerCounts
+from clients.producer.producer_metrics import ProducerMetrics
+from clients.producer.producer_options import ProducerCounts
 from controller.metrics import ControllerMetrics
 from dr.agent.core.silences import Silences
 from dr.agent.failover_watch import FailoverCounts

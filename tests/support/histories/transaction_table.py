@@ -23,9 +23,9 @@ from kio.schema.errors import ErrorCode
 
 from tests.support.clients.raw_client import RawClient
 from tests.support.eventually import eventually_sync
-from wire.client.transaction_descriptions import parse_description
-from wire.protocol.frames import response_body_position
+from wire.client.requests.transaction_descriptions import parse_description
 from wire.protocol.schemas import api_name
+from wire.protocol.streams.frames import response_body_position
 
 OWN: Final = "own"
 HELD: Final = "held"

@@ -23,8 +23,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from broker.groups.core import group_handover, group_records
-from broker.groups.core.consumer_group_states import ConsumerFact, MemberState, owned_of
-from broker.groups.core.consumer_groups import HeartbeatReply, MemberHeartbeat
+from broker.groups.core.consumer_protocol.consumer_group_states import ConsumerFact, MemberState, owned_of
+from broker.groups.core.consumer_protocol.consumer_groups import HeartbeatReply, MemberHeartbeat
+from broker.groups.core.consumer_protocol.server_assignors import Owned, TopicIdPartition
 from broker.groups.core.group_machine import Groups
 from broker.groups.core.group_messages import (
     Answer,
@@ -69,7 +70,6 @@ from broker.groups.core.group_messages import (
 )
 from broker.groups.core.group_states import AssignmentProtocol, Group
 from broker.groups.core.group_turn import GroupLimits
-from broker.groups.core.server_assignors import Owned, TopicIdPartition
 from wire.batches.consumer_group_records import (
     ConsumerGroupKey,
     ConsumerGroupValue,

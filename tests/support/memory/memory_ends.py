@@ -13,8 +13,8 @@ from mirror.link.link_watch import LinkView
 from mirror.link.ports import AppendPort, FetchPort, ProgressPort, QuarantinePort, SitePort, SourcePort, TopicActor
 from mirror.sharing.ownership import Ownership
 from mirror.sharing.shares import Worker
-from wire.protocol.compressed_stream import CompressionTally
 from wire.protocol.ids import TopicPartition
+from wire.protocol.streams.compressed_stream import CompressionTally
 
 if TYPE_CHECKING:
     from tests.support.memory.memory_sites import MemoryWorld

@@ -19,7 +19,7 @@ from typing import Any
 
 import grpc
 
-from clients.simple_consumer import fetch_at_leader, records_of
+from clients.reader.simple_consumer import fetch_at_leader, records_of
 from runtime.grpc_server import CHANNEL_OPTIONS
 from runtime.retries import jittered_backoff
 from tests.support.disks.log_batches import batch
@@ -30,14 +30,14 @@ from tests.support.processes.ports import LOOPBACK, free_ports
 from tests.support.processes.processes import Processes, RunningProcess
 from tests.support.processes.toxiproxy import Proxy, Toxiproxy
 from wire.batches.record_batch import iterate_headers
-from wire.client.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from wire.client.client_errors import TRANSIENT
 from wire.client.raw_client import KafkaClient, NewTopic
+from wire.client.requests.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from wire.control import broker_pb2, controller_pb2, mirror_pb2, mirror_pb2_grpc, site_pb2, site_pb2_grpc
 from wire.control.clients import BrokerControlChannels, ControllerClient
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord, LinkSite
-from wire.protocol.fetch_codec import PartitionFetched
 from wire.protocol.ids import DEBUGGING_CONSUMER
+from wire.protocol.messages.fetch_codec import PartitionFetched
 
 LINK = "a-b"
 CHECK_BYTES = 8 * 1024 * 1024

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from clients.simple_consumer import fetch_at_leader, records_of
+from clients.reader.simple_consumer import fetch_at_leader, records_of
 from runtime.retries import jittered_backoff
 from tests.support.eventually import eventually
 from wire.batches.record_batch import BatchHeader, iterate_headers
-from wire.client.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from wire.client.client_errors import TRANSIENT, KafkaClientError
 from wire.client.raw_client import KafkaClient
-from wire.protocol.fetch_codec import PartitionFetched
+from wire.client.requests.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from wire.protocol.ids import DEBUGGING_CONSUMER
+from wire.protocol.messages.fetch_codec import PartitionFetched
 
 FETCH_BYTES = 4 * 1024 * 1024
 RETRY_BUDGET_MS = 30_000

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from clients.simple_consumer import fetch_at_leader, records_of
+from clients.reader.simple_consumer import fetch_at_leader, records_of
 from runtime.retries import jittered_backoff
 from tests.support.eventually import eventually
 from tests.support.pairs.mirror_sites import describe_mirror, scrape
@@ -25,10 +25,10 @@ from tests.support.processes.ports import LOOPBACK
 from tests.support.processes.processes import Processes, RunningProcess
 from wire.batches.record_batch import HEADER_SIZE, Compression, iterate_headers
 from wire.batches.records import Record, decode_batch, encode_batch
-from wire.client.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from wire.client.client_errors import TRANSIENT, KafkaClientError
 from wire.client.raw_client import KafkaClient, NewTopic
-from wire.protocol.fetch_codec import PartitionFetched
+from wire.client.requests.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from wire.protocol.messages.fetch_codec import PartitionFetched
 
 CHECK_BYTES = 8 * 1024 * 1024
 EQUAL_WITHIN_MS = 60_000

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from mirror.translate.core.stored_map import StoredLink
-from mirror.translate.offset_store import TOPIC_PREFIX, read_topic
+from mirror.translate.notes.core.stored_map import StoredLink
+from mirror.translate.notes.offset_store import TOPIC_PREFIX, read_topic
 from mirror.translate.transactions import TRANSACTIONAL_ID_PREFIX
 from runtime.retries import jittered_backoff
 from tests.support.eventually import eventually
@@ -28,10 +28,10 @@ from tests.support.pairs.translate_links import (
     wait_equal,
 )
 from tests.support.processes.processes import Processes, RunningProcess
-from wire.client.broker_requests import LATEST_TIMESTAMP
 from wire.client.client_errors import TRANSIENT
 from wire.client.raw_client import KafkaClient
-from wire.client.transaction_requests import request_identity
+from wire.client.requests.broker_requests import LATEST_TIMESTAMP
+from wire.client.requests.transaction_requests import request_identity
 from wire.protocol.ids import TopicPartition
 
 PARTITIONS = 3

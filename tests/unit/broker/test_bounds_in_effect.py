@@ -15,7 +15,7 @@ from broker.metrics import TopicMetrics
 from broker.quotas.client_throttling import QuotaClient, Quotas
 from broker.replication.core.fetch_sessions import FetchPartitionState, FetchSessions
 from broker.replication.core.partition import Partition
-from broker.replication.follower_append import truncate_replica
+from broker.replication.following.follower_append import truncate_replica
 from broker.replication.hosted_partition import HostedPartition, PartitionFailure
 from broker.replication.truncated_records import path_of
 from broker.settings.core.topic_configs import LogConfig

@@ -12,7 +12,7 @@ from broker.network.channels import Channel
 from broker.network.connections import Connection
 from broker.network.frame_receiver import SHARED_BUFFER_BYTES
 from tests.support.clock import ManualClock
-from wire.protocol.compressed_stream import ChunkUnpacker
+from wire.protocol.streams.compressed_stream import ChunkUnpacker
 
 ANSWER = random.Random(1).randbytes(600_000)
 

@@ -40,7 +40,7 @@ from wire.batches.group_records import OFFSETS_TOPIC
 from wire.control.broker_pb2 import ControlBatch
 from wire.control.cluster_pb2 import BrokerInfo, Endpoint, LinkRecord, PartitionState, SiteView, TopicInfo
 from wire.protocol import schemas
-from wire.protocol.private import CLIENT_SOFTWARE_NAME, link_claim
+from wire.protocol.messages.private import CLIENT_SOFTWARE_NAME, link_claim
 from wire.rules.sync_reports import SyncReport, encode_report
 
 HANDLERS = {module.__name__.rpartition(".")[2]: module for module in load_handlers().values()}

@@ -22,7 +22,7 @@ from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
 from wire.control.broker_pb2 import ConfirmLinkRequest, ControlBatch
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord, PartitionState, TopicInfo
-from wire.protocol.produce_codec import PartitionProduced, TopicProduced, parse_produce_response
+from wire.protocol.messages.produce_codec import PartitionProduced, TopicProduced, parse_produce_response
 
 CONTEXT: Any = None
 OWN = 1

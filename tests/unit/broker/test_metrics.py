@@ -14,7 +14,7 @@ from controller.core.state import facts
 from controller.core.state.site_values import Leadership
 from controller.metrics import ControllerMetrics
 from wire.protocol.ids import NO_NODE, TopicPartition
-from wire.protocol.private import PRIVATE_NAMES
+from wire.protocol.messages.private import PRIVATE_NAMES
 
 MESSAGES_IN = "kafka_server_brokertopicmetrics_messagesin_total"
 

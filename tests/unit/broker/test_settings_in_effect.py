@@ -22,8 +22,8 @@ from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.core.image_updates import apply_batch
 from broker.network.connection_limits import HostAddresses
 from broker.replication.core.retention_holds import StandbyEnds
+from broker.replication.following.replica_fetcher import ReplicaFetcher
 from broker.replication.housekeeping import Housekeeping
-from broker.replication.replica_fetcher import ReplicaFetcher
 from broker.settings.core.topic_configs import LogConfig
 from broker.settings.loading import load_broker_settings
 from runtime.addresses import HostPort
@@ -35,7 +35,7 @@ from tests.support.disks.logs_on_disk import NOW_MS, data_records, fill
 from tests.support.eventually import eventually
 from tests.support.lone_brokers.lone_broker import LoneMembership
 from tests.support.memory.quiet_replicas import QuietReplicas
-from tests.unit.broker.replication.test_replica_fetcher import LEADER, follower, no_news
+from tests.unit.broker.replication.following.test_replica_fetcher import LEADER, follower, no_news
 from wire.client.connection import ConnectionOptions
 from wire.control.broker_pb2 import ControlBatch
 from wire.control.cluster_pb2 import BrokerInfo, LinkRecord, PartitionState, TopicInfo
@@ -290,8 +290,8 @@ async def test_a_followers_requests_carry_the_files_bounds(monkeypatch: pytest.M
         asked.append(request)
         return await no_news()
 
-    monkeypatch.setattr("broker.replication.source_session.open_connection", connect)
-    monkeypatch.setattr("broker.replication.source_session.request_fetch", fetch)
+    monkeypatch.setattr("broker.replication.following.source_session.open_connection", connect)
+    monkeypatch.setattr("broker.replication.following.source_session.request_fetch", fetch)
     properties = {
         "replica.fetch.max.bytes": "11111",
         "replica.fetch.min.bytes": "22",

@@ -19,7 +19,7 @@ from broker.replication.core.wake_ups import Change, DelayedOperation
 from broker.replication.hosted_partition import HostedPartition
 from broker.replication.purgatory import Purgatory
 from runtime.clock import SystemClock
-from wire.protocol.produce_codec import PartitionProduced, TopicProduced, parse_produce_response
+from wire.protocol.messages.produce_codec import PartitionProduced, TopicProduced, parse_produce_response
 
 VERSION = 9
 OFFSET = 5

@@ -24,7 +24,7 @@ from broker.metadata.request_context import RequestContext
 from broker.metrics import BrokerMetrics
 from broker.replication.core.fetch_sessions import FetchPartitionState, FetchSession
 from broker.replication.core.wake_ups import DelayedOperation
-from broker.replication.follower_append import apply_answer
+from broker.replication.following.follower_append import apply_answer
 from broker.replication.hosted_partition import HostedPartition
 from broker.replication.hosted_partitions import ReplicaListeners
 from broker.replication.mirror_append import append_mirrored
@@ -40,8 +40,13 @@ from tests.support.disks.thread_noting_disk import ThreadNotingDisk
 from tests.support.eventually import eventually
 from wire.control import broker_pb2, controller_pb2
 from wire.control.cluster_pb2 import BrokerInfo, LinkPhase, LinkRecord, PartitionState, TopicInfo
-from wire.protocol.fetch_codec import PartitionFetched
-from wire.protocol.mirror_append_codec import MirrorAppend, PartitionToMirror, TopicToMirror, mirror_append_parts
+from wire.protocol.messages.fetch_codec import PartitionFetched
+from wire.protocol.messages.mirror_append_codec import (
+    MirrorAppend,
+    PartitionToMirror,
+    TopicToMirror,
+    mirror_append_parts,
+)
 
 KEY = ("t", 0)
 TOPIC_ID = bytes(range(16))

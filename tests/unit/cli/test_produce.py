@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from cli.produce import Run
-from clients.producer_options import ProducerOptions, ProducerRecord
+from clients.producer.producer_options import ProducerOptions, ProducerRecord
 
 
 @pytest.mark.parametrize(("is_spread_by_keys", "is_told"), [(True, True), (False, False)])

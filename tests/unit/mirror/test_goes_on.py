@@ -18,10 +18,10 @@ from mirror.flow.throttle import Throttle
 from mirror.link.ports import Leader, Unreachable
 from mirror.main import MirrorDaemon
 from mirror.settings.config import load_config
-from mirror.translate.core.claims import Claim, ClaimName
 from mirror.translate.core.transaction_cycle import CycleLimits
 from mirror.translate.metrics import TransactionMetrics
-from mirror.translate.offset_store import OffsetStore
+from mirror.translate.notes.core.claims import Claim, ClaimName
+from mirror.translate.notes.offset_store import OffsetStore
 from mirror.translate.transactions import Transactions
 from mirror.translate.translations import Translations
 from runtime.addresses import HostPort

@@ -8,7 +8,7 @@ import pytest
 
 from mirror.link.core.naming import Naming, NamingPolicy
 from mirror.link.ports import Leader, Unreachable
-from mirror.translate.core.stored_map import Binding
+from mirror.translate.notes.core.stored_map import Binding
 from mirror.translate.translated_target import TranslatedTarget
 from tests.support.memory.memory_sites import MemorySite
 

@@ -12,7 +12,7 @@ from kio.schema.errors import ErrorCode
 
 from broker.coordination.state_shard import CoordinatorRefusal
 from broker.groups.coordinator import GroupCoordinator
-from broker.groups.core.consumer_groups import MemberHeartbeat
+from broker.groups.core.consumer_protocol.consumer_groups import MemberHeartbeat
 from broker.groups.core.group_messages import (
     CommitOffsets,
     CommittedOffset,

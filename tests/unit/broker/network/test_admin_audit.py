@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from broker.handlers.registry import load_handlers
 from broker.metadata.request_context import RequestContext
 from broker.network.admin_audit import AUDITED, audit_request
-from wire.protocol.quarantine_messages import DELETE, LIST, QUARANTINE, QuarantineRequest, QuarantineResponse
+from wire.protocol.messages.quarantine_messages import DELETE, LIST, QUARANTINE, QuarantineRequest, QuarantineResponse
 from wire.protocol.schemas import api_name, has_schema
 from wire.rules.principals import Principal
 

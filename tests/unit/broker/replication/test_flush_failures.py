@@ -15,7 +15,7 @@ from broker.log.errors import StorageError
 from broker.metadata.core.topic_images import PartitionImage
 from broker.metrics import TopicMetrics
 from broker.replication.core.partition import Partition
-from broker.replication.follower_append import flush_if_demanded
+from broker.replication.following.follower_append import flush_if_demanded
 from broker.replication.hosted_partition import HostedPartition, PartitionFailure
 from broker.settings.core.topic_configs import LogConfig
 from tests.support.disks.faulty_disk import FaultyDisk

@@ -29,7 +29,7 @@ from tests.support.disks.logs_on_disk import NOW_MS, open_log
 from wire.batches.records import decode_records
 from wire.control.broker_pb2 import ControlBatch
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
-from wire.protocol.quarantine_messages import DELETE, LIST, READ
+from wire.protocol.messages.quarantine_messages import DELETE, LIST, READ
 
 TOPIC_ID = uuid.UUID(int=7)
 LINK = LinkRecord(

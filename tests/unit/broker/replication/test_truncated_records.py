@@ -14,7 +14,7 @@ import pytest
 from broker.metadata.core.topic_images import PartitionImage
 from broker.metrics import TopicMetrics
 from broker.replication.core.partition import Partition
-from broker.replication.follower_append import truncate_replica
+from broker.replication.following.follower_append import truncate_replica
 from broker.replication.hosted_partition import HostedPartition
 from broker.replication.quarantine import PREFIX
 from broker.replication.truncated_records import TruncatedRecords, TruncationCounts, path_of

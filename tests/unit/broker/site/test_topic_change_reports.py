@@ -24,7 +24,7 @@ from wire.control.cluster_pb2 import (
     SiteView,
     TopicInfo,
 )
-from wire.protocol.topics_changed_messages import TOPICS_CHANGED
+from wire.protocol.messages.topics_changed_messages import TOPICS_CHANGED
 
 OWN_ID, COPY_ID = b"o" * 16, b"c" * 16
 

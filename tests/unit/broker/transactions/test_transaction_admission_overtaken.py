@@ -20,7 +20,7 @@ from wire.batches.records import Record, encode_batch
 from wire.protocol import schemas
 from wire.protocol.entity_building import build_entity
 from wire.protocol.ids import TopicPartition
-from wire.protocol.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
+from wire.protocol.messages.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
 
 PRODUCER_ID = 7
 TRANSACTIONAL = 0x10

@@ -33,8 +33,8 @@ from mirror.link.core.topic_plan import (
     requests_of,
 )
 from tests.support.disks.log_batches import batch
+from wire.client.requests.topic_requests import PARTITIONS_AT_ONCE, TOPICS_AT_ONCE
 from wire.client.session_state import FetchSession
-from wire.client.topic_requests import PARTITIONS_AT_ONCE, TOPICS_AT_ONCE
 from wire.protocol.ids import TopicPartition
 
 KEY = TopicPartition("orders", 0)

@@ -17,7 +17,7 @@ from mirror.sites.kafka_producers import KafkaProducersOfSource, producers_in
 from wire.batches.records import Record, encode_batch
 from wire.batches.transaction_records import TransactionValue, encode_transaction_key, encode_transaction_value
 from wire.client.client_errors import Unreachable as ClientUnreachable
-from wire.client.fetch_requests import FetchRequest
+from wire.client.requests.fetch_requests import FetchRequest
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from tests.support.clients.scripted_cluster import ScriptedCluster
 from tests.support.embedded.commands import app
 from wire.batches.records import Record, encode_batch
 from wire.client.raw_client import KafkaClient
-from wire.protocol.frames import RequestHeader, VersionRange
 from wire.protocol.ids import TopicPartition
-from wire.protocol.quarantine_messages import DELETE, LIST, QUARANTINE, QUARANTINE_RECORDS, READ
+from wire.protocol.messages.quarantine_messages import DELETE, LIST, QUARANTINE, QUARANTINE_RECORDS, READ
+from wire.protocol.streams.frames import RequestHeader, VersionRange
 
 TOPIC_ID = uuid.UUID(int=7)
 ENTRY = {

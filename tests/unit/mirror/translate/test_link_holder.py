@@ -15,9 +15,9 @@ import pytest
 from mirror.link.ports import Unreachable
 from mirror.sharing.process_places import is_gone, own_place
 from mirror.translate import link_holder
-from mirror.translate.core.stored_map import StoredRecord
 from mirror.translate.link_holder import LinkHolder
-from mirror.translate.offset_store import OffsetStore
+from mirror.translate.notes.core.stored_map import StoredRecord
+from mirror.translate.notes.offset_store import OffsetStore
 from tests.support.clock import ManualClock
 from wire.protocol.ids import TopicPartition
 from wire.rules.sync_reports import ALL_SLOTS

@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 
 from mirror.translate.core.offset_map import OffsetMap
-from mirror.translate.core.stored_map import Binding, StoredLink, partition_records, topic_record
 from mirror.translate.core.translation import Position, Translation
+from mirror.translate.notes.core.stored_map import Binding, StoredLink, partition_records, topic_record
 from mirror.translate.offset_translator import OffsetTranslator, SourceNotes
 from mirror.translate.opposite_links import UnknownPlace
 from runtime.process import OperationalFailure

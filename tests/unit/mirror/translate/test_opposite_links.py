@@ -7,10 +7,16 @@ from uuid import UUID
 
 import pytest
 
-from mirror.translate import followed_notes
-from mirror.translate.core.stored_map import Binding, StoredRecord, partition_records, producer_record, topic_record
 from mirror.translate.core.translation import Translation
-from mirror.translate.followed_notes import READ_AGAIN_MS
+from mirror.translate.notes import followed_notes
+from mirror.translate.notes.core.stored_map import (
+    Binding,
+    StoredRecord,
+    partition_records,
+    producer_record,
+    topic_record,
+)
+from mirror.translate.notes.followed_notes import READ_AGAIN_MS
 from mirror.translate.opposite_links import OppositeLinks, UnknownPlace
 from tests.support.clock import ManualClock
 from wire.protocol.ids import TopicPartition

@@ -10,8 +10,8 @@ from uuid import UUID
 
 import pytest
 
-from mirror.translate.core.stored_map import writer_record
-from mirror.translate.offset_store import READ_UNCOMMITTED
+from mirror.translate.notes.core.stored_map import writer_record
+from mirror.translate.notes.offset_store import READ_UNCOMMITTED
 from mirror.translate.provenance import Provenance
 from wire.batches.records import Record, encode_batch
 from wire.client.raw_client import KafkaClient
@@ -57,7 +57,7 @@ async def test_transactional_producers_of_a_mirror_are_known_by_every_id_that_th
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cluster = Cluster(UUID(int=1))
-    monkeypatch.setattr("mirror.translate.offset_store.fetch_with_skipped", cluster.fetch)
+    monkeypatch.setattr("mirror.translate.notes.offset_store.fetch_with_skipped", cluster.fetch)
     provenance = Provenance(cast("KafkaClient", cluster), source_alias="b")
     cluster.notes += [writer_record("a", 7), writer_record("a", 8)]
     await provenance.learn([7, 8, 9])
@@ -72,7 +72,7 @@ async def test_notes_are_read_from_the_beginning_when_their_topic_was_made_anew(
     back to it.
     """
     cluster = Cluster(ids[0])
-    monkeypatch.setattr("mirror.translate.offset_store.fetch_with_skipped", cluster.fetch)
+    monkeypatch.setattr("mirror.translate.notes.offset_store.fetch_with_skipped", cluster.fetch)
     provenance = Provenance(cast("KafkaClient", cluster), source_alias="b")
     cluster.note("a", 100)
     cluster.note_positions(20)
@@ -89,7 +89,7 @@ async def test_a_topic_made_anew_that_is_longer_already_is_read_from_the_beginni
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cluster = Cluster(UUID(int=1))
-    monkeypatch.setattr("mirror.translate.offset_store.fetch_with_skipped", cluster.fetch)
+    monkeypatch.setattr("mirror.translate.notes.offset_store.fetch_with_skipped", cluster.fetch)
     provenance = Provenance(cast("KafkaClient", cluster), source_alias="b")
     cluster.note("a", 100)
     await provenance.learn([100])

@@ -15,7 +15,7 @@ from mirror.link.core.slots import slot_of
 from mirror.link.ports import AppendPart
 from mirror.settings.config import load_config
 from mirror.sharing.ownership import Ownership
-from mirror.translate.offset_store import OffsetStore
+from mirror.translate.notes.offset_store import OffsetStore
 from mirror.translate.tail_reader import TailReader
 from mirror.translate.translated_append import TranslatedAppend
 from mirror.translate.translations import Translations

@@ -17,14 +17,14 @@ from mirror.link.core.naming import Naming, NamingPolicy
 from mirror.link.core.topic_plan import Action, CreateTopic, GrowTopic
 from mirror.link.group_ports import GroupReading
 from mirror.link.ports import Unreachable
-from mirror.translate.core.stored_map import Binding
 from mirror.translate.core.translation import Translation
-from mirror.translate.group_notes import GroupNotes
+from mirror.translate.notes.core.stored_map import Binding
+from mirror.translate.notes.group_notes import GroupNotes
 from mirror.translate.translated_target import TranslatedTarget
 from tests.support.clients.scripted_broker import NO_TIME, ScriptedBroker
 from tests.support.clock import ManualClock
-from wire.client.group_requests import CommittedOffset
 from wire.client.raw_client import KafkaClient
+from wire.client.requests.group_requests import CommittedOffset
 from wire.protocol.ids import TopicPartition
 
 NOT_ASKED: Any = None

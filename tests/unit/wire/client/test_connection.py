@@ -20,10 +20,11 @@ from wire.client.client_errors import RequestTimedOut, Unreachable, UnsupportedA
 from wire.client.connection import Connection, ConnectionOptions, connected, open_connection
 from wire.client.connection_pool import ConnectionPool
 from wire.client.login_session import LoginExchange
-from wire.protocol import frames, schemas
+from wire.protocol import schemas
 from wire.protocol.entity_building import build_entity
-from wire.protocol.frames import RequestHeader, VersionRange
-from wire.protocol.private import CLIENT_SOFTWARE_NAME
+from wire.protocol.messages.private import CLIENT_SOFTWARE_NAME
+from wire.protocol.streams import frames
+from wire.protocol.streams.frames import RequestHeader, VersionRange
 
 LIST_GROUPS = 16
 NO_GROUPS = {"throttle_time": versions_answer({})["throttle_time"], "error_code": ErrorCode.none, "groups": []}

@@ -12,20 +12,20 @@ from kio.schema.errors import ErrorCode
 from runtime.addresses import HostPort
 from tests.support.clients.scripted_broker import NO_TIME, ScriptedBroker
 from wire.batches.records import Record, encode_batch
-from wire.client.broker_requests import LATEST_TIMESTAMP, EpochQuery
 from wire.client.client_errors import BrokerError, TransientBrokerError, Unreachable, broker_error
 from wire.client.connection import Connection
-from wire.client.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
-from wire.client.group_requests import CommittedOffset, FetchedOffset, GroupListing
 from wire.client.raw_client import (
     KafkaClient,
     NewTopic,
     call_client,
 )
+from wire.client.requests.broker_requests import LATEST_TIMESTAMP, EpochQuery
+from wire.client.requests.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
+from wire.client.requests.group_requests import CommittedOffset, FetchedOffset, GroupListing
 from wire.client.topic_calls import DYNAMIC_TOPIC_CONFIG, RESOURCE_TOPIC, TOPICS_DESCRIBED_AT_ONCE
-from wire.protocol.frames import VersionRange
 from wire.protocol.ids import PartitionKey
-from wire.protocol.private import MIRROR_OFFSET_COMMIT, SITE_METADATA, parse_link_claim
+from wire.protocol.messages.private import MIRROR_OFFSET_COMMIT, SITE_METADATA, parse_link_claim
+from wire.protocol.streams.frames import VersionRange
 
 TOPIC_ID = uuid.UUID(int=7)
 BATCH = encode_batch([Record(b"k", b"v")])

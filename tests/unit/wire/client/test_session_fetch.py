@@ -6,9 +6,9 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from wire.client.fetch_requests import FetchRequest
+from wire.client.requests.fetch_requests import FetchRequest
 from wire.client.session_fetch import FetchPosition, SessionFetch
-from wire.protocol.fetch_codec import FetchResponse
+from wire.protocol.messages.fetch_codec import FetchResponse
 
 PLACE = ("orders", 0)
 SESSION = 77

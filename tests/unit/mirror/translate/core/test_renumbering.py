@@ -8,7 +8,7 @@ import struct
 
 import pytest
 
-from clients.core.committed import skipped_batches
+from clients.reader.core.committed import skipped_batches
 from mirror.translate.core.renumbering import Piece, Stamp, renumber
 from wire.batches.record_batch import HEADER_SIZE, Compression, InvalidBatch, encode_header, read_header, verify_crc
 from wire.batches.records import Record, decode_records, encode_batch

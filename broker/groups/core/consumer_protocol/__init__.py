@@ -1,0 +1,3 @@
+"""Groups whose members speak the consumer protocol (KIP-848), and members of the classic protocol
+in them.
+"""

@@ -1,0 +1,3 @@
+"""The follower's side of replication: fetch from the leader, append, truncate where histories
+differ.
+"""

@@ -1,0 +1,1 @@
+"""Decisions of `broker/replication/following`. Pure: no IO, clock, chance or threads."""

@@ -1,0 +1,1 @@
+"""Decisions of the classic consumer. Pure: no IO, clock, chance or threads."""

@@ -1,0 +1,3 @@
+"""The poll-loop consumer: subscription, membership in a group of the classic protocol, prefetch and
+commits.
+"""

@@ -1,0 +1,453 @@
+"""The poll loop of the modern consumer, over raw batches: subscription, group membership,
+positions, prefetch, commits.
+
+`poll` does due work (join a group again, commit) and returns what has been prefetched; fetching
+goes on between two polls, bounded in bytes. A rebalance happens inside of `poll`, so that
+everything of the polls before counts as done when offsets are committed for it. Three ways to
+choose partitions: topics or a pattern, shared out in the group, or partitions by hand.
+
+Chunks are raw batches; `records` opens them, at the edge. One task may poll at a time; `wakeup` may
+be called by anybody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, Self
+
+from clients.consumer.consumer_options import CommitRefused, ConsumerOptions, QuietListener, RebalanceListener
+from clients.consumer.core.group_protocol import (
+    Subscription,
+    decode_assignment,
+    encode_subscription,
+)
+from clients.consumer.membership import NEVER_A_MEMBER, NO_MEMBER_ANY_MORE, GroupMember, Membership
+from clients.consumer.offset_commits import OffsetCommits
+from clients.consumer.prefetch import Prefetch
+from clients.consumer.topic_subscription import TopicSubscription
+from clients.reader.core.opening import records_in
+from clients.reader.core.positions import Position
+from clients.reader.core.readings import Start
+from clients.reader.reader import Reader
+from clients.reader.reader_options import Chunk
+from runtime.clock import Clock, SystemClock
+from runtime.logs import get_logger
+from runtime.supervision import Supervisor, note_death
+from wire.batches.record_batch import InvalidBatch
+from wire.batches.records import Record
+from wire.client.client_errors import BrokerError, KafkaClientError
+from wire.client.raw_client import KafkaClient
+from wire.protocol.ids import PartitionKey
+
+READ_COMMITTED: Final = 1
+_log = get_logger("clients.consumer.consumer")
+
+
+class WokenUp(Exception):
+    """`wakeup` was called; nothing is lost, poll again."""
+
+
+class NothingSubscribed(Exception):
+    """The consumer has nothing to poll: neither topics nor partitions have been named."""
+
+
+class AlreadyPolling(Exception):
+    """Another task is inside of `poll`."""
+
+
+class Consumer:
+    """Use as `async with Consumer(...) as consumer`. `new_client` makes clients of the cluster; the
+    consumer closes them.
+    """
+
+    def __init__(
+        self, new_client: Callable[[], KafkaClient], options: ConsumerOptions | None = None, clock: Clock | None = None
+    ) -> None:
+        self.options = options or ConsumerOptions()
+        self._clock = clock or SystemClock()
+        self._client, self._group_client = new_client(), new_client()
+        self._fetch_clients = [new_client() for _ in range(self.options.reader.fetchers)]
+        self._prefetch = Prefetch(self.options.prefetch_bytes, self._is_current)
+        self.reader = Reader(
+            self._client,
+            self._fetch_clients,
+            self._prefetch,
+            self.options.reader,
+            self._clock,
+            name=self.options.group_instance_id or self.options.group_id or "consumer",
+        )
+        self.reader.on_failure = lambda _: self._prefetch.news.set()
+        self._subscription = TopicSubscription(self._client, self.options, self._note_problem)
+        self._is_manual = False
+        self._listener: RebalanceListener = QuietListener()
+        self.interceptors: list[Callable[[Sequence[Chunk]], Sequence[Chunk]]] = []
+        self._member = GroupMember(self._group_client, self.options.group_options(), self._clock)
+        self._membership: Membership | None = None
+        self._joining: asyncio.Task[tuple[Membership, dict[PartitionKey, Start]]] | None = None
+        self._staying: asyncio.Task[None] | None = None
+        self._loops = Supervisor()
+        self._commits = OffsetCommits(self._group_client, self.options)
+        self._needs_join = False
+        self._is_expelled = False
+        self._join_not_before_ms = 0.0
+        self._commit_due_ms = self._clock.monotonic_ms() + self.options.auto_commit_interval_ms
+        self._is_woken = False
+        self._is_polling = False
+        self._is_closed = False
+        self._is_watching = False
+        self.last_problem = ""
+
+    async def __aenter__(self) -> Self:
+        self.reader.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # What is read
+
+    def subscribe(self, topics: Iterable[str] | re.Pattern[str], listener: RebalanceListener | None = None) -> None:
+        """Share these topics, or all whose whole name fits a pattern, with the other members of the
+        group.
+        """
+        if self.options.group_id is None:
+            raise ValueError("a subscription needs a group id; partitions can be assigned without one")
+        self._subscription.replace(topics)
+        self._listener = listener or QuietListener()
+        self._is_manual = False
+        self._needs_join = True
+        if not self._is_watching:
+            self._is_watching = True
+            self._loops.start("topics of a subscription", lambda: self._subscription.watch(self._join_soon))
+
+    def assign(self, starts: Mapping[PartitionKey, Start]) -> None:
+        """Read these partitions from these positions on, without the group."""
+        self._is_manual = True
+        self.reader.end(set(self.reader.readings.places) - set(starts))
+        self.reader.begin(starts)
+        self._prefetch.clean()
+
+    @property
+    def assignment(self) -> frozenset[PartitionKey]:
+        """The partitions that the consumer reads now."""
+        return frozenset(self.reader.readings.places)
+
+    def positions(self) -> Mapping[PartitionKey, Position]:
+        """The position behind the records that `poll` has returned, for partitions where it is
+        known.
+        """
+        return self.reader.readings.positions()
+
+    def lag(self, place: PartitionKey) -> int:
+        """Records between the position and the last reported end of the log; -1 while unknown."""
+        reading = self.reader.readings.get(place)
+        return -1 if reading is None else reading.lag
+
+    def seek(self, place: PartitionKey, start: Start) -> None:
+        """Go on elsewhere; what was prefetched of the partition is dropped."""
+        if place not in self.reader.readings:
+            raise ValueError(f"{place[0]}-{place[1]} is not assigned: accepted are {sorted(self.assignment)}")
+        self.reader.begin({place: start})
+        self._prefetch.clean()
+
+    def pause(self, places: Iterable[PartitionKey]) -> None:
+        """Return nothing of these until they are resumed; what was prefetched is fetched again
+        then.
+        """
+        self.reader.pause(places)
+        self._prefetch.clean()
+
+    def resume(self, places: Iterable[PartitionKey]) -> None:
+        """Go on with these."""
+        self.reader.resume(places)
+
+    @property
+    def pending_commits(self) -> int:
+        """Commits in the background that no poll has reported yet."""
+        return self._commits.pending
+
+    # Polling
+
+    def wakeup(self) -> None:
+        """End the present `poll`, or the next, with WokenUp."""
+        self._is_woken = True
+        self._prefetch.news.set()
+
+    async def poll(self, timeout_ms: float) -> Sequence[Chunk]:
+        """Raw batches, as soon as there are some; nothing when time is up. WokenUp.
+
+        PositionLost, DamagedLog, BrokerError for a partition: again in later polls, as long as the
+        cause is there.
+        """
+        if self._is_polling:
+            raise AlreadyPolling("one task polls at a time")
+        if not self._is_manual and self._subscription.is_empty:
+            raise NothingSubscribed("call subscribe or assign before poll")
+        self._is_polling = True
+        try:
+            return await self._poll(self._clock.monotonic_ms() + timeout_ms)
+        finally:
+            self._is_polling = False
+
+    async def _poll(self, deadline_ms: float) -> Sequence[Chunk]:
+        self._commit_if_due()
+        while True:
+            self._prefetch.news.clear()
+            if self._is_woken:
+                self._is_woken = False
+                raise WokenUp
+            if self.reader.failure is not None:
+                raise self.reader.failure
+            self._commits.run_callbacks()
+            if not self._is_manual:
+                await self._coordinate()
+            chunks: Sequence[Chunk] = self._take()
+            if chunks:
+                for intercept in self.interceptors:
+                    chunks = intercept(chunks)
+                return chunks
+            left_ms = deadline_ms - self._clock.monotonic_ms()
+            if left_ms <= 0:
+                return []
+            pause_ms = self._join_not_before_ms - self._clock.monotonic_ms()
+            wait_ms = min(left_ms, pause_ms) if self._needs_join and pause_ms > 0 else left_ms
+            try:
+                async with asyncio.timeout(wait_ms / 1000):
+                    await self._prefetch.news.wait()
+            except TimeoutError:
+                continue
+
+    async def records(self, *, timeout_ms: float) -> AsyncIterator[tuple[PartitionKey, Record]]:
+        """Single records, opened here; ends when nothing has come for so long."""
+        while chunks := await self.poll(timeout_ms):
+            for number, chunk in enumerate(chunks):
+                try:
+                    for record in self.opened(chunk):
+                        yield chunk.place, record
+                except InvalidBatch:
+                    for later in chunks[number + 1 :]:
+                        self._go_back(later, later.position)
+                    raise
+
+    def opened(self, chunk: Chunk) -> Iterator[Record]:
+        """The records of a chunk; by `isolation_level` without those of aborted transactions.
+
+        InvalidBatch for a damaged batch; the position is then where the damage begins: polls bring
+        it again until it is sought past.
+        """
+        at = chunk.position
+        try:
+            for record in records_in(
+                chunk.records,
+                first_offset=chunk.position.offset,
+                end_offset=chunk.next.offset,
+                aborted=chunk.aborted,
+                is_committed_only=self.options.reader.isolation_level == READ_COMMITTED,
+            ):
+                at = Position(record.offset + 1)
+                yield record
+        except InvalidBatch:
+            self._go_back(chunk, at)
+            raise
+
+    def _go_back(self, chunk: Chunk, position: Position) -> None:
+        """Read again from somewhere in a chunk that `poll` has returned, unless the partition is
+        read from elsewhere meanwhile.
+        """
+        if self.reader.readings.current(chunk.place, chunk.generation) is not None:
+            self.seek(chunk.place, Start(position))
+
+    def _take(self) -> list[Chunk]:
+        taken: list[Chunk] = []
+        count = 0
+        while count < self.options.poll_records_max and (chunk := self._prefetch.first()) is not None:
+            if chunk.problem is not None:
+                if taken:
+                    break
+                self._prefetch.drop_first()
+                self.reader.retry(chunk.place)
+                raise chunk.problem
+            reading = self.reader.readings.current(chunk.place, chunk.generation)
+            assert reading is not None, "only current chunks are taken"
+            chunk = self._prefetch.take_first(self.options.poll_records_max - count)
+            reading.consumed = chunk.next
+            taken.append(chunk)
+            count += chunk.record_count
+        return taken
+
+    def _is_current(self, chunk: Chunk) -> bool:
+        reading = self.reader.readings.current(chunk.place, chunk.generation)
+        if reading is None or reading.is_paused:
+            return False
+        return chunk.problem is not None or chunk.position.offset >= reading.consumed.offset
+
+    # The group
+
+    async def _coordinate(self) -> None:
+        if self._is_expelled:
+            self._is_expelled = False
+            lost = self._drop_assignment()
+            await self._listener.lost(lost)
+        if self._joining is not None:
+            if not self._joining.done():
+                return
+            joining, self._joining = self._joining, None
+            await self._joined(joining)
+        elif self._needs_join and self._clock.monotonic_ms() >= self._join_not_before_ms:
+            self._needs_join = False
+            try:
+                await self._give_back()
+            finally:
+                # whatever the application's listener raises: who does not rejoin must not go on
+                # reading
+                self._drop_assignment()
+                self._joining = asyncio.get_running_loop().create_task(self._join())
+                self._joining.add_done_callback(lambda _: self._prefetch.news.set())
+
+    async def _give_back(self) -> None:
+        """Commit the returned records and notify the application before a new generation."""
+        if self._membership is None:
+            return
+        if self._staying is not None:
+            self._staying.cancel()
+        if self.options.is_auto_commit:
+            try:
+                await self.commit()
+            except (CommitRefused, KafkaClientError) as error:
+                _log.info("offsets could not be committed before a rebalance", reason=str(error))
+        await self._listener.revoked(self.assignment)
+
+    def _drop_assignment(self) -> frozenset[PartitionKey]:
+        places = self.assignment
+        self._membership = None
+        self.reader.end(places)
+        self._prefetch.clean()
+        return places
+
+    async def _join(self) -> tuple[Membership, dict[PartitionKey, Start]]:
+        topics = await self._subscription.topics_to_join()
+        subscription = encode_subscription(Subscription(topics=topics))
+        membership = await self._member.join(
+            [(name, subscription) for name in self.options.assignors], self._subscription.assign
+        )
+        places = sorted(decode_assignment(membership.assignment))
+        starts = await self._commits.starts(places)
+        return membership, starts
+
+    async def _joined(self, joining: asyncio.Task[tuple[Membership, dict[PartitionKey, Start]]]) -> None:
+        try:
+            membership, starts = await joining
+        except KafkaClientError as error:
+            self.last_problem = str(error)
+            if isinstance(error, BrokerError) and error.code in NEVER_A_MEMBER:
+                raise
+            self._join_later()
+            return
+        except Exception:
+            self._join_later()  # raised once; further polls must not wait for a group that is never joined
+            raise
+        self._membership = membership
+        self.reader.begin(starts)
+        self._staying = asyncio.get_running_loop().create_task(self._stay(membership))
+        await self._listener.assigned(frozenset(starts))
+
+    def _join_later(self) -> None:
+        self._needs_join = True
+        self._join_not_before_ms = self._clock.monotonic_ms() + self.options.retry_backoff_ms
+
+    async def _stay(self, membership: Membership) -> None:
+        """Heartbeats; a coordinator that is lost is looked for again until the session must be
+        over.
+        """
+        answered_ms = membership.asked_at_ms
+
+        def note_answer(at_ms: float) -> None:
+            nonlocal answered_ms
+            answered_ms = at_ms
+
+        while True:
+            try:
+                await self._member.stay(membership, note_answer)
+                break
+            except KafkaClientError as error:
+                self.last_problem = str(error)
+                is_refused = isinstance(error, BrokerError) and error.code in NO_MEMBER_ANY_MORE
+                is_over = self._clock.monotonic_ms() - answered_ms > self.options.session_timeout_ms
+                if is_refused or is_over:
+                    self._is_expelled = True
+                    break
+                await asyncio.sleep(self.options.retry_backoff_ms / 1000)
+            except Exception:
+                note_death("heartbeats")  # the coordinator gets no heartbeat: others will get these partitions
+                self._is_expelled = True
+                break
+        self._join_soon()
+
+    def _join_soon(self) -> None:
+        self._needs_join = True
+        self._prefetch.news.set()
+
+    def _note_problem(self, problem: str) -> None:
+        self.last_problem = problem
+
+    # Offsets
+
+    async def commit(self, offsets: Mapping[PartitionKey, Position] | None = None) -> None:
+        """Commit these, or what `poll` has returned, and wait until it is done. CommitRefused;
+        KafkaClientError.
+        """
+        taken = self.positions() if offsets is None else offsets
+        await self._commits.commit(dict(taken), self._membership)
+
+    def commit_soon(
+        self,
+        offsets: Mapping[PartitionKey, Position] | None = None,
+        done: Callable[[Exception | None], None] = lambda _: None,
+    ) -> None:
+        """Commit in the background, commits one after the other; `done` is called in a later
+        `poll`.
+        """
+        taken = dict(self.positions() if offsets is None else offsets)
+        self._commits.commit_soon(taken, self._membership, done)
+
+    def _commit_if_due(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        if now_ms < self._commit_due_ms or not self._may_auto_commit():
+            return
+        self._commit_due_ms = now_ms + self.options.auto_commit_interval_ms
+        self.commit_soon(done=self._note_auto_commit)
+
+    def _may_auto_commit(self) -> bool:
+        is_member = self._is_manual or self._membership is not None
+        return is_member and self.options.group_id is not None and self.options.is_auto_commit
+
+    def _note_auto_commit(self, error: Exception | None) -> None:
+        if error is not None:
+            self.last_problem = str(error)
+
+    async def close(self) -> None:
+        """Commit what was returned (with auto commit), leave the group, end everything."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            async with asyncio.timeout(self.options.close_timeout_ms / 1000):
+                await self._commits.wait()
+                if self._may_auto_commit():
+                    await self.commit()
+                if self._membership is not None:
+                    await self._listener.revoked(self.assignment)
+        except (TimeoutError, CommitRefused, KafkaClientError) as error:
+            _log.info("offsets could not be committed while closing", reason=str(error) or "timed out")
+        await self._loops.stop()
+        tasks = [task for task in (self._joining, self._staying) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self.options.group_id is not None and not self._is_manual:
+            await self._member.leave()
+        await self.reader.close()
+        for client in (self._client, *self._fetch_clients, self._group_client):
+            await client.close()

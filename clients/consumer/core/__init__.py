@@ -1,0 +1,1 @@
+"""Decisions of the consumer. Pure: no IO, clock, chance or threads."""

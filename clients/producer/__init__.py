@@ -1,0 +1,3 @@
+"""The asynchronous producer: records in, batches by partition, Produce requests to leaders,
+deliveries out.
+"""

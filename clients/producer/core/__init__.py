@@ -1,0 +1,1 @@
+"""Decisions of the producer. Pure: no IO, clock, chance or threads."""

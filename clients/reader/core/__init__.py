@@ -1,0 +1,1 @@
+"""Decisions of the reader. Pure: no IO, clock, chance or threads."""

@@ -1,0 +1,252 @@
+"""The simple consumer: reads one partition from the position that the caller gives. No group, no
+background work.
+
+Five steps in a loop: find the leader, find the position, fetch, yield the records, go on after
+them; a failure goes back to the first step. The policy decides what happens at a position that the
+log does not have. After a change of leader the position is validated by its epoch before the next
+fetch (KIP-320). The caller keeps the offsets, or commits them to the broker through
+`KafkaClient.commit`.
+
+`fetch_at_leader` is the fetch alone, for those with a loop of their own: mirror, verifier,
+reconciliation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from kio.schema.errors import ErrorCode
+
+from clients.reader.core.positions import LogTruncated, Position, PositionLost, ResetPolicy, diverges_at, resolve, take
+from runtime.retries import jittered_backoff
+from wire.client.client_errors import TRANSIENT, BrokerError, broker_error, error_code
+from wire.client.raw_client import KafkaClient
+from wire.client.requests.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, EpochQuery
+from wire.client.requests.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
+from wire.protocol.ids import CONSUMER, NO_EPOCH, NO_OFFSET, PartitionKey
+from wire.protocol.messages.fetch_codec import FetchResponse, PartitionFetched
+
+_NOTHING: Final = memoryview(b"")
+
+
+class NoSuchOffset(Exception):
+    """No record of the partition is as young as the time that was asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimpleConsumerOptions:
+    """Options of reading."""
+
+    policy: ResetPolicy = ResetPolicy.FAIL
+    fetch_bytes: int = 1024 * 1024
+    max_wait_ms: int = 500
+    min_bytes: int = 1
+    isolation_level: int = 0
+    replica_id: int = CONSUMER
+    retry_budget_ms: float = 60_000
+    attempts_max: int | None = None
+
+
+class Batches(NamedTuple):
+    """Raw batches of one partition; empty at the end of the log. The first may begin below the
+    offset that was asked for.
+    """
+
+    place: PartitionKey
+    fetch_offset: int
+    records: memoryview
+    next: Position
+    high_watermark: int
+    log_start_offset: int
+    fetched: PartitionFetched
+
+
+async def fetch_at_leader(
+    client: KafkaClient,
+    place: PartitionKey,
+    offset: int,
+    *,
+    max_bytes: int,
+    max_wait_ms: int = 0,
+    min_bytes: int = 1,
+    isolation_level: int = 0,
+    replica_id: int = CONSUMER,
+    leader_epoch: int = NO_EPOCH,
+) -> PartitionFetched:
+    """One fetch of one partition at its leader, one attempt. BrokerError for any error, after which
+    the leader is looked up again.
+
+    A broker whose quota the client exceeds answers with no partition at all and the time to wait
+    (KIP-124): that is not an error, and the same fetch goes again after that time.
+    """
+    topic, partition = place
+    leader = await client.leader(topic, partition)
+    known = client.cluster.topics.get(topic)
+    wanted = PartitionToFetch(partition, offset, max_bytes, leader_epoch)
+    request = FetchRequest(
+        [TopicToFetch(topic, None if known is None else known.topic_id, [wanted])],
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        isolation_level=isolation_level,
+        replica_id=replica_id,
+    )
+    try:
+        response = await client.fetch(leader, request)
+        while is_throttled_away(response):
+            await asyncio.sleep(response.throttle_time_ms / 1000)
+            response = await client.fetch(leader, request)
+    except TRANSIENT:
+        client.forget_leaders([topic])
+        raise
+    fetched = response.topics[0].partitions[0] if response.topics else None
+    code = error_code(response.error_code or (fetched.error_code if fetched is not None else 0))
+    if code or fetched is None:
+        client.forget_leaders([topic])
+        message = f"{topic}-{partition} at offset {offset}"
+        raise broker_error(code or ErrorCode.unknown_server_error, message=message, node=f"node {leader}", api_key=1)
+    return fetched
+
+
+def is_throttled_away(response: FetchResponse) -> bool:
+    """True if a quota kept the broker from reading anything: such a response has no news of any
+    partition.
+    """
+    return response.throttle_time_ms > 0 and not response.error_code and not response.topics
+
+
+def records_of(fetched: PartitionFetched) -> memoryview:
+    """The bytes of an answer."""
+    return fetched.records if isinstance(fetched.records, memoryview) else _NOTHING
+
+
+class SimpleConsumer:
+    """One reader; the client stays the caller's. `on_step` gets each step, for tests and
+    diagnosis.
+    """
+
+    def __init__(
+        self,
+        client: KafkaClient,
+        options: SimpleConsumerOptions | None = None,
+        *,
+        on_step: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._client = client
+        self._options = options or SimpleConsumerOptions()
+        self._on_step = on_step
+        self._epochs: dict[PartitionKey, int] = {}
+
+    async def offset_at(self, place: PartitionKey, timestamp: int) -> int:
+        """The first offset at or after a time, EARLIEST_TIMESTAMP or LATEST_TIMESTAMP.
+        NoSuchOffset; never a guess.
+        """
+        options = self._options
+        found = await self._client.offsets_at(
+            [place], timestamp, replica_id=options.replica_id, isolation_level=options.isolation_level
+        )
+        if found[place] == NO_OFFSET:
+            raise NoSuchOffset(f"{place[0]}-{place[1]} has no record at {timestamp} or later")
+        return found[place]
+
+    async def fetch(self, place: PartitionKey, position: Position) -> Batches:
+        """The batches at the position; retries until the leader answers. Raises KafkaClientError,
+        PositionLost, and InvalidBatch for a damaged log.
+        """
+        attempts = jittered_backoff(
+            retry_on=TRANSIENT, budget_ms=self._options.retry_budget_ms, attempts_max=self._options.attempts_max
+        )
+        found: Batches = await attempts(self._fetch_once, place, position)
+        return found
+
+    async def batches(
+        self, place: PartitionKey, position: Position, *, until: int | None = None
+    ) -> AsyncIterator[Batches]:
+        """All batches from the position to the offset `until`, or without end. Raises the errors of
+        `fetch`.
+        """
+        while until is None or position.offset < until:
+            found = await self.fetch(place, position)
+            position = found.next
+            if found.records:
+                yield found
+
+    async def _fetch_once(self, place: PartitionKey, position: Position) -> Batches:
+        self._on_step("leader")
+        await self._client.leader(*place)
+        epoch = self._client.cluster.topics[place[0]].partitions[place[1]].leader_epoch
+        if position.leader_epoch != NO_EPOCH and self._epochs.get(place, NO_EPOCH) != epoch:
+            position = await self._validated(place, position, epoch)
+        self._epochs[place] = epoch
+        self._on_step("fetch")
+        options = self._options
+        try:
+            fetched = await fetch_at_leader(
+                self._client,
+                place,
+                position.offset,
+                max_bytes=options.fetch_bytes,
+                max_wait_ms=options.max_wait_ms,
+                min_bytes=options.min_bytes,
+                isolation_level=options.isolation_level,
+                replica_id=options.replica_id,
+                leader_epoch=epoch,
+            )
+        except BrokerError as error:
+            if error.code is not ErrorCode.offset_out_of_range:
+                raise
+            position = await self._reset(place, position)
+            return Batches(
+                place=place,
+                fetch_offset=position.offset,
+                records=_NOTHING,
+                next=position,
+                high_watermark=NO_OFFSET,
+                log_start_offset=NO_OFFSET,
+                fetched=PartitionFetched(place[1]),
+            )
+        records = records_of(fetched)
+        taken = take(records, position)
+        self._on_step("taken")
+        return Batches(
+            place=place,
+            fetch_offset=position.offset,
+            records=records[taken.start : taken.end] if taken is not None else _NOTHING,
+            next=taken.next if taken is not None else position,
+            high_watermark=fetched.high_watermark,
+            log_start_offset=fetched.log_start_offset,
+            fetched=fetched,
+        )
+
+    async def _validated(self, place: PartitionKey, position: Position, epoch: int) -> Position:
+        """The position, if the new leader's log still has what was read; else by the policy."""
+        self._on_step("validate")
+        query = EpochQuery(position.leader_epoch, epoch)
+        leader = await self._client.leader(*place)
+        try:
+            end = (await self._client.epoch_ends(leader, {place: query}, replica_id=self._options.replica_id))[place]
+        except TRANSIENT:
+            self._client.forget_leaders([place[0]])
+            raise
+        if end.error_code:
+            self._client.forget_leaders([place[0]])
+            raise broker_error(end.error_code, message=f"{place[0]}-{place[1]}", api_key=23)
+        at = diverges_at(position, epoch=end.leader_epoch, end_offset=end.end_offset)
+        if at is None:
+            return position
+        if self._options.policy is ResetPolicy.FAIL:
+            raise LogTruncated(place, position, None if at == NO_OFFSET else at)
+        return Position(at, end.leader_epoch) if at != NO_OFFSET else await self._reset(place, position)
+
+    async def _reset(self, place: PartitionKey, position: Position) -> Position:
+        self._on_step("reset")
+        start = await self.offset_at(place, EARLIEST_TIMESTAMP)
+        end = await self.offset_at(place, LATEST_TIMESTAMP)
+        offset = resolve(self._options.policy, position.offset, log_start=start, log_end=end)
+        if offset is None:
+            where = f"offset {position.offset} of {place[0]}-{place[1]} is not in the log, which is {start} to {end}"
+            raise PositionLost(f"{where}, and the policy is to fail")
+        return Position(offset)

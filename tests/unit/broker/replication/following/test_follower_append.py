@@ -1,0 +1,139 @@
+"""A leader's answers applied to a follower's real log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.log.core.batch_checks import BatchRejected
+from broker.log.partition_log import PartitionLog
+from broker.metadata.core.topic_images import PartitionImage
+from broker.metrics import TopicMetrics
+from broker.replication.core.partition import Partition
+from broker.replication.following.core.follower import resume_out_of_range
+from broker.replication.following.follower_append import (
+    apply_answer,
+    position_of,
+    resume_in_range,
+    truncate_where_histories_differ,
+)
+from broker.replication.hosted_partition import HostedPartition
+from broker.replication.truncated_records import TruncatedRecords
+from broker.settings.core.topic_configs import LogConfig
+from runtime.disk import RealDisk
+from tests.support.disks.log_batches import batch
+from tests.support.disks.logs_on_disk import NOW_MS, open_log, read_all
+from tests.support.memory.quiet_replicas import QuietReplicas
+from wire.protocol.messages.fetch_codec import EpochEnd, PartitionFetched
+
+CUTS = TruncatedRecords(RealDisk(), bytes_max=1 << 20)
+
+
+REPLICAS: Any = QuietReplicas(CUTS)
+
+
+def follower_of(log: PartitionLog, *, leader_epoch: int = 9) -> HostedPartition:
+    state = Partition(node_id=1, log_end_offset=log.log_end_offset)
+    image = PartitionImage(index=0, leader=2, leader_epoch=leader_epoch, partition_epoch=0, replicas=(2, 1), isr=(2, 1))
+    state.change(image, now_ms=0)
+    return HostedPartition(
+        topic="t", topic_id=bytes(16), index=0, log=log, state=state, config=LogConfig(), metrics=TopicMetrics()
+    )
+
+
+def filled(path: Path, *epochs: int) -> PartitionLog:
+    """A log with one record of each epoch."""
+    path.mkdir(exist_ok=True)
+    log: PartitionLog = open_log(path)
+    for epoch in epochs:
+        log.append_as_leader(batch([b"%d" % epoch], timestamp_ms=NOW_MS), leader_epoch=epoch, now_ms=NOW_MS)
+    return log
+
+
+def answer_of(leader: PartitionLog, follower: HostedPartition, *, high_watermark: int = 0) -> PartitionFetched:
+    """As the leader's Fetch handler answers."""
+    asked = position_of(follower, now_ms=0.0)
+    if asked.last_fetched_epoch >= 0:
+        end = leader.epoch_end_offset(asked.last_fetched_epoch)
+        if end.epoch < asked.last_fetched_epoch or end.end_offset < asked.fetch_offset:
+            return PartitionFetched(0, diverging_epoch=EpochEnd(*end))
+    with leader.read(asked.fetch_offset, max_bytes=1 << 20) as piece:
+        records = memoryview(piece.read_bytes())
+    return PartitionFetched(0, high_watermark=high_watermark, log_start_offset=leader.log_start_offset, records=records)
+
+
+def follow(leader: PartitionLog, follower: HostedPartition, *, rounds: int = 6) -> None:
+    for _ in range(rounds):
+        apply_answer(
+            REPLICAS, follower, answer_of(leader, follower, high_watermark=leader.log_end_offset), now_ms=NOW_MS
+        )
+
+
+def test_records_are_appended_with_the_leaders_offsets_and_epochs(tmp_path: Path) -> None:
+    leader, follower = filled(tmp_path / "l", 1, 1, 4), follower_of(filled(tmp_path / "f"))
+    follow(leader, follower, rounds=1)
+    assert read_all(follower.log) == read_all(leader)
+    assert follower.log.high_watermark == follower.state.high_watermark == 3
+
+
+def test_the_high_watermark_stays_within_what_is_here(tmp_path: Path) -> None:
+    leader, follower = filled(tmp_path / "l", 1, 1), follower_of(filled(tmp_path / "f"))
+    apply_answer(REPLICAS, follower, answer_of(leader, follower, high_watermark=50), now_ms=NOW_MS)
+    assert follower.state.high_watermark == 2
+
+
+@pytest.mark.parametrize(
+    ("here", "there"),
+    [
+        ((1, 1, 1), (1, 4)),
+        ((1, 1, 2, 2), (1, 1, 3)),
+        ((1, 2, 2, 5, 5), (1, 2, 3, 3, 3, 6)),
+        ((2, 2), (4,)),
+        ((1, 3, 3, 3), (1, 2, 2, 4)),
+    ],
+)
+def test_a_log_that_went_another_way_ends_equal_to_the_leaders(
+    tmp_path: Path, here: tuple[int, ...], there: tuple[int, ...]
+) -> None:
+    leader, follower = filled(tmp_path / "l", *there), follower_of(filled(tmp_path / "f", *here))
+    follow(leader, follower)
+    assert read_all(follower.log) == read_all(leader)
+    assert follower.state.log_end_offset == leader.log_end_offset
+
+
+def test_a_leader_that_wrote_nothing_follows_without_its_empty_epoch(tmp_path: Path) -> None:
+    leader, follower = filled(tmp_path / "l", 1, 1, 1), follower_of(filled(tmp_path / "f", 1, 1))
+    follower.log.start_leader_epoch(7)
+    assert (follower.log.latest_epoch, follower.last_record_epoch) == (7, 1)
+    with pytest.raises(BatchRejected):
+        follow(leader, follower, rounds=1)
+    follower.log.truncate_to(follower.log.log_end_offset)
+    follow(leader, follower, rounds=1)
+    assert read_all(follower.log) == read_all(leader)
+
+
+def test_a_cut_below_the_high_watermark_takes_it_along(tmp_path: Path) -> None:
+    follower = follower_of(filled(tmp_path / "f", 1, 1, 1, 1))
+    follower.state.follow_high_watermark(4)
+    follower.log.advance_high_watermark(4)
+    truncate_where_histories_differ(REPLICAS, follower, EpochEnd(1, 2), now_ms=NOW_MS)  # type: ignore[arg-type]
+    assert (follower.log.log_end_offset, follower.log.high_watermark, follower.state.high_watermark) == (2, 2, 2)
+
+
+def test_a_follower_below_the_leaders_start_begins_anew_there(tmp_path: Path) -> None:
+    follower = follower_of(filled(tmp_path / "f", 1, 1))
+    found = resume_out_of_range(leader_start=40, leader_end=50, log_end_offset=2)
+    resume_in_range(REPLICAS, follower, found, now_ms=NOW_MS)
+    assert (follower.log.log_start_offset, follower.log.log_end_offset) == (40, 40)
+    assert (follower.state.log_end_offset, follower.state.high_watermark) == (40, 40)
+
+
+def test_the_log_start_follows_the_leaders_up_to_the_high_watermark(tmp_path: Path) -> None:
+    leader, follower = filled(tmp_path / "l", 1, 1, 1), follower_of(filled(tmp_path / "f"))
+    follow(leader, follower, rounds=1)
+    leader.advance_high_watermark(3)
+    leader.advance_log_start_offset(2)
+    follow(leader, follower, rounds=1)
+    assert follower.log.log_start_offset == 2

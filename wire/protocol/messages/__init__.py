@@ -1,0 +1,1 @@
+"""Messages of the hot path written by hand, and our private messages."""

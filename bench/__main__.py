@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bench.figures import SECTIONS, Row, Side
+from bench.measuring.figures import SECTIONS, Row, Side
 from cli.shared.failures import failures_as_messages, usage_error
 from cli.shared.output import Output, OutputFormat, console, print_json, print_table, report_progress
 
@@ -66,8 +66,8 @@ def bench(
 def _measured(
     sections: list[str], scale: float, repeats: int, has_peer: bool, results: Path
 ) -> tuple[dict[str, Any], Path]:
-    from bench import machine, report
-    from bench.plan import Plan
+    from bench.measuring import machine, report
+    from bench.measuring.plan import Plan
     from bench.run import run
 
     began, began_s = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), time.monotonic()
@@ -92,7 +92,7 @@ def _measured(
 
 
 def _print(document: dict[str, Any], file: Path) -> None:
-    from bench import machine, report
+    from bench.measuring import machine, report
 
     print_table("", report.COLUMNS, report.table([Row(**row) for row in document["rows"]]))
     console.print(f"{document['summary']}; {document['noise']}", highlight=False)

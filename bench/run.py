@@ -9,38 +9,36 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from bench import (
-    antipode,
-    apache_kafka,
+from bench.measuring.figures import Side
+from bench.measuring.plan import Plan
+from bench.peers import antipode, apache_kafka
+from bench.peers.systems import MeasuredBroker
+from bench.sections.brokers import (
     bridge,
     compaction,
     compiled_modules,
     consume,
-    far_mirror,
     group_joins,
-    mirror,
-    mirror_drains,
-    mirror_groups,
-    mirror_latency,
-    mirror_topics,
-    mirror_transactions,
-    partitions,
     produce,
     recovery,
-    recovery_time,
-    replicated,
     request_rate,
     resident_memory,
     spark,
     start_up,
     tls,
     transactions,
-    translate,
-    unavailability,
 )
-from bench.figures import Side
-from bench.plan import Plan
-from bench.systems import MeasuredBroker
+from bench.sections.mirrors import (
+    far_mirror,
+    mirror,
+    mirror_drains,
+    mirror_groups,
+    mirror_latency,
+    mirror_topics,
+    mirror_transactions,
+    translate,
+)
+from bench.sections.sites import partitions, recovery_time, replicated, unavailability
 from runtime.process import OperationalFailure
 
 DISK_BYTES_NEEDED = 10e9

@@ -1,5 +1,5 @@
 """The bridge as a daemon: parts started in order, stopped so that what was accepted is still
-answered. `cli/daemons.py` calls it.
+answered. `cli/processes/daemons.py` calls it.
 """
 
 from __future__ import annotations

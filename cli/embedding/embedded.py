@@ -64,6 +64,7 @@ from dr.sites.channels import Channels
 from dr.sites.site_client import SiteClient, SiteRefused
 from runtime.addresses import parse_host_port
 from runtime.children import Child
+from runtime.compiled import ROOT
 from runtime.disk import RealDisk, write_file
 from runtime.grpc_server import open_channel
 from runtime.process import OperationalFailure
@@ -375,7 +376,7 @@ def _daemon(command: str, name: str, directory: Path, file_name: str, properties
         command=[sys.executable, "-m", "cli.main", command, "--config", str(configuration)],
         directory=directory,
         log=directory / f"{name}.log",
-        environment={"PYTHONPATH": str(Path(__file__).resolve().parents[2])},
+        environment={"PYTHONPATH": str(ROOT)},
     )
 
 

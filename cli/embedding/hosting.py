@@ -3,7 +3,7 @@ on one gRPC server), or a controller candidate alone.
 
 A part that cannot start ends the process after everything before it was taken down again, in
 reverse order. The health of the whole process (gRPC, service "") turns to SERVING when clients are
-let in. Called by `cli/daemons.py`.
+let in. Called by `cli/processes/daemons.py`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The parts of embedded sites: names, ports, files and proxies, decided before anything is started.
 
-Pure: takes the wishes and a list of free ports, gives a `Layout` whose parts `cli/up.py` writes to
-disk and starts. The same wishes and ports give the same layout, so a directory can be started again
-where it left off.
+Pure: takes the wishes and a list of free ports, gives a `Layout` whose parts `embedded.py` writes
+to disk and starts. The same wishes and ports give the same layout, so a directory can be started
+again where it left off.
 """
 
 from __future__ import annotations

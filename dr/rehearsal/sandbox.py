@@ -1,5 +1,5 @@
 """The parts that a rehearsal needs of its machine: clones of the standby's logs, and a site that
-serves them. `cli/rehearsing` provides both.
+serves them. `cli/recovery/rehearsing` provides both.
 """
 
 from __future__ import annotations

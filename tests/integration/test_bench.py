@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bench.figures import SECTIONS
-from bench.long_line import may_be_made
+from bench.measuring.figures import SECTIONS
+from bench.peers.long_line import may_be_made
 from tests.support.eventually import eventually_sync
 
 REPOSITORY = Path(__file__).parents[2]

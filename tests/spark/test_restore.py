@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from cli.restore import restored
+from cli.spark.restore import restored
 from runtime.process import OperationalFailure
 from spark_jobs.archiving.archive_run import ArchiveRequest, ArchiveRun
 from spark_jobs.archiving.restore import planned

@@ -15,7 +15,7 @@ import pytest
 
 from tests.tidy import sources
 
-PACKAGES = ("broker", "clients", "controller", "runtime")
+PACKAGES = ("bench", "broker", "cli", "clients", "controller", "runtime")
 """Packages whose rooms have such a page; a package that gets there joins them."""
 CIRCLE_FREE = ("bench", "broker", "clients", "runtime", "spark_jobs")
 HEADINGS = ("Machines and invariants", "Imports")

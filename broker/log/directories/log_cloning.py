@@ -8,7 +8,7 @@ place. Indexes and the small files are copied. `core/clone_plan.py` decides whic
 The broker goes on meanwhile: retention takes segments away, compaction replaces them. The clone is
 made anew when that happens while it is made.
 
-Caller: `antipode rehearse` (cli/rehearsing).
+Caller: `antipode rehearse` (cli/recovery/rehearsing).
 """
 
 from __future__ import annotations

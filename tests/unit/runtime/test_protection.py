@@ -10,7 +10,7 @@ import pytest
 
 from bridge.config import load_bridge_settings
 from broker.settings.loading import load_broker_settings
-from cli.controller_file import load_controller_file
+from cli.processes.controller_file import load_controller_file
 from mirror.settings.config import load_config
 from runtime.configuration import ConfigurationError
 

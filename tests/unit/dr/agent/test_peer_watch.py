@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from cli.status import problems
+from cli.administration.status import problems
 from dr.agent.metrics import SiteAgentMetrics
 from dr.agent.peer_watch import PeerWatch
 from dr.proof.core.verification import LinkVerification

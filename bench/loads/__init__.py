@@ -1,0 +1,1 @@
+"""Where the load comes from, and how late it arrives."""

@@ -1,0 +1,1 @@
+"""Samples, figures and reports, and what the machine does meanwhile."""

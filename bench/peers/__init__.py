@@ -1,0 +1,1 @@
+"""The systems that are compared, and the line between them."""

@@ -1,0 +1,1 @@
+"""Sections about one broker of each system."""

@@ -1,0 +1,64 @@
+"""Consume throughput, and broker CPU for each GB: librdkafka without a group and Java's
+ConsumerPerformance, three record sizes.
+
+One consumer, eight partitions, written just before, so that the page cache has them. Rates are
+those of fetching: librdkafka's from its first records on, Java's without joining its group. The
+first reading of each topic warms up and does not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bench.loads import java_tools, librdkafka
+from bench.loads.payloads import payloads
+from bench.measuring.figures import Side
+from bench.measuring.plan import Plan
+from bench.measuring.processes import Usage, metered
+from bench.peers.systems import PARTITION_COUNT, MeasuredBroker, check_complete, create_topic, delete_topic
+from bench.sections.brokers.produce import SIZES_BYTES
+
+LOAD_BYTES_MIN = 20_000_000
+LOAD_BYTES = {100: 300e6, 1_000: 2e9, 10_000: 2e9}
+
+
+def measure(plan: Plan, brokers: Sequence[MeasuredBroker]) -> None:
+    """All cases on all brokers; samples go to the plan."""
+    for size_bytes, size in SIZES_BYTES.items():
+        topic, count = (
+            f"consume-{size_bytes}",
+            plan.scaled(LOAD_BYTES[size_bytes] / size_bytes, least=LOAD_BYTES_MIN // size_bytes),
+        )
+        for broker in brokers:
+            plan.say(f"writing {count:,} records of {size} to {broker.child.name}")
+            create_topic(broker.bootstrap_servers, topic)
+            librdkafka.produce(broker.bootstrap_servers, topic, payloads(size_bytes), count, {"acks": "1"})
+            check_complete(broker.bootstrap_servers, topic, count)
+            librdkafka.consume(broker.bootstrap_servers, topic, PARTITION_COUNT, count, {})
+        for _ in range(plan.repeats):
+            for broker in brokers:
+                values, usage = by_librdkafka(broker, topic, size_bytes, count)
+                plan.record("consume", f"librdkafka, {size}", broker.side, usage, **values)
+                if Side.PEER in plan.sides:
+                    _java(plan, broker, topic=topic, case=f"Java, {size}", size_bytes=size_bytes, count=count)
+        for broker in brokers:
+            delete_topic(broker.bootstrap_servers, topic)
+
+
+def by_librdkafka(broker: MeasuredBroker, topic: str, size_bytes: int, count: int) -> tuple[dict[str, float], Usage]:
+    """Read a topic: the figures of a sample, and what the broker used."""
+    with metered(broker.pid) as usage:
+        records_per_s = librdkafka.consume(broker.bootstrap_servers, topic, PARTITION_COUNT, count, {})
+    read = count * size_bytes
+    return {"mb_per_s": records_per_s * size_bytes / 1e6, "cpu_s_per_gb": usage.cpu_s / (read / 1e9)}, usage
+
+
+def _java(plan: Plan, broker: MeasuredBroker, topic: str, case: str, size_bytes: int, count: int) -> None:
+    with metered(broker.pid) as usage:
+        consumed = java_tools.consume(broker.bootstrap_servers, topic, count)
+    values = {
+        "mb_per_s": consumed.fetch_mb_per_s,
+        "cpu_s_per_gb": usage.cpu_s / (count * size_bytes / 1e9),
+        "whole_mb_per_s": consumed.whole_mb_per_s,
+    }
+    plan.record("consume", case, broker.side, usage, **values)

@@ -1,0 +1,175 @@
+"""Our data source for Spark beside Spark's own Kafka connector: in one session, on one of our
+brokers, over the same topics, in turns.
+
+Records are written just before, so that the page cache has them. A first query of each kind warms
+Spark up and does not count. "Count" is a count of records: the connector has to read them, ours
+adds up the counts in the headers of batches. "Read" makes rows of all records and drops them
+(Spark's noop sink). A stream runs over what is there, some batches long; the latency is the median
+time of its batches. Sinks write rows that Spark generates; ours writes a stream exactly once, in
+transactions, where the connector writes it at least once.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from bench.loads import librdkafka
+from bench.loads.payloads import payloads
+from bench.measuring.figures import Side
+from bench.measuring.plan import Plan
+from bench.measuring.processes import metered
+from bench.peers.sides import broker_of
+from bench.peers.systems import MeasuredBroker, check_complete, create_topic
+from deploy import jar_sets
+from deploy.parts import spark_environment
+from spark_jobs.session import noise_into, session
+
+SOURCES: Final = {Side.ANTIPODE: "antipode", Side.PEER: "kafka"}
+LOAD_RECORDS: Final = {100: 3_000_000, 1_000: 500_000}
+LOAD_RECORDS_MIN: Final = 20_000
+STREAM_BATCHES: Final = 6
+SINK_ROWS: Final = 500_000
+SUBMIT_ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
+STREAM_WITHIN_S: Final = 600
+
+
+def measure(plan: Plan) -> None:
+    """Both connectors; samples go to the plan."""
+    with broker_of(Side.ANTIPODE, plan.directory / "spark-broker") as broker:
+        bench = SparkBench(plan, broker)
+        try:
+            bench.measure()
+        finally:
+            bench.spark.stop()
+
+
+class SparkBench:
+    """One session and one broker."""
+
+    def __init__(self, plan: Plan, broker: MeasuredBroker) -> None:
+        self._plan = plan
+        self._broker = broker
+        self._servers = {"kafka.bootstrap.servers": broker.bootstrap_servers}
+        os.environ.update(spark_environment())
+        jars = ",".join(str(jar) for jar in jar_sets.SPARK_KAFKA.jars())
+        os.environ[SUBMIT_ARGUMENTS] = f"--jars {jars} pyspark-shell"
+        with noise_into(plan.directory / "spark.log"):
+            self.spark = session("antipode bench", is_local=True)
+        os.environ.pop(SUBMIT_ARGUMENTS, None)
+
+    def measure(self) -> None:
+        """All cases."""
+        for size_bytes, wanted in LOAD_RECORDS.items():
+            topic, count = f"spark-{size_bytes}", self._plan.scaled(wanted, least=LOAD_RECORDS_MIN)
+            size = "100 B" if size_bytes == 100 else "1 KB"
+            self._fill(topic, size_bytes, count)
+            for is_measured in (False, *[True] * self._plan.repeats):
+                for side in self._plan.sides:
+                    self._count(side, topic, f"count, {size}", count, is_measured=is_measured)
+                    self._read(side, topic, f"read, {size}", count, is_measured=is_measured)
+                self._digests(topic, size, is_measured=is_measured)
+        for is_measured in (False, *[True] * self._plan.repeats):
+            for side in self._plan.sides:
+                self._stream(side, f"spark-{1_000}", is_measured=is_measured)
+                self._sink(side, is_measured=is_measured)
+                self._stream_sink(side, f"spark-{1_000}", is_measured=is_measured)
+
+    def _fill(self, topic: str, size_bytes: int, count: int) -> None:
+        self._plan.say(f"writing {count:,} records of {size_bytes} bytes")
+        create_topic(self._broker.bootstrap_servers, topic)
+        librdkafka.produce(self._broker.bootstrap_servers, topic, payloads(size_bytes), count, {"acks": "1"})
+        check_complete(self._broker.bootstrap_servers, topic, count)
+
+    def _frame(self, side: Side, topic: str, **options: str) -> Any:
+        return self.spark.read.format(SOURCES[side]).options(**self._servers, subscribe=topic, **options).load()
+
+    def _timed(
+        self, side: Side, case: str, work: Callable[[], dict[str, float]], *, count: int, is_measured: bool
+    ) -> None:
+        """Run the work; records per second beside the values that it returns."""
+        began = time.monotonic()
+        with metered(self._broker.pid) as usage:
+            values = work()
+        values = {"per_s": count / (time.monotonic() - began)} | values if count else values
+        if is_measured:
+            self._plan.record("spark", case, side, usage, **values)
+
+    def _count(self, side: Side, topic: str, case: str, count: int, *, is_measured: bool) -> None:
+        def work() -> dict[str, float]:
+            if side is Side.ANTIPODE:
+                found = self._frame(side, topic, mode="headers").selectExpr("sum(record_count)").first()[0]
+            else:
+                found = self._frame(side, topic).count()
+            assert found == count, f"{found} of {count} records were counted"
+            return {}
+
+        self._timed(side, case, work, count=count, is_measured=is_measured)
+
+    def _read(self, side: Side, topic: str, case: str, count: int, *, is_measured: bool) -> None:
+        def work() -> dict[str, float]:
+            self._frame(side, topic).write.format("noop").mode("overwrite").save()
+            return {}
+
+        self._timed(side, case, work, count=count, is_measured=is_measured)
+
+    def _digests(self, topic: str, size: str, *, is_measured: bool) -> None:
+        """Seconds, and bytes of digests; the connector has none."""
+        began = time.monotonic()
+        with metered(self._broker.pid) as usage:
+            digests = self._frame(Side.ANTIPODE, topic, mode="digests").collect()
+        values = {"digests_s": time.monotonic() - began, "digest_bytes": sum(len(row.digest) for row in digests)}
+        if is_measured:
+            self._plan.record("spark", f"digests, {size}", Side.ANTIPODE, usage, **values)
+
+    def _stream(self, side: Side, topic: str, *, is_measured: bool) -> None:
+        count = self._plan.scaled(LOAD_RECORDS[1_000], least=LOAD_RECORDS_MIN)
+
+        def work() -> dict[str, float]:
+            return self._run_stream(side, topic, count, "noop", {})
+
+        self._timed(side, "stream, 1 KB", work, count=count, is_measured=is_measured)
+
+    def _sink(self, side: Side, *, is_measured: bool) -> None:
+        count = self._plan.scaled(SINK_ROWS, least=LOAD_RECORDS_MIN)
+        target = self._target()
+        rows = self.spark.range(count).selectExpr("cast(id as string) as key", "repeat('x', 100) as value")
+
+        def work() -> dict[str, float]:
+            rows.write.format(SOURCES[side]).options(**self._servers, topic=target).mode("append").save()
+            return {}
+
+        self._timed(side, "write, 100 B", work, count=count, is_measured=is_measured)
+        check_complete(self._broker.bootstrap_servers, target, count)
+
+    def _stream_sink(self, side: Side, topic: str, *, is_measured: bool) -> None:
+        count = self._plan.scaled(LOAD_RECORDS[1_000], least=LOAD_RECORDS_MIN)
+        options = {**self._servers, "topic": self._target()}
+
+        def work() -> dict[str, float]:
+            return self._run_stream(side, topic, count, SOURCES[side], options)
+
+        self._timed(side, "topic to topic, 1 KB", work, count=count, is_measured=is_measured)
+
+    def _run_stream(self, side: Side, topic: str, count: int, sink: str, options: dict[str, str]) -> dict[str, float]:
+        """Run a query over the topic and wait for its end; the median time of its batches."""
+        limit = str(-(-count // STREAM_BATCHES))
+        stream = self.spark.readStream.format(SOURCES[side]).options(
+            **self._servers, subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=limit
+        )
+        with tempfile.TemporaryDirectory(dir=self._plan.directory) as checkpoint:
+            writer = stream.load().select("key", "value").writeStream.format(sink).options(**options)
+            query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+            assert query.awaitTermination(STREAM_WITHIN_S), "the stream has not ended"
+            batches = [one.durationMs["triggerExecution"] for one in query.recentProgress if one.numInputRows]
+        return {"trigger_ms": statistics.median(batches)}
+
+    def _target(self) -> str:
+        """A fresh topic to write to."""
+        topic = f"spark-out-{time.monotonic_ns()}"
+        create_topic(self._broker.bootstrap_servers, topic)
+        return topic

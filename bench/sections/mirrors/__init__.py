@@ -1,0 +1,1 @@
+"""Sections about mirrors between two clusters."""

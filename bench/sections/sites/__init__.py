@@ -1,0 +1,1 @@
+"""Sections about sites of several brokers, and about two linked sites."""

@@ -1,0 +1,268 @@
+"""Recovery time: how long writers wait when the active site of a link is moved as planned work, and
+when it is lost and the standby fails over by itself; and what an idle pair costs.
+
+A librdkafka producer with acks=all that knows both sites sends a record every few milliseconds to
+each partition in turn. A planned move counts the slowest record around it. A loss (kill -9 of the
+active site's broker and ZooKeeper) is divided: until the standby began its failover (detection and
+lease), the failover itself, and until the client had its first acknowledgement.
+
+Of ours only: MirrorMaker 2 has neither a planned move nor a failover of its own; what its operators
+do is a runbook, and takes as long as they do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final, Self
+
+import psutil
+
+from bench.measuring.figures import Side, percentile
+from bench.measuring.plan import Plan
+from bench.measuring.processes import cpu_s, metered
+from bench.peers import antipode
+from bench.peers.systems import create_topic, wait_until
+from bench.sections.sites.unavailability import CLIENT
+from dr.drill.environment import Environment
+from dr.failover.core.steps import FailoverPolicy
+from dr.failover.execution import failover
+from dr.failover.report import FailoverReport
+from dr.failover.run_record import RUNNING, RunRecord
+from dr.sites.channels import Channels
+from dr.sites.site_client import SiteClient
+from runtime.process import OperationalFailure
+
+LINK: Final = "a-b"
+TOPIC: Final = "moved"
+MOVES: Final = 5
+LEASE_MS: Final = 2_000
+PARTITIONS: Final = (100, 1_000)
+PERIOD_S: Final = 0.004
+STEADY_RECORDS: Final = 200
+IDLE_S: Final = 20.0
+READY_WITHIN_S: Final = 300
+VALUE: Final = b"v" * 100
+POLICY: Final = FailoverPolicy(is_switchover=True, unavailability_max_ms=30_000, drain_timeout_ms=60_000)
+BROKER_SETTINGS: Final = {"antipode.arbiter.session.timeout.ms": str(LEASE_MS)}
+
+
+class _Load:
+    """The producer, until the block ends; when each record was sent and acknowledged."""
+
+    def __init__(self, environment: Environment, partitions: int) -> None:
+        from confluent_kafka import Producer
+
+        addresses = ",".join(site.bootstrap_servers for site in environment.sites.values())
+        self._producer = Producer({"bootstrap.servers": addresses, **CLIENT})
+        self._partitions = partitions
+        self.answered: list[tuple[float, float]] = []
+        self._failures: list[str] = []
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._produce, name="recovery-time")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+        self._producer.purge()
+        self._producer.flush(1)
+
+    def _produce(self) -> None:
+        number = 0
+        while not self._is_over.is_set():
+            sent_at = time.monotonic()
+            partition, number = number % self._partitions, number + 1
+            self._producer.produce(TOPIC, VALUE, partition=partition, on_delivery=self._noted(sent_at))
+            self._producer.poll(PERIOD_S)
+
+    def _noted(self, sent_at: float) -> Any:
+        def note(error: Any, _: Any) -> None:
+            if error is None:
+                self.answered.append((sent_at, time.monotonic()))
+            else:
+                self._failures.append(str(error))
+
+        return note
+
+    def wait_acknowledged(self, *, sent_after: float) -> None:
+        """Wait until so many records are acknowledged that were sent after this moment.
+        OperationalFailure.
+        """
+        wait_until(
+            lambda: self._count(sent_after) >= STEADY_RECORDS or bool(self._failures),
+            within_s=READY_WITHIN_S,
+            what=TOPIC,
+        )
+        if self._failures:
+            raise OperationalFailure(f"a record was not acknowledged: {self._failures[0]}")
+
+    def _count(self, sent_after: float) -> int:
+        return sum(sent >= sent_after for sent, _ in self.answered[-10 * STEADY_RECORDS :])
+
+    def slowest_ms(self, since: float) -> float:
+        """The longest wait for an acknowledgement of those that came after `since`."""
+        return max(answered - sent for sent, answered in self.answered if answered >= since) * 1000
+
+    def first_after(self, moment: float) -> float:
+        """Return the time at which the first record after this moment was acknowledged."""
+        return min(answered for _, answered in self.answered if answered >= moment)
+
+
+def measure(plan: Plan) -> None:
+    """Samples go to the plan."""
+    if Side.ANTIPODE not in plan.sides:
+        return
+    for partitions in PARTITIONS:
+        count = plan.scaled(partitions, least=10)
+        _measure_moves(plan, f"{partitions} partitions, planned", count)
+        _measure_loss(plan, f"{partitions} partitions, site lost", count)
+
+
+@contextmanager
+def _pair(plan: Plan, name: str, partitions: int, *arguments: str) -> Iterator[Environment]:
+    """Two sites whose standby has everything of the topic."""
+    directory = plan.directory / name
+    with antipode.sites(directory, "--sites", "a,b", *arguments, broker_settings=BROKER_SETTINGS) as environment:
+        create_topic(environment.sites["a"].bootstrap_servers, TOPIC, partition_count=partitions)
+        _wait_protected(environment, "a")
+        yield environment
+
+
+def _measure_moves(plan: Plan, case: str, partitions: int) -> None:
+    plan.say(f"recovery-time: {case}")
+    with _pair(plan, f"moves-{partitions}", partitions) as environment:
+        idle = _idle_cores(environment)
+        slowest, stopped = [], []
+        with _Load(environment, partitions) as load, metered(os.getpid()) as usage:
+            load.wait_acknowledged(sent_after=time.monotonic())
+            for number in range(plan.scaled(MOVES, least=2)):
+                to_site = "ba"[number % 2]
+                _wait_protected(environment, "ab"[number % 2])
+                since = time.monotonic()
+                report = asyncio.run(_moved(environment, to_site))
+                load.wait_acknowledged(sent_after=time.monotonic())
+                slowest.append(load.slowest_ms(since))
+                stopped.append(_ms_of(report, "drain") + _ms_of(report, "raise") + _ms_of(report, "account"))
+    plan.record(
+        "recovery-time",
+        case,
+        Side.ANTIPODE,
+        usage,
+        slowest_p50_ms=percentile(slowest, 50),
+        slowest_p99_ms=percentile(slowest, 99),
+        stopped_p50_ms=percentile(stopped, 50),
+        idle_cores=idle,
+    )
+
+
+def _measure_loss(plan: Plan, case: str, partitions: int) -> None:
+    plan.say(f"recovery-time: {case}")
+    arguments = ("--arbiter", "--lease-ms", str(LEASE_MS), "--failover", "automatic")
+    with _pair(plan, f"loss-{partitions}", partitions, *arguments) as environment:
+        wait_until(lambda: _is_ready_to_fail_over(environment), within_s=READY_WITHIN_S, what="the first copy")
+        with _Load(environment, partitions) as load, metered(os.getpid()) as usage:
+            load.wait_acknowledged(sent_after=time.monotonic())
+            killed_at, killed_unix_ms = time.monotonic(), time.time() * 1000
+            for process in reversed(environment.sites["a"].processes):
+                process.child().send(signal.SIGKILL)
+            load.wait_acknowledged(sent_after=killed_at + LEASE_MS / 1000)
+            run = _last_run(environment)
+            back_at = load.first_after(killed_at + (run.began_at_ms - killed_unix_ms) / 1000)
+    detected_ms = run.began_at_ms - killed_unix_ms
+    promoted_ms = run.updated_at_ms - run.began_at_ms
+    whole_ms = (back_at - killed_at) * 1000
+    plan.record(
+        "recovery-time",
+        case,
+        Side.ANTIPODE,
+        usage,
+        detection_ms=detected_ms,
+        promotion_ms=promoted_ms,
+        client_ms=max(0.0, whole_ms - detected_ms - promoted_ms),
+        whole_ms=whole_ms,
+        slowest_p99_ms=load.slowest_ms(killed_at),
+    )
+
+
+def _wait_protected(environment: Environment, active: str) -> None:
+    wait_until(lambda: _is_protected(environment, active), within_s=READY_WITHIN_S, what="the standby's protection")
+
+
+def _ms_of(report: FailoverReport, step: str) -> int:
+    return sum(one.duration_ms for one in report.steps if one.step == step)
+
+
+async def _moved(environment: Environment, to_site: str) -> FailoverReport:
+    report = await failover(LINK, to_site=to_site, agents=environment.agents(), policy=POLICY)
+    if not report.is_done:
+        raise OperationalFailure(f"the move to {to_site} was refused: {report.reason}")
+    return report
+
+
+def _is_protected(environment: Environment, active: str) -> bool:
+    async def ask(client: SiteClient) -> bool:
+        found = await client.describe_link(LINK)
+        has_topic = any(item.topic == TOPIC for item in found.partitions)
+        is_judged = found.HasField("protection") and found.protection.epoch == found.record.epoch
+        return has_topic and is_judged and not found.protection.reason and found.record.active_site == active
+
+    return bool(_asked(environment, active, ask))
+
+
+def _is_ready_to_fail_over(environment: Environment) -> bool:
+    async def ask(client: SiteClient) -> bool:
+        verdicts = [status.lease.failover_verdict for status in (await client.links()).links]
+        return all(verdict and "first copy" not in verdict for verdict in verdicts)
+
+    return bool(_asked(environment, "b", ask))
+
+
+def _last_run(environment: Environment) -> RunRecord:
+    """The failover that the standby's agents have carried out."""
+    found: list[RunRecord] = []
+
+    async def ask(client: SiteClient) -> list[RunRecord]:
+        return [RunRecord.from_json(text) for text in await client.runs(LINK)]
+
+    def has_ended() -> bool:
+        found[:] = _asked(environment, "b", ask) or []
+        return bool(found) and found[-1].outcome != RUNNING
+
+    wait_until(has_ended, within_s=READY_WITHIN_S, what="the failover's record")
+    return found[-1]
+
+
+def _asked(environment: Environment, site: str, ask: Any) -> Any:
+    """The answer of a site's agents; None while they do not answer."""
+
+    async def answer() -> Any:
+        channels = Channels()
+        try:
+            return await ask(SiteClient(site, environment.agents()[site], channels))
+        except OperationalFailure:
+            return None
+        finally:
+            await channels.close()
+
+    return asyncio.run(answer())
+
+
+def _idle_cores(environment: Environment) -> float:
+    """The CPU of the busiest process of the pair while no client does anything, in cores."""
+    processes = [process for site in environment.sites.values() for process in site.processes] + list(
+        environment.mirrors
+    )
+    pids = [pid for process in processes if (pid := process.child().pid()) is not None and psutil.pid_exists(pid)]
+    before = {pid: cpu_s(pid) for pid in pids}
+    began = time.monotonic()
+    time.sleep(IDLE_S)
+    return max(cpu_s(pid) - before[pid] for pid in pids) / (time.monotonic() - began)

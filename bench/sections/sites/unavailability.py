@@ -1,0 +1,190 @@
+"""Unavailability: how long a producer with acks=all waits when the leader's broker is killed,
+vanishes silently, or is stopped in order.
+
+A topic of one partition with three replicas, of which two must be in sync, on a site of three
+brokers of each side; one librdkafka producer sends a record every few milliseconds. A round ends
+the leader's broker in its way, takes the longest time between two acknowledgements around that, and
+brings the broker back until all replicas are in sync.
+
+The client finds a broker that vanished by its own request timeout, and asks for metadata often, so
+that both sides' own times are seen. Sessions are as short on both sides.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from typing import Any, Final, Self
+
+from kio.schema.errors import ErrorCode
+
+from bench.measuring.figures import Side, percentile
+from bench.measuring.plan import Plan
+from bench.measuring.processes import metered
+from bench.peers import antipode, apache_kafka
+from bench.peers.systems import STOP_TIMEOUT_MS, MeasuredSite, wait_until
+from runtime.children import Child
+from runtime.process import OperationalFailure
+from wire.client.client_errors import KafkaClientError
+from wire.client.cluster_metadata import PartitionMetadata
+from wire.client.raw_client import KafkaClient, NewTopic, call_client
+
+TOPIC: Final = "unavailability"
+ROUNDS: Final = 50
+SESSION_TIMEOUT_MS: Final = 2000
+SETTINGS: Final[Mapping[Side, Mapping[str, str]]] = {
+    Side.ANTIPODE: {"zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS)},
+    Side.PEER: {"broker.session.timeout.ms": str(SESSION_TIMEOUT_MS), "broker.heartbeat.interval.ms": "500"},
+}
+CLIENT: Final = {
+    "acks": "all",
+    "enable.idempotence": True,
+    "linger.ms": 0,
+    "socket.timeout.ms": 1000,
+    "socket.connection.setup.timeout.ms": 1000,
+    "topic.metadata.refresh.interval.ms": 250,
+    "reconnect.backoff.max.ms": 250,
+    "message.timeout.ms": 120_000,
+    "log_level": 2,  # that a broker is gone is this benchmark's own doing
+}
+PERIOD_S: Final = 0.004
+STEADY_RECORDS: Final = 100
+WITHIN_S: Final = 90
+VALUE: Final = b"v" * 100
+
+
+class _Load:
+    """The producer, until the block ends; when each record was acknowledged."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        from confluent_kafka import Producer
+
+        self._producer = Producer({"bootstrap.servers": bootstrap_servers, **CLIENT})
+        self._times: list[float] = []
+        self._failures: list[str] = []
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._produce, name="unavailability")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+        self._producer.purge()
+        self._producer.flush(1)
+
+    def _produce(self) -> None:
+        while not self._is_over.is_set():
+            self._producer.produce(TOPIC, VALUE, partition=0, on_delivery=self._delivered)
+            self._producer.poll(PERIOD_S)
+
+    def _delivered(self, error: Any, _: Any) -> None:
+        if error is None:
+            self._times.append(time.monotonic())
+        else:
+            self._failures.append(str(error))
+
+    def wait_acknowledged(self, more: int) -> None:
+        """Wait until this many more are acknowledged. OperationalFailure when one has failed, or
+        none comes.
+        """
+        goal = len(self._times) + more
+        wait_until(lambda: len(self._times) >= goal or bool(self._failures), within_s=WITHIN_S, what=TOPIC)
+        if self._failures:
+            raise OperationalFailure(f"a record was not acknowledged: {self._failures[0]}")
+
+    def silence_ms(self, since: float) -> float:
+        """The longest time between two acknowledgements of which the later came after `since`."""
+        return max(after - before for before, after in pairwise(self._times) if after >= since) * 1000
+
+
+def _kill(child: Child) -> None:
+    child.send(signal.SIGKILL)
+    child.wait_ended(timeout_ms=STOP_TIMEOUT_MS)
+
+
+def _pause(child: Child) -> None:
+    child.send(signal.SIGSTOP)
+
+
+def _stop(child: Child) -> None:
+    child.stop(timeout_ms=STOP_TIMEOUT_MS)
+
+
+def _resume(child: Child) -> None:
+    child.send(signal.SIGCONT)
+
+
+def _start(child: Child) -> None:
+    child.start()
+
+
+WAYS: Final[Mapping[str, tuple[Callable[[Child], None], Callable[[Child], None]]]] = {
+    "kill -9 of the leader": (_kill, _start),
+    "the leader vanishes": (_pause, _resume),
+    "the leader is stopped": (_stop, _start),
+}
+"""The ways in which the leader's broker stops, and how it returns."""
+
+
+def measure(plan: Plan) -> None:
+    """Measure all ways on a site of each side; a sample for each way goes to the plan."""
+    for side in plan.sides:
+        plan.say(f"starting three brokers of {side}")
+        start = antipode.replicated_site if side is Side.ANTIPODE else apache_kafka.cluster
+        with start(plan.directory / f"unavailability-{side}", settings=SETTINGS[side]) as site:
+            call_client(site.bootstrap_servers, _create_topic)
+            with _Load(site.bootstrap_servers) as load:
+                for case in WAYS:
+                    _measure(plan, site, load, case)
+
+
+def _measure(plan: Plan, site: MeasuredSite, load: _Load, case: str) -> None:
+    end, bring_back = WAYS[case]
+    silences = []
+    with metered(os.getpid()) as usage:
+        for _ in range(plan.scaled(ROUNDS, least=1)):
+            wait_until(lambda: _leader_when_whole(site) is not None, within_s=WITHIN_S, what=f"all replicas of {TOPIC}")
+            load.wait_acknowledged(STEADY_RECORDS)
+            leader = _leader_when_whole(site)
+            if leader is None:
+                raise OperationalFailure(f"{TOPIC} has lost a replica by itself")
+            since = time.monotonic()
+            end(site.children[leader])
+            load.wait_acknowledged(STEADY_RECORDS)
+            silences.append(load.silence_ms(since))
+            bring_back(site.children[leader])
+    values = {f"p{percent}_ms": percentile(silences, percent) for percent in (50, 99)}
+    plan.record("unavailability", case, site.side, usage, **values, longest_ms=max(silences), rounds=len(silences))
+
+
+async def _create_topic(client: KafkaClient) -> None:
+    topic = NewTopic(name=TOPIC, partition_count=1, replication_factor=3, configs={"min.insync.replicas": "2"})
+    (outcome,) = await client.create_topics([topic])
+    if outcome.error_code is not ErrorCode.none:
+        raise OperationalFailure(f"topic {TOPIC} cannot be created: {outcome.error_code.name}")
+
+
+def _leader_when_whole(site: MeasuredSite) -> int | None:
+    """The partition's leader when every broker says that all replicas are in sync."""
+    leaders = set()
+    for address in site.addresses.values():
+        try:
+            found = call_client(address, _described)
+        except KafkaClientError:
+            return None
+        if found is None or len(found.isr) < len(site.addresses):
+            return None
+        leaders.add(found.leader_id)
+    return leaders.pop() if len(leaders) == 1 else None
+
+
+async def _described(client: KafkaClient) -> PartitionMetadata | None:
+    topic = (await client.metadata([TOPIC])).topics.get(TOPIC)
+    return None if topic is None else topic.partitions.get(0)

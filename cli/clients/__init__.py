@@ -1,0 +1,1 @@
+"""`antipode produce` and `antipode consume`."""

@@ -1,0 +1,1 @@
+"""`antipode links`: the links between sites."""

@@ -1,0 +1,1 @@
+"""The commands that run daemons and whole sites."""

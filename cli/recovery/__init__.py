@@ -1,0 +1,1 @@
+"""The commands around the loss of a site."""

@@ -1,0 +1,155 @@
+"""`antipode failovers`: a link's failovers and switchovers: runs, steps, who ran them, accounts."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.recovery.failover import LinkName, move, print_account, show_move
+from cli.shared.failures import failures_as_messages, print_error, usage_error
+from cli.shared.output import Output, OutputFormat, console, print_json, print_table
+from cli.shared.sites import Agents, EnvironmentFile, SiteOptions, agents, site_clients
+from runtime.process import OperationalFailure
+from runtime.times import iso_time
+
+if TYPE_CHECKING:
+    from dr.failover.run_record import RunRecord
+    from dr.sites.core.loss import LossAccount
+
+app = typer.Typer(
+    help="Failovers and switchovers of a link: runs that ended, that are under way or that died, and their accounts.\n\n"
+    "Example: antipode failovers list a-b",
+    no_args_is_help=True,
+)
+
+
+@app.command("list")
+def list_failovers(
+    link: LinkName, environment: EnvironmentFile = None, site: SiteOptions = None, output: Output = OutputFormat.TEXT
+) -> None:
+    """Every run and how it ended, oldest first. Every site that answers is asked.
+
+    Example: antipode failovers list a-b --output json
+    """
+    with failures_as_messages():
+        runs, accounts = asyncio.run(_kept(link, agents(environment, site)))
+    if output is OutputFormat.JSON:
+        print_json([asdict(run) for run in runs])
+        return
+    if not runs:
+        console.print(f"no site keeps a run of link {link}: it was not failed over", highlight=False)
+        return
+    rows = [
+        (iso_time(run.began_at_ms), run.to_site, run.epoch, run.outcome, _lost(run, accounts), run.who) for run in runs
+    ]
+    print_table("", ("began", "to", "epoch", "outcome", "lost", "who"), rows)
+
+
+@app.command()
+def show(
+    link: LinkName,
+    epoch: Annotated[int | None, typer.Option(help="Only what led to this epoch.", min=1)] = None,
+    environment: EnvironmentFile = None,
+    site: SiteOptions = None,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """The steps of every run, and the accounts: what each failover kept and lost, oldest first.
+
+    Example: antipode failovers show a-b --epoch 2
+    """
+    with failures_as_messages():
+        runs, accounts = asyncio.run(_kept(link, agents(environment, site)))
+    runs = [run for run in runs if epoch in (None, run.epoch)]
+    accounts = {number: account for number, account in accounts.items() if epoch in (None, number)}
+    if output is OutputFormat.JSON:
+        documents = [account.document() for account in accounts.values()]
+        print_json({"runs": [asdict(run) for run in runs], "accounts": documents})
+        return
+    if not runs and not accounts:
+        console.print(f"no site keeps an account of link {link}: it was not failed over", highlight=False)
+    for run in runs:
+        heading = f"{iso_time(run.began_at_ms)}: to {run.to_site} by {run.who}: {run.outcome}, {run.reason}"
+        console.print(heading, highlight=False, markup=False)
+        console.print(f"  {run.command}", highlight=False, markup=False)
+        steps = [(step["step"], step["duration_ms"], step["problem"] or "done", step["reason"]) for step in run.steps]
+        print_table("", ("step", "ms", "result", "why"), steps)
+    for account in accounts.values():
+        heading = (
+            f"epoch {account.epoch}: {account.from_site} to {account.to_site}, {iso_time(account.accounted_at_ms)}"
+        )
+        console.print(heading, highlight=False)
+        print_account(account)
+
+
+@app.command()
+def abort(
+    link: LinkName,
+    environment: EnvironmentFile = None,
+    site: SiteOptions = None,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Give writes back to an active site that a failover has fenced and not finished.
+
+    Refused once the next epoch is raised: that is the point of no return. Then run the failover
+    again, which finishes it. Exit code 1 when the abort was refused.
+
+    Example: antipode failovers abort a-b
+    """
+    from dr.failover.core.steps import ABORTED, FailoverPolicy
+
+    known = agents(environment, site)
+    with failures_as_messages():
+        standby = asyncio.run(_standby(link, known))
+    if standby not in known:
+        raise usage_error(
+            f"no address of {standby}, the standby of link {link}, is given: add --site {standby}=host:port"
+        )
+    report = move(link, standby, known, FailoverPolicy(is_abort=True), is_dry_run=False, journal=None)
+    show_move(replace(report, outcome="aborted") if report.reason == ABORTED else report, output)
+
+
+async def _standby(link: str, known: Agents) -> str:
+    from dr.links.administration import describe_link, governing_record
+    from wire.rules.links import other_site
+
+    async with site_clients(known) as clients:
+        record = governing_record(await describe_link(link, list(clients.values())))
+    return other_site(record, record.active_site)
+
+
+async def _kept(link: str, known: Agents) -> tuple[list[RunRecord], dict[int, LossAccount]]:
+    """Runs by the time at which they began, accounts by epoch."""
+    from dr.failover.run_record import RunRecord
+    from dr.sites.core.loss import LossAccount
+
+    runs: list[RunRecord] = []
+    accounts: dict[int, LossAccount] = {}
+    problems = []
+    async with site_clients(known) as clients:
+        for client in clients.values():
+            try:
+                texts, kept = await client.failovers(link), await client.runs(link)
+            except OperationalFailure as failure:
+                problems.append(str(failure))
+                continue
+            runs += [RunRecord.from_json(text) for text in kept]
+            for account in map(LossAccount.from_json, texts):
+                if account.is_final or account.epoch not in accounts:
+                    accounts[account.epoch] = account
+    if len(problems) == len(known):
+        raise OperationalFailure("; ".join(problems))
+    for problem in problems:
+        print_error(problem)
+    return sorted(runs, key=lambda run: run.began_at_ms), dict(sorted(accounts.items()))
+
+
+def _lost(run: RunRecord, accounts: dict[int, LossAccount]) -> str:
+    account = accounts.get(run.epoch) if run.outcome == "done" else None
+    if account is None:
+        return ""
+    if account.loses_nothing:
+        return "nothing"
+    return f"{'exactly' if account.is_exact else 'at least'} {account.known_lost_records} records"

@@ -1,0 +1,1 @@
+"""What brokers keep of removed records, for `antipode quarantine`."""

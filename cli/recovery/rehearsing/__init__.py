@@ -1,0 +1,1 @@
+"""The sandbox of `antipode rehearse` on the standby's machine."""

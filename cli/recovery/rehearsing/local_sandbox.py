@@ -1,0 +1,86 @@
+"""The sandbox of a rehearsal on the standby's own machine (`dr/rehearsal/sandbox.py`): clones in
+its log directories, a chroot in its ZooKeeper, one broker process.
+
+One rehearsal at a time: a lock on the first log directory, which the kernel takes away with the
+process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from cli.recovery.rehearsing.clones import CloneWork, remove_clones
+from cli.recovery.rehearsing.site import SandboxSite, remove_chroot, zookeeper_at
+from cli.recovery.rehearsing.standby import LogPlaces, StandbyBroker, StandbyTopic, read_topics
+from dr.rehearsal.sandbox import Cloned, SandboxAddresses
+from dr.sites.core.evidence import PartitionPosition
+from runtime.process import OperationalFailure
+from wire.batches.group_records import OFFSETS_TOPIC
+from wire.batches.transaction_records import TRANSACTIONS_TOPIC
+from wire.control.cluster_pb2 import LinkRecord
+from wire.protocol.ids import TopicPartition
+
+COORDINATORS_TOPICS = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
+
+
+@contextmanager
+def one_at_a_time(log_directory: str) -> Iterator[None]:
+    """OperationalFailure while another rehearsal works on the directory."""
+    descriptor = os.open(log_directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise OperationalFailure(f"another rehearsal works on {log_directory}: wait for it") from error
+        yield
+    finally:
+        os.close(descriptor)
+
+
+class LocalSandbox:
+    """See `dr/rehearsal/sandbox.py: Sandbox`."""
+
+    def __init__(self, brokers: Sequence[StandbyBroker]) -> None:
+        self._brokers = tuple(brokers)
+        self._directories = [path for one in brokers for path in one.settings.log_dirs]
+        self._connect = brokers[0].settings.zookeeper_connect
+        self._site = SandboxSite(brokers[0], self._directories)
+        self._clones = CloneWork(self._directories)
+        self._record = LinkRecord()
+        self._topics: dict[str, StandbyTopic] = {}
+
+    async def clear(self) -> str:
+        """See the protocol."""
+        was_running = await asyncio.to_thread(self._site.stop)
+        await remove_chroot(self._connect)
+        had_clones = await asyncio.to_thread(remove_clones, self._directories)
+        if not (was_running or had_clones):
+            return ""
+        return "removed what an interrupted rehearsal had left" + (", its broker too" if was_running else "")
+
+    async def clone(self, record: LinkRecord, positions: Mapping[TopicPartition, PartitionPosition]) -> Cloned:
+        """See the protocol."""
+        self._record = record
+        names = sorted({key.topic for key in positions})
+        async with zookeeper_at(self._connect) as zookeeper:
+            self._topics = await read_topics(zookeeper, [*COORDINATORS_TOPICS, *names])
+        places = await asyncio.to_thread(LogPlaces, self._brokers)
+        known = {key: position for key, position in positions.items() if key.topic in self._topics}
+        return await asyncio.to_thread(self._clones.clone, self._topics, places, known, COORDINATORS_TOPICS)
+
+    async def start(self) -> SandboxAddresses:
+        """See the protocol."""
+        await self._site.lay_out(self._record, self._topics, [*self._clones.internal, *self._clones.ends])
+        return await self._site.start()
+
+    def shared_file_changes(self) -> list[str]:
+        """See the protocol."""
+        return self._clones.changes()
+
+    async def drop(self) -> None:
+        """See the protocol."""
+        await self.clear()

@@ -1,0 +1,1 @@
+"""The commands that run jobs of `spark_jobs`."""

@@ -1,0 +1,184 @@
+"""`antipode audit`: count the records of both sites of a link by windows of event time, and judge
+the counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.shared.failures import failures_as_messages
+from cli.shared.output import (
+    Output,
+    OutputFormat,
+    console,
+    print_json,
+    print_table,
+    report_progress,
+)
+from cli.shared.sites import EnvironmentFile, needed_environment, open_environment, site_clients
+from cli.spark.archive import Cores, spark_here
+from runtime.process import ExitCode
+from runtime.times import iso_time
+
+if TYPE_CHECKING:
+    from dr.drill.environment import Environment
+    from spark_jobs.auditing.report import AuditReport
+
+SHOWN_MAX = 20
+APPLICATION_TOPICS = "[^_].*"
+
+app = typer.Typer(
+    help="Count what both sites have by topic and window of event time, and find what is missing.\n\n"
+    "Example: antipode audit run a-b --once",
+    no_args_is_help=True,
+)
+Name = Annotated[str, typer.Argument(help="Name of the link.")]
+State = Annotated[Path, typer.Option("--state", help="Directory for counts and checkpoints.")]
+DEFAULT_STATE = Path("out/audit")
+
+
+@app.command()
+def run(
+    name: Name,
+    environment: EnvironmentFile = None,
+    state: State = DEFAULT_STATE,
+    topics: Annotated[str, typer.Option(help="Topics: a regular expression on whole names.")] = APPLICATION_TOPICS,
+    window_ms: Annotated[
+        int, typer.Option(help="Length of a window of event time; fixed by the first run.", min=1)
+    ] = 60_000,
+    counts_topic: Annotated[
+        str, typer.Option(help="The topic in which programs publish what they stored and rejected.")
+    ] = "",
+    is_once: Annotated[bool, typer.Option("--once", help="Count what is there now, and end.")] = False,
+    trigger_ms: Annotated[int, typer.Option(help="Time between two batches.", min=100)] = 10_000,
+    cores: Cores = 0,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Read both sites by streaming queries and keep counts, until Ctrl-C or with --once until the
+    present ends. A run that was killed goes on where it was; no record counts twice.
+
+    Example: antipode audit run a-b --once --topics 'orders.*'
+    """
+    from spark_jobs.auditing.audit_run import Audit, AuditRequest
+
+    with failures_as_messages():
+        known = _environment(environment)
+        link = known.link(name)
+        sites = {site: known.sites[site].bootstrap_servers for site in (link.source, link.target)}
+        request = AuditRequest(
+            sites=sites,
+            state=state,
+            topics=topics,
+            window_ms=window_ms,
+            counts_topic=counts_topic,
+            trigger_ms=trigger_ms,
+            options={site: {"antipode.site": site} for site in sites},
+        )
+        with spark_here("antipode audit", cores) as spark:
+            audit = Audit(spark, request, report_progress)
+            if is_once:
+                audit.run_until_end()
+            else:
+                audit.run()
+    if output is OutputFormat.JSON:
+        print_json({"state": str(state), "sites": sorted(sites)})
+
+
+@app.command()
+def report(
+    name: Name,
+    environment: EnvironmentFile = None,
+    state: State = DEFAULT_STATE,
+    settled_until: Annotated[
+        str,
+        typer.Option(
+            "--settled-until", help="Judge windows that end before this time, instead of asking what is complete."
+        ),
+    ] = "",
+    alarm_windows: Annotated[
+        int, typer.Option(help="Gaps in so many settled windows in a row are an alarm.", min=1)
+    ] = 3,
+    delay_alarm_ms: Annotated[
+        int, typer.Option(help="An hour whose p99 delay is above is an alarm; 0: none.", min=0)
+    ] = 0,
+    lateness_ms: Annotated[
+        int, typer.Option(help="A record is late when a window has come that is so much newer.", min=0)
+    ] = 60_000,
+    out: Annotated[Path | None, typer.Option("--out", help="Where the report goes [default: STATE/report].")] = None,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Judge what was counted: produced = stored + rejected in every window that is complete at both
+    sites. Exit code 0 without an alarm, 1 with one. Starts no Spark.
+
+    Example: antipode audit report a-b --alarm-windows 3 --delay-alarm-ms 5000
+    """
+    from cli.shared.times import parse_time
+    from spark_jobs.auditing.report import audited, write_audit
+
+    with failures_as_messages():
+        active, complete_ms = _settled(_environment(environment), name)
+        if settled_until:
+            complete_ms = dict.fromkeys(complete_ms, parse_time("--settled-until", settled_until))
+        found = audited(
+            state,
+            reference=active,
+            settled_until_ms=complete_ms,
+            alarm_windows=alarm_windows,
+            delay_alarm_ms=delay_alarm_ms,
+            lateness_ms=lateness_ms,
+        )
+        directory = out or state / "report"
+        write_audit(found, directory)
+    _print(found, directory, output)
+    raise typer.Exit(ExitCode.FAILED if found.judged.is_alarm else ExitCode.DONE)
+
+
+def _environment(file: Path | None) -> Environment:
+    return open_environment(needed_environment(file))
+
+
+def _settled(known: Environment, name: str) -> tuple[str, Mapping[str, int]]:
+    """The active site, and until when each topic of the link is complete, Unix ms."""
+    from dr.links.administration import describe_link, governing_record
+    from dr.links.completeness import complete_until, looks_at_sites
+    from runtime.clock import SystemClock
+
+    async def ask() -> tuple[str, Mapping[str, int]]:
+        async with site_clients(known.agents()) as clients:
+            record = governing_record(await describe_link(name, list(clients.values())))
+            look = await looks_at_sites(name, clients, SystemClock())
+            found = await complete_until(
+                look, until_ms=round(time.time() * 1000), topics=[".*"], timeout_ms=0, clock=SystemClock()
+            )
+            return record.active_site, {one.topic: one.complete_until_ms for one in found}
+
+    return asyncio.run(ask())
+
+
+def _print(found: AuditReport, directory: Path, output: OutputFormat) -> None:
+    if output is OutputFormat.JSON:
+        print_json({**found.as_document(), "report_html": str(directory / "report.html")})
+        return
+    rows = [
+        (one.topic, one.tier, one.records, one.rejected, one.late, iso_time(found.settled_until_ms.get(one.topic, 0)))
+        for one in found.totals[:SHOWN_MAX]
+    ]
+    print_table("", ("topic", "tier", "records", "rejected", "late", "settled until"), rows)
+    for gap in found.judged.gaps[:SHOWN_MAX]:
+        kind = "[red]alarm[/]" if gap.is_alarm else "short"
+        place = f"{gap.topic} at {gap.tier} from {iso_time(gap.first_window_ms)}"
+        console.print(f"  {kind} {place}: {gap.missing:,} missing in {gap.windows} windows", highlight=False)
+    for one in found.judged.delays:
+        if one.is_alarm:
+            console.print(
+                f"  [red]alarm[/] {one.topic} at {one.tier}, hour from {iso_time(one.hour_ms)}: p99 of the delay is {one.p99_ms:,} ms",
+                highlight=False,
+            )
+    colour, verdict = ("red", "alarm") if found.judged.is_alarm else ("green", "no alarm")
+    console.print(f"[bold {colour}]{verdict}[/], report {directory / 'report.html'}", highlight=False)

@@ -1,0 +1,361 @@
+"""`antipode reconcile`: prove two sites equal, or name what differs, with a Spark session on this
+machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.links.links import split_list
+from cli.recovery.drill import new_directory
+from cli.shared.failures import failures_as_messages, usage_error
+from cli.shared.output import Output, OutputFormat, print_json
+from cli.shared.sites import EnvironmentFile, needed_environment, open_environment, site_clients
+from cli.shared.times import parse_time
+from cli.spark.proof.digests import compare_digests
+from cli.spark.proof.records import compare_records, explain, print_records, write_history_of
+from cli.spark.proof.surroundings import compare_surroundings, print_surroundings, surroundings_document
+from runtime.addresses import parse_host_port, parse_host_ports
+from runtime.process import OperationalFailure
+from wire.rules.links import DEFAULT_TOPIC_BLACKLIST, blacklist_of
+
+if TYPE_CHECKING:
+    from dr.drill.environment import Environment
+    from dr.proof.comparison import ComparisonRequest
+    from spark_jobs.reconciling.request import Request
+    from wire.control.cluster_pb2 import LinkRecord
+
+REPORTS = Path("out/reconciliations")
+NOT_COMPARED = 2
+ANSWERED_WITHIN_MS = 5_000
+
+
+def reconcile(
+    source: Annotated[str, typer.Option(help="Bootstrap servers of the source site, host:port[,host:port...].")] = "",
+    target: Annotated[str, typer.Option(help="Bootstrap servers of the target site.")] = "",
+    environment: EnvironmentFile = None,
+    link: Annotated[str, typer.Option(help="Link of the environment: says which sites and which topics.")] = "",
+    whitelist: Annotated[
+        str, typer.Option(help="Topics: comma-separated regular expressions [default: the link's, or all].")
+    ] = "",
+    blacklist: Annotated[
+        str, typer.Option(help="Topics left out; wins over the whitelist [default: the link's, or that of new links].")
+    ] = "",
+    is_deep: Annotated[
+        bool, typer.Option("--deep", help="Open the batches that differ, and name the exact offsets.")
+    ] = False,
+    is_quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick",
+            help="Compare the digests that the brokers keep: a few kilobytes and no Spark, but bodies are not read.",
+        ),
+    ] = False,
+    range_offsets: Annotated[int, typer.Option(help="Offsets in one digest's range; 0 chooses.", min=0)] = 0,
+    settle_timeout_ms: Annotated[
+        int, typer.Option(help="How long to wait for the target to reach the source's present ends.", min=0)
+    ] = 10_000,
+    until: Annotated[
+        str,
+        typer.Option(
+            "--until", help="Compare only records before this time (Unix ms or ISO 8601), as `links complete`."
+        ),
+    ] = "",
+    is_beside_compared: Annotated[
+        bool | None,
+        typer.Option(
+            "--beside-records/--records-only",
+            help="Compare topics, configs, groups' offsets and ACLs too [default: unless --quick].",
+            show_default=False,
+        ),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option(help="List so many findings in all, then end; --limit 1 asks whether they are equal.", min=0)
+    ] = 0,
+    limit_per_topic: Annotated[int, typer.Option(help="List so many findings of each topic.", min=0)] = 0,
+    is_resumed: Annotated[
+        bool, typer.Option("--resume", help="Go on with the interrupted run whose report lies at --out.")
+    ] = False,
+    is_explained: Annotated[
+        bool, typer.Option("--explain", help="Print what a run would read, how, and what it leaves out; then end.")
+    ] = False,
+    is_watched: Annotated[
+        bool, typer.Option("--watch", help="Compare the digests again and again until Ctrl-C; starts no Spark.")
+    ] = False,
+    interval_ms: Annotated[int, typer.Option(help="Time between two comparisons of --watch.", min=100)] = 5_000,
+    metrics_listener: Annotated[
+        str, typer.Option(help="Serve the metrics of --watch here, host:port; port 0 picks one.")
+    ] = "",
+    pause_lag_records: Annotated[
+        int, typer.Option(help="Pause while the target lacks more records than this; 0: never.", min=0)
+    ] = 0,
+    pause_latency_ms: Annotated[
+        int, typer.Option(help="Pause while a site takes longer than this to answer; 0: never.", min=0)
+    ] = 0,
+    cores: Annotated[int, typer.Option(help="Cores for Spark; 0 takes all.", min=0)] = 0,
+    out: Annotated[
+        Path | None, typer.Option("--out", help=f"Where the report goes (default: a new directory in {REPORTS}).")
+    ] = None,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Compare both sites partition by partition, range by range; name every missing, extra,
+    duplicate, diverged or corrupt range.
+
+    Reads batch headers and checksums, not records; with --quick the digests of them that brokers
+    keep. Exit code 0 equal, 1 different, 2 could not compare.
+
+    Example: antipode reconcile --environment out/sites/environment.json --link a-b --out
+    out/reconciliation
+    """
+    try:
+        with failures_as_messages():
+            _refuse_together(
+                is_quick=is_quick or is_watched,
+                given={
+                    "--deep": is_deep,
+                    "--until": until,
+                    "--range-offsets": range_offsets,
+                    "--cores": cores,
+                    "--resume": is_resumed,
+                    "--limit": limit,
+                    "--limit-per-topic": limit_per_topic,
+                },
+            )
+            if is_resumed and out is None:
+                raise usage_error("--resume goes on with a run whose report lies at --out: give --out")
+            sides = _sides_of_link(environment, link) if not source and not target else _sides(source, target)
+            sides = replace(
+                sides,
+                topic_whitelist=split_list(whitelist) or sides.topic_whitelist,
+                topic_blacklist=split_list(blacklist) or sides.topic_blacklist,
+            )
+            ways = Ways(
+                range_offsets=range_offsets,
+                is_deep=is_deep,
+                until=until,
+                settle_timeout_ms=settle_timeout_ms,
+                limits=(limit_per_topic, limit),
+                pause=(pause_lag_records, pause_latency_ms),
+            )
+            request = _request(sides, ways)
+            run = Run(
+                environment=environment,
+                out=out,
+                cores=cores,
+                is_quick=is_quick or is_watched,
+                is_resumed=is_resumed,
+                is_beside_compared=is_beside_compared if is_beside_compared is not None else not is_quick,
+                output=output,
+            )
+            if is_explained:
+                exit_code = explain(request, out if is_resumed else None, output, is_quick=run.is_quick)
+            elif is_watched:
+                exit_code = _watch(request, interval_ms, metrics_listener)
+            else:
+                exit_code = _compare(sides, request, run)
+    except typer.Exit as ended:
+        raise typer.Exit(NOT_COMPARED) from ended
+    raise typer.Exit(exit_code)
+
+
+def _refuse_together(*, is_quick: bool, given: Mapping[str, object]) -> None:
+    options = [name for name, value in given.items() if value]
+    if is_quick and options:
+        raise usage_error(f"--quick and --watch compare digests of whole logs; they do not take {', '.join(options)}")
+
+
+def _digest_request(request: Request, *, is_lag_a_difference: bool = True) -> ComparisonRequest:
+    from dr.proof.comparison import ComparisonRequest
+
+    return ComparisonRequest(
+        source_site=request.source_site,
+        target_site=request.target_site,
+        source_bootstrap=request.source_bootstrap,
+        target_bootstrap=request.target_bootstrap,
+        topic_whitelist=request.topic_whitelist,
+        topic_blacklist=request.topic_blacklist,
+        settle_timeout_ms=request.settle_timeout_ms if is_lag_a_difference else 0,
+        is_lag_a_difference=is_lag_a_difference,
+    )
+
+
+def _watch(request: Request, interval_ms: int, listener: str) -> int:
+    from cli.spark.proof.watching import watch_digests
+    from spark_jobs.reconciling.request import load_of
+
+    try:
+        address = parse_host_port(listener) if listener else None
+    except ValueError as error:
+        raise usage_error(f"--metrics-listener {listener!r} is not usable: {error}") from error
+
+    def paused() -> str:
+        return request.pause.reason(load_of(request)) if request.pause.is_set else ""
+
+    return watch_digests(
+        _digest_request(request, is_lag_a_difference=False),
+        interval_ms=interval_ms,
+        listener=address,
+        is_paused=paused,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ways:
+    """The way in which the options ask to compare. `limits` are of findings by topic and in all,
+    `pause` has the bounds of lag (records) and latency (ms).
+    """
+
+    range_offsets: int
+    is_deep: bool
+    until: str
+    settle_timeout_ms: int
+    limits: tuple[int, int]
+    pause: tuple[int, int]
+
+
+def _request(sides: Sides, ways: Ways) -> Request:
+    from spark_jobs.reconciling.core.waves import FindingLimits, PauseBounds
+    from spark_jobs.reconciling.request import NO_BOUND, Request
+
+    return Request(
+        source_site=sides.source_site,
+        target_site=sides.target_site,
+        source_bootstrap=sides.source,
+        target_bootstrap=sides.target,
+        topic_whitelist=sides.topic_whitelist,
+        topic_blacklist=sides.topic_blacklist,
+        range_offsets=ways.range_offsets,
+        is_deep=ways.is_deep,
+        settle_timeout_ms=ways.settle_timeout_ms,
+        until_ms=parse_time("--until", ways.until) if ways.until else NO_BOUND,
+        limits=FindingLimits(per_topic=ways.limits[0], in_all=ways.limits[1]),
+        pause=PauseBounds(lag_records=ways.pause[0], latency_ms=ways.pause[1]),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """How one comparison runs and where its report goes."""
+
+    environment: Path | None
+    out: Path | None
+    cores: int
+    is_quick: bool
+    is_resumed: bool
+    is_beside_compared: bool
+    output: OutputFormat
+
+
+def _compare(sides: Sides, request: Request, run: Run) -> int:
+    asyncio.run(_check_sites_answer(sides))
+    beside = None
+    if run.is_beside_compared:
+        beside = compare_surroundings(sides, run.environment, settle_timeout_ms=request.settle_timeout_ms)
+    if run.is_quick:
+        return compare_digests(_digest_request(request), run.out, run.output, beside)
+    directory = run.out or new_directory(REPORTS)
+    found = compare_records(request, directory, run.cores, is_resumed=run.is_resumed)
+    document = found.as_document() | {"report_html": str(directory / "report.html")}
+    if beside is not None:
+        document["beside_records"] = surroundings_document(beside)
+        (directory / "beside-records.json").write_text(json.dumps(document["beside_records"], indent=2) + "\n")
+    if run.out is None:
+        write_history_of(REPORTS)
+    if run.output is OutputFormat.JSON:
+        print_json(document)
+    else:
+        print_records(found, directory)
+        if beside is not None:
+            print_surroundings(beside, (request.source_site, request.target_site))
+    return found.verdict.exit_code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sides:
+    """The two sites and what is compared unless the options say otherwise."""
+
+    source_site: str
+    target_site: str
+    source: str
+    target: str
+    link: str = ""
+    """Empty for sites that were named by their brokers."""
+    topic_whitelist: tuple[str, ...] = (".*",)
+    topic_blacklist: tuple[str, ...] = DEFAULT_TOPIC_BLACKLIST
+
+
+def _sides(source: str, target: str) -> Sides:
+    for option, value in (("--source", source), ("--target", target)):
+        try:
+            parse_host_ports(value)
+        except ValueError as error:
+            raise usage_error(
+                f"{option} {value!r} is not usable ({error}): give both, or --environment and --link"
+            ) from error
+    return Sides(source_site="source", target_site="target", source=source, target=target)
+
+
+def _sides_of_link(environment: Path | None, link: str) -> Sides:
+    known = open_environment(needed_environment(environment))
+    name = link or (known.links[0].name if len(known.links) == 1 else "")
+    if not name:
+        raise usage_error(
+            f"--link is not given; accepted: {', '.join(one.name for one in known.links) or 'no link is there'}"
+        )
+    entry = known.link(name)
+    record = asyncio.run(_link_record(known, name))
+    return Sides(
+        source_site=entry.source,
+        target_site=entry.target,
+        source=known.sites[entry.source].bootstrap_servers,
+        target=known.sites[entry.target].bootstrap_servers,
+        link=name,
+        topic_whitelist=tuple(record.topic_whitelist),
+        topic_blacklist=blacklist_of(record),
+    )
+
+
+async def _check_sites_answer(sides: Sides) -> None:
+    """Ask a broker of each site, both at a time, before Spark is started: that takes far longer
+    than to see that one is away.
+    """
+    named = {sides.source_site: sides.source, sides.target_site: sides.target}
+    found = await asyncio.gather(*(_problem_of(site, servers) for site, servers in named.items()))
+    if problems := [problem for problem in found if problem]:
+        raise OperationalFailure("; ".join(problems))
+
+
+async def _problem_of(site: str, bootstrap_servers: str) -> str:
+    from wire.client.client_errors import KafkaClientError
+    from wire.client.connection import ConnectionOptions
+    from wire.client.raw_client import KafkaClient
+
+    options = ConnectionOptions(client_id="antipode-cli", request_timeout_ms=ANSWERED_WITHIN_MS)
+    brokers = parse_host_ports(bootstrap_servers)
+    try:
+        async with KafkaClient(brokers, options, retry_budget_ms=ANSWERED_WITHIN_MS) as client:
+            await client.metadata([])
+    except KafkaClientError as error:
+        return f"site {site}: no broker at {bootstrap_servers} answers ({error})"
+    return ""
+
+
+async def _link_record(environment: Environment, name: str) -> LinkRecord:
+    """The link as the first site that answers has it: the filters are the same at both.
+    OperationalFailure when none does.
+    """
+    from dr.links.administration import describe_link
+
+    async with site_clients(environment.agents()) as clients:
+        entries = await describe_link(name, list(clients.values()))
+    for entry in entries:
+        if entry.description is not None:
+            return entry.description.record
+    raise OperationalFailure("; ".join(entry.problem for entry in entries))

@@ -1,0 +1,32 @@
+"""What `antipode produce` says of how records are spread over partitions."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from cli.clients.produce import Run
+from clients.producer.producer_options import ProducerOptions, ProducerRecord
+
+
+@pytest.mark.parametrize(("is_spread_by_keys", "is_told"), [(True, True), (False, False)])
+def test_one_full_partition_is_a_matter_of_the_keys_only_where_there_are_keys(
+    capsys: pytest.CaptureFixture[str], *, is_spread_by_keys: bool, is_told: bool
+) -> None:
+    """A hundred lines without keys are less than a batch, which goes to one partition as a whole
+    (KIP-480).
+    """
+    run = Run(
+        "orders",
+        lambda line: ProducerRecord(topic="orders", value=line),
+        ProducerOptions(),
+        file=None,
+        is_dry_run=False,
+        is_spread_by_keys=is_spread_by_keys,
+    )
+    run.partitions, run.partition_count, run.lines_read, run.is_complete = Counter({2: 100}), 4, 100, True
+    run.report()
+    said = capsys.readouterr().out
+    assert "100 records are in orders" in said
+    assert ("look at the keys" in said) is is_told

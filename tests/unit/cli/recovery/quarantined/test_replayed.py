@@ -1,0 +1,60 @@
+"""Which records the active site has: by the headers that replayed records carry."""
+
+from __future__ import annotations
+
+import pytest
+
+from cli.recovery.quarantined.replayed import Origin, Replayed
+
+ORIGIN = Origin("a", "orders", "1f3c", 3, 65_536, 1_200)
+
+
+def test_a_record_is_known_by_its_headers_among_those_of_the_application() -> None:
+    headers = [("trace", b"1"), *ORIGIN.headers("0.cut.@1f3c-3-2-1200-1300-65536"), ("empty", None)]
+    assert Origin.of(headers) == ORIGIN
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        pytest.param([("trace", b"1")], id="none"),
+        pytest.param(ORIGIN.headers("entry")[1:], id="one is missing"),
+        pytest.param([*ORIGIN.headers("entry"), ("antipode.origin.offset", b"x")], id="no number"),
+        pytest.param([*ORIGIN.headers("entry"), ("antipode.origin.offset", None)], id="null"),
+    ],
+)
+def test_other_records_are_not_taken_for_replayed_ones(headers: list[tuple[str, bytes | None]]) -> None:
+    assert Origin.of(headers) is None
+
+
+def test_a_record_is_there_once_its_origin_was_seen() -> None:
+    known = Replayed()
+    assert not known.has(ORIGIN)
+    known.add(ORIGIN)
+    assert known.has(ORIGIN)
+    assert known.has(ORIGIN._replace(site=""))  # two brokers may keep the same record
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        ORIGIN._replace(offset=1_201),
+        ORIGIN._replace(leader_epoch=65_537),
+        ORIGIN._replace(partition=4),
+        ORIGIN._replace(topic="flights"),
+        ORIGIN._replace(topic_id="2a2a"),
+    ],
+)
+def test_another_record_is_not(other: Origin) -> None:
+    known = Replayed()
+    known.add(ORIGIN)
+    assert not known.has(other)
+
+
+def test_where_an_entry_does_not_know_the_topics_id_its_name_decides() -> None:
+    known = Replayed()
+    known.add(ORIGIN)
+    assert known.has(ORIGIN._replace(topic_id=""))
+    nameless = Replayed()
+    nameless.add(ORIGIN._replace(topic_id=""))
+    assert nameless.has(ORIGIN)

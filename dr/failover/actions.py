@@ -201,8 +201,8 @@ class SiteActions:
 
     async def _promote(self, record: LinkRecord, evidence: Evidence) -> str:
         """Wait for the new band's leaders, confirm the role, wait until every partition
-        takes writes. A fenced source is informed as soon as writes are taken: its clients get the
-        new leaders from it.
+        takes writes. A fenced source is informed meanwhile: its clients get the new leaders from
+        it, and their writes wait at the target until it is confirmed.
         """
         # the last look of the decision is often enough: each more would be an outage longer
         seen = evidence.target
@@ -211,12 +211,14 @@ class SiteActions:
         # before the role is confirmed: members that ask the target find their groups there
         if self._moves_members(record):
             await self.members.give(epoch=record.epoch)
-        if problem := await self._confirm(self.target, record):
-            return problem
-        # only a fenced source: an unfenced one does not answer, and its deadline would delay
-        # writers
+        # Only a fenced source is informed: an unfenced one does not answer, and its deadline would
+        # delay writers. Not earlier: two sites of one epoch confirm each other, and a write must
+        # not land under a leader of the old band.
         informed = self._notify(record) if self.playbook.source.is_fence_proven else asyncio.sleep(0)
-        last, _ = await asyncio.gather(self._until(is_promoted), informed)
+        problem, _ = await asyncio.gather(self._confirm(self.target, record), informed)
+        if problem:
+            return problem
+        last = await self._until(is_promoted)
         waiting = sorted({*last.leaderless, *(key for key, item in last.partitions.items() if not item.is_writable)})
         return f"no writes yet at {', '.join(map(str, waiting[:5]))}" if waiting else ""
 

@@ -27,6 +27,7 @@ from tests.support.processes.processes import Processes
 from wire.client.raw_client import KafkaClient
 from wire.client.requests.group_requests import CommittedOffset
 from wire.control import mirror_pb2, mirror_pb2_grpc
+from wire.control.cluster_pb2 import LinkRecord
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
@@ -206,6 +207,33 @@ async def test_f1_a_failover_from_a_living_site_loses_nothing_and_clients_follow
     again = await failover(LINK, to_site="b", agents=sites.agents)
     assert again.outcome == "refused"
     assert "active for link a-b already" in again.reason
+
+
+async def test_f1_the_source_sends_its_clients_on_before_the_target_is_confirmed(
+    sites: LinkedSites, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their first attempt at the target waits there, in place of a second one after a pause."""
+    await linked(sites)
+    await produce(sites.a.bootstrap, 10)
+    confirm = SiteClient.confirm_link
+    writing: list[asyncio.Task[None]] = []
+
+    async def is_source_told(epoch: int) -> bool:
+        return (await sites.describe("a")).record.epoch == epoch
+
+    async def confirm_late(client: SiteClient, name: str, *, epoch: int, lease_ms: int = 0) -> LinkRecord:
+        await eventually(lambda: is_source_told(epoch))
+        writing.append(asyncio.create_task(produce(sites.a.bootstrap, 1, first=10)))
+        assert not await is_writable(sites, "b")
+        return await confirm(client, name, epoch=epoch, lease_ms=lease_ms)
+
+    monkeypatch.setattr(SiteClient, "confirm_link", confirm_late)
+    report = await failover(LINK, to_site="b", agents=sites.agents)
+    assert report.is_done, report
+    assert report.account is not None
+    assert report.account.loses_nothing
+    await asyncio.gather(*writing)
+    assert await sites.ends("b") == {("flights", 0): 11}
 
 
 async def test_f2_a_failover_from_a_killed_site_says_what_is_kept_and_the_old_site_comes_back_passive(

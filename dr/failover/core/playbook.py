@@ -114,7 +114,7 @@ class FailoverPlaybook:
         """True when the next evidence must say what groups have committed: under a fence, before
         anything is raised.
         """
-        return self.is_source_final and not self._is_raised
+        return self.is_source_final and not self._is_raised and not self._has_raised
 
     @property
     def is_source_final(self) -> bool:
@@ -132,8 +132,16 @@ class FailoverPlaybook:
         """
         if self._policy.kept_before_ms or self._policy.is_cut_consistent:
             return True  # writes are handed back to it when the truncation fails
-        is_raised_here = self.source.is_fence_proven and self._is_raised and Step.RAISE in self._ended
+        is_raised_here = self.source.is_fence_proven and self._has_raised
         return not is_raised_here or Step.PROMOTE in self._ended
+
+    @property
+    def _has_raised(self) -> bool:
+        """True when the target has answered this run's raise with a record that makes it active:
+        the look that follows need not ask the source.
+        """
+        ended = self._ended.get(Step.RAISE)
+        return ended is not None and ended.stored is not None and ended.stored.active_site == self._to_site
 
     def completion(self, evidence: Evidence) -> Completion:
         """Return how far the target lags behind the known state of the source."""

@@ -187,9 +187,9 @@ async def requested(sites: EmbeddedSites, site: str) -> RequestFailoverReply:
 
 
 @pytest.mark.long
-async def test_a_slow_control_plane_stops_no_writer_and_no_site_is_promoted_over(start_sites: SitesStarter) -> None:
-    lease_ms, latency_ms = 8_000, 2_000
-    patient = ("--broker-config", "antipode.arbiter.session.timeout.ms=8000")
+async def test_f17_a_slow_control_plane_stops_no_writer_and_no_site_is_promoted_over(start_sites: SitesStarter) -> None:
+    lease_ms, latency_ms = 15_000, 5_000
+    patient = ("--broker-config", "antipode.arbiter.session.timeout.ms=15000")
     sites = start_sites("--arbiter", "--lease-ms", str(lease_ms), "--failover", "automatic", *patient)
     await create_topic(sites)
     network = sites.network
@@ -204,7 +204,7 @@ async def test_a_slow_control_plane_stops_no_writer_and_no_site_is_promoted_over
         async def has_passed() -> bool:
             return at_a.answers[-1].answered_at_ms >= deadline_ms
 
-        await eventually(has_passed, 60_000)
+        await eventually(has_passed, 120_000)
         assert [answer for answer in at_a.answers[known:] if not answer.is_acknowledged] == []
     network.heal()
     assert (await link_at(sites, "b"))["link"]["epoch"] == 1

@@ -9,7 +9,7 @@ import itertools
 import pytest
 
 from dr.failover.core.steps import FailoverPolicy, Step
-from dr.sites.core.evidence import TransactionalProducer
+from dr.sites.core.evidence import Evidence, TransactionalProducer
 from dr.sites.core.loss import LossAccount
 from dr.sites.core.protection import UnprotectedTopic
 from tests.unit.dr.core.link_model import KEY, PLACE, ModelLink, ModelPartition, Operator
@@ -50,6 +50,26 @@ def test_f1_a_source_that_answers_is_fenced_drained_and_nothing_is_lost() -> Non
     assert (kept.kept_below, kept.known_lost_records, kept.is_source_end_exact) == (20, 0, True)
     assert link.a.record.epoch == 2
     assert_promoted(link)
+
+
+def test_the_look_that_follows_the_raise_asks_the_target_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writers wait for it."""
+    link = link_with_records(written=5, mirrored=5)
+    operator = Operator(link)
+    looks: list[tuple[bool, bool]] = []
+    look = link.evidence
+
+    def noted(to_site: str) -> Evidence:
+        looks.append((operator.playbook.wants_source, operator.playbook.wants_groups))
+        return look(to_site)
+
+    monkeypatch.setattr(link, "evidence", noted)
+    before_the_raise = 0
+    for step in operator.steps():
+        if step is Step.RAISE:
+            before_the_raise = len(looks)
+    assert looks[before_the_raise - 1] == (True, True)
+    assert looks[before_the_raise] == (False, False)
 
 
 def test_f2_a_dead_source_is_not_waited_for_and_its_known_loss_is_counted() -> None:

@@ -20,7 +20,8 @@ from broker.metadata.core.cluster_image import ClusterImage
 from broker.replication.hosted_partition import HostedPartition, PartitionFailure
 from broker.replication.replicas import Replicas
 from broker.transactions.core.transaction_states import FENCING_EPOCH_MAX
-from broker.transactions.transaction_markers import TransactionEnd, TransactionMarkers
+from broker.transactions.marker_groups import TransactionEnd
+from broker.transactions.transaction_markers import TransactionMarkers
 from runtime.logs import get_logger
 from runtime.retries import jittered_backoff
 from runtime.supervision import until_done

@@ -20,7 +20,8 @@ from kio.schema.errors import ErrorCode
 from broker.metadata.core.cluster_image import ClusterImage, LinkRole
 from broker.network.peer_brokers import PeerBrokers
 from broker.transactions.core.transaction_states import Transaction, TransactionState
-from broker.transactions.transaction_markers import TransactionEnd, TransactionMarkers
+from broker.transactions.marker_groups import TransactionEnd
+from broker.transactions.transaction_markers import TransactionMarkers
 from runtime.logs import get_logger
 from runtime.retries import jittered_backoff
 from wire.batches.transaction_members import TransactionMembers, encode_members

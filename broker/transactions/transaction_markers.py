@@ -13,8 +13,8 @@ for them. Called by the WriteTxnMarkers handler, by `marker_sender.py` for what 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 
 from kio.schema.errors import ErrorCode
 
@@ -26,26 +26,11 @@ from broker.metadata.core.cluster_image import ClusterImage, LinkRole
 from broker.replication.hosted_partition import ALL_IN_SYNC, HostedPartition, PartitionFailure
 from broker.replication.replicas import Replicas
 from broker.transactions.core.transaction_states import BUMPING_CLIENT_VERSION
+from broker.transactions.marker_groups import COMMIT_TIMEOUT_MS, MarkerGroups, MarkerWrite, TransactionEnd
 from runtime.clock import Clock
 from wire.batches.group_records import OFFSETS_TOPIC
 from wire.batches.transaction_records import encode_marker
 from wire.protocol.ids import TopicPartition
-
-COMMIT_TIMEOUT_MS = 10_000  # a coordinator sends the marker again after it
-
-
-class TransactionEnd(NamedTuple):
-    """The content of a marker."""
-
-    producer_id: int
-    producer_epoch: int
-    is_commit: bool
-    coordinator_epoch: int
-    transaction_version: int = 0
-    members: bytes | None = None
-    """The header that names the transaction's partitions
-    (`wire/batches/transaction_members.py`).
-    """
 
 
 class TransactionMarkers:
@@ -58,6 +43,7 @@ class TransactionMarkers:
         self._replicas = replicas
         self._groups = groups
         self._clock = clock
+        self._unwritten: list[MarkerWrite] = []
 
     async def write(
         self, end: TransactionEnd, partitions: Collection[TopicPartition], *, is_promoting: bool = False
@@ -67,21 +53,17 @@ class TransactionMarkers:
         `is_promoting`: a failover ends the transaction before this site takes writes; the caller
         has checked that it may.
         """
-        image, marker = self._image(), self._encoded(end)
-        outcomes: dict[TopicPartition, ErrorCode] = {}
-        waited_for: dict[TopicPartition, Awaitable[object]] = {}
-        for partition in partitions:
-            try:
-                rest = self._begin(image, partition, end, marker, is_promoting=is_promoting)
-            except PartitionFailure as failure:
-                outcomes[partition] = failure.code
-            else:
-                outcomes[partition] = ErrorCode.none
-                if rest is not None:
-                    waited_for[partition] = rest
+        loop = asyncio.get_running_loop()
+        write = MarkerWrite(end, partitions, is_promoting, loop.create_future())
+        if not self._unwritten:
+            # behind all writes of this turn of the loop: their markers share appends
+            loop.call_soon(self._append_unwritten)
+        self._unwritten.append(write)
+        await write.appended
+        outcomes, waits = write.outcomes, write.waits
         # appended to all before the wait: one slow partition must not delay the others' markers
-        ended = await asyncio.gather(*waited_for.values(), return_exceptions=True) if waited_for else ()
-        for partition, found in zip(waited_for, ended, strict=True):
+        ended = await asyncio.gather(*(wait() for wait in waits.values()), return_exceptions=True) if waits else ()
+        for partition, found in zip(waits, ended, strict=True):
             if isinstance(found, PartitionFailure | CoordinatorRefusal):
                 outcomes[partition] = found.code
             elif isinstance(found, BaseException):
@@ -90,23 +72,49 @@ class TransactionMarkers:
                 raise found
         return outcomes
 
+    def _append_unwritten(self) -> None:
+        """Append what was asked for in this turn of the loop."""
+        unwritten, self._unwritten = self._unwritten, []
+        image, groups = self._image(), MarkerGroups(self._replicas)
+        for write in unwritten:
+            # cancelled: its coordinator has moved away
+            if write.appended.done():
+                continue
+            marker = self._encoded(write.end)
+            try:
+                for partition in write.partitions:
+                    self._begin(image, partition, write, marker, groups)
+            except Exception as defect:
+                write.appended.set_exception(defect)
+        groups.append_all()
+        for write in unwritten:
+            if not write.appended.done():
+                write.appended.set_result(None)
+
     def _begin(
-        self, image: ClusterImage, partition: TopicPartition, end: TransactionEnd, marker: bytes, *, is_promoting: bool
-    ) -> Awaitable[object] | None:
-        """Append to one partition; what to wait for until it is committed, None for nothing.
-        PartitionFailure.
-        """
-        hosted = self._replicas.get(image, partition.topic, partition.partition)
-        passes_fence = is_promoting or self._passes_fence(end, partition.topic)
-        hosted.check_writable(ALL_IN_SYNC, passes_fence=passes_fence)
-        # after the check of leadership: only a leader's log can say that a marker is final
-        if _was_here(hosted, end):
-            return self._settled(hosted)
-        if partition.topic == OFFSETS_TOPIC:
-            return self._groups.end_transaction(partition.partition, _command(end))
-        append = self._append(hosted, end, marker, passes_fence=passes_fence)
-        # with one replica in sync nothing is to be waited for
-        return None if append.is_committed else append.committed(COMMIT_TIMEOUT_MS)
+        self, image: ClusterImage, partition: TopicPartition, write: MarkerWrite, marker: bytes, groups: MarkerGroups
+    ) -> None:
+        """Note the outcome of one partition, what to wait for, or a marker to append."""
+        end = write.end
+        try:
+            hosted = self._replicas.get(image, partition.topic, partition.partition)
+            passes_fence = write.is_promoting or self._passes_fence(end, partition.topic)
+            hosted.check_writable(ALL_IN_SYNC, passes_fence=passes_fence)
+            # the log must show the marker of the same producer's transaction before this one
+            if groups.has(hosted.key, end.producer_id):
+                groups.append(hosted.key)
+            # after the check of leadership: only a leader's log can say that a marker is final
+            was_here = _was_here(hosted, end)
+        except PartitionFailure as failure:
+            write.outcomes[partition] = failure.code
+            return
+        if was_here:
+            write.waits[partition] = partial(self._settled, hosted)
+        elif partition.topic == OFFSETS_TOPIC:
+            write.outcomes[partition] = ErrorCode.none
+            write.waits[partition] = partial(self._groups.end_transaction, partition.partition, _command(end))
+        else:
+            groups.add(write, partition, hosted, marker, passes_fence=passes_fence)
 
     async def _settled(self, hosted: HostedPartition) -> None:
         """Refuse the marker that was here before, once what the log has is committed."""
@@ -126,14 +134,12 @@ class TransactionMarkers:
         """Append the marker to an ordinary partition and wait until it is committed.
         PartitionFailure.
         """
-        append = self._append(hosted, end, self._encoded(end), passes_fence=self._passes_fence(end, hosted.topic))
-        if not append.is_committed:
-            await append.committed(COMMIT_TIMEOUT_MS)
-
-    def _append(self, hosted: HostedPartition, end: TransactionEnd, marker: bytes, *, passes_fence: bool) -> OwnAppend:
+        passes_fence = self._passes_fence(end, hosted.topic)
         # before the append: a write that was verified earlier must not slip in behind the marker
         hosted.guards.withdraw(end.producer_id)
-        return OwnAppend(self._replicas, hosted, marker, passes_fence=passes_fence)
+        append = OwnAppend(self._replicas, hosted, self._encoded(end), passes_fence=passes_fence)
+        if not append.is_committed:
+            await append.committed(COMMIT_TIMEOUT_MS)
 
     def _encoded(self, end: TransactionEnd) -> bytes:
         return encode_marker(

@@ -7,12 +7,14 @@ Versions: 1 and 2, which says whether each transaction has an epoch of its own (
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any
 
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
-from broker.transactions.transaction_markers import TransactionEnd, TransactionMarkers
+from broker.transactions.marker_groups import TransactionEnd
+from broker.transactions.transaction_markers import TransactionMarkers
 from wire.protocol.ids import TopicPartition
 
 API_KEY = 27
@@ -30,7 +32,8 @@ class Doors:
 async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     """Answer a WriteTxnMarkers request."""
     build = builder(API_KEY, context.api_version)
-    results = [await _write(doors, build, marker) for marker in request.markers]
+    # side by side: markers of one turn of the event loop share appends
+    results = await asyncio.gather(*(_write(doors, build, marker) for marker in request.markers))
     return build.response(markers=tuple(results))
 
 

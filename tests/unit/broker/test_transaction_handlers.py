@@ -22,8 +22,8 @@ from broker.metadata.request_context import RequestContext
 from broker.metrics import BrokerMetrics
 from broker.transactions.core.transaction_machine import TransactionLimits
 from broker.transactions.core.transaction_states import Transaction, TransactionState
+from broker.transactions.marker_groups import TransactionEnd
 from broker.transactions.transaction_coordinator import TransactionCoordinator
-from broker.transactions.transaction_markers import TransactionEnd
 from broker.transactions.transaction_routing import TransactionRouting
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually

@@ -124,7 +124,7 @@ class MarkerGroups:
     def _append(self, group: _Group, members: tuple[_Member, ...]) -> None:
         hosted = group.hosted
         for member in members:
-            # before the append: a write that was verified earlier must not slip in behind the marker
+            # first: a write that was verified earlier must not slip in behind the marker
             hosted.guards.withdraw(member.write.end.producer_id)
         records = members[0].marker if len(members) == 1 else b"".join(member.marker for member in members)
         append = OwnAppend(self._replicas, hosted, records, passes_fence=group.passes_fence)

@@ -14,7 +14,7 @@ from broker.metadata.core.topic_images import PartitionImage, TopicImage
 from wire.control.broker_pb2 import ControlBatch
 from wire.control.cluster_pb2 import BrokerInfo, LinkRecord, PartitionState, SiteView, TopicInfo
 from wire.rules.client_quotas import QuotaEntity, QuotaValues, entity_from_message
-from wire.rules.links import is_stand_in
+from wire.rules.links import check_pattern, is_stand_in, patterns_of
 from wire.znodes.acl_znodes import merged_acls
 from wire.znodes.group_configs import GroupConfigs
 from wire.znodes.token_znodes import merged_tokens
@@ -46,8 +46,12 @@ def check_fence(image: ClusterImage, batch: ControlBatch, *, broker_epoch: int) 
 
 def apply_batch(image: ClusterImage, batch: ControlBatch) -> ClusterImage:
     """The image after the batch. A change that arrives before any full image is taken too: it names
-    what it changes.
+    what it changes. InvalidPattern for a link whose filters cannot be matched: each request for a
+    topic would fail by them.
     """
+    for link in batch.links:
+        for pattern in patterns_of(link):
+            check_pattern(pattern)
     quarantined = frozenset(batch.quarantined_topics) if batch.is_full else image.quarantined
     kept = {name: image.topics[name] for name in quarantined if name in image.topics} if batch.is_full else image.topics
     topics = _merged_topics(kept, image.topics, batch)

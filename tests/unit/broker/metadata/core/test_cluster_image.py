@@ -21,7 +21,7 @@ from broker.metadata.core.image_updates import (
 )
 from wire.control.broker_pb2 import ControlBatch, DeletedTopic
 from wire.control.cluster_pb2 import BrokerInfo, LinkPhase, LinkRecord, PartitionState, SiteView, TopicInfo
-from wire.rules.links import stand_in
+from wire.rules.links import InvalidPattern, stand_in
 
 OWN, PEER = 1001, 2001
 
@@ -390,3 +390,9 @@ def test_a_stand_in_carries_only_what_no_other_link_carries() -> None:
     both = image(topic("orders"), topic("home"), links=[stand_in("a", "a"), link(active="a")])
     assert both.role_of_topic("orders") is LinkRole.UNCONFIRMED
     assert both.role_of_topic("home") is LinkRole.PASSIVE
+
+
+def test_a_batch_with_a_link_that_matches_nothing_is_refused_whole() -> None:
+    """Each request for a topic is matched with the filters of links."""
+    with pytest.raises(InvalidPattern, match=r"pattern '\*\*' is not a regular expression"):
+        apply_batch(image(), batch(links=[LinkRecord(name="a-b", topic_whitelist=["**"])]))

@@ -41,17 +41,10 @@ from clients.classic.core.classic_group import (
 )
 from clients.classic.group_snapshots import GroupSnapshots
 from clients.classic.member_nodes import MemberNodes
-from clients.classic.offset_stores import (
-    OffsetsRefused,
-    OffsetStore,
-    offset_store,
-)
+from clients.classic.member_reading import MemberReading, NewClient
+from clients.classic.offset_stores import OffsetsRefused
 from clients.classic.silence_watch import SilenceWatch
-from clients.classic.streams import Stream, ThreadStreams
-from clients.reader.core.positions import Position
-from clients.reader.core.readings import Start
-from clients.reader.reader import Reader
-from runtime.addresses import HostPort
+from clients.classic.streams import Stream
 from runtime.clock import Clock, SystemClock
 from runtime.logs import get_logger
 from runtime.process import OperationalFailure
@@ -92,9 +85,6 @@ class RebalanceFailed(Exception):
     """No attempt at a rebalance succeeded."""
 
 
-NewClient = Callable[[Sequence[HostPort]], KafkaClient]
-
-
 class ZooKeeperConsumer:
     """One member of a group in ZooKeeper. `create_streams` returns when the first rebalance is
     over; `close` also ends the ZooKeeper client.
@@ -112,7 +102,6 @@ class ZooKeeperConsumer:
     ) -> None:
         self._zookeeper = zookeeper
         self.options = options
-        self._new_client = new_client
         self._listener = listener or QuietOwnershipListener()
         self._clock = clock or SystemClock()
         self._on_step = on_step
@@ -123,13 +112,10 @@ class ZooKeeperConsumer:
             chance=secrets.token_hex(4),
         )
         self._registration: ConsumerRegistration | None = None
-        self._streams: dict[str, Stream] = {}
-        self._router = ThreadStreams()
-        self._clients: list[KafkaClient] = []
-        self._reader: Reader | None = None
-        self._store: OffsetStore | None = None
+        self._reading = MemberReading(
+            zookeeper, options, new_client, self._clock, name=self.consumer_id, on_failure=self._break
+        )
         self._nodes = MemberNodes(zookeeper, self.consumer_id, options, self._clock)
-        self._uncommitted: dict[PartitionKey, int] = {}
         self._changed = asyncio.Event()
         self._seen = GroupSnapshots(zookeeper, options.group_id, on_change=self._changed.set)
         self._rebalancing = asyncio.Lock()
@@ -162,18 +148,16 @@ class ZooKeeperConsumer:
     @property
     def reading(self) -> list[PartitionKey]:
         """The partitions that the consumer fetches now."""
-        return [] if self._reader is None else self._reader.readings.places
+        return self._reading.places
 
     @property
     def streams(self) -> list[Stream]:
         """The streams, in the order of `create_streams`."""
-        return list(self._streams.values())
+        return list(self._reading.streams.values())
 
     def positions(self) -> dict[PartitionKey, int]:
         """Consumed offsets of the own partitions."""
-        if self._reader is None:
-            return {}
-        return {place: at.offset for place, at in self._reader.readings.positions().items()}
+        return self._reading.positions()
 
     async def create_streams(self, subscription: Mapping[str, int], *, pattern: str = STATIC) -> list[Stream]:
         """The streams of each topic, or of one regular expression (pattern white_list or
@@ -193,12 +177,7 @@ class ZooKeeperConsumer:
         self._registration = registration
         for number in range(max(subscription.values())):
             (thread,) = thread_ids(self.consumer_id, number + 1)[number:]
-            self._streams[thread] = Stream(
-                thread,
-                chunks_max=self.options.queued_chunks_max,
-                timeout_ms=self.options.consumer_timeout_ms,
-                reader=lambda: self._reader,
-            )
+            self._reading.add_stream(thread)
         await self._nodes.register(registration)
         self._zookeeper.on_session(self._on_session)
         loop = asyncio.get_running_loop()
@@ -207,7 +186,7 @@ class ZooKeeperConsumer:
         self._keep(loop.create_task(self._watch()))
         if self.options.is_auto_commit:
             self._keep(loop.create_task(self._commit_now_and_then()))
-        return list(self._streams.values())
+        return self.streams
 
     def _keep(self, task: asyncio.Task[None]) -> None:
         self._tasks.append(task)
@@ -223,44 +202,27 @@ class ZooKeeperConsumer:
         they gave would be whole.
         """
         self.failure = error if isinstance(error, Exception) else RuntimeError(repr(error))
-        for stream in self._streams.values():
-            stream.end(self.failure)
+        self._reading.end_streams(self.failure)
         self._tasks.append(in_background("leaving a group", self._leave()))
 
     async def commit(self) -> None:
         """Commit the consumed offsets, tried again a few times. The store's errors."""
-        await self._commit_patiently(self.positions())
-
-    async def _commit_patiently(self, offsets: Mapping[PartitionKey, int]) -> None:
-        for attempt in range(1, self.options.commit_attempts_max + 1):
-            try:
-                await self._commit_once(offsets)
-            except (KazooException, KafkaClientError, OffsetsRefused) as error:
-                is_final = isinstance(error, OffsetsRefused) and not error.is_retriable
-                if is_final or attempt == self.options.commit_attempts_max:
-                    raise
-                await asyncio.sleep(self.options.commit_backoff_ms / 1000)
-            else:
-                return
+        await self._reading.commit_patiently(self.positions())
 
     async def close(self) -> None:
         """Stop, commit (with auto commit), and leave the group at once."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._uncommitted.update(self.positions())
-        if self._reader is not None:
-            await self._reader.close()
-        for stream in self._streams.values():
-            stream.end(self.failure)
+        await self._reading.close_reader()
+        self._reading.end_streams(self.failure)
         try:
             if self.options.is_auto_commit and not self._has_lost_session:
-                await self._commit_patiently(self._uncommitted)
+                await self._reading.commit_patiently(self._reading.uncommitted)
         except FAILURES as error:
             _log.warning("offsets could not be committed while closing", reason=str(error))
         await self._zookeeper.stop()
-        for client in self._clients:
-            await client.close()
+        await self._reading.close_clients()
 
     # Group
 
@@ -274,7 +236,7 @@ class ZooKeeperConsumer:
     async def _stop_disconnected(self) -> None:
         if not self._silence.is_silent or self.reading:
             _log.warning("ZooKeeper is unreachable: reading is paused until it answers", group=self.options.group_id)
-            await self._stop_fetchers()
+            await self._reading.stop_fetchers()
 
     async def _watch(self) -> None:
         """Rebalance after every change; a consumer that cannot go on ends with a failure in all of
@@ -293,8 +255,7 @@ class ZooKeeperConsumer:
                 if self._zookeeper.state is not SessionState.CONNECTED:
                     continue  # the next change of the session comes
                 self.failure = error
-                for stream in self._streams.values():
-                    stream.end(error)
+                self._reading.end_streams(error)
                 await self._leave()
                 return
 
@@ -302,10 +263,10 @@ class ZooKeeperConsumer:
         """A consumer that cannot go on takes no partition away from the others."""
         try:
             async with self._rebalancing:
-                await self._stop_fetchers()
+                await self._reading.stop_fetchers()
                 if self.options.is_auto_commit and not self._has_lost_session:
-                    await self._commit_once(self._uncommitted)
-                self._uncommitted.clear()
+                    await self._reading.commit_once(self._reading.uncommitted)
+                self._reading.uncommitted.clear()
                 await self._nodes.release()
                 await self._nodes.unregister()
         except FAILURES as error:
@@ -329,7 +290,7 @@ class ZooKeeperConsumer:
                     # last attempt.
                     reason = error
                     _log.info("a rebalance failed", group=self.options.group_id, attempt=attempt, reason=str(error))
-                    await self._stop_fetchers()
+                    await self._reading.stop_fetchers()
                     if self._has_released:
                         with contextlib.suppress(*FAILURES):
                             await self._nodes.release()
@@ -351,16 +312,16 @@ class ZooKeeperConsumer:
         if not brokers:
             _log.warning("no broker is registered: waiting for one", group=self.options.group_id)
             return
-        await self._stop_fetchers()
+        await self._reading.stop_fetchers()
         await self._step("stop fetchers")
-        await self._have_reader(brokers)
+        self._reading.open(brokers)
         if self._has_lost_session:
             # Others may own our partitions since, and be further on.
-            self._uncommitted.clear()
+            self._reading.uncommitted.clear()
             self._has_lost_session = False
-        if self.options.is_auto_commit and self._uncommitted:
-            await self._commit_once(self._uncommitted)
-        self._uncommitted.clear()
+        if self.options.is_auto_commit and self._reading.uncommitted:
+            await self._reading.commit_once(self._reading.uncommitted)
+        self._reading.uncommitted.clear()
         await self._step("commit")
         await self._listener.before_releasing(dict(self._nodes.claimed))
         await self._step("before releasing")
@@ -370,16 +331,20 @@ class ZooKeeperConsumer:
         threads = threads_by_topic(registrations, topics, excludes_internal=self.options.excludes_internal)
         partitions = {topic: await self._seen.partitions(topic) for topic in threads}
         owners = STRATEGIES[self.options.strategy](threads, partitions)
-        own = {place: thread for place, thread in owners.items() if thread in self._streams}
+        own = {place: thread for place, thread in owners.items() if thread in self._reading.streams}
         await self._step("assign")
-        assert self._store is not None, "made with the reader"
-        offsets = await self._store.fetch(own)
+        assert self._reading.store is not None, "made with the reader"
+        offsets = await self._reading.store.fetch(own)
         await self._step("fetch offsets")
         await self._nodes.claim(own)
         await self._step("claim")
         await self._listener.before_starting(self.consumer_id, owners)
         await self._step("before starting")
-        self._start(own, offsets)
+        self._reading.start(own, offsets)
+        idle = set(self._reading.streams) - set(own.values())
+        _log.info(
+            "rebalanced", group=self.options.group_id, consumer=self.consumer_id, owned=len(own), idle_streams=len(idle)
+        )
         await self._step("start")
 
     def _sound_members(
@@ -403,52 +368,13 @@ class ZooKeeperConsumer:
         if self._on_step is not None:
             await self._on_step(name)
 
-    async def _have_reader(self, brokers: Sequence[HostPort]) -> None:
-        if self._reader is not None:
-            return
-        self._clients = [self._new_client(brokers) for _ in range(2 + self.options.reader.fetchers)]
-        client, offsets_client, *fetchers = self._clients
-        self._store = offset_store(
-            self.options.group_id,
-            self._zookeeper,
-            offsets_client,
-            storage=self.options.offsets_storage,
-            is_dual_commit=self.options.is_dual_commit,
-        )
-        self._reader = Reader(client, fetchers, self._router, self.options.reader, self._clock, name=self.consumer_id)
-        self._reader.on_failure = self._break
-        self._reader.start()
-
-    async def _stop_fetchers(self) -> None:
-        """Stop the fetchers and drop the queued chunks; the positions stay for the commit."""
-        if self._reader is None:
-            return
-        self._uncommitted.update(self.positions())
-        await self._reader.stop_fetchers()
-        for stream in self._streams.values():
-            stream.clear()
-
-    def _start(self, own: Mapping[PartitionKey, str], offsets: Mapping[PartitionKey, int]) -> None:
-        assert self._reader is not None, "made before"
-        self._router.by_partition = {place: self._streams[thread] for place, thread in own.items()}
-        known = {place: Start(Position(offset)) for place, offset in offsets.items()}
-        self._reader.begin({place: known.get(place, Start()) for place in own})
-        idle = set(self._streams) - set(own.values())
-        _log.info(
-            "rebalanced", group=self.options.group_id, consumer=self.consumer_id, owned=len(own), idle_streams=len(idle)
-        )
-
     # Offsets
-
-    async def _commit_once(self, offsets: Mapping[PartitionKey, int]) -> None:
-        if self._store is not None and offsets:
-            await self._store.commit(offsets)
 
     async def _commit_now_and_then(self) -> None:
         while True:
             await asyncio.sleep(self.options.auto_commit_interval_ms / 1000)
             try:
                 async with self._rebalancing:
-                    await self._commit_once(self.positions())
+                    await self._reading.commit_once(self.positions())
             except FAILURES as error:
                 _log.warning("offsets could not be committed; the next interval tries again", reason=str(error))

@@ -18,12 +18,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import Final, Self
 
 from clients.consumer.consumer_options import CommitRefused, ConsumerOptions, QuietListener, RebalanceListener
-from clients.consumer.core.group_protocol import (
-    Subscription,
-    decode_assignment,
-    encode_subscription,
-)
-from clients.consumer.membership import NEVER_A_MEMBER, NO_MEMBER_ANY_MORE, GroupMember, Membership
+from clients.consumer.generations import Generations
 from clients.consumer.offset_commits import OffsetCommits
 from clients.consumer.prefetch import Prefetch
 from clients.consumer.topic_subscription import TopicSubscription
@@ -34,10 +29,10 @@ from clients.reader.reader import Reader
 from clients.reader.reader_options import Chunk
 from runtime.clock import Clock, SystemClock
 from runtime.logs import get_logger
-from runtime.supervision import Supervisor, note_death
+from runtime.supervision import Supervisor
 from wire.batches.record_batch import InvalidBatch
 from wire.batches.records import Record
-from wire.client.client_errors import BrokerError, KafkaClientError
+from wire.client.client_errors import KafkaClientError
 from wire.client.raw_client import KafkaClient
 from wire.protocol.ids import PartitionKey
 
@@ -83,15 +78,17 @@ class Consumer:
         self._is_manual = False
         self._listener: RebalanceListener = QuietListener()
         self.interceptors: list[Callable[[Sequence[Chunk]], Sequence[Chunk]]] = []
-        self._member = GroupMember(self._group_client, self.options.group_options(), self._clock)
-        self._membership: Membership | None = None
-        self._joining: asyncio.Task[tuple[Membership, dict[PartitionKey, Start]]] | None = None
-        self._staying: asyncio.Task[None] | None = None
         self._loops = Supervisor()
         self._commits = OffsetCommits(self._group_client, self.options)
-        self._needs_join = False
-        self._is_expelled = False
-        self._join_not_before_ms = 0.0
+        self._generations = Generations(
+            self._group_client,
+            self.options,
+            self._clock,
+            subscription=self._subscription,
+            commits=self._commits,
+            on_news=self._prefetch.news.set,
+            on_problem=self._note_problem,
+        )
         self._commit_due_ms = self._clock.monotonic_ms() + self.options.auto_commit_interval_ms
         self._is_woken = False
         self._is_polling = False
@@ -117,10 +114,10 @@ class Consumer:
         self._subscription.replace(topics)
         self._listener = listener or QuietListener()
         self._is_manual = False
-        self._needs_join = True
+        self._generations.needs_join = True
         if not self._is_watching:
             self._is_watching = True
-            self._loops.start("topics of a subscription", lambda: self._subscription.watch(self._join_soon))
+            self._loops.start("topics of a subscription", lambda: self._subscription.watch(self._generations.join_soon))
 
     def assign(self, starts: Mapping[PartitionKey, Start]) -> None:
         """Read these partitions from these positions on, without the group."""
@@ -211,10 +208,8 @@ class Consumer:
             left_ms = deadline_ms - self._clock.monotonic_ms()
             if left_ms <= 0:
                 return []
-            pause_ms = self._join_not_before_ms - self._clock.monotonic_ms()
-            wait_ms = min(left_ms, pause_ms) if self._needs_join and pause_ms > 0 else left_ms
             try:
-                async with asyncio.timeout(wait_ms / 1000):
+                async with asyncio.timeout(self._generations.wait_ms(left_ms) / 1000):
                     await self._prefetch.news.wait()
             except TimeoutError:
                 continue
@@ -286,32 +281,30 @@ class Consumer:
     # The group
 
     async def _coordinate(self) -> None:
-        if self._is_expelled:
-            self._is_expelled = False
+        generations = self._generations
+        if generations.is_expelled:
+            generations.is_expelled = False
             lost = self._drop_assignment()
             await self._listener.lost(lost)
-        if self._joining is not None:
-            if not self._joining.done():
-                return
-            joining, self._joining = self._joining, None
-            await self._joined(joining)
-        elif self._needs_join and self._clock.monotonic_ms() >= self._join_not_before_ms:
-            self._needs_join = False
+        if generations.joining is not None:
+            if generations.joining.done() and (starts := await generations.take_joined()) is not None:
+                self.reader.begin(starts)
+                await self._listener.assigned(frozenset(starts))
+        elif generations.is_join_due:
+            generations.needs_join = False
             try:
                 await self._give_back()
             finally:
                 # whatever the application's listener raises: who does not rejoin must not go on
                 # reading
                 self._drop_assignment()
-                self._joining = asyncio.get_running_loop().create_task(self._join())
-                self._joining.add_done_callback(lambda _: self._prefetch.news.set())
+                generations.begin_join()
 
     async def _give_back(self) -> None:
         """Commit the returned records and notify the application before a new generation."""
-        if self._membership is None:
+        if self._generations.membership is None:
             return
-        if self._staying is not None:
-            self._staying.cancel()
+        self._generations.stop_heartbeats()
         if self.options.is_auto_commit:
             try:
                 await self.commit()
@@ -321,73 +314,10 @@ class Consumer:
 
     def _drop_assignment(self) -> frozenset[PartitionKey]:
         places = self.assignment
-        self._membership = None
+        self._generations.membership = None
         self.reader.end(places)
         self._prefetch.clean()
         return places
-
-    async def _join(self) -> tuple[Membership, dict[PartitionKey, Start]]:
-        topics = await self._subscription.topics_to_join()
-        subscription = encode_subscription(Subscription(topics=topics))
-        membership = await self._member.join(
-            [(name, subscription) for name in self.options.assignors], self._subscription.assign
-        )
-        places = sorted(decode_assignment(membership.assignment))
-        starts = await self._commits.starts(places)
-        return membership, starts
-
-    async def _joined(self, joining: asyncio.Task[tuple[Membership, dict[PartitionKey, Start]]]) -> None:
-        try:
-            membership, starts = await joining
-        except KafkaClientError as error:
-            self.last_problem = str(error)
-            if isinstance(error, BrokerError) and error.code in NEVER_A_MEMBER:
-                raise
-            self._join_later()
-            return
-        except Exception:
-            self._join_later()  # raised once; further polls must not wait for a group that is never joined
-            raise
-        self._membership = membership
-        self.reader.begin(starts)
-        self._staying = asyncio.get_running_loop().create_task(self._stay(membership))
-        await self._listener.assigned(frozenset(starts))
-
-    def _join_later(self) -> None:
-        self._needs_join = True
-        self._join_not_before_ms = self._clock.monotonic_ms() + self.options.retry_backoff_ms
-
-    async def _stay(self, membership: Membership) -> None:
-        """Heartbeats; a coordinator that is lost is looked for again until the session must be
-        over.
-        """
-        answered_ms = membership.asked_at_ms
-
-        def note_answer(at_ms: float) -> None:
-            nonlocal answered_ms
-            answered_ms = at_ms
-
-        while True:
-            try:
-                await self._member.stay(membership, note_answer)
-                break
-            except KafkaClientError as error:
-                self.last_problem = str(error)
-                is_refused = isinstance(error, BrokerError) and error.code in NO_MEMBER_ANY_MORE
-                is_over = self._clock.monotonic_ms() - answered_ms > self.options.session_timeout_ms
-                if is_refused or is_over:
-                    self._is_expelled = True
-                    break
-                await asyncio.sleep(self.options.retry_backoff_ms / 1000)
-            except Exception:
-                note_death("heartbeats")  # the coordinator gets no heartbeat: others will get these partitions
-                self._is_expelled = True
-                break
-        self._join_soon()
-
-    def _join_soon(self) -> None:
-        self._needs_join = True
-        self._prefetch.news.set()
 
     def _note_problem(self, problem: str) -> None:
         self.last_problem = problem
@@ -399,7 +329,7 @@ class Consumer:
         KafkaClientError.
         """
         taken = self.positions() if offsets is None else offsets
-        await self._commits.commit(dict(taken), self._membership)
+        await self._commits.commit(dict(taken), self._generations.membership)
 
     def commit_soon(
         self,
@@ -410,7 +340,7 @@ class Consumer:
         `poll`.
         """
         taken = dict(self.positions() if offsets is None else offsets)
-        self._commits.commit_soon(taken, self._membership, done)
+        self._commits.commit_soon(taken, self._generations.membership, done)
 
     def _commit_if_due(self) -> None:
         now_ms = self._clock.monotonic_ms()
@@ -420,7 +350,7 @@ class Consumer:
         self.commit_soon(done=self._note_auto_commit)
 
     def _may_auto_commit(self) -> bool:
-        is_member = self._is_manual or self._membership is not None
+        is_member = self._is_manual or self._generations.membership is not None
         return is_member and self.options.group_id is not None and self.options.is_auto_commit
 
     def _note_auto_commit(self, error: Exception | None) -> None:
@@ -437,17 +367,14 @@ class Consumer:
                 await self._commits.wait()
                 if self._may_auto_commit():
                     await self.commit()
-                if self._membership is not None:
+                if self._generations.membership is not None:
                     await self._listener.revoked(self.assignment)
         except (TimeoutError, CommitRefused, KafkaClientError) as error:
             _log.info("offsets could not be committed while closing", reason=str(error) or "timed out")
         await self._loops.stop()
-        tasks = [task for task in (self._joining, self._staying) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._generations.stop()
         if self.options.group_id is not None and not self._is_manual:
-            await self._member.leave()
+            await self._generations.leave()
         await self.reader.close()
         for client in (self._client, *self._fetch_clients, self._group_client):
             await client.close()

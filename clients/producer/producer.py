@@ -20,7 +20,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Self
 
 from kio.schema.errors import ErrorCode
@@ -28,6 +27,7 @@ from kio.schema.errors import ErrorCode
 from clients.budget import Budget
 from clients.producer.core.accumulator import NO_IDENTITY, Accumulator, Outgoing, ProducerIdentity
 from clients.producer.core.deliveries import MAY_BE_APPENDED, Sequences, Verdict, judge
+from clients.producer.core.produce_requests import produce_request, produced_by_partition
 from clients.producer.partition_choice import PartitionChoice
 from clients.producer.producer_options import (
     Delivered,
@@ -37,19 +37,13 @@ from clients.producer.producer_options import (
     ProducerOptions,
     ProducerRecord,
 )
+from clients.producer.record_token import RecordToken
 from clients.topics import Topics
 from runtime.clock import Clock, SystemClock
 from wire.batches.records import Record
 from wire.client.client_errors import KafkaClientError, UnsupportedApi, broker_error, error_code
 from wire.client.raw_client import KafkaClient
-from wire.protocol.messages.produce_codec import PartitionProduced, PartitionRecords, ProduceRequest, TopicRecords
-
-
-@dataclass(frozen=True, slots=True)
-class _Token:
-    """The caller's own handle for a record or a raw batch."""
-
-    outcome: asyncio.Future[Delivered] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+from wire.protocol.messages.produce_codec import PartitionProduced
 
 
 class Producer:
@@ -66,7 +60,7 @@ class Producer:
             capacity_count=self._options.queue_records_max,
             timeout_ms=self._options.enqueue_timeout_ms,
         )
-        self._accumulator: Accumulator[_Token] = Accumulator(
+        self._accumulator: Accumulator[RecordToken] = Accumulator(
             batch_bytes_max=self._options.batch_bytes_max,
             batch_records_max=self._options.batch_records_max,
             linger_ms=self._options.linger_ms,
@@ -148,7 +142,7 @@ class Producer:
         now_ms = self._clock.now_ms()
         timestamp_ms = now_ms if record.timestamp_ms is None else record.timestamp_ms
         stored = Record(record.key, record.value, timestamp_ms, tuple(record.headers))
-        token = _Token()
+        token = RecordToken()
         self.counts.sent += 1
         appended = self._accumulator.append(
             (record.topic, partition),
@@ -177,7 +171,7 @@ class Producer:
         """
         await self._topics.look_up(topic)
         await self._take_room(len(batch))
-        token = _Token()
+        token = RecordToken()
         self.counts.sent += 1
         self._accumulator.add_raw(
             (topic, partition), batch, token, queued_bytes=len(batch), now_ms=self._clock.monotonic_ms()
@@ -270,7 +264,7 @@ class Producer:
                 self._has_identity_task = True
                 self._keep(asyncio.get_running_loop().create_task(self._get_identity()))
             return
-        by_leader: dict[int, list[Outgoing[_Token]]] = {}
+        by_leader: dict[int, list[Outgoing[RecordToken]]] = {}
         sizes: dict[int, int] = {}
         for batch in self._accumulator.ready(now_ms):
             leader = self._topics.leader_of(*batch.place)
@@ -303,19 +297,18 @@ class Producer:
             self._has_identity_task = False
             self._wake.set()
 
-    async def _request(self, node_id: int, batches: Sequence[Outgoing[_Token]]) -> None:
+    async def _request(self, node_id: int, batches: Sequence[Outgoing[RecordToken]]) -> None:
         self.counts.requests += 1
         timeout_ms = self._options.request_timeout_ms
-        topics: dict[str, list[PartitionRecords]] = {}
-        for batch in batches:
-            topic, partition = batch.place
-            topics.setdefault(topic, []).append(PartitionRecords(partition, batch.seal(self._options.compression)))
-        named = [TopicRecords(name, self._topics.topic_id(name), partitions) for name, partitions in topics.items()]
-        ids = {topic.topic_id: topic.name for topic in named}
+        request = produce_request(
+            batches,
+            self._topics.topic_id,
+            acks=self._options.acks,
+            timeout_ms=timeout_ms,
+            compression=self._options.compression,
+        )
         try:
-            response = await self._client.produce_to(
-                node_id, ProduceRequest(None, self._options.acks, timeout_ms, named), timeout_ms=timeout_ms
-            )
+            response = await self._client.produce_to(node_id, request, timeout_ms=timeout_ms)
         except KafkaClientError as error:
             for batch in batches:
                 # whether it was appended is not known: only the same sequence may be sent again
@@ -329,15 +322,11 @@ class Producer:
             for batch in batches:
                 self._deliver(batch, -1)
             return
-        answers = {
-            (topic.name or ids.get(topic.topic_id, ""), produced.partition_index): produced
-            for topic in response.topics
-            for produced in topic.partitions
-        }
+        answers = produced_by_partition(request, response)
         for batch in batches:
             self._judge(batch, answers.get(batch.place), node_id)
 
-    def _judge(self, batch: Outgoing[_Token], produced: PartitionProduced | None, node_id: int) -> None:
+    def _judge(self, batch: Outgoing[RecordToken], produced: PartitionProduced | None, node_id: int) -> None:
         code = ErrorCode.unknown_server_error if produced is None else error_code(produced.error_code)
         verdict = judge(code)
         if verdict is Verdict.DELIVERED:
@@ -354,7 +343,7 @@ class Producer:
         error = broker_error(code, message=f"{place}: {reason}" if reason else place, node=f"node {node_id}", api_key=0)
         self._settle(batch, error, is_final=verdict is Verdict.GIVE_UP)
 
-    def _settle(self, batch: Outgoing[_Token], error: KafkaClientError, *, is_final: bool) -> None:
+    def _settle(self, batch: Outgoing[RecordToken], error: KafkaClientError, *, is_final: bool) -> None:
         """A batch that was not delivered: once more, or never."""
         # closed: every record has failed already
         if self._closed_because is not None:
@@ -370,17 +359,16 @@ class Producer:
         backoff_ms = self._options.retry_backoff_ms
         self._accumulator.send_again(batch, not_before_ms=self._clock.monotonic_ms() + backoff_ms)
 
-    def _deliver(self, batch: Outgoing[_Token], base_offset: int) -> None:
+    def _deliver(self, batch: Outgoing[RecordToken], base_offset: int) -> None:
         if self._closed_because is not None:
             return
         self._accumulator.finish(batch)
         self.counts.delivered += len(batch.tokens)
         for number, token in enumerate(batch.tokens):
-            if not token.outcome.done():
-                token.outcome.set_result(Delivered(*batch.place, base_offset + number if base_offset >= 0 else -1))
+            token.deliver(Delivered(*batch.place, base_offset + number if base_offset >= 0 else -1))
         self._budget.release(batch.queued_bytes, len(batch.tokens))
 
-    def _fail(self, batch: Outgoing[_Token], error: Exception) -> None:
+    def _fail(self, batch: Outgoing[RecordToken], error: Exception) -> None:
         # a lost batch leaves a hole in the sequences, which only a new identity can pass
         if self._sequences.is_over_with(batch):
             self._sequences.renew(NO_IDENTITY)
@@ -388,14 +376,10 @@ class Producer:
         if self._options.is_aborting_on_failure:
             self._end(error)
 
-    def _reject(self, batch: Outgoing[_Token], error: Exception) -> None:
+    def _reject(self, batch: Outgoing[RecordToken], error: Exception) -> None:
         self.counts.failed += len(batch.tokens)
         for token in batch.tokens:
-            if not token.outcome.done():
-                token.outcome.set_exception(error)
-                # Counted here; for a caller that ignores its futures the event loop shall not log
-                # the error.
-                token.outcome.exception()
+            token.reject(error)
         self._budget.release(batch.queued_bytes, len(batch.tokens))
 
     def _end(self, error: Exception) -> None:

@@ -348,7 +348,7 @@ async def test_offsets_that_did_not_move_are_not_written_and_those_taken_but_not
         records = stream.records()
         taken = await anext(records)
         await consumer.commit()
-        store: Any = consumer._store
+        store: Any = consumer._reading.store
         assert store.writes == 1
         await consumer.commit()
         assert store.writes == 1
@@ -400,7 +400,7 @@ async def test_a_commit_is_tried_again_while_that_may_help_and_so_many_times(
         records = stream.records()
         await anext(records)
         store = RefusingStore(refusal, refusals=refusals)
-        consumer._store = store
+        consumer._reading.store = store
         with contextlib.nullcontext() if is_kept else pytest.raises(type(refusal)):
             await consumer.commit()
         assert store.attempts == attempts

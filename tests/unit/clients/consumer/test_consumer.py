@@ -450,9 +450,9 @@ async def test_a_member_whose_application_fails_to_give_back_reads_no_more_and_j
     consumer = Consumer(SilentClient, options)  # type: ignore[arg-type]
     listener = FailingListener()
     consumer.subscribe(["t"], listener)
-    consumer._membership = object()  # type: ignore[assignment]
+    consumer._generations.membership = object()  # type: ignore[assignment]
     consumer.reader.readings.begin(P0, FROM_0)
-    consumer._needs_join = True
+    consumer._generations.needs_join = True
     if is_cancelled:
         listener.revoked = SilentClient().revoked  # type: ignore[method-assign]
         with pytest.raises(TimeoutError):
@@ -462,16 +462,16 @@ async def test_a_member_whose_application_fails_to_give_back_reads_no_more_and_j
         with pytest.raises(RuntimeError, match="1 partitions cannot be given back"):
             await consumer.poll(0)
     assert consumer.assignment == frozenset()
-    assert consumer._joining is not None
-    assert not consumer._joining.done()
+    assert consumer._generations.joining is not None
+    assert not consumer._generations.joining.done()
     await _end(consumer)
 
 
 async def _end(consumer: Consumer) -> None:
     await consumer._loops.stop()
-    assert consumer._joining is not None
-    consumer._joining.cancel()
-    await asyncio.wait([consumer._joining])
+    assert consumer._generations.joining is not None
+    consumer._generations.joining.cancel()
+    await asyncio.wait([consumer._generations.joining])
 
 
 class ScriptedMember:
@@ -515,7 +515,7 @@ async def grouped(
 
     policy = ResetPolicy.EARLIEST
     async with consuming(cluster, policy, group_id="g", assignors=("range",), retry_backoff_ms=5) as consumer:
-        monkeypatch.setattr(consumer, "_member", member)
+        monkeypatch.setattr(consumer._generations, "_member", member)
         monkeypatch.setattr(consumer._group_client, "committed", committed)
         yield consumer
 

@@ -38,11 +38,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         limits=FindingLimits(per_topic=given.limit_per_topic, in_all=given.limit),
         pause=PauseBounds(lag_records=given.pause_lag_records, latency_ms=given.pause_latency_ms),
         wave_offsets=given.wave_offsets,
+        process_offsets_max=0,  # Spark is there already, and its workers may be nearer to the brokers
     )
     spark = session("antipode reconcile", is_local=False)
     try:
         found = reconcile(
-            spark, request, lambda text: print(text, file=sys.stderr), out=given.out, is_resumed=given.resume
+            lambda: spark, request, lambda text: print(text, file=sys.stderr), out=given.out, is_resumed=given.resume
         )
     except OperationalFailure as failure:
         print(f"error: {failure}", file=sys.stderr)

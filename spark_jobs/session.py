@@ -10,12 +10,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
-
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, TypeVar
 
 from runtime.process import OperationalFailure
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 """A job of seconds gains more from a quick start than from the last optimisation."""
@@ -39,6 +39,8 @@ Result = TypeVar("Result")
 
 def session(name: str, *, is_local: bool, cores: int | None = None) -> SparkSession:
     """The session; `is_local` False takes whatever spark-submit has set up."""
+    from pyspark.sql import SparkSession
+
     builder = SparkSession.builder.appName(name)
     for key, value in DAEMON.items():
         builder = builder.config(key, value)
@@ -98,6 +100,8 @@ def result_of(action: Callable[[], Result]) -> Result:
     """The result of a Spark action. Raises OperationalFailure with the worker's own message when it
     fails.
     """
+    from pyspark.errors import PySparkException
+
     try:
         return action()
     except PySparkException as error:

@@ -1,5 +1,5 @@
-"""`antipode reconcile`: prove two sites equal, or name what differs, with a Spark session on this
-machine.
+"""`antipode reconcile`: prove two sites equal, or name what differs; large logs with a Spark
+session on this machine.
 """
 
 from __future__ import annotations
@@ -100,6 +100,9 @@ def reconcile(
         int, typer.Option(help="Pause while a site takes longer than this to answer; 0: never.", min=0)
     ] = 0,
     cores: Annotated[int, typer.Option(help="Cores for Spark; 0 takes all.", min=0)] = 0,
+    process_offsets: Annotated[
+        int, typer.Option(help="Compare up to so many offsets without Spark, which starts for more.", min=0)
+    ] = 200_000,
     out: Annotated[
         Path | None, typer.Option("--out", help=f"Where the report goes (default: a new directory in {REPORTS}).")
     ] = None,
@@ -143,6 +146,7 @@ def reconcile(
                 settle_timeout_ms=settle_timeout_ms,
                 limits=(limit_per_topic, limit),
                 pause=(pause_lag_records, pause_latency_ms),
+                process_offsets_max=process_offsets,
             )
             request = _request(sides, ways)
             run = Run(
@@ -218,6 +222,7 @@ class Ways:
     settle_timeout_ms: int
     limits: tuple[int, int]
     pause: tuple[int, int]
+    process_offsets_max: int
 
 
 def _request(sides: Sides, ways: Ways) -> Request:
@@ -237,6 +242,7 @@ def _request(sides: Sides, ways: Ways) -> Request:
         until_ms=parse_time("--until", ways.until) if ways.until else NO_BOUND,
         limits=FindingLimits(per_topic=ways.limits[0], in_all=ways.limits[1]),
         pause=PauseBounds(lag_records=ways.pause[0], latency_ms=ways.pause[1]),
+        process_offsets_max=ways.process_offsets_max,
     )
 
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from kio.schema.errors import ErrorCode
 
@@ -36,6 +36,8 @@ COMMAND_CONFIG = "ANTIPODE_COMMAND_CONFIG"
 CLIENT_ID = "antipode-reconcile"
 FETCH_BYTES_MAX = 8 * 1024 * 1024
 RETRY_BUDGET_MS = 20_000
+
+Item = TypeVar("Item")
 
 
 class StoredBatch(NamedTuple):
@@ -81,47 +83,69 @@ def read_split(where: str | ClusterOptions, split: Split) -> Iterator[StoredBatc
     """The split's batches in order, of the site at a bootstrap address or of the cluster that
     options name. Raises KafkaClientError when it does not answer.
     """
+    return _iterated(_read(where, split))
+
+
+def read_splits(bootstrap: str, splits: Sequence[Split]) -> Iterator[tuple[Split, StoredBatch]]:
+    """The batches of several splits of one site, split by split, over one client. Raises
+    KafkaClientError when the site does not answer.
+    """
+
+    async def read() -> AsyncGenerator[tuple[Split, StoredBatch]]:
+        async with client(bootstrap) as reader:
+            for split in splits:
+                async for batch in _batches(reader, DEBUGGING_CONSUMER, split):
+                    yield split, batch
+
+    return _iterated(read())
+
+
+def _iterated(items: AsyncGenerator[Item]) -> Iterator[Item]:
     with asyncio.Runner() as runner:
-        batches = _read(where, split)
         try:
             while True:
                 try:
-                    yield runner.run(anext(batches))  # type: ignore[arg-type]
+                    yield runner.run(anext(items))
                 except StopAsyncIteration:
                     return
         finally:
-            runner.run(batches.aclose())  # type: ignore[attr-defined]
+            runner.run(items.aclose())
 
 
-async def _read(where: str | ClusterOptions, split: Split) -> AsyncIterator[StoredBatch]:
-    offset = split.first_offset
+async def _read(where: str | ClusterOptions, split: Split) -> AsyncGenerator[StoredBatch]:
     opened, replica_id = await _client_of(where)
     async with opened as reader:
-        while offset < split.until_offset:
-            data, log_start_offset = await _fetch(reader, split, offset, replica_id)
-            if log_start_offset > offset:
-                offset = log_start_offset  # retention has been here since the survey
-                continue
-            before = offset
-            try:
-                for position, header in iterate_headers(data, may_end_in_partial=True):
-                    if header.next_offset <= offset or (header.base_offset < split.first_offset and not split.is_first):
-                        offset = max(offset, header.next_offset)
-                        continue
-                    if header.base_offset >= split.until_offset:
-                        return
-                    yield StoredBatch(
-                        header,
-                        verify_crc(data, position, header),
-                        offset,
-                        data[position : position + header.size_bytes],
-                    )
-                    offset = header.next_offset
-            except InvalidBatch:
-                yield StoredBatch(None, is_crc_valid=False, expected_offset=offset, records=memoryview(b""))
-                return
-            if offset == before:
-                return
+        async for batch in _batches(reader, replica_id, split):
+            yield batch
+
+
+async def _batches(reader: KafkaClient, replica_id: int, split: Split) -> AsyncGenerator[StoredBatch]:
+    offset = split.first_offset
+    while offset < split.until_offset:
+        data, log_start_offset = await _fetch(reader, split, offset, replica_id)
+        if log_start_offset > offset:
+            offset = log_start_offset  # retention has been here since the survey
+            continue
+        before = offset
+        try:
+            for position, header in iterate_headers(data, may_end_in_partial=True):
+                if header.next_offset <= offset or (header.base_offset < split.first_offset and not split.is_first):
+                    offset = max(offset, header.next_offset)
+                    continue
+                if header.base_offset >= split.until_offset:
+                    return
+                yield StoredBatch(
+                    header,
+                    verify_crc(data, position, header),
+                    offset,
+                    data[position : position + header.size_bytes],
+                )
+                offset = header.next_offset
+        except InvalidBatch:
+            yield StoredBatch(None, is_crc_valid=False, expected_offset=offset, records=memoryview(b""))
+            return
+        if offset == before:
+            return
 
 
 async def _fetch(reader: KafkaClient, split: Split, offset: int, replica_id: int) -> tuple[memoryview, int]:

@@ -13,8 +13,8 @@ import pyarrow as pa
 from spark_jobs.logs.core.schemas import BATCH_SCHEMA, RECORD_SCHEMA
 from spark_jobs.logs.log_reader import StoredBatch
 from spark_jobs.reconciling.core.extents import Split
-from wire.batches.record_batch import InvalidBatch
-from wire.batches.records import decode_batch, printable_name
+from wire.batches.record_batch import BatchHeader, InvalidBatch
+from wire.batches.records import Record, decode_batch, printable_name
 
 ROWS_PER_ARROW_BATCH = 65_536
 RECORD_BYTES_PER_ARROW_BATCH = 8 * 1024 * 1024
@@ -39,7 +39,7 @@ def batch_rows(split: Split, stored: Iterator[StoredBatch]) -> Iterator[pa.Recor
     schema = arrow_schema(BATCH_SCHEMA)
     rows: list[tuple[Any, ...]] = []
     for batch in stored:
-        rows.append(_damaged_row(split, batch) if batch.header is None else _batch_row(split, batch))
+        rows.append(batch_row(split, batch))
         if len(rows) >= ROWS_PER_ARROW_BATCH:
             yield _arrow(rows, schema)
             rows = []
@@ -47,9 +47,11 @@ def batch_rows(split: Split, stored: Iterator[StoredBatch]) -> Iterator[pa.Recor
         yield _arrow(rows, schema)
 
 
-def _batch_row(split: Split, batch: StoredBatch) -> tuple[Any, ...]:
+def batch_row(split: Split, batch: StoredBatch) -> tuple[Any, ...]:
+    """The batch as a row of BATCH_SCHEMA."""
     header = batch.header
-    assert header is not None
+    if header is None:
+        return _damaged_row(split, batch)
     return (
         split.site,
         split.topic,
@@ -95,24 +97,29 @@ def stored_record_rows(split: Split, stored: Iterator[StoredBatch]) -> Iterator[
 
 
 def _records(split: Split, batch: StoredBatch) -> list[tuple[Any, ...]]:
+    place = (split.site, split.topic, split.partition)
+    return [
+        (
+            *place,
+            record.offset,
+            record.timestamp_ms,
+            header.partition_leader_epoch,
+            header.is_control,
+            record.key,
+            record.value,
+            [{"name": printable_name(name), "value": value} for name, value in record.headers],
+        )
+        for header, record in opened_records(batch)
+    ]
+
+
+def opened_records(batch: StoredBatch) -> list[tuple[BatchHeader, Record]]:
+    """The batch's records, each with the batch's header; none where the batch does not open."""
     header = batch.header
     if header is None:
         return []
-    place = (split.site, split.topic, split.partition)
     try:
-        return [
-            (
-                *place,
-                record.offset,
-                record.timestamp_ms,
-                header.partition_leader_epoch,
-                header.is_control,
-                record.key,
-                record.value,
-                [{"name": printable_name(name), "value": value} for name, value in record.headers],
-            )
-            for record in decode_batch(batch.records, 0, header)
-        ]
+        return [(header, record) for record in decode_batch(batch.records, 0, header)]
     except InvalidBatch:
         return []
 

@@ -18,6 +18,8 @@ NAMED_MAX: Final = 20
 """Topics that a message lists."""
 SETTLE_TIMEOUT_MS: Final = 10_000
 NO_BOUND: Final = -1
+PROCESS_OFFSETS_MAX: Final = 200_000
+"""So many offsets are compared in less time than Spark takes to start."""
 DECIDING: Final = (
     *("source_bootstrap", "target_bootstrap", "topic_whitelist", "topic_blacklist"),
     *("is_deep", "until_ms"),
@@ -47,6 +49,8 @@ class Request:
     limits: FindingLimits = field(default_factory=FindingLimits)
     pause: PauseBounds = field(default_factory=PauseBounds)
     wave_offsets: int = WAVE_OFFSETS
+    process_offsets_max: int = PROCESS_OFFSETS_MAX
+    """A run of so many offsets in all is compared in its own process; 0: always in Spark."""
 
     @property
     def bootstraps(self) -> dict[str, str]:

@@ -1,5 +1,5 @@
-"""A reconciliation: surveys both sites, compares wave after wave of partitions in Spark, and
-reports every difference.
+"""A reconciliation: surveys both sites, compares wave after wave of partitions, and reports every
+difference. Spark compares large logs; small ones are compared in this process, without a session.
 
 With a journal, a run that was interrupted goes on with the partitions that are not judged yet.
 """
@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Final
 
 from runtime.process import OperationalFailure
 from spark_jobs.reconciling.core.extents import Extent, range_size
@@ -22,30 +19,34 @@ from spark_jobs.reconciling.core.findings import Finding
 from spark_jobs.reconciling.core.judged_waves import JudgedWave
 from spark_jobs.reconciling.core.verdict import ReconciliationReport, SkippedPartition
 from spark_jobs.reconciling.core.waves import waves
+from spark_jobs.reconciling.process_rows import ProcessRows
 from spark_jobs.reconciling.request import Request, load_of, surveyed
 from spark_jobs.reconciling.run_journal import RunJournal
 from spark_jobs.reconciling.wave_comparison import WaveComparison
-from spark_jobs.session import Progress, interpreted
+from spark_jobs.reconciling.wave_rows import WaveRows
+from spark_jobs.session import Progress
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 PAUSE_POLL_S: Final = 1.0
-INTERPRETED_OFFSETS_MAX: Final = 5_000_000
-"""Offsets of a wave whose queries are over before compiled ones would gain."""
 LIMIT_REACHED: Final = "the limit of findings is reached"
 
 
 def reconcile(
-    spark: SparkSession,
+    session: Callable[[], SparkSession],
     request: Request,
     progress: Progress = lambda _: None,
     *,
     out: Path | None = None,
     is_resumed: bool = False,
 ) -> ReconciliationReport:
-    """Compare; a site that cannot be asked is a problem of the report, not an exception. With `out`
-    the judged waves are noted in that directory; `is_resumed` goes on with the run that is noted
-    there (OperationalFailure when there is none).
+    """Compare; a site that cannot be asked is a problem of the report, not an exception. `session`
+    is called when there is more than this process compares by itself. With `out` the judged waves
+    are noted in that directory; `is_resumed` goes on with the run that is noted there
+    (OperationalFailure when there is none).
     """
-    run = Reconciliation(spark, request, progress, RunJournal(out) if out is not None else None)
+    run = Reconciliation(session, request, progress, RunJournal(out) if out is not None else None)
     if is_resumed:
         run.resume()
     return run.run()
@@ -55,7 +56,7 @@ def reconcile(
 class Reconciliation:
     """One run: `run` once, after `resume` where it goes on."""
 
-    spark: SparkSession
+    session: Callable[[], SparkSession]
     request: Request
     progress: Progress
     journal: RunJournal | None = None
@@ -112,6 +113,7 @@ class Reconciliation:
         judged = {(one.topic, one.partition) for wave in self._waves for one in wave.partitions}
         ahead = waves(plan, offsets_max=self.request.wave_offsets, judged=judged)
         self._unjudged = {(one.topic, one.partition): "the run ended before" for wave in ahead for one in wave}
+        is_small = sum(one.offsets for wave in ahead for one in wave) <= self.request.process_offsets_max
         for number, wave in enumerate(ahead, start=1):
             if self.request.limits.is_reached(self._findings()):
                 self._unjudged = dict.fromkeys(self._unjudged, LIMIT_REACHED)
@@ -119,15 +121,20 @@ class Reconciliation:
             self._wait_for_sites()
             if len(ahead) > 1:
                 self.progress(f"wave {number} of {len(ahead)}")
-            comparison = WaveComparison(self.spark, self.request, wave, self._range_offsets, self.progress)
-            is_small = sum(one.offsets for one in wave) <= INTERPRETED_OFFSETS_MAX
-            with interpreted(self.spark) if is_small else nullcontext():
-                found = comparison.run()
+            rows = self._rows(wave, is_small=is_small)
+            found = WaveComparison(rows, self.request, wave, self._range_offsets, self.progress).run()
             if self.journal is not None:
                 self.journal.append(found)
             self._waves.append(found)
             for one in wave:
                 del self._unjudged[one.topic, one.partition]
+
+    def _rows(self, wave: Sequence[Extent], *, is_small: bool) -> WaveRows:
+        if is_small:
+            return ProcessRows(self.request, wave)
+        from spark_jobs.reconciling.spark_rows import SparkRows
+
+        return SparkRows(self.session(), self.request, wave)
 
     def _wait_for_sites(self) -> None:
         """Pause while the lag or the latency of the sites is above its bound."""

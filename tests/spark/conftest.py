@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from deploy import jar_sets
 from deploy.class_archives import spark_environment
-from spark_jobs.session import noise_into, session
+from spark_jobs.session import interpreted, noise_into, session
 from tests.support.lone_brokers.lone_broker_process import LoneBroker
 from tests.support.processes.processes import Processes
 from wire.client.raw_client import KafkaClient, NewTopic
@@ -75,7 +75,8 @@ class TwoLogs:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local session on two cores, with the Kafka connector where it has been fetched: jars cannot
-    be added to it later.
+    be added to it later. Its queries are interpreted: compiling them costs more than the few
+    records of a test.
     """
     os.environ.update(spark_environment())
     if jar_sets.SPARK_KAFKA.is_there:
@@ -84,7 +85,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     with noise_into(tmp_path_factory.mktemp("spark") / "spark.log"):
         started = session("tests", is_local=True, cores=2)
     os.environ.pop(SUBMIT_ARGUMENTS, None)
-    yield started
+    with interpreted(started):
+        yield started
     started.stop()
 
 

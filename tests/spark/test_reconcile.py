@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from typer.testing import CliRunner
 
 from runtime.process import OperationalFailure
 from spark_jobs.reconcile import main
@@ -27,6 +28,7 @@ from spark_jobs.reconciling.run_journal import FILE
 from tests.spark.conftest import TwoLogs, fresh_logs
 from tests.support.disks.log_batches import Record
 from tests.support.disks.log_batches import batch as batch_of
+from tests.support.embedded.commands import app
 from tests.support.lone_brokers.lone_broker_process import LoneBroker
 from tests.support.processes.ports import free_port
 
@@ -43,8 +45,15 @@ def batch(values: Sequence[bytes | Record]) -> bytes:
 Brokers = tuple[LoneBroker, LoneBroker]
 
 
-def compare(spark: SparkSession, logs: Iterable[TwoLogs], **fields: Any) -> ReconciliationReport:
-    """Compare the topics at both brokers without waiting for anything."""
+def no_session() -> SparkSession:
+    """Logs of these tests are small enough for the process that compares."""
+    raise AssertionError("Spark was asked to start")
+
+
+def compare(logs: Iterable[TwoLogs], spark: SparkSession | None = None, **fields: Any) -> ReconciliationReport:
+    """Compare the topics at both brokers without waiting for anything, in this process or in
+    Spark.
+    """
     topics = list(logs)
     request = Request(
         source_site="a",
@@ -54,7 +63,9 @@ def compare(spark: SparkSession, logs: Iterable[TwoLogs], **fields: Any) -> Reco
         topic_whitelist=tuple(one.topic for one in topics),
         settle_timeout_ms=0,
     )
-    return reconcile(spark, replace(request, **fields))
+    if spark is None:
+        return reconcile(no_session, replace(request, **fields))
+    return reconcile(lambda: spark, replace(request, **fields, process_offsets_max=0))
 
 
 def found(report: ReconciliationReport, logs: TwoLogs) -> list[tuple[str, int, int]]:
@@ -94,24 +105,39 @@ def test_equal_logs_are_equal_in_every_range_and_the_program_reports_it_in_every
     assert (run["run_id"], run["verdict"], run["findings"]) == (document["run_id"], "equal", 0)
 
 
-def test_until_a_time_only_what_lies_before_it_is_compared_at_a_moving_end(
-    spark: SparkSession, brokers: Brokers
-) -> None:
+def test_the_command_compares_small_logs_without_spark(logs: TwoLogs, tmp_path: Path) -> None:
+    logs.append_both(*(ten(number) for number in range(12)))
+    logs.append(logs.a, ten(12))
+    sites = ["--source", logs.a.bootstrap, "--target", logs.b.bootstrap, "--settle-timeout-ms", "0"]
+    out = ["--records-only", "--out", str(tmp_path), "--output", "json"]
+    found = CliRunner().invoke(app, ["reconcile", *sites, "--whitelist", logs.topic, *out])
+    assert found.exit_code == 1, (found.output, found.exception)
+    (missing,) = json.loads(found.stdout)["findings"]
+    assert (missing["kind"], missing["first_offset"], missing["last_offset"]) == ("missing", 120, 129)
+    assert "starting Spark" not in found.stderr
+    assert not (tmp_path / "spark.log").exists()
+
+
+def test_until_a_time_only_what_lies_before_it_is_compared_at_a_moving_end(brokers: Brokers) -> None:
     before, after = batch_of([b"1", b"2"], timestamp_ms=NOW_MS - 5000), batch_of([b"3", b"4"], timestamp_ms=NOW_MS)
     moving, late = fresh_logs(brokers, "moving"), fresh_logs(brokers, "late")
     moving.append_both(before, after)
     moving.append(moving.a, after, after)
     late.append_both(before)
     late.append(late.a, before, after, after)
-    report = compare(spark, (moving, late), until_ms=NOW_MS - 1000)
+    report = compare((moving, late), until_ms=NOW_MS - 1000)
     assert (found(report, moving), found(report, late)) == ([], [("missing", 2, 3)])
     (partition,) = (one for one in report.partitions if one.topic == moving.topic)
     assert (partition.source.records, partition.target.records, partition.source.end_offset) == (2, 2, 2)
     assert "only records before" in html_of(report)
 
 
-def test_every_planted_difference_is_named_by_its_offsets(spark: SparkSession, brokers: Brokers) -> None:
+@pytest.mark.parametrize("is_in_spark", [False, True])
+def test_every_planted_difference_is_named_by_its_offsets(
+    request: pytest.FixtureRequest, brokers: Brokers, *, is_in_spark: bool
+) -> None:
     """R1: once by headers, once the other way round with the batches opened."""
+    spark = request.getfixturevalue("spark") if is_in_spark else None
     values = [f"{number}".encode() for number in range(10)]
     differing, rebatched = fresh_logs(brokers, "differing"), fresh_logs(brokers, "rebatched")
     rotten, missing = fresh_logs(brokers, "rotten"), fresh_logs(brokers, "missing")
@@ -129,7 +155,7 @@ def test_every_planted_difference_is_named_by_its_offsets(spark: SparkSession, b
         segment.write(bytes([byte[0] ^ 0x40]))
     missing.append(missing.a, ten(0), ten(1))
     every = (differing, rebatched, rotten, missing)
-    report = compare(spark, every)
+    report = compare(every, spark)
     assert report.verdict.exit_code == 1
     assert found(report, differing) == [("diverged", 10, 19), ("missing", 30, 39)]
     assert found(report, rebatched) == [("diverged", 0, 9)]
@@ -139,7 +165,7 @@ def test_every_planted_difference_is_named_by_its_offsets(spark: SparkSession, b
         (rotten.topic, "b", 10, 19)
     ]
     swapped = {"source_bootstrap": missing.b.bootstrap, "target_bootstrap": missing.a.bootstrap}
-    deep = compare(spark, (differing, rebatched, missing), **swapped, is_deep=True)
+    deep = compare((differing, rebatched, missing), spark, **swapped, is_deep=True)
     assert found(deep, differing) == [("diverged", 14, 14), ("extra", 30, 39)]
     assert (found(deep, rebatched), found(deep, missing)) == ([], [("extra", 0, 19)])
     assert [(one.topic, str(one.kind), one.first_offset, one.last_offset) for one in deep.explanations] == [
@@ -147,41 +173,37 @@ def test_every_planted_difference_is_named_by_its_offsets(spark: SparkSession, b
     ]
 
 
-def test_a_length_that_rotted_on_disk_ends_the_log_and_is_named(spark: SparkSession, logs: TwoLogs) -> None:
+def test_a_length_that_rotted_on_disk_ends_the_log_and_is_named(logs: TwoLogs) -> None:
     logs.append_both(*(ten(number) for number in range(3)))
     with logs.segment(logs.b).open("r+b") as segment:
         segment.seek(len(ten(0)) + 16)
         segment.write(b"\x00")  # the magic byte: no batch of today
-    report = compare(spark, [logs])
+    report = compare([logs])
     assert report.verdict is not Verdict.EQUAL
     assert report.problems or any(one.kind == "corrupt" and one.site == "b" for one in report.findings)
 
 
 def test_a_site_that_does_not_answer_is_a_problem_and_not_a_difference(
-    spark: SparkSession, logs: TwoLogs, monkeypatch: pytest.MonkeyPatch
+    logs: TwoLogs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("spark_jobs.logs.log_reader.RETRY_BUDGET_MS", 300)
     nowhere = f"127.0.0.1:{free_port()}"
-    report = compare(spark, [logs], target_bootstrap=nowhere)
+    report = compare([logs], target_bootstrap=nowhere)
     assert report.verdict is Verdict.NOT_COMPARED
     assert report.verdict.exit_code == 2
     assert nowhere in report.problems[0]
 
 
-def test_a_filter_that_matches_no_topic_compares_nothing_and_says_what_there_is(
-    spark: SparkSession, logs: TwoLogs
-) -> None:
+def test_a_filter_that_matches_no_topic_compares_nothing_and_says_what_there_is(logs: TwoLogs) -> None:
     """R1."""
-    report = compare(spark, [logs], topic_whitelist=("ordres", "nothing.*"), topic_blacklist=("x",))
+    report = compare([logs], topic_whitelist=("ordres", "nothing.*"), topic_blacklist=("x",))
     assert (report.verdict, report.verdict.exit_code) == (Verdict.NOT_COMPARED, 2)
     (problem,) = report.problems
     assert "whitelist 'ordres,nothing.*', blacklist 'x'" in problem
     assert "a has " in problem
 
 
-def test_an_interrupted_run_goes_on_with_the_partitions_that_are_not_judged(
-    spark: SparkSession, brokers: Brokers, tmp_path: Path
-) -> None:
+def test_an_interrupted_run_goes_on_with_the_partitions_that_are_not_judged(brokers: Brokers, tmp_path: Path) -> None:
     """Interrupted after each wave."""
     topics = sorted((fresh_logs(brokers, "resumed") for _ in range(3)), key=lambda one: one.topic)
     for logs in topics:
@@ -196,19 +218,19 @@ def test_an_interrupted_run_goes_on_with_the_partitions_that_are_not_judged(
         settle_timeout_ms=0,
         wave_offsets=1,
     )
-    whole = reconcile(spark, request, out=tmp_path)
+    whole = reconcile(no_session, request, out=tmp_path)
     assert (whole.verdict, len(whole.partitions), whole.resumed_partitions) == (Verdict.DIFFERENT, 3, 0)
     lines = (tmp_path / FILE).read_bytes().splitlines(keepends=True)
     for waves_judged in range(len(lines)):
         (tmp_path / FILE).write_bytes(b"".join(lines[: 1 + waves_judged]) + b'{"torn')
-        resumed = reconcile(spark, request, out=tmp_path, is_resumed=True)
+        resumed = reconcile(no_session, request, out=tmp_path, is_resumed=True)
         assert resumed.resumed_partitions == waves_judged
         assert (resumed.run_id, resumed.findings) == (whole.run_id, whole.findings)
         assert [(one.topic, one.source) for one in resumed.partitions] == [
             (one.topic, one.source) for one in whole.partitions
         ]
     with pytest.raises(OperationalFailure, match="another is_deep: False, now True"):
-        reconcile(spark, replace(request, is_deep=True), out=tmp_path, is_resumed=True)
-    limited = reconcile(spark, replace(request, limits=FindingLimits(in_all=1)), out=tmp_path)
+        reconcile(no_session, replace(request, is_deep=True), out=tmp_path, is_resumed=True)
+    limited = reconcile(no_session, replace(request, limits=FindingLimits(in_all=1)), out=tmp_path)
     assert (limited.verdict, len(limited.findings), len(limited.skipped)) == (Verdict.DIFFERENT, 1, 2)
     assert {one.reason for one in limited.skipped} == {"the limit of findings is reached"}

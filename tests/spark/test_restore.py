@@ -69,7 +69,7 @@ def test_a_restored_site_is_equal_takes_writes_and_is_not_restored_twice(
     report = restored(spark, plan, archive=address, bootstrap=b, site="b", known=sites.environment.agents())
     assert (report.partitions, report.offsets) == (2, 6)
     request = Request(source_site="a", target_site="b", source_bootstrap=a, target_bootstrap=b, settle_timeout_ms=0)
-    compared = reconcile(spark, request)
+    compared = reconcile(lambda: spark, request)
     assert (compared.verdict, compared.explanations) == (Verdict.EQUAL, ())
     assert [(one.target.start_offset, one.target.end_offset) for one in compared.partitions] == [(1, 4), (0, 3)]
     wanted = topic_filter([TOPIC], [])

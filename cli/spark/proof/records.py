@@ -1,11 +1,13 @@
-"""`antipode reconcile` with Spark: compares the logs, prints a line a topic and what differs, and
-explains beforehand what it would read.
+"""`antipode reconcile` of whole logs: compares the logs, prints a line a topic and what differs,
+and explains beforehand what it would read.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,8 @@ from cli.shared.output import OutputFormat, console, print_json, print_table, re
 from runtime.process import ExitCode, OperationalFailure
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from spark_jobs.reconciling.core.reading_plan import Sizes, TopicReading
     from spark_jobs.reconciling.core.verdict import ReconciliationReport
     from spark_jobs.reconciling.request import Request
@@ -25,22 +29,40 @@ MEGABYTE = 1_000_000
 
 
 def compare_records(request: Request, directory: Path, cores: int, *, is_resumed: bool) -> ReconciliationReport:
-    """Start Spark on this machine, compare, and leave the report in the directory."""
-    from deploy.class_archives import spark_environment
+    """Compare, and leave the report in the directory. Spark starts on this machine where there is
+    more than this process compares by itself.
+    """
     from spark_jobs.reconciling.report import write_report
     from spark_jobs.reconciling.run import reconcile
-    from spark_jobs.session import noise_into, session
 
-    os.environ.update(spark_environment() | command_config_environment())
-    report_progress("starting Spark")
-    with noise_into(directory / "spark.log"):
-        spark = session("antipode reconcile", is_local=True, cores=cores or None)
-    try:
-        found = reconcile(spark, request, report_progress, out=directory, is_resumed=is_resumed)
-    finally:
-        spark.stop()
+    os.environ.update(command_config_environment())
+    with _lazy_session(directory, cores) as session:
+        found = reconcile(session, request, report_progress, out=directory, is_resumed=is_resumed)
     write_report(found, directory)
     return found
+
+
+@contextmanager
+def _lazy_session(directory: Path, cores: int) -> Iterator[Callable[[], SparkSession]]:
+    """A function that starts Spark at its first call; what was started ends with the block."""
+    started: list[SparkSession] = []
+
+    def session() -> SparkSession:
+        if not started:
+            from deploy.class_archives import spark_environment
+            from spark_jobs.session import noise_into, session
+
+            os.environ.update(spark_environment())
+            report_progress("starting Spark")
+            with noise_into(directory / "spark.log"):
+                started.append(session("antipode reconcile", is_local=True, cores=cores or None))
+        return started[0]
+
+    try:
+        yield session
+    finally:
+        for one in started:
+            one.stop()
 
 
 def write_history_of(directory: Path) -> None:

@@ -1,5 +1,5 @@
 """The clients of a drill, each in a process of its own:
-`python -m dr.drill.execution.load produce|consume SETTINGS.json`.
+`python -m dr.drill.load produce|consume SETTINGS.json`.
 
 Plain librdkafka, as an application uses it: an idempotent producer with acks=all, a group member
 that commits what it has read. Each record carries its unique name in the header `drill`. What is

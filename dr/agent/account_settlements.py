@@ -16,7 +16,7 @@ from dr.sites.channels import Channels
 from dr.sites.core.evidence import positions_of
 from dr.sites.core.fencing import FIRST_EPOCH
 from dr.sites.core.loss import LossAccount
-from dr.sites.core.settlement import settled
+from dr.sites.core.settlement import account_to_settle, settled
 from dr.sites.site_client import SiteClient
 from runtime.clock import Clock
 from runtime.logs import get_logger
@@ -50,7 +50,7 @@ class AccountSettlements:
         self._log = get_logger("dr.account_settlements")
 
     async def look(self, record: LinkRecord) -> None:
-        """Settle the account of the record's epoch, when it is time to look."""
+        """Settle the account of the failover to the active site, when it is time to look."""
         if record.active_site == self._site or record.epoch == FIRST_EPOCH:
             self._waits.pop(record.name, None)
             return
@@ -70,22 +70,22 @@ class AccountSettlements:
 
     async def _settle(self, record: LinkRecord) -> bool:
         """True when the account is final."""
-        document = (await self._store.failovers(record.name)).get(record.epoch)
-        if document is None:
+        documents = await self._store.failovers(record.name)
+        account = account_to_settle({epoch: LossAccount.from_json(one) for epoch, one in documents.items()}, record)
+        if account is None:
             return False
-        account = LossAccount.from_json(document)
         if account.is_final:
             return True
-        final = await self._final(account)
+        final = await self._final(account, record)
         if final is None:
             return False
         active = SiteClient(record.active_site, list(record.sites[record.active_site].agents), self._channels)
-        await active.record_failover(record.name, epoch=record.epoch, document=final.to_json())
-        await self._store.record_failover(record.name, epoch=record.epoch, document=final.to_json())
+        await active.record_failover(record.name, epoch=account.epoch, document=final.to_json())
+        await self._store.record_failover(record.name, epoch=account.epoch, document=final.to_json())
         self._log.info(
             "the account of a failover is final",
             link=record.name,
-            epoch=record.epoch,
+            epoch=account.epoch,
             records=final.found_records,
             bytes=final.found_bytes,
         )
@@ -93,7 +93,7 @@ class AccountSettlements:
             self._log.warning("the account of a failover differs from what the old site had", difference=difference)
         return True
 
-    async def _final(self, account: LossAccount) -> LossAccount | None:
+    async def _final(self, account: LossAccount, record: LinkRecord) -> LossAccount | None:
         answers = await self._brokers.describe(account.link)
         if any(answer.reply is None for answer in answers):
             return None
@@ -101,4 +101,6 @@ class AccountSettlements:
         if quarantined is None:
             return None
         described = [item for answer in answers if answer.reply is not None for item in answer.reply.partitions]
-        return settled(account, positions_of(described), quarantined, now_ms=self._clock.now_ms())
+        return settled(
+            account, positions_of(described), quarantined, link_epoch=record.epoch, now_ms=self._clock.now_ms()
+        )

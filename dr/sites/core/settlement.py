@@ -3,6 +3,9 @@ record that the promoted site lacks, what its quarantine holds is what was lost.
 
 A partition has nothing alone when every record above the kept offset has a leader epoch of the
 promoted site's band. Several brokers may keep the same records; the longest entry counts.
+
+The link's epoch may have grown since the failover: each fence that was given back is one. The band
+shows that nothing else happened.
 """
 
 from __future__ import annotations
@@ -13,7 +16,21 @@ from dataclasses import replace
 from dr.sites.core.evidence import PartitionPosition
 from dr.sites.core.loss import LossAccount, PartitionLoss
 from wire.control.broker_pb2 import QuarantinedEnd
+from wire.control.cluster_pb2 import LinkRecord
 from wire.protocol.ids import UNKNOWN, TopicPartition
+
+
+def account_to_settle(accounts: Mapping[int, LossAccount], record: LinkRecord) -> LossAccount | None:
+    """The account, by its epoch, of the failover that made the record's active site active; None
+    where the site has none.
+    """
+    before = [epoch for epoch in accounts if epoch <= record.epoch]
+    if not before:
+        return None
+    account = accounts[max(before)]
+    # every other change of the active site begins another band, also one that keeps no account
+    is_same_band = account.leader_epoch_floor == record.leader_epoch_floor
+    return account if account.to_site == record.active_site and is_same_band else None
 
 
 def settled(
@@ -21,16 +38,19 @@ def settled(
     positions: Mapping[TopicPartition, PartitionPosition],
     quarantined: Iterable[QuarantinedEnd],
     *,
+    link_epoch: int,
     now_ms: int,
 ) -> LossAccount | None:
-    """The final account, from what the old site's brokers say; None while a partition is not there
-    or has records alone, or where the account does not say from which offset on.
+    """The final account, from the reports of the old site's brokers in this epoch of the link; None
+    while a partition is not there or has records alone, or where the account does not say from
+    which offset on.
     """
     if not account.leader_epoch_floor:
         return None
     ends: dict[TopicPartition, list[QuarantinedEnd]] = {}
     for end in quarantined:
-        if end.link_epoch == account.epoch:
+        # an entry has the epoch in which its log was truncated, which may be a later one
+        if account.epoch <= end.link_epoch <= link_epoch:
             ends.setdefault(TopicPartition(end.topic, end.partition), []).append(end)
     partitions = []
     for loss in account.partitions:

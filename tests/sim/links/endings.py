@@ -10,6 +10,7 @@ from typing import Any
 
 from dr.sites.core.fencing import FIRST_EPOCH
 from dr.sites.core.loss import LossAccount, PartitionLoss
+from dr.sites.core.settlement import account_to_settle
 from tests.sim.ledger import body_of
 from tests.sim.links.ledger import Acknowledged, LinkLedger, Place, has_batch
 from tests.sim.links.plan import LINK, SITES, other, site_of
@@ -18,6 +19,8 @@ from tests.sim.world import World
 from wire.batches.record_batch import iterate_headers
 from wire.control.cluster_pb2 import LinkPhase
 from wire.znodes import arbiter_znodes, link_znodes
+
+EPOCH_MAX = (1 << 31) - 1
 
 
 def missing_for_protection(world: World, sites: TwoSites, ledger: LinkLedger) -> list[str]:
@@ -61,12 +64,11 @@ def missing_for_equality(world: World, ledger: LinkLedger, places: tuple[Place, 
         if len(contents) > 1:
             ends = {node: None if log is None else log.end for node, log in logs.items()}
             missing.append(f"{place[0]}-{place[1]} has logs that end at {ends}")
-    missing += [
-        f"the account of epoch {account.epoch} is not final at {site}"
-        for site in SITES
-        for account in accounts(world, site)
-        if not account.is_final and (record := ledger.record_at(site)) is not None and account.epoch == record.epoch
-    ]
+    for site in SITES:
+        record, kept = ledger.record_at(site), {account.epoch: account for account in accounts(world, site)}
+        account = None if record is None else account_to_settle(kept, record)
+        if account is not None and not account.is_final:
+            missing.append(f"the account of epoch {account.epoch} is not final at {site}")
     return missing
 
 
@@ -91,7 +93,8 @@ def unsound_endings(world: World, ledger: LinkLedger, sites: TwoSites) -> Iterat
     for account in by_epoch.values():
         yield from _other_histories(account, by_epoch, ledger)
         if account.is_final:
-            yield from _contradictions(account, quarantined)
+            until = min((epoch for epoch in by_epoch if epoch > account.epoch), default=EPOCH_MAX)
+            yield from _contradictions(account, quarantined, until=until)
 
 
 def lost(ledger: LinkLedger) -> int:
@@ -116,7 +119,9 @@ def _unaccounted(
         yield "acknowledged-or-accounted", story
         return
     for entry in entries:
-        loss = _loss(by_epoch.get(entry["link_epoch"]), one.place)
+        # the last failover before: each fence that was given back since is an epoch of its own
+        before = max((epoch for epoch in by_epoch if epoch <= entry["link_epoch"]), default=0)
+        loss = _loss(by_epoch.get(before), one.place)
         if loss is not None and loss.kept_below <= one.base_offset:
             return
     epochs = [entry["link_epoch"] for entry in entries]
@@ -151,14 +156,16 @@ def _other_histories(
                 yield "account-equals-quarantine", story
 
 
-def _contradictions(account: LossAccount, quarantined: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
-    """The final account says what the old site's quarantine holds."""
+def _contradictions(
+    account: LossAccount, quarantined: list[dict[str, Any]], *, until: int
+) -> Iterator[tuple[str, str]]:
+    """The final account has what the old site's quarantine holds of the epochs before `until`."""
     for item in account.partitions:
         ends = [
             (entry["first_offset"], entry["end_offset"])
             for entry in quarantined
             if (entry["topic"], entry["partition"]) == (item.topic, item.partition)
-            and entry["link_epoch"] == account.epoch
+            and account.epoch <= entry["link_epoch"] < until
             and site_of(entry["node"]) == account.from_site
         ]
         held = max((end - first for first, end in ends), default=0)

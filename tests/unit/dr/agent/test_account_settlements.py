@@ -83,14 +83,14 @@ class Scene:
         """As OwnBrokers."""
         return self.kept
 
-    def reinstate(self) -> None:
+    def reinstate(self, *, epoch: int = 2) -> None:
         """The partition follows the active site again."""
         self.own_band_from = 100
-        self.kept = [
-            QuarantinedEnd(topic="flights", first_offset=100, end_offset=140, size_bytes=900, link_epoch=2, name="one")
-        ]
+        end = QuarantinedEnd(topic="flights", first_offset=100, end_offset=140, size_bytes=900, name="one")
+        end.link_epoch = epoch
+        self.kept = [end]
 
-    async def look(self, *, active: str = "b") -> None:
+    async def look(self, *, active: str = "b", epoch: int = 2, floor: int = FLOOR) -> None:
         """A round of the agent, later."""
         self.clock.advance(60_000)
         await self.settlements.look(
@@ -98,7 +98,8 @@ class Scene:
                 name="a-b",
                 source_site="a",
                 target_site="b",
-                epoch=2,
+                epoch=epoch,
+                leader_epoch_floor=floor,
                 active_site=active,
                 phase=LinkPhase.MIRRORING,
                 sites={"b": LinkSite(agents=["b:1"])},
@@ -152,4 +153,22 @@ async def test_the_active_site_settles_nothing() -> None:
     scene = Scene()
     scene.reinstate()
     await scene.look(active="a")
+    assert (scene.asked, scene.final()) == (0, [False, False])
+
+
+@pytest.mark.parametrize("truncated_in", [2, 3])
+async def test_an_account_becomes_final_also_after_a_fence_was_given_back(truncated_in: int) -> None:
+    scene = Scene()
+    await scene.look()
+    scene.reinstate(epoch=truncated_in)
+    await scene.look(epoch=3)
+    assert scene.final() == [True, True]
+    assert LossAccount.from_json(scene.there[2]).found_records == 40
+
+
+async def test_an_account_of_an_earlier_band_is_left_as_it_is() -> None:
+    """After another failover the site has leaders of its own above that band."""
+    scene = Scene()
+    scene.reinstate()
+    await scene.look(epoch=4, floor=2 * FLOOR)
     assert (scene.asked, scene.final()) == (0, [False, False])

@@ -64,7 +64,7 @@ FOLLOWS = position(170, (0, 0), (FLOOR, 100))
 
 
 def final(given: LossAccount, *ends: QuarantinedEnd, at: PartitionPosition = FOLLOWS) -> LossAccount:
-    found = settled(given, {KEY: at}, ends, now_ms=NOW_MS)
+    found = settled(given, {KEY: at}, ends, link_epoch=3, now_ms=NOW_MS)
     assert found is not None
     assert LossAccount.from_json(found.to_json()) == found
     return found
@@ -107,7 +107,8 @@ def test_a_contradiction_is_named(known: int, is_exact: bool, found: int, differ
 
 
 def test_the_longest_of_several_brokers_entries_counts_and_those_of_other_failovers_do_not() -> None:
-    ends = (kept(100, 130), kept(100, 140, name="two"), kept(100, 190, epoch=4, name="later"))
+    others = (kept(100, 190, epoch=1, name="earlier"), kept(100, 190, epoch=4, name="later"))
+    ends = (kept(100, 130), kept(100, 140, epoch=3, name="two"), *others)
     assert final(account(), *ends).found_records == 40
 
 
@@ -119,13 +120,13 @@ def test_the_longest_of_several_brokers_entries_counts_and_those_of_other_failov
     ],
 )
 def test_an_account_is_not_final_while_a_partition_has_records_alone(at: PartitionPosition) -> None:
-    assert settled(account(), {KEY: at}, [kept(100, 140)], now_ms=NOW_MS) is None
+    assert settled(account(), {KEY: at}, [kept(100, 140)], link_epoch=2, now_ms=NOW_MS) is None
 
 
 def test_an_account_is_not_final_while_a_partition_is_not_there() -> None:
-    assert settled(account(partitions=2), {KEY: FOLLOWS}, [], now_ms=NOW_MS) is None
+    assert settled(account(partitions=2), {KEY: FOLLOWS}, [], link_epoch=2, now_ms=NOW_MS) is None
 
 
 @pytest.mark.parametrize("given", [account(kept_below=UNKNOWN), account(floor=0)])
 def test_an_account_that_does_not_say_what_is_kept_never_becomes_final(given: LossAccount) -> None:
-    assert settled(given, {KEY: FOLLOWS}, [], now_ms=NOW_MS) is None
+    assert settled(given, {KEY: FOLLOWS}, [], link_epoch=2, now_ms=NOW_MS) is None

@@ -8,29 +8,30 @@ from collections.abc import Mapping, Sequence
 
 from dr.failover.core.playbook import FailoverPlaybook
 from dr.failover.core.promotion import failed_over_from, kept_ends
-from dr.failover.log_ends import bootstrap_of
+from dr.failover.log_ends import site_client
 from dr.sites.core.evidence import Evidence, SiteEvidence, SiteGroups
 from dr.sites.core.group_offsets import group_loss
 from dr.sites.core.loss import LossAccount
 from dr.sites.core.loss_counting import account
 from dr.sites.observation import LinkObserver
 from dr.sites.site_client import SiteClient
-from wire.client.raw_client import KafkaClient
 from wire.client.requests.broker_requests import EpochQuery
+from wire.client.security import ClientSecurity
 from wire.control.cluster_pb2 import LinkRecord
 from wire.protocol.ids import TopicPartition
 from wire.rules.links import truncates_logs
-
-EPOCH_LOOKUP_BUDGET_MS = 10_000
 
 
 class Accounting:
     """The accounts of one run."""
 
-    def __init__(self, link: str, *, target: SiteClient, playbook: FailoverPlaybook) -> None:
+    def __init__(
+        self, link: str, *, target: SiteClient, playbook: FailoverPlaybook, security: ClientSecurity | None
+    ) -> None:
         self._link = link
         self._target = target
         self._playbook = playbook
+        self._security = security
 
     def before_the_raise(self, record: LinkRecord, evidence: Evidence | None, *, unix_ms: int) -> LossAccount | None:
         """The account of the record's epoch, where nothing can change it any more; None: it is kept
@@ -70,7 +71,7 @@ class Accounting:
         view = await self._target.view(asking_site=failed_over_from(record))
         ends: dict[TopicPartition, int] = {}
         query = EpochQuery(record.leader_epoch_floor - 1)
-        async with KafkaClient(bootstrap_of(view), site_local=True, retry_budget_ms=EPOCH_LOOKUP_BUDGET_MS) as client:
+        async with site_client(view, self._security) as client:
             await client.metadata(sorted({key.topic for key in keys}))
             for key in keys:
                 found = (await client.epoch_ends(await client.leader(*key), {key: query}))[key]

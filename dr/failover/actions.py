@@ -26,6 +26,7 @@ from dr.sites.observation import LinkObserver
 from dr.sites.site_client import SiteClient, SiteRefused
 from runtime.clock import Clock
 from runtime.process import OperationalFailure
+from wire.client.security import ClientSecurity
 from wire.control.cluster_pb2 import LinkRecord
 from wire.rules.links import truncates_logs as is_truncating
 
@@ -45,6 +46,8 @@ class SiteActions:
     policy: FailoverPolicy
     timeouts: FailoverTimeouts
     clock: Clock
+    security: ClientSecurity | None = None
+    """Of clients of the target's brokers; None: that of this process."""
     account: LossAccount | None = None
     """The account that this run has kept."""
     _undone: TornSurvey = field(default_factory=TornSurvey)
@@ -117,7 +120,7 @@ class SiteActions:
         return stored, problem
 
     def _accounting(self) -> Accounting:
-        return Accounting(self.link, target=self.target, playbook=self.playbook)
+        return Accounting(self.link, target=self.target, playbook=self.playbook, security=self.security)
 
     def _moves_members(self, record: LinkRecord) -> bool:
         """True if the members of groups keep their positions: not where logs are truncated."""
@@ -168,7 +171,8 @@ class SiteActions:
         await self._until(has_leaders_above_floor)
         try:
             evidence = await self.observer.site_evidence(self.target, with_groups=True)
-            async with site_client(await self.target.view(asking_site=failed_over_from(record))) as client:
+            view = await self.target.view(asking_site=failed_over_from(record))
+            async with site_client(view, self.security) as client:
                 found, problem = await truncate_logs(client, record, evidence)
         except OperationalFailure as failure:
             return str(failure)
@@ -182,7 +186,8 @@ class SiteActions:
         if record.is_cut_consistent or evidence.copies.keys() <= self.playbook.drained_ends.keys():
             return self._undone, ""
         try:
-            async with site_client(await self.target.view(asking_site=failed_over_from(record))) as client:
+            view = await self.target.view(asking_site=failed_over_from(record))
+            async with site_client(view, self.security) as client:
                 return await end_torn_transactions(client, record, evidence)
         except OperationalFailure as failure:
             return TornSurvey(), str(failure)

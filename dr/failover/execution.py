@@ -28,6 +28,7 @@ from dr.sites.observation import LinkObserver
 from dr.sites.site_client import SiteClient
 from runtime.clock import Clock, SystemClock
 from runtime.process import OperationalFailure
+from wire.client.security import ClientSecurity
 from wire.rules.links import other_site
 
 POLL_S = 0.05
@@ -55,6 +56,8 @@ class FailoverRun:
     timeouts: FailoverTimeouts = field(default_factory=FailoverTimeouts)
     clock: Clock = field(default_factory=SystemClock)
     progress: Progress = lambda _step, _reason: None
+    security: ClientSecurity | None = None
+    """Of clients of the target's brokers; None: that of this process."""
     asked_by: str = ""
     """The user who asked for the run, if that is not the user of this process."""
     _steps: list[StepReport] = field(default_factory=list)
@@ -67,7 +70,9 @@ class FailoverRun:
 
     async def plan(self) -> FailoverReport:
         """The plan of a run and its losses, from one look; changes nothing."""
-        return await plan_failover(self._observer(), target=self.target, policy=self.policy, clock=self.clock)
+        return await plan_failover(
+            self._observer(), target=self.target, policy=self.policy, clock=self.clock, security=self.security
+        )
 
     async def run(self) -> FailoverReport:
         """Go on until the target is active or the playbook refuses."""
@@ -146,6 +151,7 @@ class FailoverRun:
             policy=self.policy,
             timeouts=self.timeouts,
             clock=self.clock,
+            security=self.security,
         )
 
     def _now_ms(self) -> int:
@@ -210,9 +216,11 @@ async def failover(
     journal_path: Path | None = None,
     progress: Progress | None = None,
     clock: Clock | None = None,
+    security: ClientSecurity | None = None,
 ) -> FailoverReport:
     """Make `to_site` active for the link. `agents` maps site names to agent addresses; it must name
     `to_site`, and may leave the other site out: its addresses are then taken from the link record.
+    `security` is that of clients of the target's brokers; None: that of this process.
     """
     if to_site not in agents:
         raise OperationalFailure(f"no agent address of site {to_site!r} is given; known: {', '.join(sorted(agents))}")
@@ -231,6 +239,7 @@ async def failover(
                 timeouts=timeouts or FailoverTimeouts(),
                 clock=used_clock,
                 progress=progress or (lambda _step, _reason: None),
+                security=security,
             )
             return await (run.plan() if is_dry_run else run.run())
     finally:

@@ -21,8 +21,10 @@ from runtime.process import OperationalFailure
 from runtime.times import iso_time
 from wire.batches.transaction_members import encode_members
 from wire.client.client_errors import KafkaClientError, error_code
+from wire.client.connection import ConnectionOptions
 from wire.client.raw_client import KafkaClient
 from wire.client.requests.group_requests import CommittedOffset
+from wire.client.security import ClientSecurity, secured
 from wire.control.cluster_pb2 import LinkRecord, SiteView
 from wire.protocol.ids import DEBUGGING_CONSUMER, TopicPartition
 from wire.protocol.messages.quarantine_messages import QUARANTINE_RECORDS
@@ -46,9 +48,10 @@ def bootstrap_of(view: SiteView) -> str:
     )
 
 
-def site_client(view: SiteView) -> KafkaClient:
-    """A client of this site alone."""
-    return KafkaClient(bootstrap_of(view), site_local=True, retry_budget_ms=BUDGET_MS)
+def site_client(view: SiteView, security: ClientSecurity | None = None) -> KafkaClient:
+    """A client of this site alone; with the process's security where it is given none."""
+    options = None if security is None else secured(ConnectionOptions(), security)
+    return KafkaClient(bootstrap_of(view), options, site_local=True, retry_budget_ms=BUDGET_MS)
 
 
 async def truncation_offsets(

@@ -13,17 +13,23 @@ from dr.sites.observation import LinkObserver
 from dr.sites.site_client import SiteClient
 from runtime.clock import Clock
 from runtime.times import iso_time
+from wire.client.security import ClientSecurity
 
 
 async def plan_failover(
-    observer: LinkObserver, *, target: SiteClient, policy: FailoverPolicy, clock: Clock
+    observer: LinkObserver,
+    *,
+    target: SiteClient,
+    policy: FailoverPolicy,
+    clock: Clock,
+    security: ClientSecurity | None = None,
 ) -> FailoverReport:
     """The steps of a run that would make `target` active now, its refusal, and its losses."""
     evidence = await observer.evidence(with_groups=True)
     assessment = assess(evidence, to_site=target.name, policy=policy, now_ms=clock.now_ms())
     reason = assessment.refusal
     if not reason:
-        reason = _prospect(assessment, evidence) + await _planned_truncation(evidence, target, policy)
+        reason = _prospect(assessment, evidence) + await _planned_truncation(evidence, target, policy, security)
     return FailoverReport(
         link=evidence.link,
         from_site=evidence.source_site,
@@ -53,11 +59,13 @@ def _prospect(assessment: Assessment, evidence: Evidence) -> str:
     return f"{missing}; {evidence.source_site} answers: it would be fenced, they would be brought over, and {outcome}"
 
 
-async def _planned_truncation(evidence: Evidence, target: SiteClient, policy: FailoverPolicy) -> str:
+async def _planned_truncation(
+    evidence: Evidence, target: SiteClient, policy: FailoverPolicy, security: ClientSecurity | None
+) -> str:
     """Describe what the policy would put into quarantine, as the end of a sentence."""
     if evidence.target is None or not (policy.kept_before_ms or policy.is_cut_consistent):
         return ""
-    async with site_client(await target.view(asking_site=evidence.source_site)) as client:
+    async with site_client(await target.view(asking_site=evidence.source_site), security) as client:
         ends, found = await planned_ends(
             client,
             evidence.target,

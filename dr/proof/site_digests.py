@@ -19,6 +19,7 @@ from wire.client.cluster_metadata import TopicMetadata
 from wire.client.connection import ConnectionOptions
 from wire.client.raw_client import KafkaClient
 from wire.client.requests.range_digest_requests import RangeContent, RangeQuery, request_range_digests, requests_of
+from wire.client.security import ClientSecurity, secured
 from wire.protocol.messages.range_digest_messages import RANGE_DIGESTS
 
 RETRY_BUDGET_MS: Final = 20_000
@@ -120,7 +121,9 @@ class SiteDigests:
         return OperationalFailure(f"site {self.site} does not answer: {error}")
 
 
-def new_client(bootstrap: str, *, has_default_security: bool = True) -> KafkaClient:
-    """A client of one site alone; without this process's security for a site that has none."""
-    options = ConnectionOptions(client_id="antipode-reconcile", has_default_security=has_default_security)
+def new_client(bootstrap: str, security: ClientSecurity | None = None) -> KafkaClient:
+    """A client of one site alone; with the process's security where it is given none."""
+    options = ConnectionOptions(client_id="antipode-reconcile")
+    if security is not None:
+        options = secured(options, security)
     return KafkaClient(bootstrap, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)

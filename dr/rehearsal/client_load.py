@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from dr.rehearsal.sandbox import SANDBOX_USER, SandboxAddresses
 from wire.protocol.ids import PartitionKey
 
 DEADLINE_S: Final = 60.0
@@ -35,12 +36,12 @@ class LoadResult:
     problems: tuple[str, ...]
 
 
-def run_load(bootstrap_servers: str, topics: Sequence[str], *, records: int) -> LoadResult:
+def run_load(addresses: SandboxAddresses, topics: Sequence[str], *, records: int) -> LoadResult:
     """Write `records` to up to TOPICS_MAX topics, and read them back."""
     chosen = sorted(topics)[:TOPICS_MAX]
     if not chosen or records <= 0:
         return LoadResult(sent=0, acknowledged=0, slowest_ms=0.0, problems=())
-    load = _Load(bootstrap_servers)
+    load = _Load(addresses)
     try:
         load.write(chosen, records)
         load.read_back()
@@ -54,8 +55,15 @@ def run_load(bootstrap_servers: str, topics: Sequence[str], *, records: int) -> 
 
 
 class _Load:
-    def __init__(self, bootstrap_servers: str) -> None:
-        self._common: dict[str, Any] = {"bootstrap.servers": bootstrap_servers, "client.id": _MARK}
+    def __init__(self, addresses: SandboxAddresses) -> None:
+        self._common: dict[str, Any] = {
+            "bootstrap.servers": addresses.bootstrap_servers,
+            "client.id": _MARK,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": SANDBOX_USER,
+            "sasl.password": addresses.password,
+        }
         self.found: Counter[bytes] = Counter()
         self.slowest_ms = 0.0
         self.problems: list[str] = []

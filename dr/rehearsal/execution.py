@@ -34,6 +34,7 @@ from dr.sites.site_client import SiteClient
 from runtime.clock import Clock
 from runtime.process import OperationalFailure
 from wire.client.requests.range_digest_requests import RangeQuery
+from wire.client.security import ClientSecurity, load_security
 from wire.control.cluster_pb2 import LinkPhase
 from wire.control.site_pb2 import LinkRehearsal
 from wire.protocol.ids import TopicPartition
@@ -164,12 +165,14 @@ class Rehearsal:
         return found
 
     async def _digests(
-        self, bootstrap: str, evidence: SiteEvidence, ends: Mapping[TopicPartition, int], *, is_sandbox: bool = False
+        self,
+        bootstrap: str,
+        evidence: SiteEvidence,
+        ends: Mapping[TopicPartition, int],
+        security: ClientSecurity | None = None,
     ) -> Digests:
-        """Ask one site for the digest of every clone's range; a compacted log has none. The
-        sandbox's listener is plaintext, also where those of the standby are not.
-        """
-        async with new_client(bootstrap, has_default_security=not is_sandbox) as client:
+        """Ask one site for the digest of every clone's range; a compacted log has none."""
+        async with new_client(bootstrap, security) as client:
             site = SiteDigests(self._request.standby, client, self._clock, lambda _: None)
             starts = {key: evidence.partitions[key].log_start_offset for key in ends if key in evidence.partitions}
             queries = {
@@ -190,7 +193,12 @@ class Rehearsal:
         policy = FailoverPolicy(accepts_data_loss=True, drain_timeout_ms=0, settle_ms=0)
         standby = self._request.standby
         report = await failover(
-            self._request.link, to_site=standby, agents={standby: [addresses.agent]}, policy=policy, clock=self._clock
+            self._request.link,
+            to_site=standby,
+            agents={standby: [addresses.agent]},
+            policy=policy,
+            clock=self._clock,
+            security=load_security(addresses.client_options),
         )
         self._result.failovers.append(report)
         problems = [step.problem for step in report.steps if step.problem]
@@ -217,9 +225,7 @@ class Rehearsal:
 
     async def _load(self, addresses: SandboxAddresses, clones: Cloned) -> LoadResult:
         topics = {key.topic for key in clones.ends} - {key.topic for key in clones.absent}
-        load = await asyncio.to_thread(
-            run_load, addresses.bootstrap_servers, sorted(topics), records=self._request.records
-        )
+        load = await asyncio.to_thread(run_load, addresses, sorted(topics), records=self._request.records)
         self._facts.load_sent, self._facts.load_problems = load.sent, load.problems
         return load
 
@@ -229,7 +235,8 @@ class Rehearsal:
         now = await observer.site_evidence(self._site)
         ends = {key: end for key, end in clones.ends.items() if key in before}
         after = await self._digests(self._request.bootstrap_servers, now, ends)
-        cloned = await self._digests(addresses.bootstrap_servers, now, ends, is_sandbox=True)
+        security = load_security(addresses.client_options)
+        cloned = await self._digests(addresses.bootstrap_servers, now, ends, security)
         differ = []
         for key, (start, digest) in after.items():
             if cloned.get(key) != (start, digest):

@@ -5,12 +5,15 @@ serves them. `cli/recovery/rehearsing` provides both.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Final, Protocol
 
 from dr.sites.core.evidence import PartitionPosition
 from wire.control.cluster_pb2 import LinkRecord
 from wire.protocol.ids import TopicPartition
+
+SANDBOX_USER: Final = "rehearsal"
+PLAIN_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,15 +30,26 @@ class Cloned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxAddresses:
-    """The addresses of a sandbox."""
+    """The addresses of a sandbox, and the login of its only user."""
 
     bootstrap_servers: str
     agent: str
+    password: str = field(repr=False)
+
+    @property
+    def client_options(self) -> dict[str, str]:
+        """Kafka's client options by which this run logs in."""
+        return {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.jaas.config": f'{PLAIN_MODULE} required username="{SANDBOX_USER}" password="{self.password}";',
+        }
 
 
 class Sandbox(Protocol):
     """A site that has nothing in common with others but content: own ports, own ZooKeeper chroot,
-    own cluster id, and a link record that names no address of another site.
+    own cluster id, and a link record that names no address of another site. Its clients log in by a
+    password that only this run has: the clones hold what the standby's own listeners protect.
     """
 
     async def clear(self) -> str:

@@ -69,10 +69,6 @@ class ConnectionOptions:
     """Shared with other connections of the same event loop; None: buffers of its own."""
     ssl_context: ssl.SSLContext | None = None
     handshake: Handshake | None = None
-    has_default_security: bool = True
-    """If True, the connection uses the process's security when it has no SSL context and no
-    handshake of its own.
-    """
 
 
 class Answer(NamedTuple):

@@ -240,11 +240,6 @@ def secure_clients(security: ClientSecurity) -> None:
 def secured_by_default(options: ConnectionOptions) -> ConnectionOptions:
     """The options with the process's security, where they have none of their own."""
     security = _OfThisProcess.security
-    if (
-        security is None
-        or not options.has_default_security
-        or options.ssl_context is not None
-        or options.handshake is not None
-    ):
+    if security is None or options.ssl_context is not None or options.handshake is not None:
         return options
     return secured(options, security)

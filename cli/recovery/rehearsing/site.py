@@ -8,9 +8,12 @@ site, so it neither asks one nor reports its epoch to one; its cluster id is its
 from __future__ import annotations
 
 import contextlib
+import os
+import secrets
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Final
 
 from kazoo.exceptions import NoNodeError
@@ -21,7 +24,7 @@ from cli.embedding.site_layout import properties_text
 from cli.recovery.rehearsing.clones import data_directory, sandbox_directory
 from cli.recovery.rehearsing.standby import StandbyBroker, StandbyTopic
 from deploy.ports import LOOPBACK, free_ports
-from dr.rehearsal.sandbox import SandboxAddresses
+from dr.rehearsal.sandbox import PLAIN_MODULE, SANDBOX_USER, SandboxAddresses
 from runtime.children import Child
 from runtime.compiled import ROOT
 from runtime.zookeeper.client import ZooKeeper
@@ -38,6 +41,8 @@ CHROOT: Final = f"{znodes.ANTIPODE}/rehearsal"
 NODES_AT_A_TIME: Final = 200
 STOP_TIMEOUT_MS: Final = 20_000
 NEVER: Final = str(100_000_000_000)
+ONLY_OWNER: Final = 0o600
+PASSWORD_BYTES: Final = 24
 KEPT_KEYS: Final = (
     "num.partitions",
     "compression.type",
@@ -49,6 +54,7 @@ KEPT_PREFIXES: Final = (
     "antipode.control.",
     "zookeeper.sasl.",
     "zookeeper.set.",
+    "zookeeper.ssl.",
     "log.",
     "message.",
     "group.",
@@ -68,16 +74,24 @@ def sandbox_connect(connect: str) -> str:
     return f"{connect.rstrip('/')}{CHROOT}"
 
 
-def sandbox_properties(broker: StandbyBroker, log_directories: Sequence[str], ports: Sequence[int]) -> dict[str, str]:
+def sandbox_properties(
+    broker: StandbyBroker, log_directories: Sequence[str], ports: Sequence[int], *, password: str
+) -> dict[str, str]:
     """The server.properties of the sandbox's broker, which has the node id of one of the
-    standby's; `ports` are two.
+    standby's; `ports` are two, `password` is that of its only user.
     """
+    users = f'username="{SANDBOX_USER}" password="{password}" user_{SANDBOX_USER}="{password}"'
     kept = {key: value for key, value in broker.properties.items() if key in KEPT_KEYS or key.startswith(KEPT_PREFIXES)}
     return {
         **kept,
         "node.id": str(broker.settings.node_id),
         "listeners": f"CLIENT://{LOOPBACK}:{ports[0]}",
-        "listener.security.protocol.map": "CLIENT:PLAINTEXT",
+        # on loopback alone, so without TLS; the login keeps other users of the machine out
+        "listener.security.protocol.map": "CLIENT:SASL_PLAINTEXT",
+        "inter.broker.listener.name": "CLIENT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "listener.name.client.plain.sasl.jaas.config": f"{PLAIN_MODULE} required {users};",
         "log.dirs": ",".join(str(data_directory(one)) for one in log_directories),
         "log.retention.check.interval.ms": NEVER,
         "log.cleaner.enable": "false",
@@ -183,13 +197,14 @@ class SandboxSite:
         """Start the broker and wait until it serves. OperationalFailure with the end of its log."""
         ports = free_ports(2)
         self._directory.mkdir(parents=True, exist_ok=True)
-        properties = sandbox_properties(self._broker, self._log_directories, ports)
-        (self._directory / "server.properties").write_text(properties_text(properties), encoding="utf-8")
+        password = secrets.token_urlsafe(PASSWORD_BYTES)
+        properties = sandbox_properties(self._broker, self._log_directories, ports, password=password)
+        write_private(self._directory / "server.properties", properties_text(properties))
         child, address = self.child, f"{LOOPBACK}:{ports[1]}"
         log_start = log_size(child)
         child.start()
         await until_ready(Part(child=child, is_ready=lambda: is_healthy(address, service="")), log_start=log_start)
-        return SandboxAddresses(bootstrap_servers=f"{LOOPBACK}:{ports[0]}", agent=address)
+        return SandboxAddresses(bootstrap_servers=f"{LOOPBACK}:{ports[0]}", agent=address, password=password)
 
     def stop(self) -> bool:
         """Stop the broker; True if it ran."""
@@ -197,6 +212,14 @@ class SandboxSite:
         is_running = child.pid() is not None
         child.stop(timeout_ms=STOP_TIMEOUT_MS)
         return is_running
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner can read: it has the passwords of the standby's file too."""
+    # made anew: the mode counts only for a file that is not there yet
+    path.unlink(missing_ok=True)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, ONLY_OWNER), "w", encoding="utf-8") as file:
+        file.write(text)
 
 
 def alone(record: LinkRecord) -> LinkRecord:

@@ -1,11 +1,9 @@
 """Compaction in processes of their own: decoding records would hold the event loop even from a
 thread.
 
-`CleanerProcess` starts `python -m broker.log.cleaning.cleaner_process` when there is first
-something to clean, hands it one plan at a time over its standard input and reads the result from
-its standard output, both pickled behind a length. The process has a low priority, knows only plans,
-and ends when its input does, so it never outlives the broker. `CleanerProcesses` are as many of
-them as there are plans at the same time.
+`CleanerProcess` starts `broker/log/cleaning/cleaner_child.py` when there is first something to
+clean, and hands it one plan at a time. `CleanerProcesses` are as many of them as there are plans at
+the same time.
 
 Caller: broker/main.py.
 """
@@ -15,18 +13,15 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
-import signal
-import struct
 import sys
-from typing import BinaryIO, Final
+from typing import Final
 
-from broker.log.cleaning.cleaner import CleaningFailed, CleaningPlan, CleaningResult, clean
+from broker.log.cleaning import cleaner_child
+from broker.log.cleaning.cleaner import CleaningFailed, CleaningPlan, CleaningResult
+from broker.log.cleaning.cleaner_child import LENGTH
 from broker.log.errors import StorageError
-from runtime.disk import RealDisk
 from wire.batches.record_batch import InvalidBatch
 
-_LENGTH: Final = struct.Struct(">I")
-NICENESS: Final = 10  # compaction must not slow producers down
 END_TIMEOUT_S: Final = 2.0
 
 
@@ -62,9 +57,9 @@ class CleanerProcess:
         assert process.stdin is not None
         assert process.stdout is not None
         content = pickle.dumps(plan)
-        process.stdin.write(_LENGTH.pack(len(content)) + content)
+        process.stdin.write(LENGTH.pack(len(content)) + content)
         await process.stdin.drain()
-        (length,) = _LENGTH.unpack(await process.stdout.readexactly(_LENGTH.size))
+        (length,) = LENGTH.unpack(await process.stdout.readexactly(LENGTH.size))
         answer: CleaningResult | CleaningFailed = pickle.loads(await process.stdout.readexactly(length))  # noqa: S301  our own child
         return answer
 
@@ -72,8 +67,10 @@ class CleanerProcess:
         if self._process is None or self._process.returncode is not None:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
+                # no look for site packages: all of the path is handed over
+                "-S",
                 "-m",
-                __name__,
+                cleaner_child.__name__,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 # a child finds modules where this process does, also when it runs from an archive
@@ -123,38 +120,3 @@ class CleanerProcesses:
     async def stop(self) -> None:
         """End all of them."""
         await asyncio.gather(*(cleaner.stop() for cleaner in (*self._idle, *self._busy)))
-
-
-def main(requests: BinaryIO, answers: BinaryIO) -> None:
-    """Carry out plans until the input ends."""
-    disk = RealDisk()
-    while head := requests.read(_LENGTH.size):
-        plan = pickle.loads(requests.read(_LENGTH.unpack(head)[0]))  # noqa: S301  our own parent
-        content = pickle.dumps(_carry_out(plan, disk))
-        try:
-            answers.write(_LENGTH.pack(len(content)) + content)
-            answers.flush()
-        except BrokenPipeError:
-            # the broker has ended: no caller waits for the answer
-            # no clean end: standard output is gone, and its flush at exit would fail once more
-            os._exit(0)
-
-
-def _carry_out(plan: CleaningPlan, disk: RealDisk) -> CleaningResult | CleaningFailed:
-    try:
-        return clean(plan, disk)
-    except InvalidBatch as fault:
-        return CleaningFailed(
-            is_invalid_batch=True, operation="", path="", reason=fault.reason, position=fault.position
-        )
-    except StorageError as failure:
-        return CleaningFailed(
-            is_invalid_batch=False, operation=failure.operation, path=failure.path, reason=failure.reason
-        )
-
-
-if __name__ == "__main__":
-    # Ctrl-C reaches the whole group of the terminal; the broker decides
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.nice(NICENESS)
-    main(sys.stdin.buffer, sys.stdout.buffer)

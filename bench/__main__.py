@@ -113,8 +113,8 @@ def _sections(only: str) -> list[str]:
 
 
 def _end_in_order_on_signals() -> None:
-    """The first Ctrl-C or SIGTERM unwinds, which ends everything that was started; more of them do
-    not cut that short.
+    """The first Ctrl-C or SIGTERM unwinds the run, which ends every process that was started;
+    further signals do not interrupt this.
     """
     # rich imports this at its first text: an interrupt in the middle of that breaks every later one
     console.render_str(":ok:")

@@ -1,5 +1,5 @@
-"""One run: the brokers' sections on one pair of brokers, then those that need brokers or sites of
-their own.
+"""One run: first the brokers' sections on one pair of brokers, then the sections that need their
+own brokers or sites.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from bench.sections.sites import partitions, recovery_time, replicated, unavaila
 from runtime.process import OperationalFailure
 
 DISK_BYTES_NEEDED = 10e9
-"""Disk space at full scale: 2 GB at source and target of a mirror, topics that are being deleted,
-and room.
+"""Disk space at full scale: 2 GB each at source and target of a mirror, topics that are being
+deleted, and a reserve.
 """
 
 BROKER_SECTIONS: Mapping[str, Callable[[Plan, Sequence[MeasuredBroker]], None]] = {
@@ -77,13 +77,11 @@ ALONE: Mapping[str, Callable[[Plan], None]] = {
     "tls": tls.measure,
     "spark": spark.measure,
 }
-"""Sections that start brokers of their own, one side after the other."""
+"""Sections that start their own brokers, first for one product and then for the other."""
 
 
 def run(plan: Plan, sections: Collection[str]) -> None:
-    """Measure the sections. OperationalFailure when the disk is too small or a part does not do its
-    work.
-    """
+    """Measure the sections. Raises OperationalFailure if the disk is too small or a part fails."""
     _check_disk(plan.directory, DISK_BYTES_NEEDED * plan.scale)
     wanted = [measure for name, measure in BROKER_SECTIONS.items() if name in sections]
     if wanted:

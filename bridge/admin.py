@@ -1,8 +1,7 @@
 """Metadata and administration over librdkafka's admin client, awaited on the event loop.
 
-Metadata is asked for once however many requests want it at a time. What topics there are is
-remembered for a moment, for the check that each produce makes; a topic that is not known is asked
-for again.
+One metadata request serves all requests that want it at the same time. The list of topics is cached
+for a moment, for the check of each produce request; an unknown topic is looked up again.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ ASKED_AGAIN_AFTER_S = 0.1
 TOPICS_LIFE_S = 30.0
 THREADS = 4
 GROUPS_TIMEOUT_S = 3.0
-"""Every broker is asked for its groups. For one that is dead librdkafka tries without a pause as
-long as it may.
+"""The bridge asks every broker for its groups. For a dead broker, librdkafka retries without a
+pause until this timeout.
 """
 
 _EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
@@ -66,7 +65,7 @@ class KnownTopic(NamedTuple):
 
 
 class Admin:
-    """Questions and orders to the site."""
+    """Queries and changes of the site."""
 
     def __init__(self, settings: BridgeSettings) -> None:
         self._timeout_s = settings.admin_timeout_ms / 1000
@@ -95,11 +94,11 @@ class Admin:
         return await asyncio.shield(self._asking)
 
     async def partitions_of(self, topic: str, *, wanted: Iterable[int] = ()) -> frozenset[int]:
-        """The topic's partitions; empty when there is no such topic. Asks again for what was not
-        there a moment ago.
+        """The topic's partitions; empty if there is no such topic. Looks up again what did not
+        exist a moment ago.
 
-        What a topic has just been made of is not known to every broker at once, so "unknown" is
-        believed after a while only.
+        Not every broker knows a new topic at once, so the answer "unknown" is accepted only after a
+        while.
         """
         known = self._partitions.get(topic, frozenset())
         asked_s = time.monotonic()
@@ -116,8 +115,8 @@ class Admin:
             await asyncio.sleep(ASKED_AGAIN_AFTER_S)
 
     async def _check_access(self, topic: str) -> None:
-        """Refused (403) for a topic that this user may not see: the list of all topics leaves it
-        out.
+        """Raises Refused (403) for a topic that this user may not see, because the list of all
+        topics does not contain it.
         """
         try:
             await self.describe_topic(topic)
@@ -126,23 +125,23 @@ class Admin:
                 raise
 
     async def cluster_id(self, *, wanted: str) -> str:
-        """The cluster's id; asks again when the one that is wanted is another than a moment ago."""
+        """The cluster's id; looked up again if it differs from the wanted one."""
         if self._cluster_id != wanted:
             await self.metadata()
         return self._cluster_id
 
     def forget_topics(self) -> None:
-        """The cached metadata has turned out to be wrong."""
+        """Drop the cached metadata, which was wrong."""
         self._known_at_s = -TOPICS_LIFE_S
 
     async def watermarks(self, topic: str, partition: int) -> tuple[int, int]:
-        """The first offset that there is and the one behind the last."""
+        """The partition's first offset and its end offset."""
         place = TopicPartition(topic, partition)
         low, high = await asyncio.gather(self._offsets({place: _EARLIEST}), self._offsets({place: _LATEST}))
         return low[topic, partition], high[topic, partition]
 
     async def ends(self, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        """Log ends of partitions; those that cannot be asked are left out."""
+        """Log ends of partitions; partitions whose leader does not answer are left out."""
         if not places:
             return {}
         return await self._offsets({TopicPartition(*place): _LATEST for place in places})
@@ -170,7 +169,7 @@ class Admin:
         return dict(entries)
 
     async def alter_configs(self, kind: ResourceType, name: str, changes: Mapping[str, str | None]) -> None:
-        """Set configs; None takes one back to its default."""
+        """Set configs; None resets a config to its default."""
         entries = [
             ConfigEntry(
                 key,
@@ -183,8 +182,8 @@ class Admin:
         await self._await_all(self._client.incremental_alter_configs([resource]).values())
 
     async def groups(self) -> list[str]:
-        """Names of the groups that the brokers list; one that does not answer in time is
-        left out.
+        """Names of the groups that the brokers list; a broker that does not answer in time is left
+        out.
         """
         timeout_s = min(self._timeout_s, GROUPS_TIMEOUT_S)
         listing = await self._await(self._client.list_consumer_groups(request_timeout=timeout_s))
@@ -198,9 +197,9 @@ class Admin:
         return await self._await_all(asked[name] for name in names)
 
     async def committed(self, group: str) -> dict[tuple[str, int], int]:
-        """The group's committed offsets in existing topics. A consumer without a subscription asks:
-        librdkafka's admin client ends the process when the coordinator answers that it has moved
-        (librdkafka #5040).
+        """The group's committed offsets in existing topics. This uses a consumer without a
+        subscription: librdkafka's admin client ends the process when the coordinator answers that
+        it has moved (librdkafka #5040).
         """
         await self.metadata()
         wanted = [TopicPartition(topic, index) for topic, held in self._partitions.items() for index in sorted(held)]
@@ -210,8 +209,8 @@ class Admin:
         }
 
     async def describe_topics(self, names: Sequence[str]) -> list[Any]:
-        """Descriptions with the internal topics marked, in the order of the names; those that are
-        gone meanwhile are left out.
+        """Descriptions with the internal topics marked, in the order of the names; topics that were
+        deleted in between are left out.
         """
         if not names:
             return []
@@ -223,17 +222,17 @@ class Admin:
         return [answer for answer in answers if not isinstance(answer, BaseException)]
 
     async def describe_topic(self, name: str) -> Any:
-        """One description. Refused when there is no such topic."""
+        """One description. Raises Refused if there is no such topic."""
         if not name or "\0" in name:  # librdkafka reads C strings
             raise unknown_topic_or_partition()
         asked = self._client.describe_topics(TopicCollection([name]), request_timeout=self._timeout_s)
         return await self._await(asked[name])
 
     async def topic(self, name: str) -> KnownTopic:
-        """The topic's partitions now. Refused when there is no such topic.
+        """The topic's partitions now. Raises Refused if there is no such topic.
 
-        Asked by its name: brokers look further for a name than for the list of all topics, in which
-        one that has just been made at the other site can be missing for a second.
+        The request names the topic: for a name, brokers also ask the other site, while a topic that
+        was just created there can be missing from the list of all topics for a second.
         """
         described = await self.describe_topic(name)
         partitions = {
@@ -248,8 +247,8 @@ class Admin:
         return KnownTopic(name, partitions)
 
     async def describe_changed_topic(self, name: str, *, partition_count: int) -> Any:
-        """The description once it shows the change: not every broker knows of it at the moment when
-        it is answered.
+        """The description when it shows the change: not every broker knows the change when it is
+        acknowledged.
         """
         async for attempt in jittered_backoff(retry_on=_NotKnownYet, max_ms=200, budget_ms=self._timeout_s * 1000):
             with attempt:
@@ -314,7 +313,7 @@ class Admin:
 
 
 class _NotKnownYet(Refused):
-    """The broker that was asked does not show the change yet."""
+    """The broker that answered does not know the change yet."""
 
 
 def _is_unknown_topic(error: BaseException) -> bool:

@@ -1,4 +1,4 @@
-"""The HTTP application: routes of v2 and v3, errors as documents, a figure for each request."""
+"""The HTTP application: routes of v2 and v3, error documents, and a metric for each request."""
 
 from __future__ import annotations
 
@@ -38,8 +38,7 @@ def make_app(parts: Parts, logins: Logins) -> ASGIApp:
             return Response(write({"status": "unreachable", "reason": refused.message}), 503, media_type=JSON)
         return Response(write({"status": "serving", "cluster_id": metadata.cluster_id}), media_type=JSON)
 
-    # no two families share a path, and paths are tried in this order: those that carry records come
-    # first
+    # no two families share a path, and paths are tried in this order: routes for records come first
     families = (V3Records(parts), V2Topics(parts), V2Consumers(parts), V3Cluster(parts), V3Groups(parts))
     routes = [Route("/health", health), *(route for family in families for route in family.routes())]
     handlers = {Refused: _refused, HTTPException: _no_route, ClientDisconnect: _gone, Exception: _broken}
@@ -68,7 +67,7 @@ def _with_methods(path: str, routes: list[Route]) -> Route:
 
 
 class Measured:
-    """Counts each request by its route, when its answer is through."""
+    """Counts each request by its route, when its response is complete."""
 
     def __init__(self, app: ASGIApp, metrics: BridgeMetrics) -> None:
         self._app = app

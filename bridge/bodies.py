@@ -1,8 +1,8 @@
-"""Request bodies read under bounds: of one body, of all bodies together, and of the time that a
+"""Reads request bodies within limits: of one body, of all bodies together, and of the time that a
 client may take.
 
-A body that finds no room is refused at once, since waiting for room while holding a part of it
-could end in everybody waiting.
+A body for which there is no memory is refused at once: if bodies waited while holding memory, all
+of them could wait for each other.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class BodyRoom:
         self.used_bytes = 0
 
     def take(self, amount: int) -> None:
-        """Count them. Refused when there is no room."""
+        """Count them. Raises Refused when there is no memory."""
         if self.used_bytes + amount > self.size_bytes:
             raise too_many("The bridge has as many request bodies in memory as it may; try again.")
         self.used_bytes += amount
@@ -45,8 +45,8 @@ class Bodies:
 
     @asynccontextmanager
     async def whole(self, request: Request) -> AsyncIterator[bytes]:
-        """All of the body, counted until the block ends. Refused: 413 when it is too large, 408
-        when it does not come, 429 without room.
+        """The whole body; its memory is counted until the block ends. Raises Refused: 413 if the
+        body is too large, 408 if it does not arrive in time, 429 without memory.
         """
         declared = request.headers.get("content-length", "")
         if declared.isdecimal() and int(declared) > self._body_bytes_max:
@@ -70,8 +70,8 @@ class Bodies:
             raise _too_slow() from error
 
     async def pieces(self, request: Request, *, until: asyncio.Event) -> AsyncIterator[bytes]:
-        """The body as it comes; ends, too, when the client goes or `until` is set. Refused after a
-        long silence.
+        """The pieces of the body as they arrive; ends also when the client disconnects or `until`
+        is set. Refused after a long silence.
         """
         receiving = request.stream().__aiter__()
         ending = asyncio.ensure_future(until.wait())

@@ -1,8 +1,8 @@
 """The bridge's settings, from a properties file: the names that the Kafka REST proxy has for them,
 and a few of our own.
 
-`producer.<name>` and `consumer.<name>` (and `client.<name>` for both) that are none of the names
-below go to librdkafka as they are; Java's spellings of the common ones are translated.
+`producer.<name>` and `consumer.<name>` (and `client.<name>` for both) that are not among the names
+below are passed to librdkafka unchanged; Java's spellings of the common ones are translated.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ class BridgeSettings(Settings):
         return self
 
     def with_options(self, options: Mapping[str, str]) -> Self:
-        """The same settings, with other options of Kafka clients over them."""
+        """The same settings, overridden by other options of Kafka clients."""
         update = {
             f"{kind}_properties": {
                 **getattr(self, f"{kind}_properties"),
@@ -258,8 +258,8 @@ class BridgeSettings(Settings):
 
 
 def load_bridge_settings(properties: Mapping[str, str]) -> BridgeSettings:
-    """Settings from properties. ConfigurationError as usual; one also for a property that
-    librdkafka does not know.
+    """Settings from properties. Raises ConfigurationError for an invalid setting, and for a
+    property that librdkafka does not know.
     """
     check_bridge_protection(properties)
     is_encrypted = properties.get("listeners", "").strip().startswith("https://")
@@ -277,7 +277,9 @@ def load_bridge_settings(properties: Mapping[str, str]) -> BridgeSettings:
 
 
 def _passed_on(properties: Mapping[str, str], prefixes: tuple[str, ...], own: set[str | None]) -> dict[str, str]:
-    """The properties under the prefixes, by librdkafka's names; a later prefix wins."""
+    """The properties under the prefixes, by librdkafka's names; a later prefix overrides an earlier
+    one.
+    """
     found: dict[str, str] = {}
     for prefix in prefixes:
         for key, value in properties.items():
@@ -292,9 +294,10 @@ def _passed_on(properties: Mapping[str, str], prefixes: tuple[str, ...], own: se
 def checked_options(
     settings: BridgeSettings, *, prefix: str = "", known: set[tuple[str, ...]] | None = None
 ) -> BridgeSettings:
-    """The same settings, whose options librdkafka accepts: a producer and consumers are made
-    without connecting, since only librdkafka knows all its options. `known` has those that were
-    checked before, and gets the others. ConfigurationError repeats nothing secret.
+    """The same settings, whose options librdkafka accepts: to check them, a producer and consumers
+    are created without connecting, since only librdkafka knows all its options. `known` has the
+    options that were checked before, and the new ones are added to it. ConfigurationError repeats
+    nothing secret.
     """
     from confluent_kafka import Consumer, KafkaException, Producer
 
@@ -306,8 +309,8 @@ def checked_options(
         lambda given: Consumer({"group.id": "check", **given}).close(),
     )
     for kind, options, make in (producing, consuming):
-        # Options of security are judged together: SASL alone would ask for a mechanism that is not
-        # there.
+        # Options of security are checked together: SASL alone would require a mechanism that is not
+        # given.
         security = {name: value for name, value in options.items() if name.startswith(_SECURITY)}
         for group in (security, *({name: value} for name, value in options.items() if name not in security)):
             subject = (kind, *(f"{name}={'' if _is_free(name) else value}" for name, value in sorted(group.items())))
@@ -325,5 +328,5 @@ def checked_options(
 
 
 def _is_free(name: str) -> bool:
-    """True if any text is a value of the option; such values are names and secrets."""
+    """True if the option accepts any text; such values are names and secrets."""
     return name == "sasl.username" or _SECRET.search(name) is not None

@@ -2,14 +2,13 @@
 one request at a time.
 
 Every call to the consumer runs in a thread of its own pool, so that a waiting read delays no other
-request. A second request while one is under way is refused; deleting the instance ends a waiting
-read instead. Records that a read has gathered for a client that is gone wait for the next read.
-Only records that were sent to the client count as read: their offsets are stored for the next
-commit.
+request. A second concurrent request is refused; but deleting the instance ends a waiting read.
+Records that a read has collected for a disconnected client are kept for the next read. Only records
+that were sent to the client count as read: their offsets are stored for the next commit.
 
-librdkafka takes part in rebalances while it is polled. So that an idle instance does not delay its
-group, it is tended: polled with all partitions paused, which brings rebalances and no records. The
-next read lets them go on.
+librdkafka takes part in rebalances only while it is polled. So that an idle instance does not delay
+its group, the bridge polls it with all partitions paused (`tend`), which handles rebalances and
+returns no records. The next read resumes the partitions.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from bridge.kafka_errors import error_of, refused_v2
 
 SLICE_S = 0.1
 """Time (s) that a read waits before it checks whether its client is still there."""
-MESSAGES_PER_TURN = 200  # then the client's connection is looked at again
+MESSAGES_PER_TURN = 200  # then the client's connection is checked again
 IDLE_S = 1.0
 """Time (s) after its last poll until an instance is polled in the background."""
 CALL_TIMEOUT_S = 15.0
@@ -54,7 +53,7 @@ _HARMLESS = {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_TOPIC,
 }
-"""librdkafka goes on by itself after these; the answer has what there is."""
+"""librdkafka recovers from these errors; the response has the records so far."""
 _NOTHING_TO_COMMIT = KafkaError._NO_OFFSET
 
 Result = TypeVar("Result")
@@ -63,7 +62,7 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadLimits:
-    """The limits at which a read ends."""
+    """The limits that end a read."""
 
     timeout_ms: int
     bytes_max: int
@@ -116,12 +115,12 @@ class ConsumerInstance:
 
     @property
     def is_busy(self) -> bool:
-        """True if a request is under way."""
+        """True if a request is in progress."""
         return self._is_busy
 
     @asynccontextmanager
     async def used(self) -> AsyncIterator[None]:
-        """The instance belongs to one request. Refused when it belongs to another one."""
+        """Reserve the instance for one request. Raises Refused if another request has it."""
         if self._is_closing:
             raise instance_not_found()
         if self._is_busy:
@@ -138,13 +137,13 @@ class ConsumerInstance:
             self._idle.set()
 
     def interrupt_read(self) -> None:
-        """A read under way answers with what it has."""
+        """End a read in progress; it answers with the records it has."""
         self._read_must_end.set()
 
     async def close(self) -> None:
-        # set before the wait: a request that comes now must not find the instance
-        """Leave the group; the offsets of sent records are committed if the instance commits by
-        itself. Ends a read that waits.
+        # set before the wait: a new request must not find the instance
+        """Leave the group; commit the offsets of sent records if the instance commits
+        automatically. Ends a read that waits.
         """
         self._is_closing = True
         self.interrupt_read()
@@ -153,7 +152,7 @@ class ConsumerInstance:
             await self._call(self.consumer.close)
 
     async def tend(self) -> None:
-        """Take part in rebalances of a group without a read."""
+        """Take part in rebalances of the group without a read."""
         is_idle = not self._is_busy and not self._is_closing and time.monotonic() - self._polled_at_s > IDLE_S
         if not is_idle or self._mode not in ("topics", "pattern"):
             return
@@ -171,7 +170,7 @@ class ConsumerInstance:
         # the anchors make a pattern match whole names, as in Java
         await self._call(self.consumer.subscribe, list(names))
         self._mode, self._subscribed = mode, names
-        # records of the former subscription must not be answered under the new one
+        # records of the old subscription must not be returned under the new one
         self._pending.clear()
 
     async def unsubscribe(self) -> None:
@@ -189,7 +188,7 @@ class ConsumerInstance:
         self._pending.clear()
 
     async def subscription(self) -> list[str]:
-        """Names of the topics; for a pattern those that it has brought so far."""
+        """Names of the topics; for a pattern, the topics that it has matched so far."""
         if self._mode == "pattern":
             return sorted({place[0] for place in await self.assignment()})
         return list(self._subscribed)
@@ -199,7 +198,9 @@ class ConsumerInstance:
         return [(item.topic, item.partition) for item in await self._call(self.consumer.assignment)]
 
     async def seek(self, offsets: Sequence[tuple[Place, int]]) -> None:
-        """Go on at these offsets. Refused for a partition that the instance does not have."""
+        """Go on at these offsets. Raises Refused for a partition that the instance does not
+        have.
+        """
         held = set(await self.assignment())
         for place, _ in offsets:
             if place not in held:
@@ -209,7 +210,7 @@ class ConsumerInstance:
         self._pending = deque(message for message in self._pending if _place(message) not in moved)
 
     async def seek_to_edge(self, partitions: Sequence[Place], *, is_end: bool) -> None:
-        """Go on at the first offset that there is, or behind the last."""
+        """Continue at the partition's first offset, or at its end."""
         edges = [(place, OFFSET_END if is_end else OFFSET_BEGINNING) for place in partitions]
         await self.seek(edges)
 
@@ -231,7 +232,7 @@ class ConsumerInstance:
         return [item for item in answered if item.offset >= 0]
 
     async def read(self, limits: ReadLimits) -> list[Message]:
-        """Records in the order of their partitions; one at least goes in, however large. Say
+        """Records in the order of their partitions; at least one, whatever its size. Call
         `hand_out` or `keep` with them next.
         """
         self._read_must_end.clear()
@@ -242,7 +243,7 @@ class ConsumerInstance:
         return await self._call(self._read, limits)
 
     def hand_out(self, messages: Sequence[Message]) -> None:
-        """These have been answered: a commit goes behind them."""
+        """Mark these messages as returned to the client: a commit covers them."""
         last = {_place(message): message for message in messages}
         # the last one of each partition: commits are about positions
         stored = [_behind(message) for message in last.values()]
@@ -253,8 +254,8 @@ class ConsumerInstance:
                 continue
 
     def keep(self, messages: Sequence[Message]) -> None:
-        """These have not been answered: the next read begins with them."""
-        # the front, in order: the next read must not skip them
+        """These messages were not returned: the next read begins with them."""
+        # put them in front, in order: the next read must not skip them
         self._pending.extendleft(reversed(messages))
 
     def _enter(self, mode: str) -> None:
@@ -262,7 +263,7 @@ class ConsumerInstance:
             raise illegal_state("Subscription to topics, partitions and pattern are mutually exclusive")
 
     async def _call(self, function: Callable[..., Result], *arguments: Any) -> Result:
-        """Call librdkafka in a thread; its errors become answers."""
+        """Call librdkafka in a thread; its errors become responses."""
         try:
             return await asyncio.get_running_loop().run_in_executor(self.executor, function, *arguments)
         except KafkaException as error:
@@ -286,8 +287,8 @@ class ConsumerInstance:
         self._poll(0)
 
     def _resume(self) -> None:
-        """A partition stays paused when it is revoked and assigned again, so a reader looks again
-        after each poll.
+        """Resume paused partitions. A partition stays paused when it is revoked and assigned again,
+        so a read checks again after each poll.
         """
         if self._paused:
             back = [item for item in self.consumer.assignment() if (item.topic, item.partition) in self._paused]
@@ -297,7 +298,7 @@ class ConsumerInstance:
     def _read(self, limits: ReadLimits) -> list[Message]:
         self._resume()
         held = {(item.topic, item.partition) for item in self.consumer.assignment()}
-        # a rebalance may have taken partitions away whose records wait here
+        # a rebalance may have revoked partitions whose records wait here
         self._pending = deque(message for message in self._pending if _place(message) in held)
         gathered: list[Message] = []
         size_bytes = 0
@@ -319,7 +320,7 @@ class ConsumerInstance:
             self._resume()
 
     def _poll(self, timeout_s: float) -> None:
-        """Wait for one message, then take what is there already."""
+        """Wait for one message, then take all that are available."""
         first = self.consumer.poll(timeout_s)
         self._polled_at_s = time.monotonic()
         if first is None:
@@ -332,8 +333,8 @@ class ConsumerInstance:
                 raise KafkaException(error)
 
     def _seek(self, offsets: Sequence[tuple[Place, int]]) -> None:
-        """Offsets are resolved first, so that a commit that follows goes where the reader
-        stands.
+        """Seek. Offsets are resolved first, so that a later commit uses the position of the
+        reader.
         """
         for place, offset in offsets:
             target = offset
@@ -344,11 +345,11 @@ class ConsumerInstance:
             self.consumer.store_offsets(offsets=[TopicPartition(*place, target)])
 
     def _seek_once_possible(self, target: TopicPartition) -> None:
-        """librdkafka refuses to seek until a new partition's first offset is known; polling lets it
-        find out.
+        """librdkafka refuses to seek until a new partition's first offset is known; polling makes
+        it load this offset.
 
-        Other partitions may bring records all the while: a few are kept, so that what waits here
-        does not grow with what they bring.
+        Other partitions may bring records all the while: only a few of their records are kept, so
+        that the buffer stays bounded.
         """
         deadline_s = time.monotonic() + CALL_TIMEOUT_S
         while True:
@@ -361,7 +362,8 @@ class ConsumerInstance:
                 if len(self._pending) < MESSAGES_PER_TURN:
                     self._poll(SLICE_S)
                 else:
-                    # sleeping keeps the thread: polling would bring more records than may wait
+                    # sleeping holds the thread: polling would bring more records than the buffer
+                    # may hold
                     time.sleep(SLICE_S)
             else:
                 return

@@ -1,5 +1,5 @@
-"""The consumer instances: made under a bound, found by group and name, closed when no client uses
-them for a while.
+"""The consumer instances: created up to a bound, found by group and name, closed when no client has
+used them for a while.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ log = get_logger(__name__)
 
 
 class InstanceKey(NamedTuple):
-    """An instance's owner is an HTTP principal: others neither see nor use it."""
+    """The key of an instance: its owner is an HTTP principal, and others neither see nor use the
+    instance.
+    """
 
     owner: str
     group: str
@@ -37,7 +39,9 @@ class InstanceKey(NamedTuple):
 
 
 class Consumers:
-    """All instances of this bridge. `start` begins to look for expired ones, `stop` closes all."""
+    """All instances of this bridge. `start` starts the search for expired instances, `stop` closes
+    all.
+    """
 
     def __init__(self, settings: BridgeSettings, metrics: BridgeMetrics) -> None:
         self._settings = settings
@@ -49,12 +53,12 @@ class Consumers:
         metrics.add_gauge("consumer_instances", lambda: len(self._instances))
 
     def start(self) -> None:
-        """Begin to look for unused instances."""
+        """Start the search for unused instances."""
         self._loops.start("expired consumer instances", self._sweep)
         self._loops.start("idle consumer instances", self._tend)
 
     def interrupt_reads(self) -> None:
-        """Reads that wait answer with what they have: the bridge stops."""
+        """Make waiting reads answer with the records they have, because the bridge stops."""
         for instance in self._instances.values():
             instance.interrupt_read()
 
@@ -69,14 +73,14 @@ class Consumers:
     def create(
         self, owner: str, group: str, wanted: InstanceSettings, properties: Mapping[str, str]
     ) -> ConsumerInstance:
-        """A new instance with these properties of its Kafka user. Refused when the name is taken or
-        the bound is reached.
+        """A new instance with these properties for its Kafka user. Raises Refused when the name is
+        taken or the bound is reached.
         """
         name = wanted.name or "-".join(part for part in ("rest-consumer", self._settings.id, str(uuid.uuid4())) if part)
         key = InstanceKey(owner, group, name)
         if key in self._instances:
             raise instance_exists()
-        # those that close count too: each has its threads until it has left its group
+        # instances that are closing count too: each has its threads until it has left its group
         if len(self._instances) + len(self._closing) >= self._settings.instances_max:
             raise too_many(f"There are {self._settings.instances_max} consumer instances already.")
         try:
@@ -107,7 +111,7 @@ class Consumers:
     async def delete(self, key: InstanceKey) -> None:
         """Close the instance and wait until it has left its group. Refused when there is none."""
         self.find(key)
-        # shielded: a client that goes away must not leave a member in its group
+        # shielded: a disconnecting client must not leave a member in its group
         await asyncio.shield(self._close(key))
 
     def _close(self, key: InstanceKey) -> asyncio.Task[None]:
@@ -129,7 +133,7 @@ class Consumers:
                     log.info("consumer instance expired", group=key.group, instance=key.name)
 
     async def _tend(self) -> None:
-        """Instances without a read under way take part in rebalances all the same."""
+        """Instances without a read in progress also take part in rebalances."""
         while True:
             await asyncio.sleep(TEND_PAUSE_S)
             for key, instance in list(self._instances.items()):
@@ -160,7 +164,7 @@ class Consumers:
 
 
 async def _closed(instance: ConsumerInstance) -> None:
-    """Close; an instance that cannot leave its group is gone all the same."""
+    """Close the instance; it is removed even if it cannot leave its group."""
     try:
         await instance.close()
     except Refused as refused:

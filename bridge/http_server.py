@@ -1,9 +1,9 @@
-"""uvicorn in our event loop, with bounds on what a connection may do: its number, the size of a
-head, and the time a client may take.
+"""Runs uvicorn in our event loop, with limits for connections: their number, the size of a head,
+and the time that a client may take.
 
-uvicorn itself bounds idle connections between requests and what it buffers of a body. Here are
-bounded: connections that send no head or half of one, bodies that no handler reads, and answers
-that the client does not take.
+uvicorn itself limits idle connections between requests and the buffer of a body. This module limits
+connections that send no head or an incomplete one, bodies that no handler reads, and responses that
+the client does not read.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._waiting_since_s = self.loop.time()
         encrypted = transport.get_extra_info("ssl_object")
         self._certificate = None if encrypted is None else encrypted.getpeercert(binary_form=True)
-        # answered and closed: a client learns more from it than from a refused connection
+        # answer and close: a client learns more from a response than from a refused connection
         if len(self.connections) > self._connections_max:
             transport.write(_FULL)
             transport.close()
@@ -71,7 +71,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Bytes of heads and bodies."""
         was_in_head = self._is_in_head
         super().data_received(data)
-        # bytes of a body do not count: uvicorn bounds those
+        # bytes of a body are not counted: uvicorn limits those
         self._head_bytes = self._head_bytes + len(data) if was_in_head and self._is_in_head else 0
         if self._head_bytes > HEAD_BYTES_MAX:
             self.drop("head_size")
@@ -90,19 +90,20 @@ class BoundedProtocol(HttpToolsProtocol):
         self._waiting_since_s = None
 
     def on_message_complete(self) -> None:
-        """A body is whole; uvicorn's own bound on idle connections counts from the end of the
-        answer.
+        """The body is complete; uvicorn's own limit on idle connections begins at the end of the
+        response.
         """
         super().on_message_complete()
         self._is_in_body = False
 
     def look(self, now_s: float, timeout_s: float) -> None:
         """End the connection when the client takes too long."""
-        # an answer is out and its body not: a client that sends for ever holds the connection
+        # the response is sent and the body is not complete: a client that sends forever would hold
+        # the connection
         if self._is_in_body and self.cycle.response_complete and self._waiting_since_s is None:
             self._waiting_since_s = now_s
         unsent_bytes = self.transport.get_write_buffer_size()
-        # less than at the last look: the client takes its answer, however slowly
+        # fewer bytes than at the last check: the client reads its response, however slowly
         if unsent_bytes == 0 or unsent_bytes < self._unsent_bytes:
             self._unsent_since_s = None
         elif self._unsent_since_s is None:
@@ -130,7 +131,9 @@ class _Server(uvicorn.Server):
 
 
 class HttpServer:
-    """Serves an application on the listeners. `start` binds, `stop` lets running requests end."""
+    """Serves an application on the listeners. `start` binds the listeners, `stop` lets running
+    requests end.
+    """
 
     def __init__(
         self,
@@ -165,7 +168,7 @@ class HttpServer:
         metrics.add_gauge("connections", lambda: len(self._server.server_state.connections))
 
     async def start(self) -> tuple[HostPort, ...]:
-        """Bind and serve; where. ConfigurationError when an address cannot be had."""
+        """Bind and serve; where. Raises ConfigurationError when an address cannot be had."""
         sockets = _bound(self._settings.listeners, self._settings.scheme)
         addresses = tuple(HostPort(*bound.getsockname()[:2]) for bound in sockets)
         self.serving = asyncio.create_task(self._server.serve(sockets if self._encrypted is None else []))

@@ -1,4 +1,4 @@
-"""librdkafka's errors as answers of the bridge."""
+"""Turns librdkafka's errors into the bridge's responses."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def error_of(exception: KafkaException) -> KafkaError:
 
 
 def refused(error: KafkaError) -> Refused:
-    """The answer to a request that met the error, as v3 gives it."""
+    """The v3 response to a request that met the error."""
     code = error.code()
     if code in _UNKNOWN_TOPIC:
         return refusals.unknown_topic_or_partition()
@@ -54,7 +54,7 @@ def refused(error: KafkaError) -> Refused:
 
 
 def refused_v2(error: KafkaError) -> Refused:
-    """The same, as v2 gives it."""
+    """The v2 response to a request that met the error."""
     if error.code() in _UNKNOWN_TOPIC:
         return refusals.topic_not_found()
     if error.code() == KafkaError._UNKNOWN_PARTITION:

@@ -31,12 +31,12 @@ log = get_logger(__name__)
 
 
 class Bridge:
-    """One bridge. `start` returns when it serves; `stop` answers what was accepted and closes
-    everything.
+    """One bridge. `start` returns when the bridge serves; `stop` answers accepted requests and
+    closes everything.
     """
 
     def __init__(self, settings: BridgeSettings, security: BridgeSecurity) -> None:
-        """ConfigurationError when a file that the security names cannot be used."""
+        """Raises ConfigurationError when a file that the security names cannot be used."""
         self._settings = settings
         self._registry = new_registry()
         metrics = BridgeMetrics(self._registry)
@@ -66,8 +66,8 @@ class Bridge:
         self._running = AsyncExitStack()
 
     async def start(self) -> tuple[HostPort, ...]:
-        """Serve metrics and HTTP; where HTTP is. ConfigurationError when an address cannot be
-        had.
+        """Start metrics and HTTP; return the HTTP address. Raises ConfigurationError when an
+        address cannot be had.
         """
         try:
             self._serve_metrics()
@@ -88,7 +88,7 @@ class Bridge:
         return addresses
 
     async def until_failed(self, stop: asyncio.Event) -> bool:
-        """Wait until `stop` is set (False), or the HTTP server ended without a request to stop."""
+        """Wait until `stop` is set (returns False), or until the HTTP server ended unexpectedly."""
         stopping = asyncio.ensure_future(stop.wait())
         try:
             await asyncio.wait([stopping, self._http.serving], return_when=asyncio.FIRST_COMPLETED)
@@ -97,8 +97,8 @@ class Bridge:
         return not stop.is_set()
 
     async def stop(self) -> None:
-        """Running requests are answered, consumers leave their groups, accepted records are
-        acknowledged.
+        """Answer running requests, let consumers leave their groups, and acknowledge accepted
+        records.
         """
         await self._running.aclose()
 
@@ -126,8 +126,8 @@ class Bridge:
 
 
 async def run_bridge(properties: Mapping[str, str], stop: asyncio.Event) -> None:
-    """A bridge until `stop` is set. ConfigurationError names what is wrong with the settings,
-    OperationalFailure why it cannot go on.
+    """Run a bridge until `stop` is set. Raises ConfigurationError, which names the wrong setting,
+    or OperationalFailure, which says why the bridge cannot continue.
     """
     settings = load_bridge_settings(properties)
     bridge = Bridge(settings, load_bridge_security(properties, settings))

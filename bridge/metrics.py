@@ -16,11 +16,11 @@ GAUGES = {
     "refused_addresses": "Addresses whose passwords are refused for a while because too many were wrong",
     "unacknowledged_bytes": "Bytes of records that wait for Kafka",
 }
-"""The figures that parts of the bridge know at any time."""
+"""The gauges whose values parts of the bridge provide."""
 
 
 class BridgeMetrics:
-    """Verbs for what happens; gauges ask their owner when they are read."""
+    """Methods for events; gauges ask their owner when they are read."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
@@ -65,7 +65,7 @@ class BridgeMetrics:
         )
 
     def record_request(self, *, route: str, status: int, seconds: float) -> None:
-        """A request has its whole answer."""
+        """The response to a request is complete."""
         self._requests.labels(route, str(status)).inc()
         self._latency.labels(route).observe(seconds)
 
@@ -75,7 +75,7 @@ class BridgeMetrics:
         self._produced_bytes.inc(size_bytes)
 
     def record_failed(self, *, is_retriable: bool) -> None:
-        """A record that Kafka did not take."""
+        """A record that Kafka did not accept."""
         self._failed.labels("retriable" if is_retriable else "final").inc()
 
     def record_consumed(self, *, records: int, size_bytes: int) -> None:

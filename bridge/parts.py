@@ -1,4 +1,6 @@
-"""The parts of one bridge, which request handlers share, and the steps that every handler takes."""
+"""The shared parts of one bridge for its request handlers, and the steps that every handler
+takes.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +38,7 @@ class Parts:
     stopping: asyncio.Event
 
     async def throttle(self, records: Iterable[OutgoingRecord]) -> None:
-        """Wait until so much may be produced; everybody who produces waits, as with a quota of
-        Kafka.
-        """
+        """Wait until this amount may be produced; all producers wait, as with a quota of Kafka."""
         if not (self.records_rate.per_second or self.bytes_rate.per_second):
             return
         while (wait_ms := self._wait_ms()) > 0:  # noqa: ASYNC110 (time is what is waited for)
@@ -57,25 +57,27 @@ class Parts:
 
 
 def refused_response(request: Request, refused: Refused) -> Response:
-    """The error document that the path's version has."""
+    """The error document in the version of the path."""
     media_type = JSON if request.url.path.startswith(("/v3", "/health")) else V2
     headers = {"retry-after": "1"} if refused.status == 429 else None
     return Response(write(ErrorBody(refused.error_code, refused.message)), refused.status, headers, media_type)
 
 
 def answer_v2(request: Request, document: object, *, status: int = 200) -> Response:
-    """A document without records in the media type that the client wants."""
+    """Answer with a document without records, in the media type that the client wants."""
     return Response(write(document), status, media_type=negotiate(request.headers.get("accept"), GENERAL))
 
 
 def check_v2(request: Request) -> None:
-    """Refused before anything is done when the answer's type or the body's is foreign."""
+    """Raises Refused, before any change, if the media type of the response or of the body is not
+    supported.
+    """
     negotiate(request.headers.get("accept"), GENERAL)
     check_v2_content(request.headers.get("content-type"))
 
 
 def number_in_path(request: Request, name: str) -> int:
-    """A number of the path. Refused when it is none, or more than 32 bits."""
+    """A number of the path. Raises Refused if it is not a number, or has more than 32 bits."""
     text = request.path_params[name]
     if not text.isascii() or not text.isdecimal() or int(text) >= 2**31:
         raise bad_request(f"{name} {text!r} is not a number")
@@ -83,7 +85,7 @@ def number_in_path(request: Request, name: str) -> int:
 
 
 def number_in_query(request: Request, name: str) -> int | None:
-    """A number of the query, None when it is not there. Refused when it is none."""
+    """A number of the query, None if it is absent. Refused when it is none."""
     text = request.query_params.get(name)
     if text is None:
         return None

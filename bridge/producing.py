@@ -1,9 +1,9 @@
-"""Records into Kafka: one librdkafka producer for all requests of a Kafka user, its
-acknowledgements brought back to the event loop.
+"""Writes records to Kafka: one librdkafka producer for all requests of a Kafka user, whose
+acknowledgements are passed to the event loop.
 
-A thread serves librdkafka's callbacks and wakes the loop once for all acknowledgements that came
-together. Bytes that wait for acknowledgement are bounded: a request that finds no room waits in
-line. A producer with a fatal error is replaced by a new one.
+A thread runs librdkafka's callbacks and wakes the loop once for all acknowledgements that arrived
+together. Unacknowledged bytes are bounded: a request for which there is no room waits in a queue. A
+producer with a fatal error is replaced by a new one.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ PARTITION_ANY = -1
 log = get_logger(__name__)
 
 DEFAULTS: Mapping[str, Any] = {
-    "partitioner": "murmur2_random",  # where Java's clients put a key
-    "linger.ms": 0,  # one record is not held back; under load batches form by themselves
+    "partitioner": "murmur2_random",  # the same partition as Java's clients choose
+    "linger.ms": 0,  # a single record is not delayed; under load batches form by themselves
     "enable.idempotence": True,
     "message.timeout.ms": 120_000,
     "message.max.bytes": 2 * 1024 * 1024,
@@ -44,7 +44,7 @@ DEFAULTS: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutgoingRecord:
-    """A record on its way into a topic."""
+    """A record to be sent to a topic."""
 
     key: bytes | None
     value: bytes | None
@@ -109,8 +109,9 @@ _RETRIABLE = {
 
 
 class Room:
-    """Bytes that may wait for acknowledgement; a request that finds no room waits in line. One item
-    larger than all of it goes alone. A room may lie within a larger one that it shares with others.
+    """Bytes that may wait for acknowledgement; a request for which there is no room waits in a
+    queue. One item larger than the whole room is admitted alone. A room may be part of a larger one
+    that it shares with others.
     """
 
     def __init__(self, size_bytes: int, *, within: Room | None = None) -> None:
@@ -120,7 +121,7 @@ class Room:
         self._line: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     async def take(self, amount: int, *, within_ms: float) -> None:
-        """Take so many bytes. Refused as retriable when there is no room in time."""
+        """Take so many bytes. Raises Refused, as retriable, if there is no room in time."""
         await self._take(amount, within_ms)
         if self._outer is None:
             return
@@ -131,7 +132,7 @@ class Room:
             raise
 
     async def _take(self, amount: int, within_ms: float) -> None:
-        # behind those in line, also where there would be room: large requests must not starve
+        # behind the waiting requests, even if there is room: large requests must not starve
         if not self._line and self._has(amount):
             self.used_bytes += amount
             return
@@ -141,7 +142,7 @@ class Room:
             async with asyncio.timeout(within_ms / 1000):
                 await turn
         except BaseException as error:
-            # the room was given just before the wait ended: it goes back
+            # the room was granted just before the wait ended, so it is returned
             if turn.done() and not turn.cancelled():
                 self._give_back(amount)
             elif (amount, turn) in self._line:
@@ -152,7 +153,7 @@ class Room:
             raise
 
     def give_back(self, amount: int) -> None:
-        """So many bytes are free again."""
+        """Release this many bytes."""
         self._give_back(amount)
         if self._outer is not None:
             self._outer.give_back(amount)
@@ -162,7 +163,7 @@ class Room:
         self._call_next()
 
     def _has(self, amount: int) -> bool:
-        # one item larger than the room goes alone, or it could never go
+        # one item larger than the room is admitted alone, or it could never be sent
         return self.used_bytes == 0 or self.used_bytes + amount <= self.size_bytes
 
     def _call_next(self) -> None:
@@ -174,7 +175,7 @@ class Room:
 
 
 class _Sent:
-    """One record at librdkafka: called in its thread with what became of it."""
+    """One record that librdkafka has; called in librdkafka's thread with its outcome."""
 
     __slots__ = ("arrivals", "future", "size_bytes")
 
@@ -195,8 +196,8 @@ class _Sent:
 
 
 class RecordProducer:
-    """The producer of one Kafka user. `start` before use; `stop` waits until all records have their
-    answer.
+    """The producer of one Kafka user. `start` before use; `stop` waits until all records have an
+    outcome.
     """
 
     def __init__(self, properties: Mapping[str, Any], metrics: BridgeMetrics, *, room: Room, block_ms_max: int) -> None:
@@ -211,13 +212,15 @@ class RecordProducer:
         self.room = room
 
     def start(self) -> None:
-        """Make the producer; it connects when the first record comes."""
+        """Create the producer; it connects at the first record."""
         self._loop = asyncio.get_running_loop()
         self._producer = Producer(self._properties)
         self._thread.start()
 
     async def stop(self, *, within_ms: int) -> int:
-        """Wait for the acknowledgements of what was sent; the number of records without one."""
+        """Wait for the acknowledgements of sent records; return the number of records without
+        one.
+        """
         deadline_s = time.monotonic() + within_ms / 1000
         while len(self._producer) and time.monotonic() < deadline_s:  # noqa: ASYNC110 (librdkafka does not report that it is empty)
             await asyncio.sleep(ROOM_PAUSE_S)
@@ -235,8 +238,8 @@ class RecordProducer:
         return [await future for future in waiting]
 
     async def submit(self, topic: str, records: Sequence[OutgoingRecord]) -> list[asyncio.Future[Outcome]]:
-        """Hand the records to librdkafka once there is room; what becomes of each follows. Refused
-        when there is no room in time.
+        """Pass the records to librdkafka when there is room; their outcomes follow. Raises Refused
+        if there is no room in time.
         """
         untaken_bytes = sum(record.size_bytes for record in records)
         await self.room.take(untaken_bytes, within_ms=self._block_ms_max)
@@ -282,13 +285,13 @@ class RecordProducer:
             except Exception:
                 if self._loop.is_closed():
                     return
-                note_death("bridge producer")  # without this thread no record would be answered any more
+                note_death("bridge producer")  # without this thread no record would get an outcome any more
                 self._is_over.wait(POLL_S)
 
     def _serve_once(self) -> None:
         try:
             self._producer.poll(POLL_S)
-        except KafkaException as error:  # a fatal one, which ends the producer
+        except KafkaException as error:  # a fatal error, which ends the producer
             self.on_error(error.args[0])
         for retired in self._retired[:]:
             retired.poll(0)
@@ -320,8 +323,8 @@ class RecordProducer:
         log.warning("producer", error=error.str(), is_fatal=bool(error.fatal()))
 
     def _replace(self) -> None:
-        """A fatal error ends a producer for good: records that it still has get their errors, new
-        records a new producer.
+        """Replace the producer after a fatal error: its records get errors, and new records go to a
+        new producer.
         """
         self._is_broken.clear()
         retired, self._producer = self._producer, Producer(self._properties)

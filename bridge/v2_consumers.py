@@ -69,13 +69,13 @@ class V2Consumers:
         return answer_v2(request, InstanceMade(instance.name, self._parts.address(request) + place))
 
     async def delete(self, request: Request) -> Response:
-        """The instance leaves its group and is gone; a read that waits ends."""
+        """Remove the instance from its group and delete it; a waiting read ends."""
         check_v2(request)
         await self._parts.consumers.delete(_key(request))
         return Response(status_code=204)
 
     async def subscribe(self, request: Request) -> Response:
-        """Topics by names or by a pattern."""
+        """Subscribe to topics by names or by a pattern."""
         instance = self._instance(request)
         wanted = await self._document(request, Subscription)
         if (wanted.topics is None) == (wanted.topic_pattern is None):
@@ -91,14 +91,14 @@ class V2Consumers:
             return answer_v2(request, {"topics": await instance.subscription()})
 
     async def unsubscribe(self, request: Request) -> Response:
-        """No topics and no partitions from now on."""
+        """Remove all topics and partitions."""
         instance = self._instance(request)
         async with instance.used():
             await instance.unsubscribe()
         return Response(status_code=204)
 
     async def assign(self, request: Request) -> Response:
-        """These partitions, chosen by the client."""
+        """Assign partitions that the client chose."""
         instance = self._instance(request)
         partitions = _places(await self._document(request, Places))
         async with instance.used():
@@ -113,13 +113,14 @@ class V2Consumers:
         return answer_v2(request, Places([Place(*place) for place in held]))
 
     async def records(self, request: Request) -> Response:
-        """Records, as many as come within the time and go into the size."""
+        """Return records, as many as arrive within the time and fit the size."""
         parts, instance = self._parts, self._instance(request, has_records=True)
         media_type = negotiate_records(request.headers.get("accept"), instance.embedded)
         async with parts.bodies.whole(request):  # clients send empty ones
             pass
         async with instance.used():
-            limits = self._limits(request, instance)  # a stop before this is seen here; a later one interrupts the read
+            # a stop before this line is noticed here; a later one interrupts the read
+            limits = self._limits(request, instance)
             leaving = asyncio.ensure_future(_until_gone(request, instance))
             messages: list[Message] = []
             try:
@@ -144,8 +145,8 @@ class V2Consumers:
         return Response(body, media_type=media_type)
 
     async def commit(self, request: Request) -> Response:
-        """The offsets of the body plus one, as the REST proxy has it; without a body those after
-        all sent records.
+        """Commit the offsets of the body plus one, as the REST proxy does; without a body, the
+        positions after all sent records.
         """
         instance = self._instance(request)
         wanted = await self._optional(request, PlaceOffsets)
@@ -178,11 +179,11 @@ class V2Consumers:
         return Response(status_code=204)
 
     async def seek_to_beginning(self, request: Request) -> Response:
-        """Go on with the first record that there is."""
+        """Continue with the first record of the partition."""
         return await self._seek_to_edge(request, is_end=False)
 
     async def seek_to_end(self, request: Request) -> Response:
-        """Go on with the next record that comes."""
+        """Continue with the next record that arrives."""
         return await self._seek_to_edge(request, is_end=True)
 
     async def _seek_to_edge(self, request: Request, *, is_end: bool) -> Response:
@@ -203,7 +204,7 @@ class V2Consumers:
             return read(body, kind)
 
     async def _optional(self, request: Request, kind: type[DocumentT]) -> DocumentT | None:
-        """The body; None when it is empty."""
+        """The body; None if it is empty."""
         async with self._parts.bodies.whole(request) as body:
             return read(body, kind) if body.strip() else None
 
@@ -225,7 +226,7 @@ def _key(request: Request) -> InstanceKey:
 
 
 async def _until_gone(request: Request, instance: ConsumerInstance) -> None:
-    """Returns when the client has closed the connection; its read need not go on then."""
+    """Return when the client has closed the connection, so that its read can end."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
     instance.interrupt_read()
@@ -244,8 +245,8 @@ def _checked(wanted: PlaceOffsets) -> Sequence[PlaceOffset]:
 
 
 def _rendered(messages: Sequence[Message], embedded: EmbeddedFormat) -> tuple[bytes, int]:
-    """The answer's body and how many messages are in it. A record that is no JSON ends it; as the
-    first of an answer it is an error.
+    """The response's body and the number of messages in it. A record that is not JSON ends the
+    response; as the first record it is an error.
     """
     if embedded is EmbeddedFormat.BINARY:
         return write([_binary_record(message) for message in messages]), len(messages)

@@ -1,4 +1,4 @@
-"""API v2 without consumers: topics, partitions, offsets, brokers, and records into topics."""
+"""API v2 without consumers: topics, partitions, offsets, brokers, and records to topics."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class V2Topics:
         ]
 
     async def root(self, request: Request) -> Response:
-        """A client is using the instance."""
+        """Record that a client is using the instance."""
         return answer_v2(request, {})
 
     async def brokers(self, request: Request) -> Response:
@@ -90,8 +90,8 @@ class V2Topics:
         return answer_v2(request, {"beginning_offset": low, "end_offset": high})
 
     async def produce(self, request: Request) -> Response:
-        """Records into the topic, or into one partition of it; the answer comes when Kafka has
-        acknowledged all of them.
+        """Write records to the topic, or to one partition of it; the response is sent when Kafka
+        has acknowledged all of them.
         """
         parts, topic = self._parts, request.path_params["topic"]
         negotiate(request.headers.get("accept"), GENERAL)
@@ -113,7 +113,7 @@ class V2Topics:
         try:
             return await caller_of(request).user.admin.topic(request.path_params["topic"])
         except Refused as refusal:
-            if refusal.status in (400, 404):  # a name that no topic can have is one that none has
+            if refusal.status in (400, 404):  # no topic can have an invalid name, so none exists
                 raise topic_not_found() from refusal
             raise
 
@@ -140,7 +140,7 @@ def _partitions(topic: KnownTopic) -> list[dict[str, Any]]:
 
 
 def _outgoing(records: Sequence[KeyValue], fixed: int | None) -> list[OutgoingRecord]:
-    """The records; under a partition's own path none may name another partition."""
+    """The records; under a partition's own path, no record may name another partition."""
     if fixed is not None and any(partition not in (None, fixed) for _, _, partition in records):
         raise unprocessable(f"partition must be {fixed} or left out")
     return [

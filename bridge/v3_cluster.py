@@ -1,5 +1,5 @@
-"""API v3 of the cluster: brokers, topics, partitions, replicas and configs. ACLs are answered as by
-a site without an authorizer.
+"""API v3 of the cluster: brokers, topics, partitions, replicas and configs. ACL requests are
+answered as by a site without an authorizer.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def answer_v3(document: object, status: int = 200, headers: dict[str, str] | Non
 
 
 async def resources_of(parts: Parts, request: Request) -> tuple[Resources, Any]:
-    """The maker of documents and the current metadata. Raises Refused: 406 for a response type
+    """The builder of documents, and the current metadata. Raises Refused: 406 for a response type
     other than JSON, 404 for another cluster.
     """
     negotiate(request.headers.get("accept"), (JSON,))
@@ -140,7 +140,7 @@ class V3Cluster:
         return routes
 
     async def clusters(self, request: Request) -> Response:
-        """The one cluster that there is."""
+        """The only cluster."""
         make, metadata = await resources_of(self._parts, request)
         document = make.collection("Cluster", (), [make.cluster(_controller(metadata))])
         document["metadata"]["self"] = f"{make.address}/v3/clusters"
@@ -172,9 +172,7 @@ class V3Cluster:
         raise resource_not_found(f"Broker {wanted}")
 
     async def replicas_of_broker(self, request: Request) -> Response:
-        """A Fetch response's fields of one partition. `records` None is null on the wire; a parsed
-        one is never RecordsElsewhere.
-        """
+        """The replicas that a broker has."""
         make, metadata = await resources_of(self._parts, request)
         wanted = number_in_path(request, "broker")
         held = [
@@ -192,7 +190,7 @@ class V3Cluster:
         return answer_v3(make.collection("Topic", ("topics",), (_topic(make, topic) for topic in described)))
 
     async def create_topic(self, request: Request) -> Response:
-        """Make a topic; with `validate_only` see whether it could be made."""
+        """Create a topic; with `validate_only`, check whether it could be created."""
         make, _ = await resources_of(self._parts, request)
         wanted = await document_v3(self._parts, request, TopicRequest)
         await caller_of(request).user.admin.create_topic(_new_topic(wanted), is_validating=wanted.validate_only)
@@ -295,11 +293,11 @@ class V3Cluster:
         return await self._alter(request, {request.path_params["name"]: wanted.value})
 
     async def reset_config(self, request: Request) -> Response:
-        """Take one config back to its default."""
+        """Reset one config to its default."""
         return await self._alter(request, {request.path_params["name"]: None})
 
     async def alter_configs(self, request: Request) -> Response:
-        """Change several configs at once: all of them or none."""
+        """Change several configs at once, all or none."""
         wanted = await document_v3(self._parts, request, ConfigChanges)
         changes: dict[str, str | None] = {}
         for change in wanted.data:
@@ -356,7 +354,7 @@ def _replica(make: Resources, topic: str, partition: Any, broker: int) -> Docume
 
 
 def _owner(request: Request) -> tuple[tuple[object, ...], Document, ResourceType, str]:
-    """Path, own fields, Kafka's kind and name of whose configs are meant."""
+    """Path, fields, kind and name of the resource that owns the configs."""
     if "topic" in request.path_params:
         topic = request.path_params["topic"]
         return ("topics", topic), {"topic_name": topic}, ResourceType.TOPIC, topic

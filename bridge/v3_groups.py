@@ -1,4 +1,4 @@
-"""API v3 of consumer groups: groups, their members and assignments, and how far they are behind."""
+"""API v3 of consumer groups: groups, their members and assignments, and their lag."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class V3Groups:
         return answer_v3(make.collection("ConsumerAssignment", path, items))
 
     async def assignment(self, request: Request) -> Response:
-        """One partition that a member has."""
+        """One partition that is assigned to a member."""
         make, group = await self._found(request)
         member, wanted = _member(group, request), _place(request)
         if wanted not in {(place.topic, place.partition) for place in _held(member)}:

@@ -1,9 +1,9 @@
-"""API v3's way of producing: records one after another on one request, each answered by a line of
-its own as Kafka acknowledges it.
+"""Produce in API v3: one request has many records, and each gets its own response line when Kafka
+acknowledges it.
 
-Reading, producing and answering go on side by side, in the order of the records. How many records
-wait is bounded: a stream that is ahead of Kafka is not read further. A request of one whole record
-is answered with that record's status.
+Reading, producing and answering run concurrently, in the order of the records. The number of
+waiting records is bounded: the bridge stops reading a stream that is ahead of Kafka. A request with
+exactly one record is answered with that record's status.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ LINE_END = b"\r\n"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Waiting:
-    """A record that Kafka has been given."""
+    """A record that was passed to Kafka."""
 
     record: RecordRequest
     outgoing: OutgoingRecord
@@ -93,8 +93,8 @@ class _RecordStream(Response):
         self._items: asyncio.Queue[_Item | None] = asyncio.Queue(parts.settings.stream_records_max)
 
     async def __call__(self, _: Scope, __: Receive, send: Send) -> None:
-        """Answer; the request itself is at hand already. When either of reading and writing breaks,
-        the other waits for nothing more.
+        """Answer the stream; `self` already has the request. If reading or writing fails, the other
+        one ends too.
         """
         try:
             async with asyncio.TaskGroup() as both:
@@ -104,7 +104,7 @@ class _RecordStream(Response):
             raise group.exceptions[0] from group
 
     async def _read(self) -> None:
-        """Take records until the body ends, is no stream of records, or the bridge stops."""
+        """Take records until the body ends, is not a stream of records, or the bridge stops."""
         room = self._parts.bodies.room
         stream = DocumentStream(self._parts.settings.record_bytes_max)
         held_bytes = 0
@@ -124,7 +124,7 @@ class _RecordStream(Response):
         await self._items.put(None)
 
     async def _take(self, documents: Iterator[bytes]) -> None:
-        """Produce the records of a piece; an unreadable one gets its error in the answer."""
+        """Produce the records of a piece; an unreadable record gets an error in the response."""
         read: list[tuple[RecordRequest, OutgoingRecord] | Refused] = []
         broken: Refused | None = None
         while True:

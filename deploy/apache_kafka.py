@@ -1,9 +1,9 @@
-"""Apache Kafka itself, to compare with: its programs by their class, and KRaft nodes as child
-processes, alone or several as one cluster.
+"""Apache Kafka itself, for comparison: its programs by their class, and KRaft nodes as child
+processes, alone or as one cluster.
 
-Not needed to run anything of ours. The jars come by `make setup-java`; the tests compare answers
-with this broker, the benchmarks figures. A JVM is either small and quick to start (tools, tests) or
-set up as the upstream launcher does it (whatever is measured).
+Nothing of Antipode needs it to run. `make setup-java` fetches the jars; tests compare answers with
+this broker, benchmarks compare figures. A JVM is either small and quick to start (tools, tests) or
+set up as the upstream launcher does it (measurements).
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ PROBE_TIMEOUT_S = 0.3
 def program(
     main_class: str, *arguments: str, jvm: Sequence[str] = SMALL_JVM, more: Sequence[jar_sets.JarSet] = ()
 ) -> list[str]:
-    """The command line of one of its programs; a small JVM uses the class archive, where there is
-    one. OperationalFailure without Java or the jars.
+    """The command line of one of its programs; a small JVM uses the class archive if there is one.
+    Raises OperationalFailure without Java or the jars.
     """
     classpath = os.pathsep.join(str(jar) for jar_set in (jar_sets.KAFKA, *more) for jar in jar_set.jars())
     archived = class_archives.KAFKA.options() if jvm == SMALL_JVM else []
@@ -51,10 +51,10 @@ def program(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApacheKafkaServer:
     """A broker and controller in one process, on loopback, with everything under `directory`.
-    `settings` go over the shipped defaults.
+    `settings` override the shipped defaults.
 
-    `voters` are the controller ports by node id of a cluster, this node's included; without any it
-    is its own controller.
+    `voters` has the controller ports of a cluster by node id, including this node's; without it,
+    the node is its own controller.
     """
 
     name: str
@@ -72,7 +72,7 @@ class ApacheKafkaServer:
         return f"{LOOPBACK}:{self.port}"
 
     def format(self) -> None:
-        """Write the configuration and make the directory ready for a first start; again does
+        """Write the configuration and format the directory for a first start; a second call does
         nothing. OperationalFailure says why not.
         """
         configuration = self._write_configuration()

@@ -2,9 +2,9 @@
 Python 3.11 or newer.
 
 Run by the machine's own Python before anything is installed, so it uses the standard library alone
-and imports nothing of the house. What is there is read from the environment itself, not from a
-stamp: after an interruption, or when a pin has changed, the next run puts right what differs. Then
-it hands over to `setup.py`, which runs inside the environment.
+and imports nothing of the house. Installed packages are read from the environment itself, not from
+a stamp: after an interruption, or when a pin has changed, the next run corrects the differences.
+Then it runs `setup.py` inside the environment.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ OUTPUT_LINES_SHOWN = 15
 
 
 class SetupFailure(Exception):
-    """Set-up cannot go on: one message that says what is missing and what to do."""
+    """Set-up cannot continue: one message that says what is missing and what to do."""
 
 
 def say(line: str) -> None:
-    """A progress line that a person can follow."""
+    """Print a progress line."""
     print(f"setup: {line}", flush=True)
 
 
 def main() -> int:
-    """Set everything up; the exit code."""
+    """Set everything up; return the exit code."""
     try:
         _check_python()
         with _alone():
@@ -65,10 +65,12 @@ def _check_python() -> None:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Two set-ups of one checkout at a time would undo each other; the second waits."""
+    """Wait until no other set-up of this checkout runs: two at a time would undo each other's
+    work.
+    """
     parts = ROOT / ".parts"
     parts.mkdir(exist_ok=True)
-    # a lock of the kernel: a set-up that is killed leaves nothing behind
+    # a kernel lock: a killed set-up leaves nothing behind
     with (parts / "setup.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -95,7 +97,7 @@ def _ensure_environment() -> None:
 
 def _is_usable_environment() -> bool:
     """True if the environment has a Python that is new enough and a pip; an interrupted set-up
-    leaves neither or one.
+    lacks at least one.
     """
     probe = f"import sys, pip; sys.exit(sys.version_info < {PYTHON_VERSION_MIN})"
     try:
@@ -105,8 +107,8 @@ def _is_usable_environment() -> bool:
 
 
 def _make_environment_without_ensurepip() -> None:
-    """Debian splits ensurepip off into python3-venv. Without it pip comes from elsewhere:
-    installed, or out of Debian's own package.
+    """Debian splits ensurepip off into python3-venv. Without it pip comes from another place: an
+    installed pip, or Debian's own package.
     """
     say("this Python has no ensurepip (Debian's package python3-venv); looking for a pip elsewhere")
     made = subprocess.run(
@@ -129,7 +131,7 @@ def _make_environment_without_ensurepip() -> None:
 
 
 def _pip_elsewhere(scratch: Path) -> Iterator[list[str]]:
-    """Commands that may install pip into the environment, the least intrusive first."""
+    """Commands that may install pip into the environment, the least intrusive one first."""
     yield [sys.executable, "-m", "pip", "--python", str(PYTHON)]
     download = shutil.which("apt-get")
     if download is None or shutil.which("dpkg-deb") is None:
@@ -156,7 +158,7 @@ def _ensure_packages() -> None:
     say(f"installing {len(missing)} of {len(wanted)} Python packages ({named}){size}")
     started = time.monotonic()
     _forget_half_installed()
-    # the pins name everything: what pip would add by itself is not wanted
+    # the pins name everything: pip must add no other packages
     _pip("install", "--use-pep517", "--no-deps", "--requirement", str(REQUIREMENTS))
     different = sorted(set(wanted.items()) - set(_installed().items()))
     if different:
@@ -174,20 +176,20 @@ def _pins() -> dict[str, str]:
 
 
 def _installed() -> dict[str, str]:
-    """Name and version of everything in the environment, by the metadata folders alone: a few
+    """Names and versions of all packages in the environment, by the metadata folders alone: a few
     milliseconds.
     """
     found: dict[str, str] = {}
     for folder in ENVIRONMENT.glob("lib/python3*/site-packages/*.dist-info"):
         name, _, version = folder.name.removesuffix(".dist-info").rpartition("-")
-        if (folder / "RECORD").exists():  # written last: without it the package was cut off half-way
+        if (folder / "RECORD").exists():  # written last: without it, the installation of the package was interrupted
             found[_normalized(name)] = version
     return found
 
 
 def _forget_half_installed() -> None:
-    """Take away the metadata of packages that were cut off: pip would think them installed, and
-    cannot remove what has no RECORD.
+    """Remove the metadata of partly installed packages: pip would treat them as installed, and
+    cannot remove a package without RECORD.
     """
     for folder in ENVIRONMENT.glob("lib/python3*/site-packages/*.dist-info"):
         if not (folder / "RECORD").exists():
@@ -199,18 +201,18 @@ def _normalized(name: str) -> str:
 
 
 def _ensure_project() -> None:
-    """Install the house itself, editable, so that `antipode` runs this checkout."""
+    """Install the project itself, editable, so that `antipode` runs this checkout."""
     state = hashlib.sha256((ROOT / "pyproject.toml").read_bytes() + str(ROOT).encode()).hexdigest()
     if INSTALLED_MARK.exists() and INSTALLED_MARK.read_text(encoding="ascii") == state:
         return
     _pip("install", "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
-    # written last: an interrupted installation is done again
+    # written last: an interrupted installation is repeated
     INSTALLED_MARK.write_text(state, encoding="ascii")
     say(f"command {PYTHON.parent.relative_to(ROOT) / 'antipode'} installed")
 
 
 def _pip(*arguments: str) -> None:
-    """Run pip in the environment, showing only the large downloads. SetupFailure with its last
+    """Run pip in the environment, and show only the large downloads. SetupFailure with its last
     words.
     """
     command = [str(PYTHON), "-m", "pip", "--no-input", "--disable-pip-version-check", *arguments]

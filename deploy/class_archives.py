@@ -1,9 +1,9 @@
 """Archives of loaded Java classes (class-data sharing, JEP 310): a JVM that maps one starts with
-half the processor time, because it neither opens, parses nor verifies those classes.
+half the processor time, because it need not open, parse and verify those classes.
 
-An archive belongs to one Java and one class path; both are in its name, so an archive that no
-longer fits is not found and the JVM starts without. `deploy/class_training.py` (by `make setup`)
-makes them.
+An archive belongs to one Java and one class path; both are in its name, so an archive that does not
+fit is not found and the JVM starts without one. `deploy/class_training.py` (by `make setup`) makes
+them.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ OUTPUT_LINES_SHOWN = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassArchive:
-    """The classes that the programs of one class path load. `jars` may fail with OperationalFailure
-    when the programs are not installed.
+    """The classes that programs with one class path load. `jars` may raise OperationalFailure if
+    the programs are not installed.
     """
 
     name: str
@@ -43,8 +43,8 @@ class ClassArchive:
 
     @property
     def file(self) -> Path:
-        """The archive for the Java and the jars that are there now; it need not exist.
-        OperationalFailure without either.
+        """The archive for the current Java and jars; it need not exist. OperationalFailure without
+        either.
         """
         state = hashlib.sha256()
         for file in (parts.java().executable.resolve(), *self.jars()):
@@ -54,13 +54,15 @@ class ClassArchive:
 
     def options(self) -> list[str]:
         """The options with which a JVM with these jars first on its class path uses the archive;
-        none without an archive.
+        empty without an archive.
         """
         file = self.file
         return [f"-XX:SharedArchiveFile={file}", *WARNINGS_TO_STDERR] if file.is_file() else []
 
     def keep(self, made: Path) -> None:
-        """Give a made archive its name, and delete those of the same name that do not fit."""
+        """Rename a new archive to its final name, and delete archives of the same name for other
+        versions.
+        """
         target = self.file
         made.rename(target)
         for other in self.directory.glob(f"{self.name}-*.jsa"):
@@ -68,8 +70,8 @@ class ClassArchive:
                 other.unlink()
 
     def make(self, loaded: Sequence[Path]) -> None:
-        """Write the archive out of class lists, which JVMs with `listing_option` wrote, and delete
-        the archives of the same name that do not fit. OperationalFailure with what Java printed.
+        """Write the archive from class lists, which JVMs with `listing_option` wrote, and delete
+        archives of the same name for other versions. OperationalFailure with what Java printed.
         """
         target = self.file
         with tempfile.TemporaryDirectory(dir=self.directory, prefix="build-") as scratch_name:
@@ -94,8 +96,8 @@ class ClassArchive:
 ZOOKEEPER = ClassArchive(name="zookeeper", jars=parts.zookeeper_jars)
 KAFKA = ClassArchive(name="kafka", jars=jar_sets.KAFKA.jars)
 SPARK = ClassArchive(name="spark", jars=parts.spark_jars)
-"""Made by the JVM of a small Spark job when it ends (JEP 350), since Spark composes its class path
-itself.
+"""Written by the JVM of a small Spark job when it ends (JEP 350), since Spark composes its class
+path itself.
 """
 SPARK_OPTIONS_VARIABLE = "ANTIPODE_SPARK_JAVA_OPTIONS"
 """Java options of local Spark sessions, which `spark_jobs/session.py` adds to its own."""
@@ -103,13 +105,13 @@ SPARK_OPTIONS_VARIABLE = "ANTIPODE_SPARK_JAVA_OPTIONS"
 
 def spark_environment() -> dict[str, str]:
     """The environment of a process that starts Spark with our Java, and with the archive of Spark's
-    classes where there is one.
+    classes if there is one.
     """
     return {**parts.spark_environment(), SPARK_OPTIONS_VARIABLE: " ".join(SPARK.options())}
 
 
 def listing_option(directory: Path) -> str:
-    """The option with which a JVM lists its loaded classes in a file `*.lst` there."""
+    """The option with which a JVM lists its loaded classes in a file `*.lst` in this directory."""
     return f"-XX:DumpLoadedClassList={directory}/%p.lst"
 
 

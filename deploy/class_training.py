@@ -1,7 +1,7 @@
 """Makes the class archives: runs ZooKeeper, Apache Kafka's programs and a small Spark job once, and
-notes which classes they load.
+records which classes they load.
 
-Takes a minute or two in all, once for a checkout. Where it fails everything works, and JVMs start
+Takes a minute or two in all, once for a checkout. If it fails, everything works, but JVMs start
 more slowly.
 """
 
@@ -36,20 +36,22 @@ GROUP = "trainees"
 
 
 def ensure_zookeeper(say: Callable[[str], None]) -> None:
-    """The archive of ZooKeeper's classes. OperationalFailure says why it cannot be made."""
+    """The archive of ZooKeeper's classes. Raises OperationalFailure, which says why the archive
+    cannot be made.
+    """
     _ensure(ZOOKEEPER, _run_zookeeper, say)
 
 
 def ensure_kafka(say: Callable[[str], None]) -> None:
-    """The archive of the classes of Apache Kafka's broker and tools. OperationalFailure says why it
-    cannot be made.
+    """The archive of the classes of Apache Kafka's broker and tools. Raises OperationalFailure,
+    which says why the archive cannot be made.
     """
     _ensure(KAFKA, _run_kafka, say)
 
 
 def ensure_spark(say: Callable[[str], None]) -> None:
-    """The archive of the classes of a local Spark session. OperationalFailure says why it cannot be
-    made.
+    """The archive of the classes of a local Spark session. Raises OperationalFailure, which says
+    why the archive cannot be made.
     """
     if not SPARK.file.is_file():
         say("noting which classes spark loads, for quicker starts (once, about a minute)")
@@ -120,7 +122,7 @@ def _run_kafka(scratch: Path) -> None:
 
 
 def _tool_runs(servers: str) -> Iterator[Sequence[str]]:
-    """Programs with arguments, each of which ends by itself."""
+    """Programs with arguments, which end by themselves."""
     tools = "org.apache.kafka.tools"
     at = ("--bootstrap-server", servers)
     topic = ("--topic", TOPIC)
@@ -140,14 +142,16 @@ def _tool_runs(servers: str) -> Iterator[Sequence[str]]:
 
 
 def _run_program(main_class: str, arguments: Sequence[str], jvm: Sequence[str]) -> None:
-    """Run it to its end; how it ends does not matter, the classes do."""
+    """Run the program to its end; only its loaded classes matter, not its result."""
     command = apache_kafka.program(main_class, *arguments, jvm=jvm)
     subprocess.run(command, input=b"a\nb\n", capture_output=True, check=False, timeout=PROGRAM_WITHIN_S)
 
 
 @contextmanager
 def _running(child: Child, is_serving: Callable[[], bool]) -> Iterator[None]:
-    """The process serves inside and is stopped in order after, so that it writes its list."""
+    """The process serves within the block and is stopped in order after it, so that it writes its
+    list.
+    """
     child.start()
     try:
         deadline = time.monotonic() + READY_WITHIN_S

@@ -1,10 +1,10 @@
 """Programs over Go's and Node's Kafka clients, for the compatibility matrix: built from pinned
 sources into the parts folder.
 
-Not needed to run anything. The sources are in `tests/compatibility/programs`; what was built lies
-in a folder named by their digest, filled under another name and renamed, so it is there whole or
-not at all and a changed source is built anew. Go and npm come from the machine; where they are not,
-the matrix says so.
+Not needed to run anything. The sources are in `tests/compatibility/programs`; the programs are in a
+folder that is named by the sources' digest. It is filled under another name and renamed, so it is
+never incomplete, and a changed source is built anew. Go and npm must be on the machine; if they are
+not, the matrix says so.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ OUTPUT_LINES_SHOWN = 15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientPrograms:
-    """The programs of one language: where their sources are, what builds them, what runs them and
-    what pins their libraries.
+    """The programs of one language: their sources, the tool that builds them, the tool that runs
+    them, and the file that pins their libraries.
     """
 
     name: str
@@ -51,7 +51,7 @@ class ClientPrograms:
         return parts.parts_directory() / f"clients-{self.name}-{digest.hexdigest()[:12]}"
 
     def missing(self) -> str:
-        """The reason why the programs cannot run; empty when they can."""
+        """The reason why the programs cannot run; empty if they can."""
         if self.directory.is_dir():
             return ""
         if shutil.which(self.builder[0]) is None:
@@ -87,7 +87,7 @@ NODE = ClientPrograms(
 
 
 def build_all(say: Callable[[str], None]) -> None:
-    """Build what is missing, as far as the machine has what builds it."""
+    """Build the missing programs for which the machine has the tools."""
     for programs in (GO, NODE):
         if not programs.directory.is_dir():
             if shutil.which(programs.builder[0]) is None:

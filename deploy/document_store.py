@@ -1,8 +1,8 @@
-"""OpenSearch as a child process on the loopback, from its jars: what the test of the pipeline
-`log-documents` writes to. Not needed to run anything.
+"""OpenSearch as a child process on loopback, started from its jars: the test of the pipeline
+`log-documents` writes to it. Not needed to run anything.
 
-The jars come by `make setup-java`. The node is started by a class of our own, since the engine is
-published as a library and not as a program.
+`make setup-java` fetches the jars. Our own class starts the node, since the engine is published as
+a library and not as a program.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class DocumentStore:
         return f"http://{LOOPBACK}:{self.port}"
 
     def child(self) -> Child:
-        """Its process. OperationalFailure without Java or the jars."""
+        """Its process. Raises OperationalFailure without Java or the jars."""
         (self.directory / "config").mkdir(parents=True, exist_ok=True)
         classpath = os.pathsep.join(map(str, jar_sets.OPENSEARCH.jars()))
         ports = (str(self.port), str(self.transport_port))

@@ -1,9 +1,9 @@
-"""Java programs of others that tests and benchmarks compare with: Apache Kafka itself, its Streams
-and Connect, Spark's Kafka connector.
+"""Other projects' Java programs for comparison in tests and benchmarks: Apache Kafka itself, its
+Streams and Connect, Spark's Kafka connector.
 
 Not needed to run anything. Maven fetches them into the parts folder from the files in
-`deploy/jars`; a set is there when its folder is, because it is filled under another name and
-renamed.
+`deploy/jars`; a set is complete if its folder exists, because the folder is filled under another
+name and renamed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OUTPUT_LINES_SHOWN = 15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JarSet:
-    """A Maven project whose dependencies are wanted, and the version of its leading artifact."""
+    """A Maven project for its dependencies, and the version of its main artifact."""
 
     name: str
     version: str
@@ -40,7 +40,7 @@ class JarSet:
         return self.directory.is_dir()
 
     def jars(self) -> tuple[Path, ...]:
-        """Its jars. OperationalFailure when it has not been fetched."""
+        """Its jars. Raises OperationalFailure if the set has not been fetched."""
         if not self.is_there:
             raise OperationalFailure(
                 f"the Java programs {self.name} {self.version} are not there: run `make setup-java` (needs Maven)"
@@ -60,7 +60,9 @@ TESTED = (KAFKA, SPARK_KAFKA, OPENSEARCH)
 
 
 def fetch(wanted: Sequence[JarSet], say: Callable[[str], None]) -> None:
-    """Fetch what is missing. OperationalFailure says why it cannot be had."""
+    """Fetch what is missing. Raises OperationalFailure, which says why the set cannot be
+    fetched.
+    """
     missing = [jar_set for jar_set in wanted if not jar_set.is_there]
     if missing:
         maven = _maven(say)

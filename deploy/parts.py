@@ -1,9 +1,8 @@
 """Finds the outside programs that embedded sites need, and verifies them by running them: Java,
 ZooKeeper's jars, toxiproxy.
 
-Looks only; `setup.py` (by `make setup`) is what installs. `antipode up`, the tests and the
-Spark jobs ask here. A part that is missing or too old is an OperationalFailure that says what to
-do.
+It only searches; `setup.py` (by `make setup`) installs. `antipode up`, the tests and the Spark jobs
+call it. A part that is missing or too old is an OperationalFailure that says what to do.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ ZOOKEEPER_JARS = (
 )
 """The jars of pyspark that a ZooKeeper server needs. Without snappy it starts and never serves."""
 ZOOKEEPER_LOG_JARS = ("log4j-slf4j2-impl-2.25.4.jar", "log4j-api-2.25.4.jar", "log4j-core-2.25.4.jar")
-"""The jars that it needs besides to log why it does not start."""
+"""Further jars, which it needs to log why it does not start."""
 
 NETTY_TLS_PARTS = ("transport-classes-epoll", "tcnative-classes")
 NETTY_PARTS = ("handler", "buffer", "codec-base", "common", "resolver", "transport", "transport-native-unix-common")
-"""The jars that it needs besides where users log in."""
+"""Further jars, which it needs if users log in."""
 
 PARTS_DIRECTORY_VARIABLE = "ANTIPODE_PARTS"
 PROBE_TIMEOUT_S = 30
@@ -42,8 +41,8 @@ PROBE_TIMEOUT_S = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Java:
-    """A Java runtime that has been run: its `java`, the home that Spark is to be given, its feature
-    version.
+    """A Java runtime that has been tested by running it: its `java`, the home for Spark, its
+    feature version.
     """
 
     executable: Path
@@ -89,7 +88,7 @@ def _java_candidates() -> list[Path]:
 
 
 def probe_java(executable: Path) -> Java | str:
-    """Run this `java`; a string says why it cannot be used."""
+    """Run this `java`; a returned string says why it cannot be used."""
     try:
         output = _output_of([str(executable), "-XshowSettings:properties", "-version"])
     except OSError as error:
@@ -102,8 +101,8 @@ def probe_java(executable: Path) -> Java | str:
         return f"{executable}: does not print its version"
     if int(version[1]) < JAVA_VERSION_MIN:
         return f"{executable}: is Java {version[1]}"
-    # The wrapper in the parts folder must stay in front of the runtime that it wraps, so its home
-    # is its own folder.
+    # The wrapper in the parts folder must come before the runtime that it wraps, so its home is its
+    # own folder.
     is_ours = parts_directory() in executable.parents
     return Java(
         executable=executable,
@@ -129,7 +128,7 @@ def spark_jars() -> tuple[Path, ...]:
 
 @functools.cache
 def zookeeper_jars() -> tuple[Path, ...]:
-    """The jars of a ZooKeeper server, those of its log included, out of the installed pyspark."""
+    """The jars of a ZooKeeper server, including those for its log, from the installed pyspark."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise OperationalFailure(
@@ -147,8 +146,8 @@ def zookeeper_jars() -> tuple[Path, ...]:
 
 
 def netty_jars(*, with_tls: bool = False) -> tuple[Path, ...]:
-    """Of the same folder: a ZooKeeper server whose users log in, or whose sessions are encrypted,
-    loads classes of netty's.
+    """Jars of the same folder: a ZooKeeper server with user logins or encrypted sessions loads
+    netty classes.
     """
     folder, names = zookeeper_jars()[0].parent, (*NETTY_PARTS, *(NETTY_TLS_PARTS if with_tls else ()))
     return tuple(sorted(jar for name in names for jar in folder.glob(f"netty-{name}-[24]*.jar")))
@@ -181,7 +180,7 @@ def _toxiproxy_candidates() -> list[Path]:
 
 
 def probe_toxiproxy(executable: Path) -> str:
-    """The version that this server says it has; why not, when it cannot be run."""
+    """The version that this server reports; the reason if it cannot be run."""
     try:
         output = _output_of([str(executable), "-version"])
     except (OSError, subprocess.SubprocessError) as error:

@@ -1,10 +1,10 @@
 """Free ports on loopback for embedded parts.
 
-Taken below the range from which the kernel serves outgoing connections, so that a port stays free
-between being chosen here and being bound by the part it is for. A program is never given the same
-port twice: the part that it was chosen for may not have bound it yet. Two programs that choose at
-the same moment start at random places; those that run side by side for long are given ranges of
-their own by ANTIPODE_PORTS (first-last), which their children inherit.
+Ports are chosen below the range from which the kernel serves outgoing connections, so that a port
+stays free until its part binds it. A program never gets the same port twice: the part for which a
+port was chosen may not have bound it yet. Two programs that choose at the same moment start at
+random places. Programs that run side by side for long get their own ranges by ANTIPODE_PORTS
+(first-last), which their children inherit.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _given: set[int] = set()
 
 
 def free_ports(count: int) -> list[int]:
-    """`count` different ports that nothing on loopback listens on now. RuntimeError when there are
-    not so many.
+    """`count` different ports of loopback that are free now. Raises RuntimeError if there are not
+    enough.
     """
     lowest, _, highest = os.environ.get(RANGE_VARIABLE, f"{PORT_MIN}-{PORT_MAX}").partition("-")
     free: list[int] = []
@@ -35,13 +35,13 @@ def free_ports(count: int) -> list[int]:
             free.append(port)
     if len(free) < count:
         raise RuntimeError(f"only {len(free)} of {count} ports are free between {lowest} and {highest}")
-    # noted for good: the part that a port is for may bind it much later
+    # recorded forever: the part for which a port is chosen may bind it much later
     _given.update(free)
     return free
 
 
 def _in_random_order(ports: Sequence[int]) -> Iterator[int]:
-    """A few at random, which nearly always suffice, then all of them."""
+    """A few ports in random order, which nearly always suffice, then all of them."""
     chance = random.SystemRandom()
     for _ in range(RANDOM_DRAWS):
         yield chance.choice(ports)
@@ -49,14 +49,14 @@ def _in_random_order(ports: Sequence[int]) -> Iterator[int]:
 
 
 def free_port() -> int:
-    """One port that nothing on loopback listens on now."""
+    """One port of loopback that is free now."""
     return free_ports(1)[0]
 
 
 def is_free(port: int) -> bool:
     """Whether a program could listen on this port of loopback now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # as the parts bind: a port whose last connection lingers is free to them
+        # as the parts bind: a port whose last connection lingers is free for them
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((LOOPBACK, port))

@@ -1,9 +1,9 @@
-"""The second half of `make setup`, inside the virtual environment: every outside part verified, and
-installed where it is missing.
+"""The second half of `make setup`, inside the virtual environment: it verifies every outside part,
+and installs missing ones.
 
-Says a line for each part. With `--java-programs` it also fetches what only the tests with Java
-clients and the benchmarks need; those are skipped, not failed, where that cannot be had.
-`--client-programs` adds what only the compatibility matrix needs.
+Prints a line for each part. With `--java-programs` it also fetches the programs that only
+benchmarks and tests with Java clients need; if they cannot be fetched, such tests are skipped.
+`--client-programs` adds the programs that only the compatibility matrix needs.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Part = TypeVar("Part")
 
 
 def say(line: str) -> None:
-    """A progress line that a person can follow."""
+    """Print a progress line."""
     print(f"setup: {line}", flush=True)
 
 
 def main() -> ExitCode:
-    """Verify and install; the exit code."""
+    """Verify and install; return the exit code."""
     started = time.monotonic()
     try:
         _ensure_java()

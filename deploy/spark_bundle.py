@@ -1,8 +1,9 @@
-"""Packs what Spark's workers need of this project into one archive for `spark-submit --archives`:
-our packages, the compiled modules, and those of our dependencies that the jobs import.
+"""Packs the parts of this project that Spark's workers need into one archive for
+`spark-submit --archives`: our packages, the compiled modules, and those of our dependencies that
+the jobs import.
 
-What workers have anyway (Python itself, pyspark, pyarrow, pandas, numpy) is left out. Compiled
-files and wheels are for this machine's kind of processor and version of Python.
+Packages that workers have anyway (Python itself, pyspark, pyarrow, pandas, numpy) are left out.
+Compiled files and wheels fit only this machine's processor type and Python version.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ print(json.dumps(found))
 
 
 def pack(out: Path) -> list[str]:
-    """Write the archive; the names of the packages in it. OperationalFailure when the jobs cannot
-    be imported here.
+    """Write the archive; return the names of the packages in it. Raises OperationalFailure when the
+    jobs cannot be imported here.
     """
     ended = subprocess.run(
         [sys.executable, "-c", _LISTING], capture_output=True, text=True, check=False, cwd=compiled.ROOT

@@ -27,8 +27,8 @@ _OPTIONS: Final = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 @dataclass(slots=True, kw_only=True)
 class SparkCluster:
-    """Ports are chosen when it is made; `start`, `wait_ready` and `stop`. Workers run their
-    executors with this Python.
+    """Ports are chosen when the object is created; use `start`, `wait_ready` and `stop`. Workers
+    run their executors with this Python.
     """
 
     directory: Path
@@ -56,14 +56,18 @@ class SparkCluster:
         return self._child("master", f"{_DEPLOY}.master.Master", *arguments)
 
     def start(self) -> None:
-        """Start the processes, and do not wait. OperationalFailure without Java or pyspark."""
+        """Start the processes without waiting for them. OperationalFailure without Java or
+        pyspark.
+        """
         self.master.start()
         self.workers = [self._worker(number) for number in range(self.worker_count)]
         for worker in self.workers:
             worker.start()
 
     def wait_ready(self) -> None:
-        """Wait until every worker has registered. OperationalFailure with the end of the log."""
+        """Wait until every worker has registered. Raises OperationalFailure with the end of the
+        log.
+        """
         deadline = time.monotonic() + READY_WITHIN_S
         while len(self.alive_workers()) < self.worker_count:
             ended = next((child for child in (self.master, *self.workers) if child.pid() is None), None)
@@ -73,7 +77,7 @@ class SparkCluster:
             time.sleep(_POLL_S)
 
     def alive_workers(self) -> list[str]:
-        """Ids of the workers that the master counts on now."""
+        """Ids of the workers that the master lists as alive now."""
         return [worker["id"] for worker in self._state().get("workers", []) if worker["state"] == "ALIVE"]
 
     def stop(self) -> None:
@@ -105,7 +109,7 @@ class SparkCluster:
         )
 
     def _state(self) -> dict[str, Any]:
-        """What the master's page says of the cluster; empty while it does not answer."""
+        """The master's page about the cluster; empty while it does not answer."""
         connection = http.client.HTTPConnection(LOOPBACK, self.page_port, timeout=PROBE_TIMEOUT_S)
         try:
             connection.request("GET", "/json/")
@@ -118,7 +122,9 @@ class SparkCluster:
 
 
 def _environment() -> dict[str, str]:
-    """What Spark's own scripts set: workers compose the command lines of executors by it."""
+    """The variables that Spark's own scripts set: workers compose the command lines of executors
+    from them.
+    """
     home = _spark_home()
     core = next((home / "jars").glob("spark-core_*.jar"), None)
     if core is None:

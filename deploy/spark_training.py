@@ -1,8 +1,8 @@
-"""A small Spark job whose JVM writes an archive of the classes that it has loaded when it ends.
+"""A small Spark job whose JVM, when it ends, writes an archive of its loaded classes.
 
     python -m deploy.spark_training FILE
 
-The job does what reconciliations and archives do: rows from Python workers, digests, windows,
+The job uses what reconciliations and archives use: rows from Python workers, digests, windows,
 joins, Parquet.
 """
 

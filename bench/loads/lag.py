@@ -1,9 +1,9 @@
 """Steady-state lag of a mirror: from the acknowledgement of a record at the source until it can be
 read at the target.
 
-A paced producer writes to the source; a reader hangs on long-polling fetches at the target and
-notes when each batch came. Mirrored records must have the offsets of the source, which both mirrors
-give them in a topic that was empty when they began; it is checked by the ends.
+A paced producer writes to the source; a reader long-polls the target and records the arrival time
+of each batch. Mirrored records must have the offsets of the source, which both mirrors preserve for
+a topic that was empty at the start; the log ends are compared to check this.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ Arrivals = list[list[tuple[int, int]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Journeys:
-    """One element of each for every record: where it is, when the source acknowledged it, when it
-    was read at the target (monotonic ns).
+    """Arrays with one element for each record: its partition and offset, when the source
+    acknowledged it, and when it was read at the target (monotonic ns).
     """
 
     partition: Times
@@ -69,7 +69,7 @@ def followed(
     duration_s: float,
     skip_s: float,
 ) -> Journeys:
-    """The records of a steady load after the first `skip_s`; the topic is given by its name at the
+    """The records of a steady load after the first `skip_s` seconds, with the topic's names at the
     source and at the target.
     """
     load = PacedLoad(
@@ -86,7 +86,7 @@ def followed(
 
 
 def journeys(acknowledged: Mapping[str, Times], arrivals: Arrivals, *, skip_s: float) -> Journeys:
-    """The way of each record, without those acknowledged in the first `skip_s`."""
+    """The times of each record, without those acknowledged in the first `skip_s` seconds."""
     import numpy as np
 
     times = acknowledged["acknowledged_ns"]
@@ -107,7 +107,7 @@ def journeys(acknowledged: Mapping[str, Times], arrivals: Arrivals, *, skip_s: f
 
 
 async def _watch(load: PacedLoad, target: str, topic: str, directory: Path) -> Arrivals:
-    """Read the target while the load runs, and until all of it has come."""
+    """Read the target while the load runs, and until all of it has arrived."""
     settings = directory / f"{load.topic}.json"
     load.write(settings)
     arrivals: Arrivals = [[] for _ in range(load.partition_count)]
@@ -144,9 +144,7 @@ async def _until_all_came(load: PacedLoad, arrivals: Arrivals, reading: asyncio.
 
 
 async def _read(client: KafkaClient, topic: str, arrivals: Arrivals) -> None:
-    """Fetch all partitions for ever from offset 0 on; they have one leader, the site's only
-    broker.
-    """
+    """Fetch all partitions forever from offset 0 on; the site's only broker leads all of them."""
     node_id = await client.leader(topic, 0)
     topic_id = client.cluster.topics[topic].topic_id
     next_offsets = [0] * len(arrivals)
@@ -164,7 +162,7 @@ async def _read(client: KafkaClient, topic: str, arrivals: Arrivals) -> None:
 
 
 def _parsed(fetched: PartitionFetched) -> Buffer:
-    """The records of an answer that was parsed, which are bytes."""
+    """The records of a parsed response, as bytes."""
     records = fetched.records or b""
     assert isinstance(records, bytes | bytearray | memoryview)
     return records

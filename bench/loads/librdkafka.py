@@ -1,11 +1,10 @@
 """librdkafka at its own speed: the library that confluent-kafka ships, called in bulk, so that no
-Python runs for each record.
+Python code runs for each record.
 
-Producing hands over a thousand records a call and lets the library block when its queue is full;
-the payloads stay where they are and are never copied on our side. Consuming runs the library's
-callback loop over a function of the C library that does nothing, and adds up what the loop returns.
-Delivery is not reported record by record: the producing side compares the log's end with the count
-afterwards.
+Producing passes a thousand records in each call and lets the library block when its queue is full;
+this process never copies the payloads. Consuming runs the library's callback loop with a C function
+that does nothing, and adds up what the loop returns. Delivery is not reported for single records:
+after producing, the log's end is compared with the count.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _CONF_OK = 0
 _ANY_PARTITION = -1
 _FROM_BEGINNING = -2
 _MAY_BLOCK = 0x4
-"""RD_KAFKA_MSG_F_BLOCK of rdkafka.h; without F_COPY and F_FREE the payload stays the caller's."""
+"""RD_KAFKA_MSG_F_BLOCK of rdkafka.h; without F_COPY and F_FREE the caller keeps the payload."""
 _ERROR_TEXT_SIZE = 512
 RECORDS_PER_CALL = 1000
 WAIT_MS = 100
@@ -41,8 +40,8 @@ PRODUCER_SETTINGS: Final = {
     "message.timeout.ms": "60000",
 }
 EVENLY: Final = {"acks": "1", "sticky.partitioning.linger.ms": "0"}
-"""Each record to a partition of its own choice: left alone, the library puts a burst of large
-records into one partition.
+"""Chooses a partition for each record: by default, the library sends a burst of large records to
+one partition.
 """
 CONSUMER_SETTINGS: Final = {"queued.min.messages": "1000000", "fetch.message.max.bytes": "4194304"}
 
@@ -66,10 +65,10 @@ class _Message(ctypes.Structure):
 def produce(
     bootstrap_servers: str, topic: str, payloads: Sequence[bytes], count: int, settings: Mapping[str, str]
 ) -> float:
-    """Produce `count` records, cycling through the payloads, to partitions of the library's choice;
-    seconds until all are acknowledged.
+    """Produce `count` records, cycling through the payloads, to partitions that the library
+    chooses; return the seconds until all are acknowledged.
 
-    OperationalFailure when nothing moves for STALLED_AFTER_S.
+    Raises OperationalFailure if no record is acknowledged for STALLED_AFTER_S.
     """
     with ExitStack() as cleaning:
         library = _library()
@@ -106,11 +105,11 @@ def _flush(library: Any, client: int, topic: str) -> None:
 
 
 def consume(bootstrap_servers: str, topic: str, partition_count: int, count: int, settings: Mapping[str, str]) -> float:
-    """Read `count` records from the beginning of all partitions, without a group; records a second,
-    from the first ones that came on.
+    """Read `count` records from the beginning of all partitions, without a group; return records a
+    second, measured from the first arrival.
 
-    The library waits half a second of its own before its first fetch; that is left out of the time
-    (it counts only when all records come at once). OperationalFailure when nothing comes for
+    The library waits half a second of its own before its first fetch; this is not part of the time
+    (except when all records arrive at once). Raises OperationalFailure if no record arrives for
     STALLED_AFTER_S.
     """
     with ExitStack() as cleaning:
@@ -132,7 +131,7 @@ def consume(bootstrap_servers: str, topic: str, partition_count: int, count: int
 
 
 def _receive(library: Any, queue: int, topic: str, count: int) -> tuple[int, float]:
-    """At least `count` more records; how many came, and when the last did."""
+    """Receive at least `count` more records; return how many arrived, and when the last did."""
     do_nothing = ctypes.cast(ctypes.CDLL(None).labs, ctypes.c_void_p)
     received, received_at = 0, time.monotonic()
     while received < count:

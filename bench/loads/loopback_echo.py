@@ -2,10 +2,10 @@
 
     python -m bench.loads.loopback_echo SECONDS RESULT.json
 
-One process sends a hundred bytes to itself over the loopback each millisecond, on the loop that the
-daemons run on, and notes how long after the millisecond was over they had come back. Run beside a
-measure of latency it says how much of a tail is the machine's: what has to wait for a core, waits
-here too, once instead of at every hop.
+One process sends a hundred bytes to itself over the loopback each millisecond, on the same event
+loop as the daemons, and records how long after the due time each message returned. Run beside a
+latency measurement, it shows which part of a tail is due to the machine: what waits for a core
+waits here too, once instead of at every hop.
 """
 
 from __future__ import annotations

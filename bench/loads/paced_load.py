@@ -2,9 +2,9 @@
 
     python -m bench.loads.paced_load SETTINGS.json
 
-librdkafka as an application uses it: acks=all, idempotent, linger 1 ms. For each record that was
-acknowledged, its partition, its offset, the monotonic time of the acknowledgement and how long it
-took go to an .npz file at the end.
+librdkafka as an application uses it: acks=all, idempotent, linger 1 ms. At the end it writes an
+.npz file with the partition, the offset, the monotonic time of the acknowledgement and the latency
+of each acknowledged record.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SETTINGS = {"acks": "all", "enable.idempotence": "true", "linger.ms": "1", "queu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PacedLoad:
-    """The load, and the file for its outcomes."""
+    """The load, and the file for its results."""
 
     bootstrap_servers: str
     topic: str
@@ -48,8 +48,8 @@ class PacedLoad:
 
 
 def run(load: PacedLoad) -> None:
-    """Send for the whole duration, wait for the acknowledgements, write them. RuntimeError when a
-    record failed.
+    """Send for the whole duration, wait for the acknowledgements, and write the file. RuntimeError
+    when a record failed.
     """
     import numpy as np
     from confluent_kafka import Producer
@@ -90,8 +90,8 @@ def run(load: PacedLoad) -> None:
 
 
 class PacedLoadProcess:
-    """A paced load that runs from the block's begin on: `finish` waits for its end and reads what
-    became of each record.
+    """A paced load that runs from the start of the block on: `finish` waits for its end and reads
+    the result of each record.
     """
 
     def __init__(self, load: PacedLoad) -> None:
@@ -116,8 +116,8 @@ class PacedLoadProcess:
         self._process.wait()
 
     def finish(self) -> Mapping[str, Any]:
-        """Columns by name, a line for each record. OperationalFailure when one was not
-        acknowledged.
+        """Columns by name, with one row for each record. Raises OperationalFailure if a record was
+        not acknowledged.
         """
         import numpy as np
 

@@ -1,5 +1,5 @@
-"""Record values for the load: lines like JSON, of common and rare words, numbers and hexadecimal
-ids; always the same.
+"""Record values for the load: lines like JSON with common and rare words, numbers and hexadecimal
+ids, the same in every run.
 """
 
 from __future__ import annotations

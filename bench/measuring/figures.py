@@ -1,10 +1,9 @@
-"""The figures a run gives and what they shall reach. Pure: samples in, rows with ratios and
-verdicts out.
+"""The figures of a run and their targets. Pure: samples in, rows with ratios and verdicts out.
 
-A sample is one measurement of one side. A row is one figure of one case: the best of the samples
-(or their median, where a single lucky one would flatter), ours, the peer's, the ratio ours/theirs,
-and the target. Best is taken for both sides alike: the machine may be shared, and noise only ever
-makes a figure worse.
+A sample is one measurement of one of the two products. A row is one figure of one case: the best of
+the samples (or their median, if a single lucky sample would mislead) for Antipode and for the peer,
+the ratio ours/theirs, and the target. The best sample is taken for both: the machine may be shared,
+and noise only makes a figure worse.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ class Pick(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One measurement. `values` by the names of the section's figures; loads in cores, while it was
-    taken.
+    """One measurement. `values` by the names of the section's figures; loads in cores, measured
+    during the sample.
     """
 
     section: str
@@ -47,7 +46,9 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """The target of a figure, by itself or as a multiple of the peer's; only given values count."""
+    """The target of a figure, as a value or as a multiple of the peer's; only the given fields
+    apply.
+    """
 
     ratio_min: float | None = None
     ratio_max: float | None = None
@@ -84,8 +85,8 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """A name in `Sample.values`: what it is called in the table, its unit, how samples become one,
-    what it shall reach; `case_targets` by a part of the name of the cases that have another target.
+    """A name in `Sample.values`: its title in the table, its unit, how samples become one figure,
+    its target; `case_targets` by a part of the name of the cases that have another target.
     """
 
     title: str
@@ -369,7 +370,7 @@ def _row(section: str, case: str, figure: Figure, by_side: Mapping[Side, Sequenc
 
 
 def picked(pick: Pick, values: Sequence[float]) -> float | None:
-    """One figure of several samples; None of none."""
+    """One figure of several samples; None without samples."""
     if not values:
         return None
     match pick:

@@ -1,4 +1,4 @@
-"""Describes the measured machine, system and versions for the report."""
+"""Describes the measured machine, its system and versions for the report."""
 
 from __future__ import annotations
 

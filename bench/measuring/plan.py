@@ -1,5 +1,5 @@
-"""The plan of a run: the size of the load, the sides, the folder for files, and the receivers of
-samples and progress.
+"""The plan of a run: the size of the load, the measured products, the folder for files, and the
+receivers of samples and progress.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from bench.measuring.processes import Usage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The choices of one run, and what it has measured so far. `scale` multiplies every amount of
-    data and every duration.
+    """The options of one run, and its samples so far. `scale` multiplies every amount of data and
+    every duration.
     """
 
     directory: Path
@@ -30,7 +30,7 @@ class Plan:
         return max(least, round(amount * self.scale))
 
     def record(self, section: str, case: str, side: Side, usage: Usage, **values: float) -> None:
-        """Keep a sample and say it."""
+        """Keep a sample and print it."""
         sample = Sample(
             section=section,
             case=case,

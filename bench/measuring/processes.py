@@ -1,9 +1,9 @@
-"""Reads from /proc what processes and the machine have used: CPU seconds, resident memory, load
-that is not ours.
+"""Reads from /proc what processes and the machine have used: CPU seconds, resident memory, and the
+load of other programs.
 
-Everything the benchmark starts is a descendant of it, so what the machine did beyond the own tree
-is other people's load ("other"), and what the host kept back is "steal". A figure is read beside
-these two.
+Every process that the benchmark starts is its descendant. CPU time outside this process tree is the
+load of other programs ("other"), and time that the host withheld is "steal". Read a figure together
+with these two.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ from typing import NamedTuple
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 BYTES_PER_KIB = 1024
 _PARENT, _USER, _SYSTEM, _ENDED_CHILDREN_USER, _ENDED_CHILDREN_SYSTEM = 1, 11, 12, 13, 14
-"""Places in /proc/PID/stat after the command's closing bracket, proc(5)."""
+"""Field positions in /proc/PID/stat after the command's closing bracket, proc(5)."""
 _IDLE, _IO_WAIT, _STEAL = 3, 4, 7
-"""Places in the first line of /proc/stat, proc(5)."""
+"""Field positions in the first line of /proc/stat, proc(5)."""
 _COUNTED = 8
-"""Guest time, which follows, is part of user time already."""
+"""The number of fields that are counted: guest time, which follows, is already part of user
+time.
+"""
 
 
 class Memory(NamedTuple):
-    """Resident bytes now, and the most there have been."""
+    """Resident bytes now, and their maximum so far."""
 
     resident_bytes: int
     peak_bytes: int
@@ -35,7 +37,7 @@ class Memory(NamedTuple):
 
 @dataclass(slots=True)
 class Usage:
-    """The use of one period of work; complete once the period is over."""
+    """The CPU used in one period of work; complete when the period is over."""
 
     wall_s: float = 0.0
     cpu_s: float = 0.0
@@ -45,8 +47,8 @@ class Usage:
 
 @contextmanager
 def metered(pid: int) -> Iterator[Usage]:
-    """Measure the block: the CPU of process `pid`, and the load of the machine beside the
-    benchmark.
+    """Measure the block: the CPU of process `pid`, and the load that other programs put on the
+    machine.
     """
     usage = Usage()
     began, cpu_before, tree_before, machine_before = time.monotonic(), cpu_s(pid), tree_cpu_s(), _machine()
@@ -83,8 +85,8 @@ def parse_memory(status: str) -> Memory:
 
 
 def tree_cpu_s() -> float:
-    """CPU seconds of this process and all its descendants, those that have ended and been waited
-    for included.
+    """CPU seconds of this process and all its descendants, including those that have ended and been
+    waited for.
     """
     parents: dict[int, int] = {}
     used: dict[int, float] = {}
@@ -94,7 +96,7 @@ def tree_cpu_s() -> float:
         try:
             fields = _stat_fields(int(entry))
         except (FileNotFoundError, ProcessLookupError):
-            continue  # it ended while we looked; its parent has its time
+            continue  # it ended during the loop; its parent has its time
         parents[int(entry)] = int(fields[_PARENT])
         ticks = sum(int(fields[at]) for at in (_USER, _SYSTEM, _ENDED_CHILDREN_USER, _ENDED_CHILDREN_SYSTEM))
         used[int(entry)] = ticks / TICKS_PER_S

@@ -1,5 +1,5 @@
-"""A run's results as a table for people and as a document for programs. Pure, but for `write`,
-which keeps the document.
+"""A run's results as a table for people and as a document for programs. Pure, except for `write`,
+which stores the document.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NOTHING = "-"
 
 
 def table(found: Sequence[Row]) -> list[list[str]]:
-    """The rows as text; a section and a case are named where they begin."""
+    """The rows as text; a section and a case are named in their first row."""
     lines = []
     before = ("", "")
     for row in found:
@@ -56,7 +56,7 @@ def summary(found: Sequence[Row]) -> str:
 
 
 def noise(samples: Sequence[Sample]) -> str:
-    """The load beside the benchmark, so that a reader knows what the figures are worth."""
+    """The load of other programs during the run, so that a reader can judge the figures."""
     loads = sorted(sample.other_cores + sample.steal_cores for sample in samples)
     if not loads:
         return "nothing was measured"

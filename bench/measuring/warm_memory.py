@@ -1,10 +1,9 @@
-"""Free memory that the machine really has: touched just before a load, so that no side pays for the
-host's page faults.
+"""Touches free memory just before a load, so that neither product pays for the host's page faults.
 
-A virtual machine's host may take free memory back and give it again only when it is touched, at a
-cost of two CPU seconds a GB, which lands on whichever process writes to a new page of the page
-cache: ten times what the write itself takes. Touching more than the load will need makes both sides
-begin alike. Where memory is the machine's own this takes a moment and changes nothing.
+A virtual machine's host may reclaim free memory and return it only when it is touched. This costs
+two CPU seconds a GB, in whichever process writes to a new page of the page cache: ten times what
+the write itself takes. Touching more than the load will need gives both products the same start. On
+a machine with its own memory this takes a moment and has no effect.
 """
 
 from __future__ import annotations
@@ -13,7 +12,8 @@ import mmap
 from pathlib import Path
 
 MARGIN = 3
-"""Number of times that the load is touched: the host begins to take memory back after two seconds.
+"""Factor by which the touched memory exceeds the load: the host begins to reclaim memory after two
+seconds.
 """
 AVAILABLE_SHARE = 0.5
 """The largest share of the available memory that is touched."""
@@ -21,8 +21,8 @@ BYTES_PER_KIB = 1024
 
 
 def touch_free_memory(load_bytes: float) -> None:
-    """Touch free memory for a load of this size and give it back, as far as half of what is
-    available goes.
+    """Touch free memory for a load of this size and release it, up to half of the available
+    memory.
     """
     size = int(min(load_bytes * MARGIN, available_bytes() * AVAILABLE_SHARE))
     size -= size % mmap.PAGESIZE

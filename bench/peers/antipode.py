@@ -1,4 +1,4 @@
-"""Our side: sites from the front door, `antipode up`, as a person starts them."""
+"""The Antipode side: sites that are started by `antipode up`, as a person starts them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The peer's side: Apache Kafka nodes, KRaft, broker and controller in one process each, with the
-heap and flags of its own launcher.
+"""The peer's side: Apache Kafka nodes in KRaft mode, each with broker and controller in one
+process, with the heap and flags of Kafka's own launcher.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def lone_broker(
 def cluster_nodes(
     directory: Path, *, count: int = 3, settings: Mapping[str, str] | None = None
 ) -> list[ApacheKafkaServer]:
-    """Nodes 1 to `count` of one cluster, formatted, not started; `settings` go over those of every
+    """Nodes 1 to `count` of one cluster, formatted, not started; `settings` override those of every
     measured broker.
     """
     ports = free_ports(2 * count)

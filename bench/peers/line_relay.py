@@ -1,5 +1,5 @@
-"""A long line for connections on loopback: a process with a TUN device that delays packets, passes
-so many bytes a second, and drops some.
+"""Simulates a long line for connections on loopback: a process with a TUN device that delays
+packets, limits their rate, and drops some.
 
 Runs as a program of its own in a network namespace that `long_line.py` prepared:
 
@@ -26,9 +26,9 @@ TUNSETIFF = 0x400454CA
 IFF_TUN, IFF_NO_PI = 0x0001, 0x1000
 PACKET_BYTES_MAX = 65_536
 PACKETS_AT_ONCE = 64
-"""The number of packets that are taken before due packets are returned."""
+"""The number of packets that are read before due packets are returned."""
 QUEUE_S = 0.1
-"""The longest time (seconds) that a packet waits behind others; a router drops one that would wait
+"""The longest time (seconds) that a packet waits in the queue; a router drops one that would wait
 longer.
 """
 
@@ -44,7 +44,7 @@ class Line:
         self._free_at_s = 0.0
 
     def arrival_s(self, size: int, now_s: float) -> float | None:
-        """The moment for a packet of so many bytes that is sent now; None when it is lost."""
+        """The arrival time of a packet of this size that is sent now; None if it is lost."""
         begins_s = max(now_s, self._free_at_s)
         if begins_s - now_s > QUEUE_S or self._chance.random() < self._loss:
             return None
@@ -53,8 +53,8 @@ class Line:
 
 
 def open_device(name: str) -> int:
-    """The TUN device `name`, made if need be; a descriptor that gives and takes one packet at a
-    time. OSError without the right to.
+    """Open the TUN device `name`, and create it if necessary; return a descriptor that reads and
+    writes one packet at a time. OSError without the right to.
     """
     device = os.open(TUN, os.O_RDWR | os.O_NONBLOCK)
     fcntl.ioctl(device, TUNSETIFF, struct.pack("16sH22x", name.encode(), IFF_TUN | IFF_NO_PI))
@@ -62,7 +62,7 @@ def open_device(name: str) -> int:
 
 
 def relay(device: int, line: Line) -> None:
-    """Give each packet back when it arrives, for ever."""
+    """Return each packet when it arrives, forever."""
     held: deque[tuple[float, bytes]] = deque()
     while True:
         wait_s = max(0.0, held[0][0] - time.monotonic()) if held else None
@@ -87,11 +87,11 @@ def _give(device: int, packet: bytes) -> None:
     try:
         os.write(device, packet)
     except OSError:
-        return  # the kernel does not want it: one packet more that is lost
+        return  # the kernel refuses the packet, which counts as lost
 
 
 def main() -> None:
-    """The program: says "ready" once the device is there."""
+    """The program: prints "ready" when the device exists."""
     name, delay_ms, loss, mb_per_s, seed = sys.argv[1:]
     line = Line(
         delay_s=float(delay_ms) / 1e3,

@@ -1,9 +1,10 @@
-"""A line with delay, a rate and loss between programs on this machine, and what it carries.
+"""Simulates a line with delay, a rate limit and loss between programs on this machine, and measures
+its throughput.
 
-The programs talk over loopback addresses as always. In a network namespace of their own, packets of
-chosen TCP ports leave through the device of a relay (`line_relay.py`) and come back late, or
-not at all; so TCP itself sees the line, which a proxy would hide from it. Needs root and TUN
-devices: `may_be_made` says whether they are there.
+The programs use loopback addresses as usual. In a separate network namespace, packets of chosen TCP
+ports go through the device of a relay (`line_relay.py`), which returns them late or drops them. TCP
+itself therefore sees the line, which a proxy would hide. This needs root and TUN devices:
+`may_be_made` checks both.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def may_be_made() -> bool:
 
 @contextmanager
 def own_network() -> Iterator[None]:
-    """Give everything that the block starts a loopback of its own. Raises OperationalFailure when
+    """Give all processes that the block starts a separate loopback. Raises OperationalFailure when
     this is not allowed.
     """
     libc = ctypes.CDLL(None, use_errno=True)
@@ -62,7 +63,9 @@ def own_network() -> Iterator[None]:
 
 @contextmanager
 def long_line(ports: Sequence[int], *, delay_ms: float, loss: float = 0, mb_per_s: float = math.inf) -> Iterator[None]:
-    """Put the line in front of these ports of loopback, each way; in a network of our own only."""
+    """Simulate the line for these ports of loopback, in both directions; only within a separate
+    network.
+    """
     relay = subprocess.Popen(
         [sys.executable, "-m", "bench.peers.line_relay", DEVICE, *map(str, (delay_ms, loss, mb_per_s, SEED))],
         stdout=subprocess.PIPE,
@@ -80,16 +83,15 @@ def long_line(ports: Sequence[int], *, delay_ms: float, loss: float = 0, mb_per_
 
 
 def _lead_through(ports: Sequence[int]) -> None:
-    """Packets that leave for these ports, or from them, go to the device; what comes in from it is
-    for this machine.
+    """Packets to or from these ports go to the device; packets that the device returns are
+    delivered to this machine.
     """
     _ip(f"link set {DEVICE} mtu {PACKET_BYTES} txqueuelen {QUEUED_PACKETS} up")
     for name in ("route_localnet", "accept_local"):
         Path(f"/proc/sys/net/ipv4/conf/{DEVICE}/{name}").write_text("1", encoding="ascii")
     for device in (DEVICE, "all"):
         Path(f"/proc/sys/net/ipv4/conf/{device}/rp_filter").write_text("0", encoding="ascii")
-    # The rule that looks up local addresses comes first by default, and no rule can come before
-    # that.
+    # The rule for local addresses is first by default, and no rule can precede it.
     _ip("rule add pref 100 lookup local")
     _ip("rule del pref 0")
     for number, port in enumerate(ports):
@@ -99,8 +101,8 @@ def _lead_through(ports: Sequence[int]) -> None:
 
 
 def carried_mb_per_s(port: int, *, streams: int, skip_s: float, duration_s: float) -> float:
-    """The throughput of this many plain TCP connections to `port` behind the line, all together,
-    once they are under way.
+    """The total throughput of this many plain TCP connections to `port` behind the line, once all
+    of them run.
     """
     received = [0] * streams
     stop = threading.Event()
@@ -127,7 +129,7 @@ def carried_mb_per_s(port: int, *, streams: int, skip_s: float, duration_s: floa
 
 
 def port_for_probes() -> int:
-    """A free port; to be named to `long_line` and then to `carried_mb_per_s`."""
+    """A free port, to be passed to `long_line` and then to `carried_mb_per_s`."""
     return free_port()
 
 
@@ -148,7 +150,7 @@ def _send(connection: socket.socket, stop: threading.Event) -> None:
             while not stop.is_set():
                 connection.sendall(piece)
         except OSError:
-            return  # the other end has gone, which ends the measurement
+            return  # the other end has closed, which ends the measurement
 
 
 def _receive(connection: socket.socket, received: list[int], index: int) -> None:
@@ -156,7 +158,7 @@ def _receive(connection: socket.socket, received: list[int], index: int) -> None
         while piece := connection.recv(256 * 1024):
             received[index] += len(piece)
     except OSError:
-        return  # closed under it, which ends the measurement
+        return  # the socket was closed during the call, which ends the measurement
 
 
 def _ip(arguments: str) -> None:

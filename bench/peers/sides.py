@@ -1,4 +1,4 @@
-"""Either side by its name: a site of three brokers, or one broker alone."""
+"""Starts either product by its name: a site of three brokers, or one broker alone."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The measured systems: a broker or a site of either side with its addresses and processes, ended
-with the block that started it.
+"""The measured systems: a broker or a site of either product with its addresses and processes,
+ended with the block that started it.
 
-Both sides run as shipped, on loopback, with eight partitions a topic. Both may run at the same
-time; load never goes to both at once.
+Both products run as shipped, on loopback, with eight partitions a topic. Both may run at the same
+time, but only one has load at a time.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from wire.protocol.ids import DEBUGGING_CONSUMER, PartitionKey
 
 PARTITION_COUNT = 8
 BROKER_SETTINGS = {"log.segment.delete.delay.ms": "1000", "log.retention.check.interval.ms": "1000"}
-"""Settings of both sides: deleted topics leave disk and page cache soon. All other settings are the
-defaults.
+"""Settings of both products: deleted topics leave disk and page cache soon. All other settings are
+the defaults.
 """
 STOP_TIMEOUT_MS = 60_000
 LATEST_TIMESTAMP = -1
@@ -51,8 +51,8 @@ class MeasuredBroker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredSite:
-    """Several brokers that serve as one site, by node id. Each can be ended and started by
-    itself.
+    """Several brokers that serve as one site, by node id. Each broker can be stopped and started
+    separately.
     """
 
     side: Side
@@ -87,7 +87,7 @@ async def _known_brokers(client: KafkaClient) -> set[int]:
 
 @contextmanager
 def ended_with_the_block(site: MeasuredSite) -> Iterator[None]:
-    """Stop all processes of the site that still run after the block, side by side."""
+    """At the end of the block, stop all running processes of the site, in parallel."""
     try:
         yield
     finally:
@@ -107,7 +107,9 @@ def running(child: Child, is_ready: Callable[[], bool], *, within_s: float) -> I
 
 
 def wait_until(is_ready: Callable[[], bool], *, within_s: float, what: str, child: Child | None = None) -> None:
-    """Ask until it is so. OperationalFailure when time is over or the process has ended."""
+    """Ask until it is so. Raises OperationalFailure if the time is over or the process has
+    ended.
+    """
     deadline = time.monotonic() + within_s
     while not is_ready():
         if child is not None and child.pid() is None:
@@ -125,8 +127,8 @@ def create_topic(
     partition_count: int = PARTITION_COUNT,
     configs: Mapping[str, str] | None = None,
 ) -> None:
-    """Create a topic and wait until each partition has a leader. OperationalFailure names what the
-    broker answered.
+    """Create a topic and wait until each partition has a leader. Raises OperationalFailure with the
+    broker's answer.
     """
 
     async def create(client: KafkaClient) -> None:
@@ -172,8 +174,8 @@ async def end_offset_sum(client: KafkaClient, topic: str) -> int:
 
 
 def check_complete(bootstrap_servers: str, topic: str, count: int) -> None:
-    """OperationalFailure unless the topic holds exactly this many records: a figure of a run that
-    lost some is none.
+    """Raises OperationalFailure unless the topic holds exactly this many records: the figure of a
+    run that lost records is not used.
     """
     found = record_count(bootstrap_servers, topic)
     if found != count:

@@ -89,7 +89,7 @@ class Gate:
 
 
 def _until_expiry(receive: Receive, principal: HttpPrincipal) -> Receive:
-    """No more of a body is read after the token that came with it has expired."""
+    """Stop reading the body when the token of the request has expired."""
     expires_at_ms = principal.expires_at_ms
     if expires_at_ms is None:
         return receive

@@ -32,13 +32,13 @@ SWEEP_PAUSE_S: Final = 1.0
 WAITING_MAX: Final = 64
 """Requests that wait for a place at one time; more are refused at once."""
 SHARES: Final = 4
-"""One user has at most this part of the room for records, where there are several."""
+"""If there are several users, one has at most this share of the room for records."""
 
 log = get_logger(__name__)
 
 
 class KafkaUser:
-    """The clients of one Kafka user. They connect when they are used first."""
+    """The producer and the admin client of one Kafka user. They connect at their first use."""
 
     def __init__(self, settings: BridgeSettings, metrics: BridgeMetrics, room: Room) -> None:
         self.admin = Admin(settings)
@@ -57,7 +57,7 @@ class KafkaUser:
         self.last_used_s = time.monotonic()
 
     async def stop(self, *, within_ms: int) -> int:
-        """Wait for acknowledgements, and end; the number of records without one."""
+        """Wait for acknowledgements, and close; return the number of records without one."""
         left = await self.producer.stop(within_ms=within_ms)
         self.admin.stop()
         return left
@@ -67,7 +67,7 @@ class KafkaUsers:
     """The Kafka users of one bridge. `start` before use, `stop` at the end."""
 
     def __init__(self, settings: BridgeSettings, security: BridgeSecurity, metrics: BridgeMetrics) -> None:
-        """ConfigurationError when the rules cannot be used."""
+        """Raises ConfigurationError when the rules cannot be used."""
         self._settings = settings
         self._metrics = metrics
         self._rules: WatchedFile[tuple[ImpersonationRule, ...]] | None = None
@@ -83,12 +83,12 @@ class KafkaUsers:
         metrics.add_gauge("kafka_users", lambda: 1 + len(self._users))
 
     def start(self) -> None:
-        """Begin, with the bridge's own user."""
+        """Start with the bridge's own user."""
         self.own.producer.start()
         self._loops.start("unused Kafka users of the bridge", self._sweep)
 
     async def stop(self, *, within_ms: int) -> int:
-        """Stop all; the number of records without an acknowledgement."""
+        """Stop all; return the number of records without an acknowledgement."""
         await self._loops.stop()
         stopping = [user.stop(within_ms=within_ms) for user in (self.own, *self._users.values())]
         left = await asyncio.gather(*stopping)

@@ -35,8 +35,8 @@ log = get_logger(__name__)
 
 
 class HttpPrincipal(NamedTuple):
-    """Who sends a request, and until when the login holds (Unix ms; None: as long as the request
-    takes).
+    """The sender of a request, and until when its login is valid (Unix ms; None: until the end of
+    the request).
     """
 
     name: str

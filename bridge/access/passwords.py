@@ -1,9 +1,9 @@
 """Passwords of HTTP clients against the hashes of a file.
 
-A check of bcrypt takes a tenth of a second of one core by design. It runs in threads of its own,
-and only so many wait for one: a flood of wrong passwords is refused and keeps no event loop busy.
-What was right is remembered under a key of this process, so that a client that sends its password
-with each request is checked once.
+A bcrypt check takes a tenth of a second of one core by design. It runs in separate threads, and the
+number of waiting checks is bounded: a flood of wrong passwords is refused and does not block the
+event loop. Right passwords are remembered under a key of this process, so that a client that sends
+its password with each request is checked only once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Passwords:
     """The users of one file."""
 
     def __init__(self, path: Path) -> None:
-        """ConfigurationError when the file cannot be used."""
+        """Raises ConfigurationError when the file cannot be used."""
         self._file = WatchedFile(USERS_KEY, path, lambda file: read_passwords(file.read_text(encoding="utf-8")))
         self._executor = ThreadPoolExecutor(max_workers=THREADS, thread_name_prefix="bridge-passwords")
         self._waiting = 0
@@ -44,9 +44,9 @@ class Passwords:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     async def is_right(self, name: str, password: bytes) -> bool:
-        """Whether the user has this password. Refused (429) when too many wait for a check.
+        """Whether the user has this password. Raises Refused (429) when too many wait for a check.
 
-        A name that is not in the file takes as long as one that is.
+        An unknown name takes as long as a known one.
         """
         if not 0 < len(password) <= PASSWORD_BYTES_MAX or b"\0" in password:
             return False

@@ -61,7 +61,7 @@ class BridgeSecurity:
 
 
 def load_bridge_security(properties: Mapping[str, str], settings: BridgeSettings) -> BridgeSecurity:
-    """The options, with everything that they name read once. ConfigurationError, which repeats
+    """The options; every file that they name is read once. ConfigurationError, which repeats
     nothing secret.
     """
     tls = _tls(properties, is_encrypted=settings.is_encrypted)
@@ -84,7 +84,9 @@ def load_bridge_security(properties: Mapping[str, str], settings: BridgeSettings
 
 
 def _check(security: BridgeSecurity, settings: BridgeSettings) -> None:
-    """What is asked for can be had, and secrets do not cross the network in plaintext."""
+    """Check that the settings can be honoured, and that secrets do not cross the network in
+    plaintext.
+    """
     methods = security.methods
     is_allowed = security.properties.get(PLAINTEXT_KEY, "").strip().lower() == "true"
     if methods and security.tls is None and not is_allowed:
@@ -108,7 +110,7 @@ def _check(security: BridgeSecurity, settings: BridgeSettings) -> None:
 
 
 def read_rules_file(settings: BridgeSettings, path: Path) -> tuple[ImpersonationRule, ...]:
-    """The rules, whose options librdkafka accepts. ConfigurationError, OSError."""
+    """The rules; librdkafka has accepted their options. ConfigurationError, OSError."""
     path.read_bytes()  # a file that cannot be read is reported by the key that names it
     try:
         rules = read_rules(looked_up(read_properties(path)))

@@ -1,9 +1,9 @@
-"""TLS of the bridge's listeners: connections are accepted here, and are the HTTP server's when
-their handshake is done.
+"""TLS of the bridge's listeners: this module accepts connections and passes them to the HTTP server
+after the handshake.
 
-Each handshake has the certificates as they are at that moment, and a bounded time; of those under
-way there are only so many, and a newer one takes the place of the oldest, so that half-open
-connections keep no client out.
+Each handshake uses the current certificates and has a time limit. The number of concurrent
+handshakes is bounded, and a new one replaces the oldest, so that half-open connections do not lock
+clients out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ PAUSE_S: Final = 0.1
 
 
 class EncryptedListeners:
-    """Accepts and shakes hands; `protocol` makes the protocol of each connection."""
+    """Accepts connections and does the handshakes; `protocol` makes the protocol of each
+    connection.
+    """
 
     def __init__(
         self, certificates: ListenerCertificates, metrics: BridgeMetrics, protocol: Callable[[], asyncio.Protocol]
@@ -46,7 +48,7 @@ class EncryptedListeners:
             self._loops.start(f"encrypted connections {number}", partial(self._accept, listener))
 
     async def stop(self) -> None:
-        """Accept no more; handshakes that are under way end."""
+        """Stop accepting; current handshakes are ended."""
         await self._loops.stop()
         for listener in self._listeners:
             listener.close()
@@ -79,7 +81,7 @@ class EncryptedListeners:
             await loop.connect_accepted_socket(
                 self._protocol, connected, ssl=context, ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S
             )
-        except (OSError, TimeoutError):  # of TLS, of the connection: the client's matter
+        except (OSError, TimeoutError):  # errors of TLS or of the connection are the client's problem
             self._metrics.record_dropped("handshake")
             connected.close()
         except asyncio.CancelledError:

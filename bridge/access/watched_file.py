@@ -1,4 +1,4 @@
-"""What a file says, read again when the file is replaced."""
+"""The content of a file, read again when the file is replaced."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Content = TypeVar("Content")
 
 
 class WatchedFile(Generic[Content]):
-    """The content of one file. What was read last counts while the file cannot be used."""
+    """The content of one file. While the file cannot be used, the last content stays in use."""
 
     def __init__(self, key: str, path: Path, read: Callable[[Path], Content]) -> None:
-        """`read` raises ConfigurationError, OSError or ValueError. ConfigurationError when the file
-        cannot be used now.
+        """`read` raises ConfigurationError, OSError or ValueError. Raises ConfigurationError when
+        the file cannot be used now.
         """
         self._key = key
         self._path = path

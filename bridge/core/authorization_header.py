@@ -23,8 +23,8 @@ class BearerLogin:
 
 
 def read_authorization(header: str) -> BasicLogin | BearerLogin | None:
-    """The login of the header; None for a scheme that is neither. ValueError for one that cannot be
-    read, without repeating any of it.
+    """The login of the header; None for a scheme that is neither. Raises ValueError for one that
+    cannot be read, without repeating any of it.
     """
     scheme, _, rest = header.strip().partition(" ")
     match scheme.lower():

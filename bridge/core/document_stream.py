@@ -1,8 +1,8 @@
 """Splits a stream of bytes into JSON documents that follow one another, with or without line breaks
 between them.
 
-Only brackets and strings are looked at: whether a piece is good JSON is found when it is read.
-Bytes wait until their document is whole, bounded by `document_bytes_max`.
+Only brackets and strings are parsed here: whether a document is valid JSON is checked when it is
+read. Bytes wait until their document is complete, bounded by `document_bytes_max`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _BLANK = b" \t\r\n"
 
 
 class DocumentStream:
-    """Takes pieces of bytes, gives whole documents."""
+    """Takes pieces of bytes, returns complete documents."""
 
     __slots__ = ("_buffer", "_depth", "_looked_at", "document_bytes_max")
 
@@ -30,12 +30,12 @@ class DocumentStream:
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes of a document that is not whole."""
+        """Bytes of an incomplete document."""
         return len(self._buffer)
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
-        """The documents that the piece completes. Refused when something else than an object
-        begins, or one is too large.
+        """The documents that the piece completes. Raises Refused if something other than an object
+        begins, or if a document is too large.
         """
         self._buffer += piece
         while (end := self._end_of_document()) is not None:
@@ -49,7 +49,7 @@ class DocumentStream:
             raise too_large(self.document_bytes_max)
 
     def finish(self) -> None:
-        """The stream has ended. Refused when a document is broken off."""
+        """The stream has ended. Raises Refused if a document is incomplete."""
         if self._buffer.strip(_BLANK):
             raise malformed("the last document is broken off")
 
@@ -67,7 +67,7 @@ class DocumentStream:
                     self._depth -= 1
                     if self._depth == 0:
                         return token.end()
-                case b'"':  # a string whose end is not there yet
+                case b'"':  # the end of the string has not arrived yet
                     self._looked_at = token.start()
                     return None
             self._looked_at = token.end()

@@ -1,8 +1,8 @@
-"""JSON documents read and written without touching what users put into them.
+"""Reads and writes JSON documents without changing the values of users.
 
-A JSON key or value is taken as its bytes in the request (`msgspec.Raw`) and written into the answer
-as its bytes in the log: numbers keep every digit, objects the order of their names. Null and a
-missing member are no key or a tombstone.
+The bytes of a JSON key or value are copied unchanged from the request (`msgspec.Raw`) to the log
+and from the log to the response: numbers keep every digit, objects the order of their names. Null
+and a missing member mean no key, or a tombstone.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ RAW_NULL = Raw(NULL)
 
 
 class UnusableDocument(ValueError):
-    """Bytes that should be JSON and are none."""
+    """Bytes that should be JSON and are not."""
 
 
 def read(body: bytes | bytearray, document: type[DocumentT]) -> DocumentT:
-    """The document in `body`. Refused: 400 when it is no JSON, 422 when it has another shape."""
+    """The document in `body`. Raises Refused: 400 if the body is not JSON, 422 if it has another
+    structure.
+    """
     try:
         str(body, "utf-8")
         return msgspec.json.decode(body, type=document)
@@ -49,7 +51,7 @@ def stored_bytes(raw: Raw) -> bytes | None:
 
 
 def embedded_json(data: bytes | None) -> Raw:
-    """Bytes of the log as part of a document. UnusableDocument when they are no JSON."""
+    """Bytes of the log as a part of a document. Raises UnusableDocument if they are not JSON."""
     if data is None:
         return RAW_NULL
     try:

@@ -1,4 +1,4 @@
-"""The rules by which a client of HTTP becomes a Kafka user. Pure.
+"""The rules that map an HTTP client to a Kafka user. Pure.
 
 Rules are tried in the order of `impersonation.rules`; the first whose expression matches the whole
 name of the HTTP principal gives the options of the Kafka clients that act for it. A name that no
@@ -24,7 +24,9 @@ _FIXED: Final = ("bootstrap.servers", "client.id", "group.id")
 
 
 class InvalidRule(ValueError):
-    """A line of the rules that cannot be used: key, value as it may be shown, what is accepted."""
+    """A rule that cannot be used: the key, the value as far as it may be shown, and what is
+    accepted.
+    """
 
     def __init__(self, key: str, value: str, accepted: str) -> None:
         super().__init__(f"{key}={value}: accepted: {accepted}")

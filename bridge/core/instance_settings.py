@@ -38,7 +38,7 @@ class InstanceRequest(
 
 
 class InstanceSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of one instance; None where the bridge's own setting counts."""
+    """The settings of one instance; None where the bridge's own setting applies."""
 
     name: str | None
     embedded: EmbeddedFormat
@@ -49,7 +49,7 @@ class InstanceSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def instance_settings(request: InstanceRequest) -> InstanceSettings:
-    """The request's settings. Refused (422) names the one that cannot be used."""
+    """The request's settings. Raises Refused (422), which names the unusable setting."""
     policy = request.auto_offset_reset
     if policy is not None and policy not in RESET_POLICIES:
         raise invalid_consumer_config(f"auto.offset.reset={policy!r}: accepted are {', '.join(RESET_POLICIES)}")

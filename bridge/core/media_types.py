@@ -1,5 +1,4 @@
-"""Content negotiation of API v2: which embedded format a body has, and which media type an answer
-gets.
+"""Content negotiation of API v2: the embedded format of a body, and the media type of a response.
 
 `application/vnd.kafka.<embedded>.v2+json` defines the encoding of keys and values;
 `application/vnd.kafka.v2+json` is for documents without records. API v3 has `application/json`
@@ -37,7 +36,7 @@ def _bare(media_type: str) -> str:
 
 
 def embedded_format_of(content_type: str | None) -> EmbeddedFormat:
-    """The format of records that are sent. Refused (415) for every other type."""
+    """The format of records that are sent. Raises Refused (415) for every other type."""
     for embedded in EmbeddedFormat:
         if content_type is not None and _bare(content_type) == embedded.media_type:
             return embedded
@@ -46,20 +45,20 @@ def embedded_format_of(content_type: str | None) -> EmbeddedFormat:
 
 
 def check_v2_content(content_type: str | None) -> None:
-    """The groups' offsets at the target, as last read there."""
+    """Check that a body without records has one of the accepted media types."""
     known = (*GENERAL, *(embedded.media_type for embedded in EmbeddedFormat))
     if content_type is not None and _bare(content_type) not in known:
         raise Refused(415, 415, f"HTTP 415 Unsupported Media Type: {content_type}; accepted: {V2}")
 
 
 def check_v3_content(content_type: str | None) -> None:
-    """Refused (415) when a v3 document is sent under another name than JSON's."""
+    """Raises Refused (415) if a v3 document is sent with a content type other than JSON."""
     if content_type is None or _bare(content_type) != JSON:
         raise Refused(415, 415, f"HTTP 415 Unsupported Media Type: {content_type or '(none)'}; accepted: {JSON}")
 
 
 def _wanted(accept: str) -> list[str]:
-    """The types of an Accept header, the most wanted first; those with q=0 are left out."""
+    """The types of an Accept header, the most preferred first; those with q=0 are left out."""
     weighted = []
     for position, item in enumerate(accept.split(",")):
         name, *parameters = (part.strip().lower() for part in item.split(";"))
@@ -76,8 +75,8 @@ def _wanted(accept: str) -> list[str]:
 
 
 def negotiate(accept: str | None, offered: Sequence[str]) -> str:
-    """The media type of the answer: the client's most wanted of those on offer. Refused (406) when
-    there is none.
+    """The media type of the response: the offered one that the client prefers most. Raises Refused
+    (406) when there is none.
     """
     if accept is None or not accept.strip():
         return offered[0]

@@ -16,7 +16,7 @@ _HASH: Final = re.compile(rb"\$2[aby]\$(\d\d)\$[./A-Za-z0-9]{53}")
 
 
 def read_passwords(text: str) -> dict[str, bytes]:
-    """Hashes by name. ValueError names the line, and repeats nothing of it."""
+    """Hashes by name. Raises ValueError, which names the line and repeats none of its content."""
     found: dict[str, bytes] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):

@@ -1,12 +1,10 @@
-"""A limit of requests and bytes a second: a bucket that fills with time, and that one request may
-overdraw.
-"""
+"""A limit of requests and bytes a second: a token bucket, which one request may overdraw."""
 
 from __future__ import annotations
 
 
 class Rate:
-    """A bound per second, with a second's worth saved up at most. A bound of 0 is none."""
+    """A limit per second; at most one second's worth is saved up. A limit of 0 means no limit."""
 
     __slots__ = ("_at_ms", "_left", "per_second")
 

@@ -1,8 +1,8 @@
 """The bridge's error responses: HTTP status, the REST proxy's error number, a message.
 
 The numbers are those that clients of the Kafka REST proxy know: the status followed by two digits
-where the status alone is ambiguous, else the status itself. Raised anywhere under a request;
-`app.py` makes the answer of it.
+where the status alone is ambiguous, else the status itself. Raised anywhere in a request; `app.py`
+turns it into the response.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ KAFKA_RETRIABLE_ERROR = 50003
 
 
 def unauthorized(why: str) -> Refused:
-    """The client has not logged in, or not rightly."""
+    """The client has not logged in, or its login is wrong."""
     return Refused(401, UNAUTHORIZED, f"Unauthorized: {why}.")
 
 
 def forbidden(what: str) -> Refused:
-    """The principal may not do it."""
+    """The principal lacks the right for this."""
     return Refused(403, KAFKA_AUTHORIZATION, what)
 
 
@@ -81,14 +81,14 @@ def instance_not_found() -> Refused:
 
 
 def instance_exists() -> Refused:
-    """Another instance of the group has the name."""
+    """Another instance of the group has this name."""
     return Refused(
         409, INSTANCE_EXISTS, "Consumer with specified consumer ID already exists in the specified consumer group."
     )
 
 
 def illegal_state(what: str) -> Refused:
-    """The instance is in no state for this."""
+    """The instance is in the wrong state for this request."""
     return Refused(409, ILLEGAL_STATE, f"Illegal state: {what}")
 
 
@@ -98,27 +98,27 @@ def invalid_consumer_config(what: str) -> Refused:
 
 
 def malformed(what: str) -> Refused:
-    """The body is no JSON, or no UTF-8."""
+    """The body is not JSON, or not UTF-8."""
     return Refused(400, 400, f"Malformed JSON: {what}")
 
 
 def unprocessable(what: str) -> Refused:
-    """The body is JSON of another shape than the request has."""
+    """The body is JSON of another structure than the request expects."""
     return Refused(422, 422, what)
 
 
 def bad_request(what: str) -> Refused:
-    """A parameter cannot be read, or Kafka finds the request invalid."""
+    """A parameter cannot be parsed, or Kafka rejects the request as invalid."""
     return Refused(400, KAFKA_BAD_REQUEST, what)
 
 
 def too_large(limit_bytes: int) -> Refused:
-    """The body is beyond what the bridge takes."""
+    """The body exceeds the bridge's limit."""
     return Refused(413, 413, f"The request is larger than {limit_bytes} bytes.")
 
 
 def too_many(what: str) -> Refused:
-    """A bound of the bridge is reached; later it may work."""
+    """A limit of the bridge is reached; a later request may succeed."""
     return Refused(429, TOO_MANY_REQUESTS, what)
 
 

@@ -1,4 +1,4 @@
-"""The documents of API v2, as they are sent and answered."""
+"""The documents of API v2, of requests and responses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bridge.core.media_types import EmbeddedFormat
 from bridge.core.refusals import unprocessable
 
 KeyValue = tuple[bytes | None, bytes | None, int | None]
-"""Key, value and wanted partition of a record that is sent."""
+"""Key, value and requested partition of a record."""
 
 
 class _JsonRecord(msgspec.Struct, forbid_unknown_fields=True, gc=False):
@@ -34,7 +34,9 @@ class _BinaryRecords(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read_records(body: bytes, embedded: EmbeddedFormat) -> list[KeyValue]:
-    """The records of a produce request. Refused when the document is another, or has none."""
+    """The records of a produce request. Raises Refused if the document has another structure, or no
+    records.
+    """
     found: list[KeyValue]
     match embedded:
         case EmbeddedFormat.JSON:
@@ -69,7 +71,7 @@ class Produced(msgspec.Struct):
 
 
 class JsonRecordRead(msgspec.Struct, gc=False):
-    """A record of the json format in an answer."""
+    """A record of the json format in a response."""
 
     topic: str
     key: Raw
@@ -79,7 +81,7 @@ class JsonRecordRead(msgspec.Struct, gc=False):
 
 
 class BinaryRecordRead(msgspec.Struct, gc=False):
-    """A record of the binary format in an answer; bytes are written as base64."""
+    """A record of the binary format in a response; bytes are written as base64."""
 
     topic: str
     key: bytes | None
@@ -125,6 +127,6 @@ class PlaceOffset(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class PlaceOffsets(msgspec.Struct, forbid_unknown_fields=True):
-    """Offsets to commit or to go to, and offsets that are committed."""
+    """Offsets to commit or to seek to, and committed offsets."""
 
     offsets: list[PlaceOffset]

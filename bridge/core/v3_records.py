@@ -1,4 +1,6 @@
-"""The records of API v3: one document for each record that is sent, one for each answer."""
+"""The records of API v3: one document for each record of the request, and one for each record of
+the response.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,9 @@ class RecordTaken(msgspec.Struct):
 
 
 def read_record(document: bytes) -> RecordRequest:
-    """A record. Refused when the document is another, or is outside what Kafka has numbers for."""
+    """A record. Raises Refused if the document has another structure, or a number outside Kafka's
+    range.
+    """
     record = read(document, RecordRequest)
     if record.partition_id is not None and not 0 <= record.partition_id < 2**31:
         raise unprocessable("partition_id must be 0 or more")
@@ -95,7 +99,7 @@ def _text(raw: bytes, what: str) -> str:
 
 
 def timestamp_ms(moment: datetime | None) -> int:
-    """Milliseconds since 1970; 0 where the client leaves it to Kafka. A moment without a zone is
+    """Milliseconds since 1970; 0 where the client lets Kafka choose. A time without a zone is
     UTC.
     """
     if moment is None:
@@ -114,5 +118,5 @@ def timestamp_text(milliseconds: int) -> str:
 
 
 def taken(data: Data | None, stored: bytes | None) -> DataTaken | UnsetType:
-    """The answer's fields for a key or a value; nothing when none was sent."""
+    """The response's fields for a key or a value; empty if none was sent."""
     return UNSET if data is None else DataTaken(data.type.upper(), len(stored or b""))

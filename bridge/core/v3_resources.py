@@ -1,5 +1,5 @@
-"""The resources of API v3 as documents: kind, where the resource is, its fields, and where related
-resources are.
+"""The resources of API v3 as documents: kind, the resource's address, its fields, and the addresses
+of related resources.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CONFIG_SOURCES = {
     4: "STATIC_BROKER_CONFIG",
     5: "DEFAULT_CONFIG",
 }
-"""Kafka's numbers of where a config's value comes from."""
+"""Kafka's numbers for the source of a config's value."""
 
 _SINGULAR = {
     "topics": "topic",
@@ -40,7 +40,7 @@ class Resources:
     address: str
     cluster_id: str
     quoted: Callable[[str], str]
-    """A name as a link has it."""
+    """A name as it is written in a link."""
 
     def link(self, *path: object) -> str:
         """The address of a resource of the cluster."""
@@ -189,7 +189,7 @@ class Resources:
         return self.resource("Consumer", path, fields)
 
     def assignment(self, group: str, member: str, topic: str, number: int) -> Document:
-        """A partition that a member has."""
+        """A partition that is assigned to a member."""
         path = ("consumer-groups", group, "consumers", member, "assignments", topic, "partitions", number)
         fields = {
             "consumer_group_id": group,
@@ -218,7 +218,7 @@ class Resources:
         return self.resource("ConsumerLag", path, fields)
 
     def lag_summary(self, group: str, lags: list[Lag]) -> Document:
-        """The largest lag and all of them together; there is one at least."""
+        """The largest lag and the sum of all; there is at least one."""
         largest = max(lags, key=lambda lag: lag.records)
         fields = {
             "consumer_group_id": group,
@@ -237,7 +237,9 @@ class Resources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
-    """A group in one partition; member, client and instance are empty where no member reads it."""
+    """A group's lag in one partition; member, client and instance are empty if no member reads
+    it.
+    """
 
     topic: str
     partition: int

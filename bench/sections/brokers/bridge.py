@@ -1,9 +1,9 @@
-"""The HTTP bridge against the native protocol, on the same broker: records of 100 bytes written and
-read by both ways.
+"""Measures the HTTP bridge against the native protocol on the same broker: both write and read
+records of 100 bytes.
 
 The HTTP client is as thin as can be: prepared requests on one blocking socket. CPU is that of the
-bridge's process. Native figures are librdkafka's own, called in bulk. That all records are there is
-seen by the log's end.
+bridge's process. Native figures are librdkafka's own, called in bulk. The log's end shows that all
+records are there.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ class MeasuredBridge:
         return pid
 
     def get(self, path: str) -> requests.Response:
-        """A request that is not measured."""
+        """Send a request that is not measured."""
         with _session() as session:
             return session.get(f"http://{self.address}{path}", timeout=TIMEOUT_S)
 
 
 def measure(plan: Plan, brokers: Sequence[MeasuredBroker]) -> None:
-    """Measure all cases on all brokers; samples go to the plan."""
+    """Measure all cases on all brokers, and record the samples in the plan."""
     for repeat in range(plan.repeats):
         for broker in brokers:
             with _bridge(broker, plan.directory / f"bridge-{broker.side}-{repeat}") as bridge:
@@ -134,7 +134,7 @@ def _produce_by_stream(plan: Plan, bridge: MeasuredBridge, topic: str, count: in
 
 
 def _natively_and_back(plan: Plan, bridge: MeasuredBridge, topic: str, count: int) -> None:
-    """Written and read by librdkafka, then read over HTTP."""
+    """Write and read by librdkafka, then read over HTTP."""
     address = bridge.broker.bootstrap_servers
     with _topic(bridge.broker, topic):
         with metered(bridge.pid) as usage:
@@ -174,7 +174,7 @@ def _consume(plan: Plan, bridge: MeasuredBridge, topic: str, count: int) -> None
 
 
 def _records_in(session: requests.Session, instance: str) -> int:
-    """One read; counted without taking the answer apart."""
+    """Read once, and count the records without parsing the response."""
     answer = session.get(f"{instance}/records?max_bytes={READ_BYTES}", timeout=TIMEOUT_S)
     answer.raise_for_status()
     return answer.content.count(b'{"topic":')

@@ -1,11 +1,11 @@
-"""Compaction: how fast a log of many values for few keys is compacted, and what producers beside it
-notice.
+"""Compaction: how fast a log with many values for few keys is compacted, and how much that delays
+producers.
 
 One broker. Records of 1 KB with 20,000 different keys are written to a topic whose
-min.compaction.lag.ms holds the cleaner back; that is taken away while a paced load writes to
-another topic. The time counts from the answer to that change until only compacted segments are left
-beside the active one, so it includes up to LOOK_MS until the cleaner looks; both sides have one
-cleaner thread.
+min.compaction.lag.ms delays the cleaner; the config is removed while a paced load writes to another
+topic. The time begins with the answer to that change and ends when only compacted segments are left
+beside the active one. It includes up to LOOK_MS until the cleaner checks the log; both sides have
+one cleaner thread.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ QUIET_S, LOADED_S = 5.0, 8.0
 WARM_UP_S = 1.0
 DONE_WITHIN_S = 120
 KEPT_SHARE_MAX = 0.5
-"""A log that still has more than this share of what it had is not compacted yet: all keys once, and
-the active segment, are less.
+"""A log that still has more than this share of its bytes is not compacted yet: one record for each
+key and the active segment are smaller.
 """
 HELD_BACK = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.bytes": str(SEGMENT_BYTES)}
 UNFINISHED = (".cleaned", ".swap")
@@ -45,7 +45,7 @@ SEED = 11
 
 
 def measure(plan: Plan) -> None:
-    """Both sides, one after the other; samples go to the plan."""
+    """Measure both sides, one after the other, and record the samples in the plan."""
     for side in plan.sides:
         settings = {"log.cleaner.backoff.ms": str(LOOK_MS)}
         with broker_of(side, plan.directory / f"compaction-{side}", settings=settings) as broker:
@@ -97,7 +97,7 @@ def _record(plan: Plan, case: str, broker: MeasuredBroker, usage: Usage, latenci
 
 
 def _write(servers: str, topic: str, size_bytes: int) -> None:
-    """Batches of random keys, the same ones again and again."""
+    """Write batches of random keys, always the same batches."""
     chance = random.Random(SEED)
     values, now_ms = payloads(RECORD_BYTES), time.time_ns() // 1_000_000
     batches = [
@@ -131,8 +131,8 @@ def _let_go(servers: str, topic: str) -> int:
 
 
 def _log_bytes(folder: Path) -> int:
-    """Bytes of batches in the log's segments; of those that are being written or deleted
-    nothing.
+    """Bytes of batches in the log's segments, without the files that are being written or
+    deleted.
     """
     total = 0
     for path in folder.glob("*.log"):

@@ -1,8 +1,8 @@
 """Measures the gain of the compiled modules: produce, consume and requests of one record on a
 broker of ours with machine code, on one that runs the source, and on Apache Kafka.
 
-That a broker runs what it shall is read from the files that its process has mapped. Figures of the
-interpreted broker have names of their own, and the peer's samples count beside both.
+The files that a process has mapped show whether its broker runs compiled modules. Figures of the
+interpreted broker have names of their own, and the peer's samples are compared with both.
 """
 
 from __future__ import annotations
@@ -29,14 +29,16 @@ ACKS, ACKS_OF_REQUESTS = "all", -1
 
 
 class Measured(NamedTuple):
-    """A broker, and the beginnings of the names of its figures; the peer has both beginnings."""
+    """A broker, and the prefixes of the names of its figures; the peer has both prefixes."""
 
     broker: MeasuredBroker
     prefixes: Sequence[str]
 
 
 def measure(plan: Plan) -> None:
-    """All cases on all brokers; samples go to the plan. Nothing where no module is compiled."""
+    """Measure all cases on all brokers, and record the samples in the plan. Measures nothing if no
+    module is compiled.
+    """
     if not compiled.compiled_files(compiled.directory()):
         plan.say(f"{SECTION} is left out: `make setup` has compiled no modules")
         return

@@ -1,9 +1,9 @@
 """Consume throughput, and broker CPU for each GB: librdkafka without a group and Java's
 ConsumerPerformance, three record sizes.
 
-One consumer, eight partitions, written just before, so that the page cache has them. Rates are
-those of fetching: librdkafka's from its first records on, Java's without joining its group. The
-first reading of each topic warms up and does not count.
+One consumer reads eight partitions that were written just before, so that the page cache has them.
+Rates cover fetching only: librdkafka's begins with its first records, and Java's excludes the
+joining of its group. The first read of each topic is a warm-up and is not measured.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LOAD_BYTES = {100: 300e6, 1_000: 2e9, 10_000: 2e9}
 
 
 def measure(plan: Plan, brokers: Sequence[MeasuredBroker]) -> None:
-    """All cases on all brokers; samples go to the plan."""
+    """Measure all cases on all brokers, and record the samples in the plan."""
     for size_bytes, size in SIZES_BYTES.items():
         topic, count = (
             f"consume-{size_bytes}",
@@ -46,7 +46,7 @@ def measure(plan: Plan, brokers: Sequence[MeasuredBroker]) -> None:
 
 
 def by_librdkafka(broker: MeasuredBroker, topic: str, size_bytes: int, count: int) -> tuple[dict[str, float], Usage]:
-    """Read a topic: the figures of a sample, and what the broker used."""
+    """Read a topic; return the figures of a sample, and what the broker used."""
     with metered(broker.pid) as usage:
         records_per_s = librdkafka.consume(broker.bootstrap_servers, topic, PARTITION_COUNT, count, {})
     read = count * size_bytes

@@ -1,9 +1,10 @@
-"""Groups: a hundred members from their start to their first records, and offset commits a second.
+"""Groups: the time of a hundred members from their start to their first records, and offset commits
+a second.
 
 The members are librdkafka consumers of one process with the library's own settings, all started at
-once, one record waiting in each partition: a figure is the time until the last one has read.
-Commits go over a few connections from as many threads, several in flight on each, of a group
-without members, so that the figure is the coordinator's and not a client's; the last one is read
+once, with one record in each partition: the figure is the time until the last member has read its
+record. A few threads commit for a group without members, each over its own connection with several
+requests in flight, so that the coordinator is measured and not a client. The last commit is read
 back.
 """
 
@@ -43,7 +44,7 @@ IN_FLIGHT = 20
 
 
 def measure(plan: Plan, brokers: Sequence[MeasuredBroker]) -> None:
-    """All cases on all brokers; samples go to the plan."""
+    """Measure all cases on all brokers, and record the samples in the plan."""
     for repeat in range(plan.repeats):
         for protocol in PROTOCOLS:
             for broker in brokers:
@@ -99,7 +100,7 @@ def _first_records_s(bootstrap_servers: str, topic: str, protocol: str, count: i
         while waiting:
             if time.monotonic() - began > JOIN_WITHIN_S:
                 raise OperationalFailure(f"{len(waiting)} of {count} members have read nothing after {JOIN_WITHIN_S} s")
-            # all are polled, those that have read as well: a rebalance needs every member
+            # all members are polled, also those that have read: a rebalance needs every member
             for index, member in enumerate(members):
                 message = member.poll(0)
                 if message is not None and message.error() is None and waiting.pop(index, None) is not None:
@@ -155,7 +156,7 @@ def _commit(bootstrap_servers: str, group: str, topic: str, rounds: int, taken_n
 def _exchange(connection: socket.socket, frames: bytes) -> None:
     connection.sendall(frames)
     for answer in read_answers(connection, IN_FLIGHT):
-        # of one topic with one partition: the error is what it ends with
+        # the topic has one partition: its error ends the call
         if answer[-2:] != b"\0\0":
             raise OperationalFailure(f"a commit is answered with error {int.from_bytes(answer[-2:])}")
 
@@ -179,7 +180,7 @@ def _commit_frame(group: str, topic: str, offset: int) -> bytes:
 
 
 def _commit_once(bootstrap_servers: str, group: str, topic: str) -> None:
-    """Makes the group, and the offsets topic when it is the first."""
+    """Create the group, and the offsets topic if this is its first group."""
 
     async def commit(client: KafkaClient) -> None:
         outcomes = await client.commit(group, {(topic, 0): CommittedOffset(0)})

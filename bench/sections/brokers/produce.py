@@ -2,8 +2,8 @@
 record sizes, acks 1 and all.
 
 One producer, eight partitions, batches of 128 KiB, linger 5 ms, no compression. The sides take
-turns within each case. Each broker gets some load before anything counts, and the Java producer's
-own first fifth is not counted.
+turns within each case. Each broker gets some load before the measurement, and the first fifth of
+the Java producer's records is not measured.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ JAVA_SETTINGS = {"batch.size": "131072", "linger.ms": "5", "buffer.memory": "671
 
 
 def measure(plan: Plan, brokers: Sequence[MeasuredBroker]) -> None:
-    """All cases on all brokers; samples go to the plan."""
+    """Measure all cases on all brokers, and record the samples in the plan."""
     warm_up(plan, brokers)
     for repeat in range(plan.repeats):
         for size_bytes, size in SIZES_BYTES.items():
@@ -51,7 +51,7 @@ def measure(plan: Plan, brokers: Sequence[MeasuredBroker]) -> None:
 
 
 def warm_up(plan: Plan, brokers: Sequence[MeasuredBroker]) -> None:
-    """A load on each broker that no figure sees: Java compiles what it finds hot."""
+    """Put an unmeasured load on each broker, so that Java compiles its hot code."""
     for broker in brokers:
         plan.say(f"warming up {broker.child.name}")
         create_topic(broker.bootstrap_servers, "warm-up")
@@ -65,7 +65,9 @@ def warm_up(plan: Plan, brokers: Sequence[MeasuredBroker]) -> None:
 def by_librdkafka(
     broker: MeasuredBroker, topic: str, size_bytes: int, acks: str, count: int
 ) -> tuple[dict[str, float], Usage]:
-    """Produce to a new topic, which stays: the figures of a sample, and what the broker used."""
+    """Produce to a new topic, which is kept; return the figures of a sample, and what the broker
+    used.
+    """
     create_topic(broker.bootstrap_servers, topic)
     touch_free_memory(count * size_bytes)
     with metered(broker.pid) as usage:

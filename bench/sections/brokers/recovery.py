@@ -1,10 +1,10 @@
-"""Recovery: how much longer a start takes after kill -9 than after an orderly stop, for each GB
-that was not known to be on disk.
+"""Recovery: how much longer a start after kill -9 takes than a start after an orderly stop, for
+each GB that may not be on disk.
 
-One broker, eight partitions, records of 1 KB, nothing flushed: what was written since the last
-checkpoint of recovery points is checked batch by batch on both sides. The start counts up to the
-first answers to ApiVersions and Metadata, as in the start-up section; before that, Kafka's broker
-and ours have recovered their logs.
+One broker, eight partitions, records of 1 KB, nothing flushed: both products check batch by batch
+what was written since the last checkpoint of recovery points. The start ends with the first answers
+to ApiVersions and Metadata, as in the start-up section; both brokers recover their logs before
+that.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ RECORD_BYTES = 1_000
 LOAD_BYTES = 1e9
 TOPIC = "recovered"
 UNFLUSHED = {"log.flush.offset.checkpoint.interval.ms": "600000"}
-"""Settings of both sides: no checkpoint falls between the load and the kill."""
+"""Settings of both products: no checkpoint falls between the load and the kill."""
 
 
 def measure(plan: Plan) -> None:
-    """Both sides, one after the other; samples go to the plan."""
+    """Measure both sides, one after the other, and record the samples in the plan."""
     for side in plan.sides:
         with broker_of(side, plan.directory / f"recovery-{side}", settings=UNFLUSHED) as broker:
             for repeat in range(plan.repeats):

@@ -1,7 +1,8 @@
 """Request rate: produce requests of one record of 100 bytes, one in flight, over one connection.
 
-The client is as thin as can be, so that its own time does not hide the broker's: one prepared frame
-on a blocking socket, the answer read whole. That all were appended is seen by the log's end.
+The client does as little as possible, so that its own time does not hide the broker's: it sends one
+prepared frame on a blocking socket and reads the whole answer. The log's end shows that all records
+were appended.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ VERSION = 9
 RECORD_BYTES = 100
 REQUEST_COUNT = 10_000
 WARM_UP_SHARE = 5
-"""One in so many requests goes ahead of those that count."""
+"""One in this many requests is a warm-up before those that are measured."""
 ACKS = {1: "acks=1", -1: "acks=all"}
 TIMEOUT_S = 30
 _SIZE = struct.Struct(">i")
 
 
 def measure(plan: Plan, brokers: Sequence[MeasuredBroker]) -> None:
-    """Both acks on all brokers; samples go to the plan."""
+    """Measure both acks on all brokers, and record the samples in the plan."""
     count = plan.scaled(REQUEST_COUNT, least=200)
     for repeat in range(plan.repeats):
         for acks, name in ACKS.items():
@@ -49,7 +50,9 @@ def measure(plan: Plan, brokers: Sequence[MeasuredBroker]) -> None:
 
 
 def one_in_flight(broker: MeasuredBroker, topic: str, acks: int, count: int) -> tuple[dict[str, float], Usage]:
-    """So many requests to a topic of its own: the figures of a sample, and what the broker used."""
+    """Send this many requests to a separate topic; return the figures of a sample, and what the
+    broker used.
+    """
     create_topic(broker.bootstrap_servers, topic)
     frame = prepared_request(topic, acks)
     warm_up_count = count // WARM_UP_SHARE
@@ -79,7 +82,7 @@ def prepared_request(topic: str, acks: int) -> bytes:
 
 
 def connected(address: HostPort) -> socket.socket:
-    """A blocking connection that sends at once."""
+    """A blocking connection with TCP_NODELAY."""
     connection = socket.create_connection(address, timeout=TIMEOUT_S)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
@@ -96,7 +99,7 @@ def _round_trips_ns(connection: socket.socket, frame: bytes, count: int) -> list
 
 
 def read_answers(connection: socket.socket, count: int) -> list[bytes]:
-    """So many answers, whole. OperationalFailure when the broker hangs up."""
+    """So many answers, whole. Raises OperationalFailure if the broker closes the connection."""
     received = b""
     answers: list[bytes] = []
     while len(answers) < count:

@@ -1,5 +1,5 @@
-"""Resident memory of a broker after 2 GB of records of 1 KB went in and came out again, from a
-fresh start.
+"""Resident memory of a freshly started broker after it received and served 2 GB of records of 1
+KB.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TOPIC = "traffic"
 
 
 def measure(plan: Plan, brokers: Sequence[MeasuredBroker]) -> None:
-    """The traffic through each broker, which must have had none before."""
+    """Send the traffic through each broker, which must have had none before."""
     count = plan.scaled(TRAFFIC_BYTES / RECORD_BYTES, least=1_000)
     for broker in brokers:
         plan.say(f"{count:,} records of 1 KB through {broker.child.name}")

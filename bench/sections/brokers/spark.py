@@ -1,12 +1,12 @@
-"""Our data source for Spark beside Spark's own Kafka connector: in one session, on one of our
-brokers, over the same topics, in turns.
+"""Our data source for Spark beside Spark's own Kafka connector: in turns, in one session, with the
+same topics of one Antipode broker.
 
 Records are written just before, so that the page cache has them. A first query of each kind warms
-Spark up and does not count. "Count" is a count of records: the connector has to read them, ours
-adds up the counts in the headers of batches. "Read" makes rows of all records and drops them
-(Spark's noop sink). A stream runs over what is there, some batches long; the latency is the median
-time of its batches. Sinks write rows that Spark generates; ours writes a stream exactly once, in
-transactions, where the connector writes it at least once.
+Spark up and does not count. "Count" is a count of records: the connector must read the records,
+while our source adds up the counts in the batch headers. "Read" makes rows of all records and drops
+them (Spark's noop sink). A stream reads the existing records in several batches; the latency is the
+median time of its batches. Sinks write rows that Spark generates; ours writes a stream exactly
+once, in transactions, where the connector writes it at least once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ STREAM_WITHIN_S: Final = 600
 
 
 def measure(plan: Plan) -> None:
-    """Both connectors; samples go to the plan."""
+    """Measure both connectors, and record the samples in the plan."""
     with broker_of(Side.ANTIPODE, plan.directory / "spark-broker") as broker:
         bench = SparkBench(plan, broker)
         try:
@@ -91,7 +91,7 @@ class SparkBench:
     def _timed(
         self, side: Side, case: str, work: Callable[[], dict[str, float]], *, count: int, is_measured: bool
     ) -> None:
-        """Run the work; records per second beside the values that it returns."""
+        """Run the work; return records per second together with its values."""
         began = time.monotonic()
         with metered(self._broker.pid) as usage:
             values = work()
@@ -118,7 +118,7 @@ class SparkBench:
         self._timed(side, case, work, count=count, is_measured=is_measured)
 
     def _digests(self, topic: str, size: str, *, is_measured: bool) -> None:
-        """Seconds, and bytes of digests; the connector has none."""
+        """Seconds, and bytes, of reading digests; the connector has none."""
         began = time.monotonic()
         with metered(self._broker.pid) as usage:
             digests = self._frame(Side.ANTIPODE, topic, mode="digests").collect()
@@ -156,7 +156,9 @@ class SparkBench:
         self._timed(side, "topic to topic, 1 KB", work, count=count, is_measured=is_measured)
 
     def _run_stream(self, side: Side, topic: str, count: int, sink: str, options: dict[str, str]) -> dict[str, float]:
-        """Run a query over the topic and wait for its end; the median time of its batches."""
+        """Run a query over the topic and wait for its end; return the median time of its
+        batches.
+        """
         limit = str(-(-count // STREAM_BATCHES))
         stream = self.spark.readStream.format(SOURCES[side]).options(
             **self._servers, subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=limit

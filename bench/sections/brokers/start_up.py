@@ -1,8 +1,8 @@
 """Start-up: from the start of the process to the first answers on its client listener.
 
-The first answers are to ApiVersions and to Metadata that names a broker. What stays around the
-process is there already: ours has its ZooKeeper running, the peer its directory formatted. Both
-start on a directory that held a topic and was closed in good order.
+The first answers are to ApiVersions and to Metadata that names a broker. Parts outside the measured
+process are ready: our broker has its ZooKeeper running, and the peer has its directory formatted.
+Both start on a directory that contains a topic and was closed by an orderly stop.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ATTEMPT_TIMEOUT_S = 5
 
 
 def measure(plan: Plan, brokers: Sequence[MeasuredBroker]) -> None:
-    """Stop and start each broker some times; it runs again afterwards."""
+    """Stop and start each broker several times; it runs again afterwards."""
     for broker in brokers:
         create_topic(broker.bootstrap_servers, "start-up")
     for _ in range(START_COUNT):
@@ -42,7 +42,7 @@ def measure(plan: Plan, brokers: Sequence[MeasuredBroker]) -> None:
 
 
 def started(child: Child, address: HostPort) -> tuple[float, Usage]:
-    """Start the process; seconds until it answered, and what it took by then."""
+    """Start the process; return the seconds until it answered, and what it had used by then."""
     began = time.monotonic()
     pid = child.start()
     with metered(pid) as usage:

@@ -1,9 +1,10 @@
-"""TLS: what producing, consuming, idle connections and mirroring cost when every byte is encrypted.
+"""TLS: the cost of producing, consuming, idle connections and mirroring when every byte is
+encrypted.
 
-One broker of each side with a plaintext listener and one with TLS, over which the same load goes in
-turns; our own plaintext figures of the same run show what encryption adds. Then connections that
-are made over TLS and stay idle, and a drain of two mirrors whose both ends are encrypted. Ours
-logs in at both ends besides; MirrorMaker 2 does not. Certificates have keys on the curve P-256.
+One broker of each product has a plaintext and a TLS listener, and the same load uses them in turns.
+Our plaintext figures of the same run show what encryption adds. Then it measures TLS connections
+that stay idle, and a drain by two mirrors with both ends encrypted. Our mirror also logs in at both
+ends; MirrorMaker 2 does not. Certificates have keys on the curve P-256.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class SecuredPair:
 
 
 def measure(plan: Plan) -> None:
-    """All cases; samples go to the plan."""
+    """Measure all cases, and record the samples in the plan."""
     certificates = plan.directory / "tls-certificates"
     save_authority(make_authority("bench"), certificates)
     identity = load_authority(certificates).issue(common_name="broker", uris=[], hosts=(LOOPBACK,))
@@ -152,7 +153,7 @@ def _throughput(plan: Plan, listeners: Listeners, kind: str, certificates: Path,
     size_bytes = count * RECORD_BYTES
     create_topic(broker.bootstrap_servers, topic)
     librdkafka.produce(listeners.address(kind), topic, payloads(RECORD_BYTES), count, {"acks": "1", **settings})
-    delete_topic(broker.bootstrap_servers, topic)  # a load that no figure sees: Java compiles what it finds hot
+    delete_topic(broker.bootstrap_servers, topic)  # an unmeasured load, so that Java compiles its hot code
     topic = f"{topic}-measured"
     create_topic(broker.bootstrap_servers, topic)
     with metered(broker.pid) as usage:
@@ -184,8 +185,8 @@ def _throughput(plan: Plan, listeners: Listeners, kind: str, certificates: Path,
 
 
 def _record(plan: Plan, load: str, kind: str, side: Side, usage: Usage, mb_per_s: float, size_bytes: int) -> None:
-    """A sample; over TLS with its CPU as a multiple of the last one that the same side took in
-    plaintext.
+    """Record a sample; over TLS it includes the CPU as a multiple of the last plaintext sample of
+    the same product.
     """
     values = {"mb_per_s": mb_per_s, "cpu_s_per_gb": usage.cpu_s / (size_bytes / 1e9)}
     if kind == ENCRYPTED:
@@ -195,7 +196,7 @@ def _record(plan: Plan, load: str, kind: str, side: Side, usage: Usage, mb_per_s
 
 
 def _idle_connections(plan: Plan, listeners: Listeners, certificates: Path) -> None:
-    """Make connections over TLS, and compare the broker's memory before and with them."""
+    """Open TLS connections, and compare the broker's memory before and with them."""
     count = plan.scaled(IDLE_CONNECTIONS, least=100)
     needed = count + DESCRIPTORS_SPARE
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -206,7 +207,8 @@ def _idle_connections(plan: Plan, listeners: Listeners, certificates: Path) -> N
     address = parse_host_port(listeners.encrypted)
     pid = listeners.broker.pid
     with ExitStack() as connections, metered(pid) as usage:
-        connections.enter_context(_connected(context, address))  # what is set up once is no connection's
+        # memory for one-time set-up does not belong to a connection
+        connections.enter_context(_connected(context, address))
         before = memory(pid).resident_bytes
         began_s = time.monotonic()
         for _ in range(count):

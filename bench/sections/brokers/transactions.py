@@ -1,9 +1,9 @@
-"""Transactions: how many a second, one producer and several, and how fast their records are read
-back by who wants only committed ones.
+"""Transactions: how many a second, with one producer and with several, and how fast a
+read-committed reader reads their records.
 
-librdkafka's producers, ten records a transaction, one after the other. The topic that is read holds
-transactions of a thousand records of a kilobyte, one in ten of them aborted; what comes out is
-counted.
+librdkafka's producers write ten records in each transaction, one transaction after the other. The
+topic that is read has transactions of a thousand records of a kilobyte, one in ten of them aborted;
+the records that the reader gets are counted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WITHIN_S = 60
 
 
 def measure(plan: Plan, brokers: Sequence[MeasuredBroker]) -> None:
-    """All cases on all brokers; samples go to the plan."""
+    """Measure all cases on all brokers, and record the samples in the plan."""
     for repeat in range(plan.repeats):
         for producer_count in PRODUCER_COUNTS:
             for broker in brokers:
@@ -107,7 +107,7 @@ def _transact(producer: Any, topic: str, values: Sequence[bytes], count: int, *,
 
 
 def _fill(plan: Plan, broker: MeasuredBroker, topic: str) -> int:
-    """Transactions to read; how many records are committed."""
+    """Write the transactions that will be read; return the number of committed records."""
     create_topic(broker.bootstrap_servers, topic)
     producer, values = _producer(broker, topic), payloads(READ_RECORD_BYTES)
     committed = 0

@@ -1,5 +1,5 @@
 """Measures two brokers without a mirror between them: one process reads a topic from one broker
-while another writes as much to the other.
+while another process writes the same amount to the other broker.
 
 `python -m bench.sections.mirrors.brokers_alone read BROKERS TOPIC` and
 `... write BROKERS TOPIC FROM_BROKERS FROM_TOPIC` are those processes. They ask and send as a mirror
@@ -7,8 +7,8 @@ does, over two connections each with requests of the same sizes, but what is rea
 and what is written are the same few batches again and again. Each says that it is ready, begins
 when it gets a line, and prints the seconds that it took.
 
-Of a pair of sites the standby is read and the other one written to, since a standby takes records
-from its mirror alone; both brokers are the same program.
+For a pair of sites, the benchmark reads from the standby and writes to the other site, since a
+standby accepts records only from its mirror; both brokers are the same program.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ Transfer = Callable[[], Awaitable[None]]
 
 
 def carried_mb_per_s(*, read_from: str, write_to: str, topic: str, size_bytes: float) -> float:
-    """MB a second of the slower of reading `topic`, which has so many bytes, from one broker and
-    writing as much to another.
+    """MB a second of the slower of two processes: one reads the `size_bytes` of `topic` from one
+    broker, the other writes as many to another.
     """
     create_topic(write_to, TOPIC)
     touch_free_memory(size_bytes)
@@ -92,7 +92,9 @@ async def _begin(transfers: Sequence[Transfer]) -> None:
 
 
 class _Partitions:
-    """The partitions of one connection, all of one leader, and how far each has been read."""
+    """The partitions of one connection, which have the same leader, and the offset up to which each
+    has been read.
+    """
 
     def __init__(self, client: KafkaClient, topic: str, leader: int, ends: dict[int, int]) -> None:
         self._client = client
@@ -102,7 +104,7 @@ class _Partitions:
         self._positions = dict.fromkeys(ends, 0)
 
     async def read(self) -> None:
-        """Read to the ends; nothing is kept."""
+        """Read to the ends, and discard the bytes."""
         pending = asyncio.ensure_future(self.fetch())
         while True:
             for partition in await pending:
@@ -113,7 +115,9 @@ class _Partitions:
             pending = asyncio.ensure_future(self.fetch())
 
     async def fetch(self) -> Sequence[PartitionFetched]:
-        """The next batches of all partitions; the one that came last last time goes first."""
+        """Fetch the next batches of all partitions; the partition that was answered last comes
+        first.
+        """
         wanted = [
             PartitionToFetch(index, self._positions[index], PARTITION_BYTES)
             for index, end in sorted(self._ends.items(), key=lambda item: self._positions[item[0]])
@@ -132,7 +136,7 @@ class _Partitions:
 
 
 def _received(partition: PartitionFetched) -> memoryview:
-    """Its batches; the last one may be cut."""
+    """The partition's batches; the last one may be truncated."""
     records = partition.records
     return records if isinstance(records, memoryview) else memoryview(b"")
 
@@ -160,7 +164,9 @@ async def _read(brokers: str, topic: str) -> None:
 
 
 class _Writer:
-    """One connection that writes the same records to its partitions, so many requests in all."""
+    """One connection that writes the same records to its partitions, with a given number of
+    requests.
+    """
 
     def __init__(
         self, client: KafkaClient, topic: str, *, partitions: Sequence[int], records: memoryview, requests: int
@@ -172,7 +178,7 @@ class _Writer:
         self._left = requests
 
     async def write(self) -> None:
-        """Several requests in flight until all are answered."""
+        """Keep several requests in flight until all are answered."""
         await asyncio.gather(*(self._work() for _ in range(IN_FLIGHT_MAX)))
 
     async def _work(self) -> None:
@@ -202,7 +208,7 @@ async def _write(brokers: str, topic: str, from_brokers: str, from_topic: str) -
         record_count = await end_offset_sum(source, from_topic)
     received = _received(fetched)
     headers = list(iterate_headers(received, may_end_in_partial=True))
-    # A producer sends one batch for each partition, and its base offset is 0.
+    # A producer sends one batch for each partition, and the batch's base offset is 0.
     position, header = max(headers, key=lambda found: found[1].size_bytes)
     records = memoryview(b"".join(patch_placement(received, position, header, base_offset=0, leader_epoch=-1)))
     requests = record_count // header.record_count // 2 // CONNECTIONS

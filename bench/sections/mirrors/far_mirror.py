@@ -1,11 +1,11 @@
-"""Mirrors over long lines: 100 ms round trip and so many megabytes a second, and one that loses 1 %
-of its packets.
+"""Mirrors over long connections: one with a 100 ms round trip and a bandwidth limit, and one that
+loses 1 % of its packets.
 
-The line is between the source and everything that reads it; TCP itself sees its delay and loss. Its
-capacity is measured just before, with as many plain TCP connections as the mirrors have. The figure
-is the mirror's share of that capacity while it works steadily. On a line that loses packets, any
-connection carries a fraction of a megabyte a second, so both mirrors get a connection for each
-partition of the topic there.
+The simulated line is between the source and all its readers; TCP itself sees the delay and the
+loss. Its capacity is measured just before the run, with as many plain TCP connections as the
+mirrors have. The figure is the share of that capacity that the mirror uses while it works steadily.
+On a line that loses packets, any connection carries a fraction of a megabyte a second, so both
+mirrors get a connection for each partition of the topic there.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FETCH_BYTES = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A line, what both mirrors are given for it, and how long it is looked at."""
+    """A line, the settings of both mirrors for it, and the duration of the measurement."""
 
     section: str
     name: str
@@ -46,7 +46,7 @@ class Case:
     settings: Mapping[str, str]
     mirror_maker_settings: Mapping[str, str]
     waiting_bytes: float
-    """More than the line carries in the time that is looked at."""
+    """More than the line carries during the measurement."""
     skipped_s: float
     looked_at_s: float
 
@@ -69,7 +69,7 @@ FAR = Case(
     looked_at_s=20,
 )
 """The settings of docs/running-two-sites.md for a long line: a fetch brings more than the line
-holds. MirrorMaker 2 has such fetches anyway.
+holds. MirrorMaker 2 has such fetch sizes by default.
 """
 LOSSY = Case(
     section="mirror-lossy",
@@ -103,8 +103,8 @@ def measure_lossy(plan: Plan) -> None:
 
 
 def _measure(plan: Plan, case: Case) -> None:
-    """The pairs one after the other; samples go to the plan. Nothing where such a line cannot be
-    made.
+    """Measure the pairs one after the other, and record the samples in the plan. Measures nothing
+    if this machine cannot simulate such a line.
     """
     if not may_be_made():
         plan.say(f"{case.section} is left out: the line needs root and /dev/net/tun")
@@ -117,7 +117,7 @@ def _measure(plan: Plan, case: Case) -> None:
 
 @contextmanager
 def _pair(side: Side, directory: Path, case: Case) -> Iterator[tuple[MirrorPair, int]]:
-    """The pair, and the port at which its source serves the mirror."""
+    """The pair, and the port on which its source serves the mirror."""
     if side is Side.ANTIPODE:
         with antipode_pair(directory, case.settings) as pair:
             yield pair, _link_port(directory)
@@ -127,7 +127,7 @@ def _pair(side: Side, directory: Path, case: Case) -> Iterator[tuple[MirrorPair,
 
 
 def _link_port(directory: Path) -> int:
-    """The port at which the first site's broker serves the other site."""
+    """The port on which the first site's broker serves the other site."""
     (file,) = (directory / "sites" / "a").glob("broker-*/server.properties")
     listeners = dict(entry.split("://") for entry in read_properties(file)["listeners"].split(","))
     return parse_host_port(listeners["LINK"]).port

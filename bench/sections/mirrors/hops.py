@@ -1,8 +1,8 @@
 """Computes where records wait on their way through a mirror of ours: pure arithmetic over the times
-that three processes noted.
+that three processes recorded.
 
-A record's way, each stage from the end of the one before, beginning with its acknowledgement at the
-source:
+The stages of a record's way; each begins at the end of the previous one, the first with the
+record's acknowledgement at the source:
 
     turn     another fetch of the mirror was under way and is answered first
     fetch    the source answers the fetch that brings the record
@@ -30,8 +30,8 @@ SLOWEST = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """Batches of one partition by their first offset, and two moments of each (monotonic ns): began
-    and ended.
+    """Batches of one partition by their first offset, with two times for each (monotonic ns): begin
+    and end.
     """
 
     first_offset: Times
@@ -39,8 +39,8 @@ class Way:
     ended_ns: Times
 
     def of(self, offsets: Times) -> tuple[Times, Times]:
-        """The two moments of the batches that hold the records. An offset below all of them has
-        those of the first.
+        """The two times of the batches that contain the records. An offset below all batches has
+        the times of the first one.
         """
         import numpy as np
 
@@ -49,18 +49,18 @@ class Way:
 
 
 def stages_ms(*, offsets: Times, acknowledged_ns: Times, came_ns: Times, fetches: Way, appends: Way) -> Stages:
-    """A row for each record, a column for each stage; they add up to arrival less acknowledgement,
-    or to less than a source's notice.
+    """A row for each record, a column for each stage; they add up to the time from acknowledgement
+    to arrival, or less.
 
-    An acknowledgement that its producer noticed after the mirror had the record already leaves the
-    stages before it at zero.
+    If a producer received its acknowledgement after the mirror had the record, the stages before
+    the mirror are zero.
     """
     import numpy as np
 
     asked_ns, fetched_ns = fetches.of(offsets)
     sent_ns, _ = appends.of(offsets)
     moments = np.stack([acknowledged_ns, asked_ns, fetched_ns, sent_ns, came_ns], axis=1)
-    # What was passed before the record was acknowledged took no time of its own.
+    # A stage that ended before the record was acknowledged took no time.
     reached = np.maximum.accumulate(moments, axis=1)
     return np.asarray(np.diff(reached, axis=1) / 1e6, dtype=np.float64)
 

@@ -1,10 +1,10 @@
-"""Mirrors: how fast one drains 2 GB that waited for it, what CPU that takes, and how soon it
+"""Mirrors: how fast one drains 2 GB that are waiting, how much CPU that takes, and how soon it
 begins. Its lag under a steady load is measured by `mirror_latency.py`.
 
-Ours between two sites of ours, MirrorMaker 2 between two Apache Kafkas, one pair after the other,
-never both running. Each mirror process is started anew when the records wait already. Throughput
-and CPU are those from the first records seen at the target to the last; the start is a figure of
-its own.
+Antipode mirrors between two Antipode sites, MirrorMaker 2 between two Apache Kafkas. The pairs run
+one after the other, never at the same time. Each mirror process is started when the records are
+already waiting. Throughput and CPU cover the time from the first records at the target to the last;
+the start is a separate figure.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ POLL_S = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorPair:
-    """A source, a target, and the mirror between them, not running."""
+    """A source, a target, and the mirror between them, which is not running yet."""
 
     side: Side
     source: str
@@ -67,7 +67,9 @@ class Drain(NamedTuple):
 
 
 def measure(plan: Plan) -> None:
-    """The pairs one after the other, each anew for each repeat; samples go to the plan."""
+    """Measure the pairs one after the other, each anew for each repeat, and record the samples in
+    the plan.
+    """
     for repeat in range(plan.repeats):
         for side in plan.sides:
             directory = plan.directory / f"mirror-{side}-{repeat}"
@@ -78,9 +80,7 @@ def measure(plan: Plan) -> None:
 
 @contextmanager
 def antipode_pair(directory: Path, settings: Mapping[str, str] | None = None) -> Iterator[MirrorPair]:
-    """Two linked sites of ours; the mirror that came with them has been stopped, and given these
-    settings.
-    """
+    """Two linked Antipode sites; their mirror has been stopped and given these settings."""
     with antipode.sites(directory, "--sites", "a,b", "--no-proxy") as environment:
         child = stopped_mirror(environment, settings or {})
         yield MirrorPair(
@@ -157,8 +157,8 @@ def _measure_running(plan: Plan, pair: MirrorPair, count: int, *, produced_mb_pe
 
 
 def beside_the_brokers(pair: MirrorPair, topic: str, size_bytes: float, mb_per_s: float) -> dict[str, float]:
-    """The throughput of our brokers without a mirror between them, and the share of it that a drain
-    reached; nothing for the peer. The mirror has stopped and both ends have the topic.
+    """The throughput of two Antipode brokers without a mirror between them, and the share of it
+    that a drain reached; nothing for the peer. The mirror has stopped and both ends have the topic.
     """
     if pair.side is not Side.ANTIPODE:
         return {}
@@ -169,8 +169,8 @@ def beside_the_brokers(pair: MirrorPair, topic: str, size_bytes: float, mb_per_s
 
 
 def beside_the_bytes(pair: MirrorPair) -> dict[str, float]:
-    """The part of our mirror's CPU time that is the price of the bytes, where they are moved as
-    producers sent them; nothing for the peer.
+    """The share of our mirror's CPU time that moving the bytes alone takes, if the bytes are
+    mirrored unchanged; nothing for the peer.
     """
     return {} if pair.side is not Side.ANTIPODE else {"relay_cpu_s_per_gb": bytes_alone.relayed_cpu_s_per_gb()}
 
@@ -178,8 +178,8 @@ def beside_the_bytes(pair: MirrorPair) -> dict[str, float]:
 async def watch_drain(
     pair: MirrorPair, pid: int, began: float, source_topic: str, count: int, *, record_bytes: int = RECORD_BYTES
 ) -> Drain:
-    """Watch the target's log ends until all records of this size are there. OperationalFailure when
-    the mirror ends or is too slow.
+    """Watch the target's log ends until all records of this size are there. Raises
+    OperationalFailure if the mirror ends or is too slow.
     """
     topic = pair.target_topic(source_topic)
     first: _Look | None = None
@@ -218,7 +218,7 @@ async def _look(client: KafkaClient, topic: str, pair: MirrorPair, pid: int) -> 
 async def arrived_mb_per_s(
     pair: MirrorPair, began: float, source_topic: str, record_bytes: int, *, skip_s: float, duration_s: float
 ) -> float:
-    """The throughput at the target during a time that begins this long after the first record's
+    """The throughput at the target during a period that begins this long after the first record's
     arrival.
     """
     topic = pair.target_topic(source_topic)
@@ -235,7 +235,9 @@ async def arrived_mb_per_s(
 
 
 async def _come(client: KafkaClient, topic: str) -> int:
-    """Records of the topic at the target; none while the mirror has not created it."""
+    """The number of the topic's records at the target; 0 while the mirror has not created the
+    topic.
+    """
     try:
         return await end_offset_sum(client, topic)
     except (BrokerError, Unreachable):

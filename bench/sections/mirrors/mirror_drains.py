@@ -1,7 +1,7 @@
-"""Mirrors: drains of small and large records, and of compressed ones. The pairs of `mirror.py`, one
-topic after the other on each.
+"""Mirrors: drains of small and large records, and of compressed ones. Uses the pairs of
+`mirror.py`, and mirrors one topic after the other on each.
 
-Megabytes are those that producers gave, before any compression.
+Megabytes are counted before any compression by producers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DRAIN_BYTES = 500e6
 
 
 class Load(NamedTuple):
-    """The load that waits at the source."""
+    """The records that wait at the source."""
 
     record_bytes: int
     codec: str
@@ -51,7 +51,7 @@ LOADS = (Load(100, "none"), Load(10_000, "none"), Load(1_000, "lz4"), Load(1_000
 
 
 def measure(plan: Plan) -> None:
-    """The pairs one after the other; samples go to the plan."""
+    """Measure the pairs one after the other, and record the samples in the plan."""
     for side in plan.sides:
         directory = plan.directory / f"mirror-drains-{side}"
         topics = [load.topic for load in LOADS]
@@ -71,7 +71,7 @@ def _measure_load(plan: Plan, pair: MirrorPair, load: Load) -> None:
 
 
 def written(plan: Plan, source: str, load: Load) -> tuple[int, float]:
-    """Write a load to the source: how many records, and at how many MB a second."""
+    """Write a load to the source; return the number of records and the rate in MB a second."""
     count = plan.scaled(DRAIN_BYTES / load.record_bytes, least=1_000)
     plan.say(f"writing {count:,} records of {load.case} to the source")
     create_topic(source, load.topic)
@@ -82,8 +82,8 @@ def written(plan: Plan, source: str, load: Load) -> tuple[int, float]:
 
 
 def drained(plan: Plan, pair: MirrorPair, load: Load, count: int) -> tuple[Drain, dict[str, float], Usage]:
-    """Start the mirror, watch it drain the load, stop it: the drain, its figures for a sample, and
-    the load of the machine.
+    """Start the mirror, wait until it has drained the load, and stop it; return the drain, its
+    figures for a sample, and the load of the machine.
     """
     plan.say(f"starting {pair.child.name}")
     touch_free_memory(count * load.record_bytes)

@@ -1,8 +1,8 @@
 """Measures the time from a commit of a consumer group at the source until it can be read at the
 target: a hundred groups commit at once, again and again.
 
-Between two sites of ours only: MirrorMaker 2 translates by samples, so that an offset need not ever
-be current there.
+Only Antipode is measured: MirrorMaker 2 translates offsets by samples, so its offset need never be
+current.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ async def _arrivals_ms(
 
 
 async def _fullest(target: KafkaClient) -> PartitionKey:
-    """The partition with the most records: librdkafka may leave others empty, and no group is
-    carried beyond the end of a copy.
+    """The partition with the most records: librdkafka may leave others empty, and the mirror
+    carries no group beyond the end of a copy.
     """
     places = [(TOPIC, partition) for partition in range(PARTITION_COUNT)]
     ends = await target.offsets_at(places, LATEST_TIMESTAMP, replica_id=DEBUGGING_CONSUMER)

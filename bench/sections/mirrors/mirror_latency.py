@@ -1,10 +1,10 @@
 """Mirrors: how long after its acknowledgement at the source a record can be read at the target, at
 1,000 records/s and at 10 MB/s.
 
-The pairs one after the other, as in `mirror.py`. Beside each measure a loopback echo says what the
-machine does to a message at that moment. Of our mirror the time of the slowest hundredth of the
-records is attributed to the stages of `hops.py`; it notes them itself (`traced_mirror.py`), which
-costs it some microseconds a batch.
+The pairs run one after the other, as in `mirror.py`. Beside each measurement, a loopback echo shows
+how long the machine delays a message at that moment. For our mirror, the time of the slowest
+hundredth of the records is attributed to the stages of `hops.py`. The mirror records the times
+itself (`traced_mirror.py`), which costs it some microseconds a batch.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ TRACE = "trace.npz"
 
 
 def measure(plan: Plan) -> None:
-    """The pairs one after the other, each anew for each repeat; samples go to the plan."""
+    """Measure the pairs one after the other, each anew for each repeat, and record the samples in
+    the plan.
+    """
     for repeat in range(plan.repeats):
         for side in plan.sides:
             directory = plan.directory / f"mirror-latency-{side}-{repeat}"
@@ -71,7 +73,7 @@ def _measure_pair(plan: Plan, pair: MirrorPair, directory: Path) -> None:
 
 
 class FollowedLoad(NamedTuple):
-    """The records of one steady load, what the mirror used meanwhile, and the echo beside it."""
+    """The records of one steady load, what the mirror used during it, and the echo beside it."""
 
     journeys: Journeys
     usage: Usage
@@ -115,8 +117,8 @@ def follow_loads(
 
 
 async def _until_made(pair: MirrorPair, topics: Collection[str]) -> None:
-    """The mirror has made the topics at the target. OperationalFailure when it ends or takes too
-    long.
+    """Wait until the mirror has created the topics at the target. Raises OperationalFailure if the
+    mirror ends or takes too long.
     """
     deadline = time.monotonic() + MADE_WITHIN_S
     async with KafkaClient(pair.target, site_local=True, retry_budget_ms=1) as client:
@@ -154,7 +156,7 @@ def _follow(plan: Plan, pair: MirrorPair, pid: int, directory: Path, topic: str,
 
 @contextmanager
 def _echo(result: Path, duration_s: float) -> Iterator[dict[str, float]]:
-    """An echo beside what the block does; its figures are there when the block has ended."""
+    """Run an echo while the block runs; its figures are available after the block."""
     figures: dict[str, float] = {}
     process = subprocess.Popen(
         [sys.executable, "-m", "bench.loads.loopback_echo", str(duration_s), str(result)], cwd=ROOT

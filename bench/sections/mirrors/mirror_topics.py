@@ -1,9 +1,9 @@
-"""Mirrors: many topics from scratch. How long after its start a mirror has the record that waits in
-each partition at its target.
+"""Mirrors: many topics from scratch. How long after its start a mirror has copied the one record
+that waits in each partition.
 
 The topics are created at the source, four partitions each with a record in every one, before the
-mirror is started; it finds them, makes them at the target, and copies. As in `mirror.py`, the pairs
-are measured one after the other.
+mirror is started; it finds them, creates them at the target, and copies the records. As in
+`mirror.py`, the pairs are measured one after the other.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ POLL_S = 0.2
 
 
 def measure(plan: Plan) -> None:
-    """Each number of topics on pairs of its own; samples go to the plan."""
+    """Measure each number of topics on its own pairs, and record the samples in the plan."""
     for count in TOPIC_COUNTS:
         scaled = plan.scaled(count, least=3)
         topics = [f"many-{number}" for number in range(scaled)]
@@ -95,7 +95,7 @@ async def _mirrored(pair: MirrorPair, topics: Sequence[str]) -> None:
 
 
 async def _come(client: KafkaClient, places: set[tuple[str, int]]) -> set[tuple[str, int]]:
-    """Return the places that have a record."""
+    """Return the partitions that have a record."""
     try:
         found = (await client.metadata()).topics
         there = [place for place in places if place[0] in found and place[1] in found[place[0]].partitions]

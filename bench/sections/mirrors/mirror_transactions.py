@@ -1,10 +1,10 @@
 """Mirrors that write in transactions: how fast two daemons that share a link drain what waited for
 them, beside MirrorMaker 2 with `exactly.once.source.support`.
 
-Ours between two sites of ours, as a translate link; MirrorMaker 2, four tasks in one process,
-between two Apache Kafkas. What counts is what a read-committed reader gets: last stable offsets,
-from the first records seen there to the last. Markers are among them, fewer than one in a thousand;
-that each record is there exactly once is looked up afterwards, from the headers of all batches.
+Antipode runs a translate link between two Antipode sites; MirrorMaker 2 runs four tasks in one
+process between two Apache Kafkas. The measure is what a read-committed reader gets: last stable
+offsets, from the first records there to the last. The offsets include markers, fewer than one in a
+thousand. Afterwards, the headers of all batches show that each record is there exactly once.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ EXACTLY_ONCE: Final = {"exactly.once.source.support": "enabled", "A->B.consumer.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """A source, a target, and who mirrors between them, not running."""
+    """A source, a target, and the processes that mirror between them, which are not running yet."""
 
     side: Side
     source: str
@@ -65,7 +65,9 @@ class Pair:
 
 
 def measure(plan: Plan) -> None:
-    """The pairs one after the other, each anew for each repeat; samples go to the plan."""
+    """Measure the pairs one after the other, each anew for each repeat, and record the samples in
+    the plan.
+    """
     for repeat in range(plan.repeats):
         for side in plan.sides:
             directory = plan.directory / f"mirror-transactions-{side}-{repeat}"
@@ -139,8 +141,8 @@ class _Look(NamedTuple):
 
 
 async def _drain(pair: Pair, pids: Sequence[int], count: int) -> dict[str, float]:
-    """Watch until a read-committed reader has everything. OperationalFailure when a mirror ends or
-    all are too slow.
+    """Wait until a read-committed reader has everything. Raises OperationalFailure if a mirror ends
+    or all are too slow.
     """
     began = time.monotonic()
     first: _Look | None = None
@@ -170,8 +172,8 @@ async def _look(client: KafkaClient, pair: Pair, pids: Sequence[int]) -> _Look:
 
 
 async def _check_once(pair: Pair, count: int) -> None:
-    """OperationalFailure unless a read-committed reader gets each record exactly once, when all
-    transactions have ended.
+    """Raises OperationalFailure unless a read-committed reader gets each record exactly once, when
+    all transactions have ended.
     """
     deadline = time.monotonic() + SETTLED_WITHIN_S
     async with KafkaClient(pair.target, site_local=True) as client:

@@ -1,9 +1,9 @@
 """A mirror of ours that notes when it asked for batches, got them, sent them and was answered:
 `python -m bench.sections.mirrors.traced_mirror FILE TRACE`.
 
-The daemon is the one of `antipode mirror`; only the ports to the two sites are wrapped. Nothing is
-parsed for it, and the notes are numbers in arrays, which the collector of garbage does not look at.
-They go to the .npz file TRACE when the daemon ends.
+The daemon is the one of `antipode mirror`; only the ports to the two sites are wrapped. The
+wrappers parse nothing, and store their numbers in arrays, which the garbage collector does not
+scan. They are written to the .npz file TRACE when the daemon ends.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def _column() -> array[int]:
 
 @dataclass(slots=True)
 class Notes:
-    """Batches in the order in which they passed: topic (by the order of first sight), partition,
-    first offset, and two moments.
+    """Batches in the order in which they passed: topic (numbered by first appearance), partition,
+    first offset, and two times.
     """
 
     topic: array[int] = field(default_factory=_column)
@@ -105,14 +105,14 @@ def _way(kind: str, columns: Mapping[str, NDArray[int64]], topic: int, partition
 
 
 class TracedFetch:
-    """A FetchPort that notes when each answer with batches was asked for, and came."""
+    """A FetchPort that records when each answer with batches was requested, and when it arrived."""
 
     def __init__(self, port: FetchPort, trace: Trace) -> None:
         self._port = port
         self._trace = trace
 
     async def fetch(self, node_id: int, parts: Sequence[FetchPart]) -> Sequence[FetchAnswer]:
-        """Fetch from the port, and note the time."""
+        """Fetch from the port, and record the time."""
         began_ns = time.monotonic_ns()
         answers = await self._port.fetch(node_id, parts)
         offsets = {part.key: part.offset for part in parts}
@@ -127,7 +127,7 @@ class TracedFetch:
 
 
 class TracedAppend:
-    """An AppendPort that notes when batches were sent, and acknowledged."""
+    """An AppendPort that records when batches were sent, and when they were acknowledged."""
 
     def __init__(self, port: AppendPort, trace: Trace) -> None:
         self._port = port
@@ -136,7 +136,7 @@ class TracedAppend:
     async def append(
         self, node_id: int, *, link: str, link_epoch: int, parts: Sequence[AppendPart]
     ) -> Sequence[AppendAnswer]:
-        """Append to the port, and note the time."""
+        """Append to the port, and record the time."""
         began_ns = time.monotonic_ns()
         answers = await self._port.append(node_id, link=link, link_epoch=link_epoch, parts=parts)
         for part in parts:
@@ -150,7 +150,7 @@ class TracedAppend:
 
 
 class TracedEnds(ExactEnds):
-    """Exact ends whose ports note the batches that pass them."""
+    """Exact ends whose ports record the batches that pass them."""
 
     def __init__(self, config: MirrorConfig, *, trace: Trace, **arguments: Any) -> None:
         super().__init__(config, **arguments)

@@ -1,9 +1,9 @@
-"""Mirrors between the same two Apache Kafka brokers: a translate link of ours and MirrorMaker 2, in
-turn over the same records, neither while the other runs.
+"""Mirrors between the same two Apache Kafka brokers: a translate link of Antipode and MirrorMaker 2
+mirror the same records in turns, never at the same time.
 
-Each drains what waits at the source, to topics of its own at the target, and then carries a steady
-load. Both brokers are warmed up, and each load has been read once, before the first mirror is
-started. The order of the mirrors changes with each repeat, as the second one finds warmer brokers.
+Each drains the records that wait at the source to its own topics at the target, and then mirrors a
+steady load. Both brokers are warmed up, and each load is read once, before the first mirror starts.
+The order of the mirrors changes with each repeat, because the second one finds warmer brokers.
 """
 
 from __future__ import annotations
@@ -25,15 +25,17 @@ from bench.sections.mirrors.mirror_latency import case_of, follow_loads
 SECTION = "translate"
 LOADS = (Load(1_000, "none"), Load(1_000, "lz4"), Load(100, "none"))
 BYTES_PER_S = {"steady-small": 1e6, "steady": 10e6}
-"""The rate by topic; the side is added to the topic's name, so that one mirror does not wait for
+"""The rate by topic; the product is added to the topic's name, so that one mirror does not wait for
 the other's records.
 """
 SOURCE_ALIAS = "antipode"
-"""The alias of our link; MirrorMaker 2's topics at the target begin with another one."""
+"""The alias of our link; MirrorMaker 2's topics at the target have another prefix."""
 
 
 def measure(plan: Plan) -> None:
-    """Both mirrors on a pair of brokers that is new for each repeat; samples go to the plan."""
+    """Measure both mirrors on a pair of brokers that is new for each repeat, and record the samples
+    in the plan.
+    """
     if Side.PEER not in plan.sides:
         plan.say(f"{SECTION} is left out: its brokers are the peer's")
         return
@@ -49,12 +51,12 @@ def measure(plan: Plan) -> None:
 
 
 def in_turn(sides: Sequence[Side], repeat: int) -> tuple[Side, ...]:
-    """The order of the sides in a repeat: every second one is the reverse."""
+    """The order of the products in a repeat: every second one is the reverse."""
     return tuple(reversed(sides)) if repeat % 2 else tuple(sides)
 
 
 def steady_topics(side: Side) -> dict[str, float]:
-    """The topics of a side's steady loads, and their bytes a second."""
+    """The topics of a product's steady loads, and their bytes a second."""
     return {f"{topic}-{side}": rate for topic, rate in BYTES_PER_S.items()}
 
 

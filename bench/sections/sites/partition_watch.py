@@ -1,8 +1,8 @@
-"""Watching the partitions of a site as a client sees them: led by whom, in sync where, and whether
-each takes a record.
+"""Watches the partitions of a site as a client sees them: their leaders, their in-sync replicas,
+and whether each accepts a record.
 
-Each question goes over all partitions at once: one Metadata, one ListOffsets or one Produce for
-each leader.
+Each check covers all partitions at once: one Metadata, ListOffsets or Produce request to each
+leader.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _FAILURES = (BrokerError, Unreachable, RequestTimedOut)
 
 
 def created_s(site: MeasuredSite, topic: str, partition_count: int) -> tuple[float, float, float]:
-    """Create a topic: seconds until the call is answered, until each leader answers for each
-    partition, until each took a record with acks=all. OperationalFailure names what the broker
-    answered.
+    """Create a topic; return the seconds until the call is answered, until each leader answers for
+    each partition, and until each partition accepted a record with acks=all. Raises
+    OperationalFailure with the broker's answer.
     """
 
     async def create(client: KafkaClient) -> tuple[float, float, float]:
@@ -78,8 +78,8 @@ async def _produce_to_each(client: KafkaClient, topic: str, partition_count: int
 
 
 def led_again_s(site: MeasuredSite, topics: Sequence[str], *, without: int, began: float) -> float:
-    """Seconds since `began` until each partition has another leader than `without`, which answers
-    for it.
+    """Seconds since `began` until each partition has a leader other than `without`, and that leader
+    answers for it.
     """
     return _until(
         site,
@@ -129,8 +129,8 @@ async def _is_each_led(client: KafkaClient, topics: Sequence[str]) -> bool:
 
 
 def _living(site: MeasuredSite) -> str:
-    """The brokers whose process runs: a client that begins at a dead one measures its own
-    time-outs.
+    """The brokers whose process runs: a client that first contacts a dead one would measure its own
+    timeouts.
     """
     return ",".join(site.addresses[node_id] for node_id, child in site.children.items() if child.pid() is not None)
 

@@ -1,11 +1,11 @@
 """Many partitions on a site of three brokers, replicated three times: creation, a broker's death,
-its return, and its stop in order.
+its return, and its controlled shutdown.
 
-1,000 partitions are created at once; then 3,000 and, of ours alone, 10,000 are there when a broker
-is killed and comes back. A cluster of the peer would need minutes for the creation of so many. In
-the gap case a paced producer with librdkafka's own back-off writes to eight partitions while a
-broker that leads some of them is stopped in order: the longest time without an acknowledgement in
-one of those.
+1,000 partitions are created at once. Then a broker is killed and restarted with 3,000 partitions,
+and with 10,000 for Antipode alone. The peer would need minutes to create so many. In the gap case a
+paced producer with librdkafka's own back-off writes to eight partitions while a broker that leads
+some of them does a controlled shutdown: the figure is the longest time without an acknowledgement
+in one of its partitions.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SETTLE_S = 1.0
 
 
 def measure(plan: Plan) -> None:
-    """Both sides; samples go to the plan."""
+    """Measure both sides, and record the samples in the plan."""
     for side in plan.sides:
         plan.say(f"starting three brokers of {side}")
         with site_of(side, plan.directory / f"partitions-{side}") as site:
@@ -64,7 +64,7 @@ def _many(plan: Plan, site: MeasuredSite) -> None:
 
 
 def _kill_and_return(plan: Plan, site: MeasuredSite, topics: list[str], case: str) -> None:
-    """Kill a broker, start it again, then stop and start it in order."""
+    """Kill a broker and restart it, then stop it in order and restart it."""
     node_id = _controllers_neighbour(site)
     child, pid = site.children[node_id], site.pid(node_id)
     size = {"resident_mb": memory(pid).resident_bytes / 1e6, "descriptors": float(len(os.listdir(f"/proc/{pid}/fd")))}
@@ -88,7 +88,7 @@ def _kill_and_return(plan: Plan, site: MeasuredSite, topics: list[str], case: st
 
 
 def _kill_controller(plan: Plan, site: MeasuredSite, topics: list[str], case: str) -> None:
-    """Kill the broker whose controller is in office, and start it again."""
+    """Kill the broker with the active controller, and restart it."""
     with metered(os.getpid()) as usage:
         node_id = _controller(site)
         began = time.monotonic()
@@ -101,8 +101,8 @@ def _kill_controller(plan: Plan, site: MeasuredSite, topics: list[str], case: st
 
 
 def _controller(site: MeasuredSite) -> int:
-    """Node id of the active controller. Metadata of a KRaft cluster names any broker: there the
-    quorum is asked.
+    """Node id of the active controller. Metadata of a KRaft cluster names any broker as controller,
+    so the quorum is asked there.
     """
 
     async def ask(client: KafkaClient) -> int:
@@ -118,7 +118,7 @@ def _controller(site: MeasuredSite) -> int:
 
 
 def _controllers_neighbour(site: MeasuredSite) -> int:
-    """A broker that is not the controller: its death is measured, not an election of another
+    """A broker that is not the controller: the measure is its death, not the election of another
     controller.
     """
     controller = _controller(site)
@@ -169,8 +169,8 @@ def _led_by(site: MeasuredSite, topic: str, node_id: int) -> list[int]:
 def longest_gap_ms(
     partitions: NDArray[int64], acknowledged_ns: NDArray[int64], led: list[int], *, after_ns: int
 ) -> float:
-    """The longest time without an acknowledgement in any of these partitions, of gaps that end
-    after `after_ns`; 0 of none.
+    """The longest time in ms without an acknowledgement in any of these partitions, among gaps that
+    end after `after_ns`; 0 without gaps.
     """
     import numpy as np
 

@@ -1,13 +1,14 @@
 """Recovery time: how long writers wait when the active site of a link is moved as planned work, and
-when it is lost and the standby fails over by itself; and what an idle pair costs.
+when it is lost and the standby fails over by itself; and the CPU of an idle pair.
 
 A librdkafka producer with acks=all that knows both sites sends a record every few milliseconds to
-each partition in turn. A planned move counts the slowest record around it. A loss (kill -9 of the
-active site's broker and ZooKeeper) is divided: until the standby began its failover (detection and
-lease), the failover itself, and until the client had its first acknowledgement.
+each partition in turn. The figure of a planned move is the latency of the slowest record around it.
+The time of a loss (kill -9 of the active site's broker and ZooKeeper) is divided into three parts:
+until the standby began its failover (detection and lease), the failover itself, and until the
+client had its first acknowledgement.
 
-Of ours only: MirrorMaker 2 has neither a planned move nor a failover of its own; what its operators
-do is a runbook, and takes as long as they do.
+Only Antipode is measured: MirrorMaker 2 has neither a planned move nor a failover; its operators
+follow a runbook.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ BROKER_SETTINGS: Final = {"antipode.arbiter.session.timeout.ms": str(LEASE_MS)}
 
 
 class _Load:
-    """The producer, until the block ends; when each record was sent and acknowledged."""
+    """The producer, until the block ends, with the time at which each record was sent and
+    acknowledged.
+    """
 
     def __init__(self, environment: Environment, partitions: int) -> None:
         from confluent_kafka import Producer
@@ -94,7 +97,7 @@ class _Load:
         return note
 
     def wait_acknowledged(self, *, sent_after: float) -> None:
-        """Wait until so many records are acknowledged that were sent after this moment.
+        """Wait until this many records that were sent after the given time are acknowledged.
         OperationalFailure.
         """
         wait_until(
@@ -109,7 +112,7 @@ class _Load:
         return sum(sent >= sent_after for sent, _ in self.answered[-10 * STEADY_RECORDS :])
 
     def slowest_ms(self, since: float) -> float:
-        """The longest wait for an acknowledgement of those that came after `since`."""
+        """The longest latency of the acknowledgements that arrived after `since`."""
         return max(answered - sent for sent, answered in self.answered if answered >= since) * 1000
 
     def first_after(self, moment: float) -> float:
@@ -129,7 +132,7 @@ def measure(plan: Plan) -> None:
 
 @contextmanager
 def _pair(plan: Plan, name: str, partitions: int, *arguments: str) -> Iterator[Environment]:
-    """Two sites whose standby has everything of the topic."""
+    """Two sites whose standby has the whole topic."""
     directory = plan.directory / name
     with antipode.sites(directory, "--sites", "a,b", *arguments, broker_settings=BROKER_SETTINGS) as environment:
         create_topic(environment.sites["a"].bootstrap_servers, TOPIC, partition_count=partitions)
@@ -242,7 +245,7 @@ def _last_run(environment: Environment) -> RunRecord:
 
 
 def _asked(environment: Environment, site: str, ask: Any) -> Any:
-    """The answer of a site's agents; None while they do not answer."""
+    """The response of a site's agents; None while they do not answer."""
 
     async def answer() -> Any:
         channels = Channels()
@@ -257,7 +260,7 @@ def _asked(environment: Environment, site: str, ask: Any) -> Any:
 
 
 def _idle_cores(environment: Environment) -> float:
-    """The CPU of the busiest process of the pair while no client does anything, in cores."""
+    """The CPU of the busiest process of the pair while no client is active, in cores."""
     processes = [process for site in environment.sites.values() for process in site.processes] + list(
         environment.mirrors
     )

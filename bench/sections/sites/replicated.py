@@ -29,7 +29,7 @@ REPLICAS = 3
 
 
 def measure(plan: Plan) -> None:
-    """Both sides; samples go to the plan."""
+    """Measure both sides, and record the samples in the plan."""
     for side in plan.sides:
         plan.say(f"starting three brokers of {side}")
         with site_of(side, plan.directory / f"replicated-{side}") as site:
@@ -41,8 +41,8 @@ def measure(plan: Plan) -> None:
 
 
 def warm_up(plan: Plan, servers: str, *, replication_factor: int) -> None:
-    """A load that no figure sees, in large batches and in small ones: Java compiles what it finds
-    hot.
+    """Put an unmeasured load on the site, in large batches and in small ones, so that Java compiles
+    its hot code.
     """
     create_topic(servers, "warm-up", replication_factor=replication_factor)
     for size_bytes, batch_bytes in ((1_000, 131_072), (100, 1_000)):
@@ -87,7 +87,7 @@ def latency_values(latencies_ms: list[float]) -> dict[str, float]:
 
 
 def paced_latencies_ms(servers: str, topic: str, directory: Path, *, duration_s: float) -> list[float]:
-    """The times from the producer's call to its acknowledgement, for all records but the first
+    """The times from the producer's call to its acknowledgement, for all records except the first
     ones.
     """
     load = PacedLoad(

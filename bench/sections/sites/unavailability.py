@@ -2,12 +2,12 @@
 vanishes silently, or is stopped in order.
 
 A topic of one partition with three replicas, of which two must be in sync, on a site of three
-brokers of each side; one librdkafka producer sends a record every few milliseconds. A round ends
-the leader's broker in its way, takes the longest time between two acknowledgements around that, and
-brings the broker back until all replicas are in sync.
+brokers of each product; one librdkafka producer sends a record every few milliseconds. A round ends
+the leader's broker in its way, takes the longest time between two acknowledgements around that
+moment, and restarts the broker until all replicas are in sync.
 
-The client finds a broker that vanished by its own request timeout, and asks for metadata often, so
-that both sides' own times are seen. Sessions are as short on both sides.
+The client detects a vanished broker by its own request timeout, and asks for metadata often, so
+that the brokers' own times are visible. Both products have the same short sessions.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ CLIENT: Final = {
     "topic.metadata.refresh.interval.ms": 250,
     "reconnect.backoff.max.ms": 250,
     "message.timeout.ms": 120_000,
-    "log_level": 2,  # that a broker is gone is this benchmark's own doing
+    "log_level": 2,  # the benchmark itself removed the broker
 }
 PERIOD_S: Final = 0.004
 STEADY_RECORDS: Final = 100
@@ -58,7 +58,7 @@ VALUE: Final = b"v" * 100
 
 
 class _Load:
-    """The producer, until the block ends; when each record was acknowledged."""
+    """The producer, until the block ends, with the time at which each record was acknowledged."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         from confluent_kafka import Producer
@@ -91,8 +91,8 @@ class _Load:
             self._failures.append(str(error))
 
     def wait_acknowledged(self, more: int) -> None:
-        """Wait until this many more are acknowledged. OperationalFailure when one has failed, or
-        none comes.
+        """Wait until this many more are acknowledged. Raises OperationalFailure if a record failed,
+        or none is acknowledged in time.
         """
         goal = len(self._times) + more
         wait_until(lambda: len(self._times) >= goal or bool(self._failures), within_s=WITHIN_S, what=TOPIC)
@@ -100,7 +100,9 @@ class _Load:
             raise OperationalFailure(f"a record was not acknowledged: {self._failures[0]}")
 
     def silence_ms(self, since: float) -> float:
-        """The longest time between two acknowledgements of which the later came after `since`."""
+        """The longest time between two acknowledgements of which the later one arrived after
+        `since`.
+        """
         return max(after - before for before, after in pairwise(self._times) if after >= since) * 1000
 
 

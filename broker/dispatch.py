@@ -2,12 +2,12 @@
 
 The handlers and their two shapes: `broker/handlers/registry.py`.
 
-A request that cannot be read, or whose version was never advertised, costs the client its
-connection, as in Kafka; ApiVersions of an unknown version is answered in version 0 (KIP-511). An
-API of Kafka's that this broker does not have, and that a client asks for all the same, is answered
-with UNSUPPORTED_VERSION wherever its response can say so.
+The broker closes the connection of a client whose request cannot be decoded, or has a version that
+was never advertised, as in Kafka; ApiVersions of an unknown version is answered in version 0
+(KIP-511). A request for a Kafka API that this broker does not have is answered with
+UNSUPPORTED_VERSION if the API's response has an error field.
 
-A handler that fails is our bug: logged with its story, answered with
+A handler that fails is a bug of ours: it is logged with its stack, answered with
 UNKNOWN_SERVER_ERROR (`broker/network/error_responses.py`), and the connection goes on.
 """
 
@@ -76,7 +76,7 @@ class Dispatcher:
     def handle(self, connection: Connection, frame: Frame) -> None:
         """Handle one request of the connection."""
         header = parse_request_header(frame)
-        # before the metrics and the exchange: a version that was not advertised has no meaning here
+        # before the metrics and the exchange: a version that was not advertised has no schema here
         try:
             check_supported(header, self.supported)
         except UnsupportedVersion as error:
@@ -92,7 +92,8 @@ class Dispatcher:
         if isinstance(handler, EntityHandler):
             request = decode_request_body(frame, header)
             if header.api_key == API_VERSIONS_KEY:
-                # KIP-511: the name decides what other handlers may answer to this connection
+                # KIP-511: the software name decides what other handlers may answer on this
+                # connection
                 connection.client_software = getattr(request, "client_software_name", "")
             exchange.request = request
             self.start(exchange, self._run(exchange, handler, request))
@@ -105,22 +106,24 @@ class Dispatcher:
             if exchange.busy is not None:
                 exchange.busy.end()
         except MalformedRequest:
-            # the frame itself is wrong: the connection ends, and other connections notice nothing
+            # the frame itself is wrong: only this connection ends
             raise
         except Malformed as error:
             raise MalformedRequest(str(error), header) from error
         except Exception:
-            # the frame is still whole here: later it is not, and then the answer is lost with the
+            # the frame is still complete here; later it is not, and a lost answer then closes the
             # connection
             exchange.request = decode_request_body(frame, header)
             self._fail(exchange)
 
     def start(self, exchange: Exchange, answering: Coroutine[Any, Any, None]) -> None:
-        """Run the coroutine, which answers; it is cancelled when the client goes away."""
+        """Run the coroutine, which sends the answer; it is cancelled when the client
+        disconnects.
+        """
         task = self._loop.create_task(self._guarded(exchange, answering))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(lambda _: answering.close())  # cancelled before its first step: never begun
+        task.add_done_callback(lambda _: answering.close())  # cancelled before its first step, so it never began
         exchange.on_cancelled(lambda: _cancel(task))
 
     async def _guarded(self, exchange: Exchange, answering: Coroutine[Any, Any, None]) -> None:
@@ -134,7 +137,7 @@ class Dispatcher:
             self._fail(exchange)
 
     def finish(self, exchange: Exchange, answering: Callable[[], None]) -> None:
-        """Call the function, which answers now that its wait is over."""
+        """Call the function, which sends the answer after its wait."""
         if exchange.busy is not None:
             exchange.busy.begin()
         try:
@@ -198,8 +201,8 @@ class Dispatcher:
         connection.answer([encode_response(header.api_key, version, header.correlation_id, entity)])
 
     def _unsupported_api_response(self, header: RequestHeader, frame: Frame) -> Any | None:
-        """The answer to an API of Kafka that this broker does not have; None where there is none,
-        or only the version is unknown.
+        """The answer to a Kafka API that this broker does not have; None if there is none, or if
+        only the version is unknown.
         """
         if header.api_key in self.supported or not has_schema(header.api_key, header.api_version):
             return None

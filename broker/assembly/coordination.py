@@ -1,5 +1,5 @@
 """The coordinators of one broker: groups, transactions, producer ids, markers, and the check of the
-registration that they wait for after a pause of the process.
+registration, for which they wait after a pause of the process.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Coordination:
         self.hanging = HangingTransactions(replicas, self.markers)
 
     def start(self) -> None:
-        """Begin to check the registration, to expire and to time out."""
+        """Start the check of the registration, the expiry of offsets and the timeouts."""
         self.registration.start()
         self.groups.start()
         self.transactions.start()

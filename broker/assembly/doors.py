@@ -18,19 +18,19 @@ from wire.znodes.broker_znodes import BrokerRegistration
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doors:
-    """The world of one broker; tests and the simulation bring their own."""
+    """The outside world of one broker; tests and the simulation pass their own doors."""
 
     clock: Clock = field(default_factory=SystemClock)
     chance: random.Random = field(default_factory=random.Random)
-    """The random numbers for ids that only have to differ, and for spreading work over time; not
+    """The random numbers for ids that only have to differ, and for distributing work over time; not
     for secrets.
     """
     disk: Disk = field(default_factory=RealDisk)
 
 
 class SiteMembership(Protocol):
-    """The site's ZooKeeper, as a broker uses it (`broker/site/membership.py`; tests have a lone
-    one).
+    """The site's ZooKeeper, as a broker uses it (`broker/site/membership.py`; tests use one without
+    ZooKeeper).
     """
 
     broker_epoch: int

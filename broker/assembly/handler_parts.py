@@ -36,7 +36,7 @@ from wire.control.clients import ControllerClient
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerParts:
-    """See the module. Read once, when the handlers are bound (`broker/handlers/registry.py`): a
+    """See the module. Read once, when the handlers are bound (`broker/handlers/registry.py`); a
     handler keeps only the parts that its `Doors` names.
     """
 

@@ -73,12 +73,12 @@ class Replication:
         self.offline_reports.report()
 
     def start(self) -> None:
-        """Begin to propose and to report; fetchers start with the images that need them."""
+        """Start proposals and reports; fetchers start with the images that need them."""
         self.proposals.start()
         self.offline_reports.start()
 
     async def stop(self) -> None:
-        """Propose, report and fetch nothing more."""
+        """Stop proposing, reporting and fetching."""
         await self.proposals.stop()
         await self.offline_reports.stop()
         await self.fetchers.stop()

@@ -48,7 +48,7 @@ UNBOUNDED = 1 << 62
 
 
 class Serving:
-    """See the module. `bind` before the logs are opened, `open` when clients may come."""
+    """See the module. Call `bind` before the logs are opened, and `open` to accept clients."""
 
     def __init__(
         self,
@@ -137,8 +137,8 @@ class Serving:
             self._tokens.take(after.delegation_tokens)
 
     async def bind(self) -> dict[str, int]:
-        """Bind every listener; ports by listener name. OperationalFailure when an address is
-        taken.
+        """Bind every listener; return the ports by listener name. Raises OperationalFailure when an
+        address is taken.
         """
         await self._host_addresses.look_up(self._settings.connections_per_address_overrides)
         self._limit_connections()
@@ -154,7 +154,7 @@ class Serving:
             ) from error
 
     def apply_configs(self, settings: BrokerSettings) -> None:
-        """Certificates and limits of connections as altered."""
+        """Apply altered certificates and connection limits."""
         certificates = {key: value for key, value in settings.properties.items() if is_certificate_property(key)}
         if certificates != self._certificates:
             self._certificates = certificates
@@ -171,12 +171,12 @@ class Serving:
         self.connections.start_accepting()
 
     def close_doors(self) -> None:
-        """Stop accepting clients; those that are connected are still served."""
+        """Stop accepting clients; connected clients are still served."""
         self._host_addresses.stop()
         self.connections.stop_accepting()
 
     async def drain(self) -> None:
-        """Answer what waits, then close the connections."""
+        """Answer waiting requests, then close the connections."""
         await self.entrances.stop()
         await self.connections.stop(grace_s=self._settings.shutdown_grace_ms / 1000)
 
@@ -196,6 +196,6 @@ def _fetch_sessions(settings: BrokerSettings, doors: Doors, replication: Replica
 
 
 def _listener_between_brokers(settings: BrokerSettings) -> str:
-    """The listener between brokers, "" when clients use it too."""
+    """The listener between brokers; "" if clients use it too."""
     own = settings.inter_broker_listener or settings.listeners[0].name
     return own if len(settings.listeners) > 1 else ""

@@ -29,7 +29,7 @@ from wire.rules.topic_config_kinds import InvalidTopicConfig
 log = get_logger(__name__)
 
 OnLocked = Callable[[Sequence[str]], Awaitable[None]]
-"""Called with the log directories as soon as this process alone has them."""
+"""Called with the log directories as soon as this process alone has locked them."""
 
 
 class Storage:
@@ -65,8 +65,8 @@ class Storage:
         on_recovery: Callable[[], None],
     ) -> None:
         """Lock and load the directories. `agree_on_cluster_id` gets the id that a directory has;
-        `on_recovery` is called when logs have to be recovered. OperationalFailure or
-        ConfigurationError says what is in the way.
+        `on_recovery` is called when logs have to be recovered. Raises OperationalFailure or
+        ConfigurationError, which names the obstacle.
         """
         settings = self._configs.current
         try:
@@ -115,8 +115,8 @@ class Storage:
 
 
 def _log_recovery(reports: list[RecoveryReport]) -> None:
-    """A line for each log from which something was dropped or in which something was mended, and
-    one for all that were checked.
+    """Log a line for each log from which recovery dropped or repaired something, and one for all
+    checked logs.
     """
     for report in reports:
         if report.dropped or report.notes:

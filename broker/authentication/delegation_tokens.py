@@ -2,7 +2,8 @@
 SCRAM logins.
 
 Tokens come with the image; HMACs follow from the broker's `delegation.token.secret.key`, and
-credentials from HMACs when a token is used first. A broker without the key has none.
+credentials are derived from HMACs at the first use of a token. A broker without the key has no
+tokens.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from wire.rules.scram import ITERATIONS_MIN, SALT_BYTES, ScramCredential, creden
 
 
 class TokenCredential(NamedTuple):
-    """What a login by a token is checked by, and the token."""
+    """The credential that checks a login by a token, and the token."""
 
     credential: ScramCredential
     token: DelegationToken
@@ -47,11 +48,11 @@ class DelegationTokens:
 
     @property
     def tokens(self) -> Mapping[str, DelegationToken]:
-        """All of them by id, the expired ones that nothing has removed yet among them."""
+        """All tokens by id, including expired ones that have not been removed yet."""
         return self._tokens if self._secret else {}
 
     def take(self, tokens: Mapping[str, DelegationToken]) -> None:
-        """Set the tokens of the newest image."""
+        """Replace the tokens by those of the newest image."""
         self._tokens = tokens
         self._by_hmac = None
         self._credentials = {key: found for key, found in self._credentials.items() if key[1] in tokens}
@@ -65,11 +66,11 @@ class DelegationTokens:
         if self._by_hmac is None:
             self._by_hmac = {self.hmac_of(token_id): token_id for token_id in self.tokens}
         found = self._tokens.get(self._by_hmac.get(token, ""))
-        # compared once more in constant time: the table's lookup is not
+        # compared once more in constant time: the table lookup is not
         return found if found is not None and hmac.compare_digest(self.hmac_of(found.token_id), token) else None
 
     def credential(self, mechanism: str, token_id: str) -> TokenCredential | None:
-        """What a login by this token is checked by; None for one that is not there or has
+        """The credential that checks a login by this token; None if the token does not exist or has
         expired.
         """
         token = self.tokens.get(token_id)
@@ -79,12 +80,12 @@ class DelegationTokens:
         found = self._credentials.get(key)
         if found is None:
             salt = secrets.token_bytes(SALT_BYTES)
-            # the fewest allowed: a token's HMAC is random, so iterations guard nothing
+            # the lowest allowed number: a token's HMAC is random, so more iterations add nothing
             salted = salted_password(mechanism, token_password(self.hmac_of(token_id)), salt, ITERATIONS_MIN)
             found = self._credentials[key] = credential_of(mechanism, salted, salt=salt, iterations=ITERATIONS_MIN)
         return TokenCredential(found, token)
 
 
 def read_token_secret(properties: Mapping[str, str]) -> str:
-    """The secret of a broker's file; empty: no tokens."""
+    """The secret in a broker's file; empty if the broker has no tokens."""
     return properties.get(SECRET_KEY, "").strip() or properties.get(FORMER_SECRET_KEY, "").strip()

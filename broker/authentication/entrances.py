@@ -1,9 +1,9 @@
-"""The entrances for new connections at each listener of a running broker: their certificates and
-their principals.
+"""The entrances for new connections at each listener of a running broker: their certificates, and
+how they get a principal.
 
-`Entrance` is what `broker/network` asks. Files of certificates are looked at twice a second; when
-they have changed, new connections get the new ones, and connections that are there go on with what
-they have. Files that cannot be used are reported once for each change, and what is in force stays.
+`Entrance` is what `broker/network` asks. Certificate files are checked twice a second. When they
+have changed, new connections use the new files, and existing connections keep their certificates.
+Files that cannot be used are reported once for each change, and the files in use stay.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OnRead = Callable[[ListenerSecurity], None]
 
 
 class Refused(Exception):
-    """The connection has no principal; says why."""
+    """The connection has no principal; the text says why."""
 
 
 class Entrance:
@@ -52,7 +52,7 @@ class Entrance:
         self.take(security)
 
     def take(self, security: ListenerSecurity) -> None:
-        """Apply other settings, with their files as they are now. ConfigurationError."""
+        """Apply other settings, and read their files. ConfigurationError."""
         if security.tls is not None:
             # stamps before the read: a file that changes in between is read again
             seen = _stamps(security)
@@ -74,10 +74,10 @@ class Entrance:
         return self.context is not None and _stamps(self.security) != self._seen
 
     async def read_files_again(self) -> None:
-        """Take the files as they are now, if they can be used."""
+        """Read the files again, and use them if they are valid."""
         security, seen = self.security, _stamps(self.security)
         assert security.tls is not None
-        # also when it fails: a broken file is reported once for each change
+        # also on failure: a broken file is reported once for each change
         self._seen = seen
         try:
             context = await asyncio.to_thread(security.tls.server_context)
@@ -85,14 +85,14 @@ class Entrance:
             reason = str(error)
             log.error("changed certificates cannot be used", listener=security.name, reason=reason)  # noqa: TRY400
             return
-        # other settings came while the thread read: their files are in force already
+        # other settings were applied while the thread read: their files are already in use
         if self.security is security:
             self.context = context
             self._on_read(security)
             log.info("certificates were read again", listener=security.name)
 
     def note_handshake(self, *, is_done: bool) -> None:
-        """A handshake of TLS is through, or has failed."""
+        """Record that a TLS handshake has succeeded or failed."""
         if not is_done:
             self.logins.failed_count += 1
         elif not self.security.is_sasl:
@@ -101,7 +101,7 @@ class Entrance:
     def principal_of(self, connected: ssl.SSLSocket | None) -> Principal:
         """The principal of a connection whose client does not log in. Raises Refused."""
         certificate = None if connected is None else connected.getpeercert(binary_form=True)
-        # with SASL the login names the principal, not the certificate
+        # with SASL, the login gives the principal, not the certificate
         if certificate is None or self.security.is_sasl:
             return ANONYMOUS
         try:
@@ -130,7 +130,9 @@ class Entrances:
         self._watch = Supervisor()
 
     def take(self, security: Mapping[str, ListenerSecurity]) -> None:
-        """Apply other settings. After a ConfigurationError some listeners have them."""
+        """Apply other settings. If it raises ConfigurationError, some listeners already have the
+        new settings.
+        """
         for name, entrance in self.by_listener.items():
             if security[name].properties != entrance.security.properties:
                 entrance.take(security[name])

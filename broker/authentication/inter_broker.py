@@ -1,10 +1,10 @@
 """The login of a broker at other brokers, of its own site and of peer sites, with the certificates
 and the login line of its own listener between brokers.
 
-The key store of that listener is also the broker's certificate as a client, its trust store is what
-other brokers' certificates are checked by, and `username` and `password` in the line of
-`sasl.mechanism.inter.broker.protocol` are its user. A broker of a peer may announce another
-protocol for its listener: the same certificates and the same user are used with that one.
+The key store of that listener is also the broker's certificate as a client, its trust store checks
+other brokers' certificates, and `username` and `password` in the line of
+`sasl.mechanism.inter.broker.protocol` are its user. A broker of a peer site may announce another
+protocol for its listener: then the same certificates and the same user are used with that protocol.
 """
 
 from __future__ import annotations
@@ -60,16 +60,14 @@ class InterBroker:
         return replace(options, ssl_context=context, handshake=security.handshake())
 
     def read_again(self, security: ListenerSecurity) -> None:
-        """The settings of a listener, or the files that they name, have changed: connections from
-        now on use them.
-        """
+        """The settings of a listener, or their files, have changed: new connections use them."""
         if security.name == self._security.name:
             self._security = security
             self._contexts.clear()
 
     def _protocol_at(self, address: HostPort) -> SecurityProtocol:
-        """The security protocol that the broker at the address announces, else that of the own
-        listener.
+        """The security protocol that the broker at the address announces, else the protocol of the
+        own listener.
         """
         image = self._image()
         brokers = [*image.brokers.values(), *(broker for view in image.peers.values() for broker in view.brokers)]
@@ -81,8 +79,8 @@ class InterBroker:
 
 
 def check_inter_broker(security: ListenerSecurity) -> None:
-    """ConfigurationError where the listener between brokers lacks what a broker needs as a client,
-    by the key of the file.
+    """Raises ConfigurationError, with the key of the file, if the inter-broker listener lacks what
+    a broker needs as a client.
     """
     if security.protocol is not SecurityProtocol.PLAINTEXT:
         try:
@@ -116,8 +114,8 @@ def client_security(security: ListenerSecurity, protocol: SecurityProtocol) -> C
 
 
 def inter_broker_listener(listeners: Mapping[str, str], *, given: str, protocol: str) -> str:
-    """The name of the listener between brokers: by `inter.broker.listener.name`, by
-    `security.inter.broker.protocol`, or the first. `listeners` is name to protocol.
+    """The name of the inter-broker listener: by `inter.broker.listener.name`, by
+    `security.inter.broker.protocol`, or the first listener. `listeners` is name to protocol.
     ConfigurationError.
     """
     key = "security.inter.broker.protocol"

@@ -1,10 +1,10 @@
-"""The security of each listener by Kafka's names: which protocol it speaks, its certificates, its
+"""The security of each listener under Kafka's names: its protocol, its certificates, its
 mechanisms.
 
-A property with the listener's prefix, `listener.name.{name}.ssl.keystore.location`, is in force for
-this listener alone, over the one without a prefix; the name is in lower case. Read when a broker
-starts, so that a wrong file is an error then (`broker/settings/config.py`), and again when its
-configs change.
+A property with the listener's prefix, `listener.name.{name}.ssl.keystore.location`, applies to this
+listener alone and overrides the one without a prefix; the name is in lower case. Files are read
+when a broker starts, so that a wrong file is an error at the start (`broker/settings/config.py`),
+and again when its configs change.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def read_listener_security(properties: Mapping[str, str], protocols: Mapping[str
 
 
 def security_of(properties: Mapping[str, str], listener: str) -> dict[str, str]:
-    """The properties of security in force for a listener, without its prefix."""
+    """The security properties that apply to a listener, without its prefix."""
     prefix = listener_prefix(listener)
     found = {key: value for key, value in properties.items() if key.startswith(FAMILIES)}
     own = {key.removeprefix(prefix): value for key, value in properties.items() if key.lower().startswith(prefix)}
@@ -96,8 +96,8 @@ def security_of(properties: Mapping[str, str], listener: str) -> dict[str, str]:
 
 
 def protocols_of(names: Iterable[str], given: Mapping[str, str]) -> dict[str, str]:
-    """The protocol of each listener: by the map, or by a name that is a protocol's, as in Kafka.
-    ConfigurationError.
+    """The protocol of each listener: from the map, or from a listener name that is a protocol, as
+    in Kafka. ConfigurationError.
     """
     found = {}
     for name in names:

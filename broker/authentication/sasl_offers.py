@@ -3,9 +3,9 @@ of PLAIN, credentials of SCRAM.
 
 A mechanism's line is `listener.name.{name}.{mechanism}.sasl.jaas.config`, the mechanism in lower
 case. A broker's own user is in its line too, as in Kafka (`username` and `password`). SCRAM accepts
-this user by that password until ZooKeeper has a credential of it: brokers that have one line accept
-each other before there is anything in ZooKeeper, and the first administrator can log in as this
-user.
+this user by that password until ZooKeeper has a credential for it: brokers with the same line
+accept each other before there is anything in ZooKeeper, and the first administrator can log in as
+this user.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class ScramUsers:
         self.tokens = tokens or DelegationTokens()
 
     def take(self, stored: Mapping[str, Mapping[str, str]]) -> None:
-        """Set the credentials: by user and mechanism, in ZooKeeper's form."""
+        """Replace the credentials, by user and mechanism, in ZooKeeper's form."""
         self._stored = stored
 
     @property
@@ -74,8 +74,8 @@ class ScramUsers:
     def login(
         self, own: Mapping[str, ScramCredential], mechanism: str, name: str, is_token: bool
     ) -> tuple[ScramCredential, Login] | None:
-        """The credential of a user, or of a delegation token whose id is the name, and the login
-        that follows. `own` are the credentials of the login line, by name.
+        """The credential of a user (or of a delegation token whose id is the name), and the login
+        that it gives. `own` are the credentials of the login lines, by name.
         """
         if is_token:
             found = self.tokens.credential(mechanism, name)
@@ -93,7 +93,7 @@ class ScramUsers:
             return own.get(name)
         try:
             return decode_credential(text)
-        except ValueError:  # what another program wrote is nothing to log in by
+        except ValueError:  # a value that another program wrote and that is no credential
             return None
 
 
@@ -115,7 +115,9 @@ def read_sasl_offer(properties: Mapping[str, str], users: ScramUsers, tokens: To
 
 
 def of_mechanism(properties: Mapping[str, str], mechanism: str, key: str) -> tuple[str, str | None]:
-    """A mechanism's own key where it is set, or the key that holds for all; and its value."""
+    """The key and value for a mechanism: the mechanism's own key if it is set, else the key for all
+    mechanisms.
+    """
     own = f"{mechanism.lower()}.{key}"
     return (own, properties[own]) if own in properties else (key, properties.get(key))
 
@@ -132,7 +134,7 @@ def login_line(properties: Mapping[str, str], mechanism: str) -> LoginModule:
 
 
 def plain_users(properties: Mapping[str, str]) -> tuple[str, ...]:
-    """The names of a listener's users of PLAIN; none where it does not offer PLAIN."""
+    """The names of a listener's PLAIN users; empty if it does not offer PLAIN."""
     if PLAIN not in (name.strip() for name in properties.get(ENABLED, "").split(",")):
         return ()
     options = login_line(properties, PLAIN).options

@@ -56,11 +56,11 @@ class Client(Protocol):
         ...
 
     def open_gate(self) -> None:
-        """Each request goes to the handler from now on."""
+        """Send each later request to the handler."""
         ...
 
     def shut_gate(self) -> None:
-        """Each request comes here first from now on."""
+        """Send each later request to this gate first."""
         ...
 
 
@@ -97,22 +97,23 @@ class SaslSession:
 
     @property
     def frame_bytes_bounds(self) -> tuple[int, int]:
-        """The least and the most that a frame may have now."""
+        """The minimum and maximum size of the next frame."""
         if self._login.is_raw:
             return 0, MESSAGE_BYTES_MAX
-        # before the login a frame is small: a stranger must not claim the memory of a large request
+        # before the login a frame is small: an unknown client must not claim the memory of a large
+        # request
         return _HEADER_BYTES, MESSAGE_BYTES_MAX if self._login.login is None else self._frame_bytes_max
 
     def admits(self, frame: memoryview) -> bool:
-        """True when the handler may have the frame; else it is answered here, or the connection
-        closed.
+        """True if the handler may process the frame; otherwise it is answered here, or the
+        connection is closed.
         """
         # a client that has logged in may log in again, whatever others at its address do
         if self._login.login is None and self._client.is_login_refused:
             self._client.close("too many logins of its address have failed")
             return False
         if self._login.is_raw:
-            # copied: the exchange keeps the message, and the frame's buffer is used again
+            # copied: the exchange keeps the message, and the frame's buffer is reused
             self._take_raw(bytes(frame))
             return False
         refusal = self._login.refusal(_API_KEY.unpack_from(frame)[0], self._clock.monotonic_ms())
@@ -123,18 +124,18 @@ class SaslSession:
     def handshake(self, mechanism: str, version: int) -> Answer:
         """The answer to SaslHandshake."""
         answer = self._login.handshake(mechanism, version, self._clock.monotonic_ms())
-        # a client that logs in again (KIP-368) passes the gate anew
+        # a client that logs in again (KIP-368) must pass the gate again
         self._client.shut_gate()
         return answer
 
     def authenticate(self, message: bytes) -> Answer:
-        """The answer to SaslAuthenticate, which the caller gives (`refuse` for a refusal)."""
+        """The answer to SaslAuthenticate, which the caller sends (with `refuse` for a refusal)."""
         answer = self._login.authenticate(message, now_ms=self._clock.now_ms(), monotonic_ms=self._clock.monotonic_ms())
         login = self._login.login
         if login is not None and not answer.is_refused and not self._login.is_exchanging:
             self._counts.successful_count += 1
             self._client.principal = Principal(USER, login.name)
-            # a session that ends keeps its gate: each request is looked at until then
+            # a session that ends keeps its gate: the gate checks each request until then
             if self._login.ends_at_ms is None:
                 self._client.open_gate()
         return answer

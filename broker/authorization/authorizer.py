@@ -1,11 +1,11 @@
 """The broker's authorizer: whether a request's principal may do something, with the audit log and
 the counts of denials.
 
-Verdicts come from `core/acl_table.py` over the ACLs of the newest image, and are remembered until
-any ACL changes: produce and fetch ask for the same few again and again. Without
-`authorizer.class.name` it is not enabled, and callers that look at `is_enabled` first pay nothing
-else. What a broker hands on for its client (`RequestContext.is_forwarded`) was authorized there; it
-is trusted only from a principal that has ClusterAction.
+`core/acl_table.py` gives the verdicts from the ACLs of the newest image. They are cached until any
+ACL changes, because produce and fetch need the same few verdicts for each request. Without
+`authorizer.class.name` it is disabled, and callers pay only for reading `is_enabled`. A request
+that a broker forwards for its client (`RequestContext.is_forwarded`) was authorized at that broker;
+it is trusted only from a principal with ClusterAction.
 
 The audit log (logger `broker.authorization`) has a line for each request and operation: denied at
 INFO, allowed at DEBUG. Filters, such as those of a list of topics, are not logged as denials.
@@ -31,14 +31,14 @@ from wire.rules.principals import Principal
 
 VERDICTS_REMEMBERED_MAX: Final = 100_000
 RESOURCES_SHOWN_MAX: Final = 20
-"""Names in one line of the audit log."""
+"""The maximum number of names in one line of the audit log."""
 
 log = get_logger("broker.authorization")
 _levels = logging.getLogger("broker.authorization")
 
 
 class Asking(Protocol):
-    """The request context, as the authorizer uses it."""
+    """The part of a request context that the authorizer uses."""
 
     @property
     def api_key(self) -> int: ...
@@ -111,8 +111,8 @@ class Authorizer:
         return context.client_id == FORWARDED_CLIENT_ID and self.verdict(context, CLUSTER_ACTION).is_allowed
 
     def may(self, context: Asking, check: Check, *, is_logged: bool = True) -> bool:
-        """True if the principal may do it; without an authorizer every principal may. An allowed
-        operation is not checked twice for a log that leaves it out.
+        """True if the principal may do it; without an authorizer, always. An allowed operation is
+        logged only if `is_logged`; it is not checked twice.
         """
         if not self.is_enabled or (self.verdict(context, check).is_allowed and not _levels.isEnabledFor(logging.DEBUG)):
             return True
@@ -123,8 +123,8 @@ class Authorizer:
         return self.may(context, Check(operation, ResourceType.CLUSTER), is_logged=is_logged)
 
     def denied(self, context: Asking, checks: Collection[Check], *, is_logged: bool = True) -> set[Check]:
-        """Return the checks that the principal does not pass. With `is_logged` false a denial is
-        part of a filter and goes neither to the log nor to the metric.
+        """Return the checks that the principal does not pass. With `is_logged` false, a denial is
+        part of a filter and is neither logged nor counted.
         """
         if not self.is_enabled or self._is_trusted(context):
             return set()
@@ -145,7 +145,7 @@ class Authorizer:
         return verdict.is_allowed
 
     def operations(self, context: Asking, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
-        """The bit field of what the principal may do with the resource (KIP-430)."""
+        """The bit field of the operations that the principal may do with the resource (KIP-430)."""
         checks = [Check(operation, resource_type, name) for operation in OPERATIONS[resource_type]]
         denied = self.denied(context, checks, is_logged=False)
         return sum(1 << check.operation for check in checks if check not in denied)
@@ -184,5 +184,5 @@ class Authorizer:
 
 
 def topics(operation: Operation, names: Iterable[str]) -> list[Check]:
-    """The same operation with several topics."""
+    """Checks of the same operation on several topics."""
     return [Check(operation, ResourceType.TOPIC, name) for name in names]

@@ -1,8 +1,8 @@
-"""An internal topic as its coordinator uses it: append and wait until it is safe, read everything,
-know whether we lead.
+"""An internal topic for its coordinator: it appends and waits until the records are safe, reads the
+whole log, and knows whether this broker leads.
 
-Implements the coordinator's `InternalLog` over the replicas. Reading gives the loop back between
-pieces, so that loading a large partition does not stop the broker.
+Implements the coordinator's `InternalLog` over the replicas. Reading yields to the event loop
+between pieces, so that loading a large partition does not stop the broker.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ class InternalLog:
         return hosted.state.leader_epoch if hosted is not None and hosted.state.is_leader else None
 
     def append(self, partition: int, records: bytes) -> Awaitable[None] | None:
-        """Append; what to wait for until every in-sync replica has it, None when they all have.
-        PartitionFailure, from either.
+        """Append; return an object to wait for until every in-sync replica has the records, None if
+        all have them already. PartitionFailure, from either.
         """
         append = OwnAppend(self._replicas, self._led(partition), records)
         return None if append.is_committed else append.committed(self._commit_timeout_ms)
 
     async def read_all(self, partition: int) -> AsyncIterator[bytes]:
-        """Whole batches from the log's start to its end of now, piece by piece. PartitionFailure.
+        """Whole batches from the log's start to its current end, in pieces. PartitionFailure.
 
-        To the end, not to the high watermark: a new leader has every committed record, but learns
-        only from its followers' fetches up to where they are committed.
+        To the log end and not to the high watermark: a new leader has every committed record, but
+        learns the high watermark only from its followers' fetches.
         """
         hosted = self._led(partition)
         offset, end = hosted.log.log_start_offset, hosted.state.log_end_offset
@@ -72,8 +72,8 @@ class InternalLog:
 
 
 class AwaitedCommit:
-    """The log of a partition that is led here, up to an offset, until every in-sync replica has
-    it.
+    """The log of a partition that this broker leads, up to an offset, until every in-sync replica
+    has it.
     """
 
     def __init__(self, replicas: Replicas, hosted: HostedPartition, last_offset: int) -> None:
@@ -85,12 +85,12 @@ class AwaitedCommit:
 
     @property
     def is_committed(self) -> bool:
-        """True, when it was just made, when there is nothing to wait for."""
+        """True if the records were already committed when this object was created."""
         return self._hosted.state.high_watermark > self.last_offset and not self._hosted.log.needs_flush
 
     async def committed(self, timeout_ms: float) -> None:
-        """Return when the records are committed. PartitionFailure when the disk, leadership or time
-        failed.
+        """Return when the records are committed. Raises PartitionFailure if the disk fails, the
+        leadership is lost or the time is over.
         """
         if self._hosted.log.needs_flush:
             try:
@@ -99,7 +99,7 @@ class AwaitedCommit:
                 self._replicas.storage_failed(error)
                 raise failure_of(error) from error
         self._done = asyncio.get_running_loop().create_future()
-        # it may have been committed, or lost with the leadership, during the flush
+        # during the flush, the record may have been committed, or lost with the leadership
         if self.changed(self._hosted.key, 0):
             self.complete()
             return await self._done
@@ -111,7 +111,7 @@ class AwaitedCommit:
             purgatory.forget(entry)
 
     def changed(self, key: Hashable, grown_bytes: int) -> bool:  # noqa: ARG002  the Waiter's signature
-        """True when there is nothing more to wait for."""
+        """True if the wait is over."""
         return not self._is_led() or self._hosted.state.high_watermark > self.last_offset
 
     def _is_led(self) -> bool:
@@ -134,8 +134,8 @@ class AwaitedCommit:
 
 
 class OwnAppend(AwaitedCommit):
-    """One append of the broker itself to a partition that it leads, until every in-sync replica has
-    the records. The constructor raises PartitionFailure.
+    """One append that the broker itself makes to a partition that it leads, until every in-sync
+    replica has the records. The constructor raises PartitionFailure.
     """
 
     def __init__(

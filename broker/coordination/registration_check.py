@@ -2,12 +2,12 @@
 coordinator.
 
 A paused process (SIGSTOP, a paused container, a host without CPU) continues with old state, and the
-first requests reach it before the controller does. Replicas that another broker leads by then
-refuse a coordinator's writes. But answers from memory alone, a refusal for instance, may be
+first requests reach it before the controller does. If another broker leads by then, the replicas
+refuse the coordinator's writes. But answers from memory alone, a refusal for instance, may be
 outdated, and some refusals are final for a client. So coordinators answer NOT_COORDINATOR until
-ZooKeeper confirms that the registration still exists, and the image is one made for it: clients
-look for the coordinator elsewhere and return if there is no other. A late timer or the first
-request detects the pause, whichever comes first.
+ZooKeeper confirms that the registration still exists, and the image was made for it: clients look
+for the coordinator at other brokers and return if there is none. A late timer or the first request
+detects the pause, whichever comes first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from runtime.supervision import Supervisor, until_done
 state_change = state_change_logger()
 
 BEATS: Final = 8
-"""Looks at the clock while the patience lasts."""
+"""Number of clock checks within the allowed pause."""
 ASK_TIMEOUT_MS: Final = 3_000
 RETRY_INITIAL_MS: Final = 20
 RETRY_MAX_MS: Final = 500
@@ -43,7 +43,7 @@ class Registered(Protocol):
 
 
 class _NotYet(Exception):
-    """The registration, or the image made for it, is not there."""
+    """The registration, or the image made for it, does not exist yet."""
 
 
 class RegistrationCheck:
@@ -56,8 +56,8 @@ class RegistrationCheck:
         self._cluster = cluster
         self._clock = clock
         self._node_id = node_id
-        # a session is kept alive each third of its time: one that ends does so after two thirds of
-        # a stop at the earliest
+        # a session is renewed after each third of its time, so it ends after a stop of two thirds
+        # at the earliest
         self._patience_ms = session_timeout_ms / 2
         self._ran_at_ms = float("inf")
         self._stop_count = 0
@@ -77,7 +77,7 @@ class RegistrationCheck:
             await asyncio.gather(self._asking, return_exceptions=True)
 
     def holds(self) -> bool:
-        """False while it is not known whether another broker leads by now."""
+        """False while another broker may already lead."""
         now_ms = self._clock.monotonic_ms()
         away_ms, self._ran_at_ms = now_ms - self._ran_at_ms, now_ms
         if away_ms > self._patience_ms:
@@ -86,7 +86,8 @@ class RegistrationCheck:
                 "process was paused; verifying registration before serving as coordinator", away_ms=away_ms
             )
             if self._asking is None:
-                asking = until_done("registration verification", self._ask)  # what is not confirmed stays in doubt
+                # an unconfirmed registration stays in doubt
+                asking = until_done("registration verification", self._ask)
                 self._asking = asyncio.get_running_loop().create_task(asking, name="registration verification")
                 self._asking.add_done_callback(self._settled)
         return self._asking is None
@@ -106,7 +107,7 @@ class RegistrationCheck:
                 async with asyncio.timeout(ASK_TIMEOUT_MS / 1000):
                     is_registered = await self._registered.is_registered()
                 self.holds()
-                # what was answered before yet another stop says nothing
+                # an answer from before a second pause proves nothing
                 if not is_registered or self._stop_count != stop_count or not self._is_in_image():
                     raise _NotYet("the registration or its image is missing")
 

@@ -1,4 +1,4 @@
-"""Lanes of a coordinator's commands: which of them may run beside each other."""
+"""Lanes of a coordinator's commands: they decide which commands may run concurrently."""
 
 from __future__ import annotations
 
@@ -11,30 +11,31 @@ CommandT = TypeVar("CommandT")
 
 
 class Access(enum.Enum):
-    """The way in which a command shares its lane with commands whose decisions are still being
+    """The way in which a command shares its lane with commands whose records are still being
     written.
     """
 
     ALONE = "alone"
     """The command waits for them, and later commands wait for it."""
     SIDE_BY_SIDE = "side by side"
-    """Its like need not know of it."""
+    """Other commands of this kind may run at the same time without knowing of it."""
     BUILT_UPON = "built upon"
-    """Applied when it is decided, so that its like can be decided at once; answered when it, and
-    what it was built upon, is in the log.
+    """The decision is applied at once, so that later commands of this kind can be decided on it;
+    the answer is sent when it, and the decisions before it, are in the log.
 
-    Sound because an append whose outcome is not known ends the shard with all that was applied.
+    This is safe because an append with an unknown outcome ends the shard with all applied
+    decisions.
     """
 
 
 @dataclass(slots=True)
 class Lane(Generic[CommandT]):
-    """The commands of one lane: what is being written, and what waits for that."""
+    """The commands of one lane: those that are being written, and those that wait for them."""
 
     write_count: int = 0
     access: Access = Access.ALONE
     waiting: deque[tuple[CommandT, int, int]] = field(default_factory=deque)
-    """Each with its token and its number."""
+    """Each waiting command with its token and its number."""
 
     def may_run(self, access: Access) -> bool:
         return not self.write_count or (access is self.access and access is not Access.ALONE)

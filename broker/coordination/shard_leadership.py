@@ -23,14 +23,14 @@ from wire.batches.record_batch import InvalidBatch
 log = get_logger(__name__)
 state_change = state_change_logger()
 
-LOADS_AT_ONCE_MAX: Final = 4  # replays decode records, and the loop serves clients too
-RELOAD_DELAY_MS: Final = 500  # a leadership that moves is known by then
+LOADS_AT_ONCE_MAX: Final = 4  # a replay decodes records, and the event loop also serves clients
+RELOAD_DELAY_MS: Final = 500  # by then, a moving leadership is known
 
 ShardT = TypeVar("ShardT", bound=StateShard[Any, Any, Any])
 
 
 class ShardLeadership(Generic[ShardT]):
-    """See the module. `make(partition, leader_epoch)` makes a shard whose failures are given to
+    """See the module. `make(partition, leader_epoch)` creates a shard; its failures are passed to
     `shard_failed`.
     """
 
@@ -68,14 +68,14 @@ class ShardLeadership(Generic[ShardT]):
 
     @property
     def loaded_partitions(self) -> list[int]:
-        """The partitions whose shards are loaded; none while it is not known whether this broker
+        """The partitions whose shards are loaded; empty while this broker does not know whether it
         still leads them.
         """
         return sorted(number for number, shard in self.shards.items() if shard.is_loaded) if self._may_answer() else []
 
     def loaded(self, partition: int) -> ShardT:
-        """The shard of a partition. CoordinatorRefusal when it is not led here, as far as is known,
-        or not loaded yet.
+        """The shard of a partition. Raises CoordinatorRefusal if this broker does not lead the
+        partition, as far as it knows, or has not loaded it yet.
         """
         shard = self.shards.get(partition)
         if shard is None or not self._may_answer():
@@ -85,7 +85,9 @@ class ShardLeadership(Generic[ShardT]):
         return shard
 
     def refresh(self) -> None:
-        """Load partitions that are led here now, drop those that are not any more."""
+        """Load partitions that this broker leads now, and drop those that it does not lead any
+        more.
+        """
         if self._is_stopped:
             return
         wanted = {
@@ -94,8 +96,7 @@ class ShardLeadership(Generic[ShardT]):
             if (epoch := self._log.leader_epoch(partition)) is not None
         }
         for partition, shard in tuple(self.shards.items()):
-            # another epoch is another leadership: what was decided under the old one may not be in
-            # the log
+            # another epoch is another leadership: decisions under the old one may not be in the log
             if wanted.get(partition) != shard.leader_epoch:
                 self._drop(shard, ErrorCode.not_coordinator)
         for partition, epoch in wanted.items():
@@ -107,7 +108,7 @@ class ShardLeadership(Generic[ShardT]):
         started_ms = self._clock.monotonic_ms()
         try:
             async with self._loads:
-                # the leadership may have gone while this load waited for its turn
+                # the leadership may have been lost while this load waited for its turn
                 if shard.is_ended:
                     return
                 record_count = await shard.load()
@@ -121,12 +122,12 @@ class ShardLeadership(Generic[ShardT]):
             self._load_failed(shard)
             return
         except Exception:
-            # our bug: clients must not get COORDINATOR_LOAD_IN_PROGRESS for ever
+            # a bug of ours: clients must not get COORDINATOR_LOAD_IN_PROGRESS forever
             note_death("coordinator load", topic=self._topic, partition=shard.partition)
             self._load_failed(shard)
             return
         if shard.is_ended:
-            # lost during the load: timers that it has begun must end
+            # lost during the load: end the timers that the load has started
             shard.end(ErrorCode.not_coordinator)
             return
         state_change.info(
@@ -145,7 +146,7 @@ class ShardLeadership(Generic[ShardT]):
             self.shard_failed(shard)
 
     def shard_failed(self, shard: StateShard[Any, Any, Any]) -> None:
-        """The shard has ended by itself: replay its partition after a while."""
+        """The shard has ended by itself: replay its partition after a delay."""
         self._drop(shard, ErrorCode.coordinator_not_available)
         if not self._is_stopped:
             self.spawn(self._refresh_later())
@@ -177,7 +178,7 @@ class ShardLeadership(Generic[ShardT]):
         task.add_done_callback(self._tasks.discard)
 
     async def stop(self) -> None:
-        """Write what is decided, answer everybody who waits, leave no timer behind."""
+        """Write the decided records, answer all waiting callers, and stop all timers."""
         self._is_stopped = True
         await self._loops.stop()
         for task in tuple(self._tasks):

@@ -1,4 +1,4 @@
-"""Decisions of a coordinator on their way into the log, and the batches that they become."""
+"""Decisions of a coordinator that are being written to the log, and their batches."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any, Final, Generic, TypeVar
 from wire.batches.records import Record, encode_batch
 
 BATCH_BYTES_MAX: Final = 512 * 1024
-"""Records of one batch; well below the smallest message.max.bytes that anybody sets. A single
-larger record stays alone.
+"""Maximum size of one batch; well below any usual `message.max.bytes`. A single larger record gets
+its own batch.
 """
 
 
 APPEND_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Batches of one append, unless a single decision has more."""
+"""Maximum size of one append, unless a single decision has more."""
 
 
 KeyValue = tuple[bytes, bytes | None]
@@ -32,7 +32,7 @@ DecisionT = TypeVar("DecisionT")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write(Generic[DecisionT]):
-    """A decision on its way into the log."""
+    """A decision that is being written to the log."""
 
     number: int
     lane: str
@@ -44,7 +44,7 @@ class Write(Generic[DecisionT]):
 
 @dataclass(frozen=True, slots=True)
 class AwaitedWrites(Generic[DecisionT]):
-    """Decisions of one append that is under way."""
+    """The decisions of one append in progress."""
 
     writes: list[Write[DecisionT]]
     append: Awaitable[object]
@@ -57,8 +57,8 @@ def bytes_of(record: KeyValue) -> int:
 
 
 def batches_of(writes: Iterable[Write[Any]], *, now_ms: int) -> bytes:
-    """The writes in their order; the plain records of as many as possible in one batch, those of
-    each in one if they fit there.
+    """The writes in order; plain records share batches as far as possible, and the records of one
+    write stay in one batch if they fit.
     """
     parts: list[bytes] = []
     plain: list[KeyValue] = []
@@ -78,7 +78,7 @@ def batches_of(writes: Iterable[Write[Any]], *, now_ms: int) -> bytes:
 
 
 def plain_batches(records: Iterable[KeyValue], *, now_ms: int) -> Iterable[bytes]:
-    """The records as batches of a bounded size; nothing for no records."""
+    """The records as batches of a bounded size; no batch for no records."""
     batch: list[Record] = []
     size_bytes = 0
     for key, value in records:

@@ -1,15 +1,15 @@
-"""One partition of an internal topic that this broker leads: its machine and its pending appends;
-the base of groups and transactions. What groups and transactions share.
+"""One partition of an internal topic that this broker leads: its machine and its pending appends.
+Groups and transactions derive from this class. What groups and transactions share.
 
-Commits in the measure of the machines in `core/`: decide, append, apply, answer. While one append
-is under way, further decisions collect and go out together with the next one, their plain records
-in one batch. Commands of one lane (a group, a transactional id) run one after the other, unless the
-shard says that they may run side by side, or that what was decided may be built upon before it is
-in the log. An append that fails, or whose outcome is unknown, ends the shard: waiting callers get a
-retriable error, and the coordinator replays the log.
+It works as the machines in `core/` expect: decide, append, apply, answer. While one append is in
+progress, further decisions are collected and appended together with the next one, their plain
+records in one batch. Commands of one lane (a group, a transactional id) run one after the other,
+unless the shard allows them to run concurrently, or allows decisions to build on others that are
+not in the log yet. An append that fails, or whose outcome is unknown, ends the shard: waiting
+callers get a retriable error, and the coordinator replays the log.
 
-What waits here is bounded by the connections: each has one request under way. Called by
-coordinators only, on their event loop.
+The number of waiting commands is bounded by the connections: each has one request in flight. Called
+by coordinators only, on their event loop.
 """
 
 from __future__ import annotations
@@ -45,25 +45,25 @@ ReplyT = TypeVar("ReplyT")
 
 
 class InternalLog(Protocol):
-    """An internal topic as a coordinator needs it. Failures are PartitionFailure."""
+    """An internal topic as a coordinator uses it. Failures are PartitionFailure."""
 
     def leader_epoch(self, partition: int) -> int | None:
-        """The epoch under which this broker leads the partition, None when it does not."""
+        """The epoch under which this broker leads the partition; None if it does not lead it."""
         ...
 
     def append(self, partition: int, records: bytes) -> Awaitable[object] | None:
-        """Append batches; what to wait for until they are committed, None when they are. Either may
-        fail.
+        """Append batches; return an object to wait for until they are committed, None if they
+        already are. Either may fail.
         """
         ...
 
     def read_all(self, partition: int) -> AsyncIterator[bytes]:
-        """Whole batches from the start to what is committed now."""
+        """Whole batches from the start to the current committed end."""
         ...
 
 
 class CoordinatorRefusal(Exception):
-    """The coordinator cannot take the request here or now; `code` goes to the client."""
+    """The coordinator cannot serve the request here or now; the client gets `code`."""
 
     def __init__(self, code: ErrorCode) -> None:
         super().__init__(code.name)
@@ -98,8 +98,8 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
         """The task that waits for an append."""
         self._taken_count = 0
         self._unfinished: dict[int, None] = {}
-        """The numbers of commands that were taken and are neither written nor without records, the
-        oldest first.
+        """The numbers of unfinished commands, the oldest first: neither written yet, nor decided
+        without records.
         """
         self._settling: deque[tuple[int, asyncio.Future[None]]] = deque()
         """Requests that wait until all commands up to a number are decided."""
@@ -108,11 +108,11 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
 
     @abstractmethod
     def _replay(self, batches: bytes) -> int:
-        """Apply the records of these batches; how many there were. InvalidBatch."""
+        """Apply the records of these batches; return their number. InvalidBatch."""
 
     @abstractmethod
     def _resume(self) -> None:
-        """The log was replayed: go on where the former coordinator stopped."""
+        """After the replay: continue where the former coordinator stopped."""
 
     @abstractmethod
     def _lane_of(self, command: CommandT) -> str:
@@ -128,7 +128,7 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
 
     @abstractmethod
     def _content_of(self, decision: DecisionT) -> Content:
-        """The durable records of the decision; empty when it has none."""
+        """The durable records of the decision; empty if it has none."""
 
     @abstractmethod
     def _apply(self, decision: DecisionT) -> None:
@@ -136,17 +136,17 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
 
     @abstractmethod
     def _act(self, decision: DecisionT) -> None:
-        """Answer, and start and stop timers: the records are in the log."""
+        """Send answers, and start and stop timers, after the records are in the log."""
 
     @abstractmethod
     def _stop(self) -> None:
-        """The shard has ended: no timer may fire any more."""
+        """The shard has ended: no timer may fire after this."""
 
     # --- loading
 
     async def load(self) -> int:
-        """Replay the log; how many records it had. PartitionFailure, or InvalidBatch for a log that
-        cannot be read.
+        """Replay the log; return the number of its records. Raises PartitionFailure, or
+        InvalidBatch for a log that cannot be read.
         """
         record_count = 0
         async for batches in self._log.read_all(self.partition):
@@ -161,7 +161,7 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
         """Run a command and wait for its answer, which a later command may give. CoordinatorRefusal
         when the shard ends.
         """
-        # the token that `begin` is about to take: the answer's place goes also when the caller
+        # the token that `begin` will take: the place for the answer is removed even if the caller
         # gives up
         token = self._next_token
         try:
@@ -170,8 +170,8 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
             self._requests.pop(token, None)
 
     def begin(self, command: CommandT) -> asyncio.Future[ReplyT]:
-        """Run a command; its answer comes with the future. CoordinatorRefusal when the shard has
-        ended, or ends.
+        """Run a command; the returned future gets its answer. Raises CoordinatorRefusal if the
+        shard has ended, or ends.
         """
         token = self._next_token
         self._next_token += 1
@@ -185,7 +185,7 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
         return request
 
     def submit(self, command: CommandT, token: int = 0) -> None:
-        """Run a command as soon as its lane is free. CoordinatorRefusal when the shard has
+        """Run a command as soon as its lane is free. Raises CoordinatorRefusal if the shard has
         ended.
         """
         if self.is_ended:
@@ -193,7 +193,7 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
         name, access = self._lane_of(command), self._access(command)
         lane = self._lanes.get(name)
         self._taken_count += 1
-        # behind those that wait already, also where it could run beside what is being written
+        # behind the waiting commands, even if it could run beside those that are being written
         if lane is not None and (lane.waiting or not lane.may_run(access)):
             lane.waiting.append((command, token, self._taken_count))
             self._unfinished[self._taken_count] = None
@@ -204,7 +204,7 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
         decision = self._decide(command, token)
         content = self._content_of(decision)
         lane, is_applied = self._lanes.get(name) or Lane(), access is Access.BUILT_UPON
-        # nothing to write and nothing undecided below it: the answer can go out now
+        # no records to write, and no undecided command before it: the answer can be sent at once
         if not content and not (is_applied and lane.write_count):
             self._apply(decision)
             self._act(decision)
@@ -229,7 +229,7 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
         )
         if not self._is_writing:
             self._is_writing = True
-            # with the end of this turn of the loop: all that it decides shares one append
+            # at the end of this turn of the loop: all decisions of the turn share one append
             asyncio.get_running_loop().call_soon(self._begin_writing)
 
     def _answer(self, token: int, reply: ReplyT) -> None:
@@ -258,7 +258,8 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
         try:
             while awaited is not None:
                 await awaited.append
-                # dropped during the append: its outcome is for the next replay of the log
+                # the shard was dropped during the append: the next replay of the log shows the
+                # outcome
                 if self.is_ended:
                     return
                 for write in awaited.writes:
@@ -274,13 +275,13 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
             self._is_writing = False
 
     def _write_until_one_waits(self) -> AwaitedWrites[DecisionT] | None:
-        """Write what is decided until an append is not safe at once; that one, None when everything
+        """Append decisions until an append has to wait, and return that append; None if everything
         is written.
         """
         while self._unwritten:
             writes = self._next_writes()
-            # a decision without records only waits for those that it was built upon, which are in
-            # the log by now
+            # a decision without records only waits for those that it was built on, which are in the
+            # log by now
             batches = batches_of(writes, now_ms=self._clock.now_ms())
             append = self._log.append(self.partition, batches) if batches else None
             if append is not None:
@@ -301,7 +302,7 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
     def _next_writes(self) -> list[Write[DecisionT]]:
         writes: list[Write[DecisionT]] = []
         size_bytes = 0
-        # one decision is never divided, however large: its records count together
+        # one decision is never divided, however large: all its records must be in one append
         while self._unwritten and (not writes or size_bytes + self._unwritten[0].size_bytes <= APPEND_BYTES_MAX):
             write = self._unwritten.popleft()
             size_bytes += write.size_bytes
@@ -314,7 +315,8 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
         self._act(write.decision)
         lane = self._lanes[write.lane]
         lane.write_count -= 1
-        # as many as may run side by side; the first that must be alone stops the others
+        # as many commands as may run concurrently; the first one that must run alone stops the
+        # others
         while lane.waiting and lane.may_run(access := self._access(lane.waiting[0][0])):
             self._run(*lane.waiting.popleft(), write.lane, access)
         if not lane.write_count:
@@ -331,7 +333,7 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
     # --- the end
 
     def end(self, code: ErrorCode) -> None:
-        """Forget everything; waiting callers get the code. The shard is not used after this."""
+        """Drop all state; waiting callers get the code. The shard is not used after this."""
         self.is_ended = True
         self.is_loaded = False
         self._stop()
@@ -345,7 +347,9 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
         self._release_settled()
 
     async def settled(self) -> None:
-        """Wait until everything taken so far is written or has failed, whatever comes meanwhile."""
+        """Wait until all commands accepted so far are written or have failed, whatever else
+        happens.
+        """
         if self._unfinished:
             waited: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._settling.append((self._taken_count, waited))

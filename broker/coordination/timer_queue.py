@@ -1,9 +1,9 @@
-"""Many named timers behind one wake-up of the event loop: a heap of deadlines, restarted and
+"""Many named timers with one wake-up of the event loop: a heap of deadlines, restarted and
 cancelled by name.
 
-Restarting is what happens most (each heartbeat restarts a session): the new deadline goes into a
-dict, and the heap's old entry is moved on when it comes up. Deadlines are on the clock's monotonic
-time, so that a test's clock decides when they are due.
+The most frequent operation is a restart (each heartbeat restarts a session timer): the new deadline
+goes into a dict, and the heap's old entry is moved when it is due. Deadlines are on the clock's
+monotonic time, so that a test's clock decides when they are due.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ KeyT = TypeVar("KeyT", bound=Hashable)
 
 
 class TimerQueue(Generic[KeyT]):
-    """Calls `fire(key)` once for each timer whose time has come."""
+    """Calls `fire(key)` once for each timer that is due."""
 
     def __init__(self, clock: Clock, fire: Callable[[KeyT], None]) -> None:
         self._clock = clock
@@ -37,7 +37,7 @@ class TimerQueue(Generic[KeyT]):
         return len(self._deadlines_ms)
 
     def start(self, key: KeyT, delay_ms: float, *, keeps_running: bool = False) -> None:
-        """Start the timer, or let it begin anew unless it `keeps_running`."""
+        """Start the timer, or restart it unless it `keeps_running`."""
         if keeps_running and key in self._deadlines_ms:
             return
         deadline_ms = self._clock.monotonic_ms() + delay_ms
@@ -48,12 +48,12 @@ class TimerQueue(Generic[KeyT]):
         self._arm()
 
     def cancel(self, key: KeyT) -> None:
-        """Stop the timer, if it runs."""
+        """Stop the timer if it runs."""
         self._deadlines_ms.pop(key, None)
 
     def run_due(self) -> int:
-        """Fire what is due; how many fired. Called by the event loop, and by tests that moved their
-        clock.
+        """Fire the timers that are due; return their number. Called by the event loop, and by tests
+        that moved their clock.
         """
         now_ms, fired = self._clock.monotonic_ms(), 0
         while self._heap and self._heap[0][0] <= now_ms:
@@ -72,7 +72,7 @@ class TimerQueue(Generic[KeyT]):
             try:
                 self._fire(key)
             except Exception:
-                note_death("timer", key=key)  # of one; the others are due all the same
+                note_death("timer", key=key)  # only this timer fails; the other due timers still fire
         self._arm()
         return fired
 

@@ -1,9 +1,9 @@
 """The group coordinator of a broker: a shard for each partition of `__consumer_offsets` that it
-leads, and who may ask them.
+leads, and the rules for who may use them.
 
 Leadership comes with images (`on_image`, `broker/coordination/shard_leadership.py`). Offsets of
-empty groups expire in the background. Handlers call the verbs; what cannot be done here or now is a
-CoordinatorRefusal with the code for the client.
+empty groups expire in the background. Handlers call its methods; a request that cannot be served
+here or now raises CoordinatorRefusal with the code for the client.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class GroupCoordinator:
         self._led.keep("expiry of offsets", self._expire_again_and_again)
 
     async def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
-        """Take over a new image (an `ImageListener`)."""
+        """Apply a new image (an `ImageListener`)."""
         self.refresh_leadership()
         change = difference(before, after)
         gone = frozenset(deleted.name for deleted in change.deleted)
@@ -110,7 +110,9 @@ class GroupCoordinator:
                 self._evict_moved_groups(shard)
 
     def refresh_leadership(self) -> None:
-        """Load partitions that are led here now, drop those that are not any more."""
+        """Load partitions that this broker leads now, and drop those that it does not lead any
+        more.
+        """
         self._led.refresh()
 
     def _made(self, partition: int, leader_epoch: int) -> GroupShard:
@@ -126,7 +128,7 @@ class GroupCoordinator:
         )
 
     def _evict_moved_groups(self, shard: GroupShard) -> None:
-        """Groups that another site coordinates now lose their members here."""
+        """Remove the members of groups that another site coordinates now."""
         for group in shard.groups if shard.is_loaded else ():
             has_consumers = shard.groups.consumers(group.group_id) is not None
             if (group.members or group.pending or has_consumers) and self._routing.is_elsewhere(group.group_id):
@@ -138,14 +140,14 @@ class GroupCoordinator:
                 shard.submit(ForgetTopics(group_id=group.group_id, topics=topics))
 
     async def stop(self) -> None:
-        """Write what is decided, answer everybody who waits, leave no timer behind."""
+        """Write the decided records, answer all waiting callers, and stop all timers."""
         await self._led.stop()
 
     # --- members
 
     async def join(self, command: JoinGroup) -> JoinReply:
-        """JoinGroup; answers when the generation is formed. Not under a fence: the group is about
-        to move.
+        """JoinGroup; answers when the generation is formed. Refused under a fence: the group is
+        about to move.
         """
         if self._routing.is_fenced(command.group_id):
             raise CoordinatorRefusal(ErrorCode.coordinator_load_in_progress)
@@ -197,9 +199,9 @@ class GroupCoordinator:
         return group_handover.member_records(group, consumers)
 
     async def take_members(self, command: TakeMembers, *, link: str, link_epoch: int) -> CodeReply:
-        """Store the members of a group that the link's other site coordinated: only between a
-        promotion at that epoch and its confirmation. CoordinatorRefusal; NOT_COORDINATOR where
-        another broker coordinates the group.
+        """Store the members of a group that the link's other site coordinated; allowed only between
+        a promotion at that epoch and its confirmation. Raises CoordinatorRefusal; NOT_COORDINATOR
+        if another broker coordinates the group.
         """
         error = self._routing.handover_error(command.group_id, link=link, link_epoch=link_epoch)
         if error is not ErrorCode.none:
@@ -209,7 +211,7 @@ class GroupCoordinator:
     # --- offsets
 
     def commit(self, command: CommitOffsets) -> asyncio.Future[Reply]:
-        """OffsetCommit of a client; a PartitionsReply when the offsets are committed.
+        """OffsetCommit of a client; returns a PartitionsReply when the offsets are committed.
         CoordinatorRefusal, at once or later.
         """
         error = self._routing.commit_error(command.group_id)
@@ -218,13 +220,13 @@ class GroupCoordinator:
         return self._shard(command.group_id).begin(command)
 
     def may_acknowledge(self, group_id: str) -> bool:
-        """False once this site may not acknowledge anything of the group any more, whatever has
-        been written meanwhile.
+        """False once this site may not acknowledge anything of the group, even if it was already
+        written.
         """
         return self._routing.may_acknowledge(group_id)
 
     async def commit_mirrored(self, command: MirrorOffsets, *, link: str, link_epoch: int) -> PartitionsReply:
-        """MirrorOffsetCommit: only while this site is passive for the group, at the link's
+        """MirrorOffsetCommit: allowed only while this site is passive for the group, at the link's
         epoch.
         """
         error = self._routing.mirror_error(command.group_id, link=link, link_epoch=link_epoch)
@@ -237,7 +239,7 @@ class GroupCoordinator:
         return await self._ask_member(command, PartitionsReply)
 
     async def commit_in_transaction(self, shard: GroupShard, command: CommitTransactionOffsets) -> PartitionsReply:
-        """TxnOffsetCommit, admitted by this shard; answers when the offsets are in the log. They
+        """TxnOffsetCommit, admitted by this shard; returns when the offsets are in the log. They
         count with the transaction.
         """
         error = self._routing.commit_error(command.group_id)
@@ -249,7 +251,7 @@ class GroupCoordinator:
         return reply
 
     def admission(self, group_id: str) -> GroupShard:
-        """The shard that admits transactions' offsets of the group. CoordinatorRefusal."""
+        """The shard that admits offsets of transactions for the group. CoordinatorRefusal."""
         return self._client_shard(group_id)
 
     async def end_transaction(self, partition: int, command: EndProducerTransaction) -> None:
@@ -280,19 +282,19 @@ class GroupCoordinator:
         return await self._ask_member(command, CodeReply)
 
     def describe(self, group_id: str, *, is_own_tool: bool) -> Group | None:
-        """The group, None when there is none."""
+        """The group; None if it does not exist."""
         return self._readable_shard(group_id, is_own_tool=is_own_tool).groups.get(group_id)
 
     def topic_shapes(self) -> TopicShapes:
-        """Id and partition count of every topic that clients see."""
+        """Id and partition count of every topic that clients can see."""
         return self._routing.topic_shapes()
 
     def describe_consumers(self, group_id: str, *, is_own_tool: bool) -> ConsumerGroup | None:
-        """The group as one of the KIP-848 protocol, None when it is not."""
+        """The group in its KIP-848 form; None if it uses another protocol."""
         return self._readable_shard(group_id, is_own_tool=is_own_tool).groups.consumers(group_id)
 
     def list_groups(self, *, is_own_tool: bool) -> Iterable[Group]:
-        """Groups coordinated here; for clients without those that another site coordinates."""
+        """Groups coordinated here; clients do not get those that another site coordinates."""
         for shard in self._led:
             if shard.is_loaded:
                 for group in shard.groups:
@@ -300,17 +302,17 @@ class GroupCoordinator:
                         yield group
 
     def has_members(self, group: Group) -> bool:
-        """True while the group has members, by either protocol."""
+        """True while the group has members of either protocol."""
         consumers = self._shard(group.group_id).groups.consumers(group.group_id)
         return bool(group.members) or (consumers is not None and bool(consumers.members))
 
     @property
     def loaded_partitions(self) -> list[int]:
-        """Partitions of `__consumer_offsets` whose groups are known here."""
+        """Partitions of `__consumer_offsets` whose groups are loaded here."""
         return self._led.loaded_partitions
 
     async def settled(self) -> None:
-        """Wait until every commit that was taken so far is in the log or has failed."""
+        """Wait until every accepted commit is in the log or has failed."""
         await asyncio.gather(*(shard.settled() for shard in self._led))
 
     @property
@@ -320,7 +322,7 @@ class GroupCoordinator:
 
     @property
     def group_count(self) -> int:
-        """Groups here, for the metrics (called from their thread)."""
+        """Number of groups here, for the metrics (called from their thread)."""
         return sum(len(shard.groups) for shard in self._led)
 
     def count_by_state(self) -> Counter[GroupState]:
@@ -334,7 +336,7 @@ class GroupCoordinator:
 
     @property
     def offset_count(self) -> int:
-        """Committed offsets here, for the metrics (called from their thread)."""
+        """Number of committed offsets here, for the metrics (called from their thread)."""
         return sum(shard.groups.offset_count for shard in self._led)
 
     @property

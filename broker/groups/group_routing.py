@@ -1,5 +1,5 @@
-"""Decides which site coordinates a group, and so what this broker may do with it: the link roles of
-ARCHITECTURE.md for groups.
+"""Decides which site coordinates a group, and therefore what this broker may do with it, by the
+link roles of ARCHITECTURE.md for groups.
 
 | role | members, reading offsets | client commits | mirror commits |
 | --- | --- | --- | --- |
@@ -9,9 +9,9 @@ ARCHITECTURE.md for groups.
 | passive, not routed | here: the site answers for itself | here | at the link's epoch, for groups without members |
 
 A promoted site that is not confirmed yet takes the members of the fenced one (decision 131).
-Offsets expire where the group is local or active, and elsewhere when its mirror says that the
-active site has forgotten them. Programs of our own (software name `antipode`) may read the passive
-site's offsets. Read from the image at each question.
+Offsets expire if the group is local or active here; otherwise the mirror removes those that the
+active site has removed. Antipode's own programs (software name `antipode`) may read the passive
+site's offsets. The image is read at each call.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from wire.znodes.group_configs import GroupConfigs
 
 
 class GroupRouting(Protocol):
-    """The coordinator's questions about a group."""
+    """The coordinator's queries about a group."""
 
     def partition_count(self) -> int:
-        """Partitions of `__consumer_offsets`, 0 while it does not exist."""
+        """Number of partitions of `__consumer_offsets`; 0 while it does not exist."""
         ...
 
     def topic_shapes(self) -> TopicShapes:
@@ -48,7 +48,7 @@ class GroupRouting(Protocol):
         ...
 
     def is_elsewhere(self, group_id: str) -> bool:
-        """True when clients must be sent to another site's coordinator."""
+        """True if clients must be sent to another site's coordinator."""
         ...
 
     def is_fenced(self, group_id: str) -> bool:
@@ -58,30 +58,30 @@ class GroupRouting(Protocol):
         ...
 
     def commit_error(self, group_id: str) -> ErrorCode:
-        """The error that refuses client commits here now; `none` when commits are allowed."""
+        """The error that refuses client commits here now; `none` if commits are allowed."""
         ...
 
     def may_acknowledge(self, group_id: str) -> bool:
-        """False once the lease of the group's link has ended here: what was decided must not be
+        """False once the lease of the group's link has ended here: decisions must not be
         acknowledged.
         """
         ...
 
     def mirror_error(self, group_id: str, *, link: str, link_epoch: int) -> ErrorCode:
-        """The error that refuses commits of a mirror of the link at that epoch; `none` when they
-        are allowed.
+        """The error that refuses commits of a mirror of the link at that epoch; `none` if they are
+        allowed.
         """
         ...
 
     def handover_error(self, group_id: str, *, link: str, link_epoch: int) -> ErrorCode:
-        """The error that refuses members of the link's other site at that epoch; `none` when they
-        are taken.
+        """The error that refuses members from the link's other site at that epoch; `none` if they
+        are accepted.
         """
         ...
 
     def expiry_counted_from_ms(self, group_id: str) -> int | None:
-        """Return the time since which offsets of the group may expire here; None while they live as
-        long as at another site.
+        """The time since which offsets of the group may expire here; None while they live as long
+        as at another site.
         """
         ...
 
@@ -92,14 +92,14 @@ class ImageRouting:
     def __init__(
         self, image: Callable[[], ClusterImage], permits: LinkPermits | None = None, clock: Clock | None = None
     ) -> None:
-        """`permits` of links with a lease, by the monotonic time of `clock`."""
+        """`permits` are those of links with a lease, by the monotonic time of `clock`."""
         self._image = image
         self._permits = permits or LinkPermits()
         self._clock = clock or SystemClock()
         self._shapes: tuple[int, TopicShapes] = (-1, {})
 
     def topic_shapes(self) -> TopicShapes:
-        """Id and partition count of every topic that clients see; worked out once for each
+        """Id and partition count of every topic that clients can see; computed once for each
         image.
         """
         image = self._image()
@@ -112,7 +112,7 @@ class ImageRouting:
         return self._shapes[1]
 
     def partition_count(self) -> int:
-        """Partitions of `__consumer_offsets`, 0 while it does not exist."""
+        """Number of partitions of `__consumer_offsets`; 0 while it does not exist."""
         topic = self._image().topics.get(OFFSETS_TOPIC)
         return 0 if topic is None else len(topic.partitions)
 
@@ -121,7 +121,7 @@ class ImageRouting:
         return self._image().group_configs.get(group_id, {})
 
     def is_elsewhere(self, group_id: str) -> bool:
-        """True when a routed link makes this site passive for the group."""
+        """True if a routed link makes this site passive for the group."""
         image = self._image()
         link = image.link_of_group(group_id)
         return link is not None and link.is_routed and image.role_in(link) is LinkRole.PASSIVE
@@ -165,7 +165,7 @@ class ImageRouting:
         )
 
     def handover_error(self, group_id: str, *, link: str, link_epoch: int) -> ErrorCode:
-        """As `mirror_error`, for a promoted site that takes no writes yet."""
+        """As `mirror_error`, for a promoted site that does not take writes yet."""
         return self._role_error(
             group_id,
             link=link,
@@ -187,8 +187,8 @@ class ImageRouting:
         return ErrorCode.none
 
     def expiry_counted_from_ms(self, group_id: str) -> int | None:
-        """The time of the link's record: a promotion is such a change, and what was committed long
-        ago begins to age with it.
+        """The time of the link's record, which a promotion changes: old commits begin to age at
+        that time.
         """
         image = self._image()
         link = image.link_of_group(group_id)

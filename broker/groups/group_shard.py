@@ -1,8 +1,8 @@
 """One partition of `__consumer_offsets` that this broker leads: the group machine, its records and
 its timers.
 
-What it shares with other internal partitions is in `broker/coordination/state_shard.py`. Offsets
-that a transaction commits are appended under the producer's id and count once its marker is in the
+`broker/coordination/state_shard.py` has the parts that internal partitions share. Offsets that a
+transaction commits are appended under the producer's id and become valid when its marker is in the
 partition; markers go through the same queue as everything else, so that memory and log see them in
 the same order. Called by `coordinator.py` only, on its event loop.
 """
@@ -79,11 +79,11 @@ class GroupShard(StateShard[Command, Reply, Decision]):
     # --- transactions
 
     def has_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        """True while the producer's transaction has offsets here and no end is under way."""
+        """True while the producer's transaction has offsets here and is not being ended."""
         return producer_id not in self._ending_producers and self.groups.has_transaction(producer_id, producer_epoch)
 
     async def end_transaction(self, command: EndProducerTransaction) -> Reply:
-        """A marker: appended, then the producer's offsets count or are dropped."""
+        """Append a marker; then the producer's offsets become valid or are dropped."""
         producer_id = command.producer_id
         self.guards.withdraw(producer_id)
         self._ending_producers[producer_id] = self._ending_producers.get(producer_id, 0) + 1
@@ -150,8 +150,8 @@ class GroupShard(StateShard[Command, Reply, Decision]):
     def _access(self, command: Command) -> Access:
         if isinstance(command, CommitOffsets):
             return Access.SIDE_BY_SIDE
-        # a hundred members that each waited for the records of all before them would outlive their
-        # sessions waiting
+        # a hundred members, each waiting for the records of all before it, would lose their
+        # sessions while waiting
         return Access.BUILT_UPON if isinstance(command, ConsumerHeartbeat) else Access.ALONE
 
     def _decide(self, command: Command, token: int) -> Decision:
@@ -164,9 +164,7 @@ class GroupShard(StateShard[Command, Reply, Decision]):
         return decision
 
     def _is_admitted(self, command: CommitTransactionOffsets) -> bool:
-        """Looked at when the command's turn comes: its transaction may have ended while it
-        waited.
-        """
+        """Checked when the command's turn comes: its transaction may have ended while it waited."""
         return self.has_transaction(command.producer_id, command.producer_epoch) or self.guards.is_valid(
             command.producer_id, command.guard
         )
@@ -216,7 +214,7 @@ class GroupShard(StateShard[Command, Reply, Decision]):
 
 
 def _transactional_batch(records: Sequence[OffsetPending], now_ms: int) -> bytes:
-    """One batch: a commit of offsets is of one producer."""
+    """One batch: a commit of offsets belongs to one producer."""
     return encode_batch(
         [Record(*group_records.encode(record), now_ms) for record in records],
         producer_id=records[0].producer_id,

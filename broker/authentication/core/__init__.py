@@ -1,1 +1,1 @@
-"""Decisions about who a client is: mapping rules, distinguished names, SASL exchanges. Pure."""
+"""Decisions about a client's identity: mapping rules, distinguished names, SASL exchanges. Pure."""

@@ -1,7 +1,7 @@
 """The server's side of OAUTHBEARER: one message with a token. Pure.
 
-A wrong token is answered with a JSON document first; the client then confirms it with one byte, and
-is refused. Extensions that a client sends are read and not used. Source: RFC 7628, KIP-255.
+A wrong token is answered with a JSON document first; the client confirms it with one byte, and is
+then refused. Extensions that a client sends are read and ignored. Source: RFC 7628, KIP-255.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class OauthBearerExchange:
     """One OAUTHBEARER exchange."""
 
     def __init__(self, check: Callable[[str], Login]) -> None:
-        """`check` says who logs in by a token, or raises InvalidToken."""
+        """`check` returns the login that a token gives, or raises InvalidToken."""
         self._check = check
         self._refusal = ""
 
     def step(self, message: bytes) -> Step:
-        """Take the message with the token, or the confirmation of a refusal."""
+        """Accept the message with the token, or the confirmation of a refusal."""
         if self._refusal:
             raise LoginRefused(f"Authentication failed: the token is invalid: {self._refusal}")
         found = _MESSAGE.fullmatch(message.decode(errors="replace"))

@@ -1,4 +1,5 @@
-"""One connection's login: handshakes and messages in, answers and the connection's state out. Pure.
+"""The login of one connection: it takes handshakes and messages, and returns answers and the
+connection's state. Pure.
 
 | state | a handshake | a message | another request |
 | --- | --- | --- | --- |
@@ -8,8 +9,9 @@
 
 Invariants. (a) Only a mechanism's own `Login` makes a login. (b) The principal of a connection
 never changes: a new exchange has to end with the same name, and by the same mechanism. (c) After a
-refusal the connection answers nothing more. (d) With a session that ends, each request after its
-end closes the connection. Sources: KIP-152 (the requests), KIP-368 (new exchanges).
+refusal the broker answers nothing more on the connection. (d) With a session that ends, each
+request after its end closes the connection. Sources: KIP-152 (the requests), KIP-368 (new
+exchanges).
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ SESSION_MS_MIN: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaslOffer:
-    """The mechanisms of a listener by name, each made anew for an exchange, and the longest session
-    of each in ms (0: without end).
+    """The mechanisms of a listener by name, each created for one exchange, and the longest session
+    of each in ms (0: unlimited).
     """
 
     mechanisms: Mapping[str, Callable[[], Mechanism]]
@@ -42,7 +44,9 @@ class SaslOffer:
 
 
 class Answer(NamedTuple):
-    """The answer to a handshake or a message. After one that `is_refused` the connection closes."""
+    """The answer to a handshake or a message. If it `is_refused`, the connection is closed after
+    it.
+    """
 
     error: ErrorCode = ErrorCode.none
     reason: str = ""

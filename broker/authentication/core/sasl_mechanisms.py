@@ -1,8 +1,9 @@
-"""The server's side of PLAIN and SCRAM: messages of a client in, answers and a login out. Pure.
+"""The server's side of PLAIN and SCRAM: it takes a client's messages, and returns answers and a
+login. Pure.
 
-A mechanism is made for one exchange. `step` takes the client's next message and returns what to
-answer, with the login once it is complete; LoginRefused ends the exchange, and its text is for the
-client: it never says which part of a login was wrong. Sources: RFC 4616, RFC 5802, KIP-84.
+A mechanism object serves one exchange. `step` takes the client's next message and returns the
+answer, and the login when the exchange is complete; LoginRefused ends the exchange, and its text is
+for the client: it never says which part of a login was wrong. Sources: RFC 4616, RFC 5802, KIP-84.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _CLIENT_FINAL: Final = re.compile(
 
 class Login(NamedTuple):
     """The name of an authenticated client, and the expiry of its token (Unix ms; None: never).
-    `is_by_token`: it has logged in by a delegation token.
+    `is_by_token`: the client logged in by a delegation token.
     """
 
     name: str
@@ -58,7 +59,9 @@ class Mechanism(Protocol):
 
 
 ScramLookUp = Callable[[str, str, bool], tuple[ScramCredential, Login] | None]
-"""The credential for a mechanism, and the login that follows: (mechanism, name, is a token's)."""
+"""Returns the credential for a mechanism, and the login that it gives: (mechanism, name, True for a
+delegation token).
+"""
 
 
 class PlainExchange:
@@ -79,7 +82,7 @@ class PlainExchange:
             raise LoginRefused(
                 "Authentication failed: Client requested an authorization id that is different from username"
             )
-        # the comparison takes as long for a name that does not exist
+        # the comparison takes as long for an unknown name
         expected = self._passwords.get(name, "")
         is_right = hmac.compare_digest(expected.encode(), password.encode())
         if not is_right or name not in self._passwords:
@@ -88,12 +91,12 @@ class PlainExchange:
 
 
 class ScramExchange:
-    """SCRAM: two messages. A name that does not exist gets a salt all the same, the same one each
-    time, so that the first answer does not say which names exist.
+    """SCRAM: two messages. An unknown name gets a salt too, the same one each time, so that the
+    first answer does not show which names exist.
     """
 
     def __init__(self, mechanism: str, look_up: ScramLookUp, *, nonce: str, secret: bytes) -> None:
-        """`nonce` is chance, and new for each exchange; `secret` is the process's."""
+        """`nonce` is random and new for each exchange; `secret` belongs to the process."""
         self._mechanism = mechanism
         self._look_up = look_up
         self._nonce = nonce
@@ -104,7 +107,7 @@ class ScramExchange:
         self._header = self._client_first = self._server_first = ""
 
     def step(self, message: bytes) -> Step:
-        """Take the client's first, then its final message."""
+        """Accept the client's first message, then its final one."""
         try:
             text = message.decode()
         except UnicodeDecodeError as error:

@@ -1,5 +1,5 @@
-"""What may be done with delegation tokens: making, renewing and expiring one, and which a client
-sees. Pure. Source: KIP-48, KIP-373, Apache Kafka's `DelegationTokenControlManager`.
+"""Rules for making, renewing and expiring delegation tokens, and for showing them to clients. Pure.
+Source: KIP-48, KIP-373, Apache Kafka's `DelegationTokenControlManager`.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from wire.rules.principals import ANONYMOUS, Principal
 
 
 class TokenLifetimes(NamedTuple):
-    """Ms: `longest` from issue to end, `renewal` from a renewal to the next expiry."""
+    """In ms: `longest` from issue to the end, `renewal` from a renewal to the next expiry."""
 
     longest_ms: int
     renewal_ms: int
 
 
 def may_ask(principal: Principal, *, is_by_token: bool) -> bool:
-    """False for clients without an identity, and for those that have logged in by a token: a token
-    must not lead to another one.
+    """False for clients without an identity, and for clients that logged in by a token: a token
+    must not give another one.
     """
     return principal != ANONYMOUS and not is_by_token
 
@@ -36,7 +36,9 @@ def new_token(
     wanted_ms: int,
     now_ms: int,
 ) -> DelegationToken:
-    """A token of `owners` (owner, requester). `wanted_ms`: its lifetime; 0 or less: the longest."""
+    """A token of `owners` (owner, requester). `wanted_ms`: its lifetime; 0 or less means the
+    longest.
+    """
     lifetime_ms = min(wanted_ms, lifetimes.longest_ms) if wanted_ms > 0 else lifetimes.longest_ms
     ends_at_ms = min(now_ms + lifetime_ms, TIME_MS_MAX)
     return DelegationToken(
@@ -53,8 +55,8 @@ def new_token(
 def renewed(
     token: DelegationToken | None, principal: Principal, lifetimes: TokenLifetimes, *, wanted_ms: int, now_ms: int
 ) -> DelegationToken | ErrorCode:
-    """The token as renewed, or why not. `wanted_ms`: until its next expiry; negative: the usual
-    time.
+    """The renewed token, or the reason for refusing it. `wanted_ms`: time until its next expiry;
+    negative means the usual time.
     """
     error = _refusal(token, principal, now_ms)
     if error is not None or token is None:
@@ -66,7 +68,9 @@ def renewed(
 def expired(
     token: DelegationToken | None, principal: Principal, *, wanted_ms: int, now_ms: int
 ) -> DelegationToken | ErrorCode | None:
-    """The token with its new expiry, None if it ends now (`wanted_ms` is negative), or why not."""
+    """The token with its new expiry, None if it ends now (`wanted_ms` is negative), or the reason
+    for refusing.
+    """
     error = _refusal(token, principal, now_ms)
     if wanted_ms < 0 and error in (None, ErrorCode.delegation_token_expired):
         return None
@@ -89,8 +93,8 @@ def is_shown(
     owners: Collection[Principal] | None,
     may_describe: Callable[[DelegationToken], bool],
 ) -> bool:
-    """True if a client sees the token: one that it asks for (`owners`, None: all), and that is its
-    own or that ACLs show it.
+    """True if a client may see the token: the client asks for it (`owners`, None: all), and it is
+    the client's own or ACLs allow it.
     """
     if owners is not None and not any(token.belongs_to(owner) for owner in owners):
         return False

@@ -1,15 +1,15 @@
 """Verdicts about requests by a site's ACLs, as Apache Kafka's StandardAuthorizer gives them.
 Pure.
 
-A principal may do something with a resource when it is a super user; else when no DENY that matches
-exists and some ALLOW does. ACLs of the resource's own name, of prefixes of it and of `*` count
-alike. In an ALLOW, READ, WRITE, DELETE and ALTER imply DESCRIBE, and ALTER_CONFIGS implies
-DESCRIBE_CONFIGS; a DENY is for exactly its operation. Where no ACL of any principal concerns the
-resource, `allow.everyone.if.no.acl.found` decides. Source: KIP-11, KIP-290, KIP-679;
-`tests/golden/acls` holds Kafka's own verdicts.
+A principal may do an operation on a resource if it is a super user, or if no DENY matches and some
+ALLOW does. ACLs for the resource's own name, for prefixes of it and for `*` have equal weight. In
+an ALLOW, READ, WRITE, DELETE and ALTER imply DESCRIBE, and ALTER_CONFIGS implies DESCRIBE_CONFIGS;
+a DENY covers only its own operation. If no ACL of any principal covers the resource,
+`allow.everyone.if.no.acl.found` decides. Source: KIP-11, KIP-290, KIP-679; `tests/golden/acls`
+holds Kafka's own verdicts.
 
-A verdict costs one look-up for the name, one for `*` and one for each length that some prefix of
-the type has, however many ACLs there are: entries are kept by resource and principal.
+A verdict costs one look-up for the name, one for `*` and one for each length of the type's
+prefixes. The number of ACLs does not matter, because entries are stored by resource and principal.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ _IMPLIED_BY: Final[Mapping[Operation, frozenset[Operation]]] = {
     Operation.DESCRIBE_CONFIGS: frozenset({Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS, Operation.ALL}),
 }
 _HARD_CODED_NAME: Final = "hardcode"
-"""The resource by which Kafka asks whether a principal is a super user, in questions by type."""
+"""The resource name with which Kafka checks whether a principal is a super user, in checks by
+type.
+"""
 
 
 class Verdict(NamedTuple):
@@ -82,7 +84,7 @@ class AclTable:
         self._prefix_lengths = {kind: tuple(sorted(found)) for kind, found in lengths.items()}
 
     def following(self, acls: ResourceAcls) -> AclTable:
-        """The table of other ACLs; patterns whose entries are the same object are not looked at
+        """The table of other ACLs; patterns whose entries are the same object are not processed
         again.
         """
         return self if acls is self.acls else AclTable(acls, self)
@@ -125,7 +127,7 @@ class AclTable:
         return NO_ACL_ALLOWS if is_concerned else None
 
     def allows_by_type(self, requester: Requester, operation: Operation, resource_type: ResourceType) -> bool:
-        """True if the principal may do it with at least one resource of the type, by any name
+        """True if the principal may do it with at least one resource of the type, under any name
         (KIP-679).
         """
         principals = (str(requester.principal), str(WILDCARD_PRINCIPAL))
@@ -150,7 +152,9 @@ class AclTable:
 
 
 class AclRules:
-    """A table with what the properties say: super users, and what holds where no ACL is."""
+    """A table with the configured rules: super users, and the verdict if no ACL covers a
+    resource.
+    """
 
     def __init__(
         self, table: AclTable, *, super_users: Iterable[str], allows_everyone_without_acl: bool, is_loaded: bool = True

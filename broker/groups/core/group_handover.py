@@ -1,8 +1,8 @@
-"""The members of a group move to another site's coordinator, as of a fence (decision 131). Pure.
+"""Moves the members of a group to another site's coordinator, as of a fence (decision 131). Pure.
 
-A planned move changes the coordinator and nothing else: the members keep their ids, generation and
-assignment, so that no rebalance begins and each member continues at its position. They travel as
-the records by which a coordinator would load them from its log.
+A planned move changes only the coordinator: the members keep their ids, generation and assignment,
+so that no rebalance begins and each member continues at its position. The members are sent as the
+records from which a coordinator would load them.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from wire.batches.consumer_group_records import (
 
 
 def member_records(group: Group, consumers: ConsumerGroup | None) -> tuple[MemberRecord, ...]:
-    """The records that restore the members elsewhere; none for a group without members, or in the
-    middle of a rebalance of the classic protocol: its members join again anyway.
+    """The records that restore the members at the other site; none for a group without members, or
+    in the middle of a rebalance of the classic protocol: its members join again anyway.
     """
     if consumers is not None:
         return tuple(_facts(consumers)) if consumers.members else ()
@@ -76,8 +76,9 @@ def _facts(consumers: ConsumerGroup) -> Iterable[ConsumerFact]:
 def take(
     known: Group | None, consumers: ConsumerGroup | None, command: TakeMembers, limits: GroupLimits, token: int
 ) -> Decision:
-    """Store the members of the other site's group; each has one session timeout to show up here. A
-    group that has members here already keeps these; the same members once more change nothing.
+    """Store the members of the other site's group; each has one session timeout to contact this
+    site. A group that already has members here keeps them; storing the same members again changes
+    nothing.
     """
     has_classic_members = known is not None and bool(known.members or known.pending)
     if has_classic_members or (consumers is not None and consumers.members):

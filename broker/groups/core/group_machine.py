@@ -4,12 +4,12 @@ act.
 `decide` reads the state and changes nothing; `apply` is the only way to change it, for live records
 and for the replay of the log alike. The shell (`broker/groups/coordinator.py`) appends the durable
 records of a decision, applies all of them once the append is committed, and then acts on the
-effects. It decides upon one group's commands one after the other: not before the records of the
-former were applied, except that commits of offsets need not wait for each other. Offsets are
-answered from what is applied only.
+effects. It decides one group's commands one after the other, each after the records of the previous
+one were applied; only commits of offsets need not wait for each other. Reads of offsets return only
+applied offsets.
 
 Invariants: (a) only EMPTY groups without members and STABLE ones with them are stored (held by
-`apply`); (b) every group is sound (`Group.violations`); (c) a group is listed under its own name;
+`apply`); (b) every group is valid (`Group.violations`); (c) a group is listed under its own name;
 (d) offsets belong to a group that is listed (`check_invariants`).
 """
 
@@ -82,8 +82,8 @@ class Groups(GroupTables):
     # --- deciding
 
     def decide(self, command: Command, *, now_ms: int, token: int = 0) -> Decision:
-        """Decide a command. `now_ms` is Unix time; `token` names the request that waits for the
-        response (0: none).
+        """Decide a command. `now_ms` is Unix time; `token` identifies the request that waits for
+        the answer (0: none).
         """
         decision = self._decide(command, now_ms=now_ms, token=token)
         if decision.reason:
@@ -91,7 +91,7 @@ class Groups(GroupTables):
         return decision
 
     def _decide(self, command: Command, *, now_ms: int, token: int) -> Decision:
-        # a marker concerns all groups of the partition in which the producer has pending offsets
+        # a marker affects all groups of the partition in which the producer has pending offsets
         if isinstance(command, EndProducerTransaction):
             return _end_transaction(command, token)
         consumers = self._consumers.get(command.group_id)
@@ -109,7 +109,7 @@ class Groups(GroupTables):
     ) -> Decision:
         classic, limits = self._groups.get(command.group_id), self._limits_of(command.group_id)
         before: Decision | None = None
-        # a simple group has offsets alone: they stay, and no group need be converted
+        # a simple group has only offsets: they stay, and the group need not be converted
         if known is None and classic is not None and not classic.is_simple:
             try:
                 known, before = self._upgraded(classic, command)
@@ -127,7 +127,7 @@ class Groups(GroupTables):
         )
 
     def _limits_of(self, group_id: str) -> GroupLimits:
-        """The bounds, with what was set for the group."""
+        """The limits, with the configs of the group."""
         configs, limits = self._configs_of(group_id), self._limits
         if not configs:
             return limits
@@ -135,15 +135,15 @@ class Groups(GroupTables):
         return replace(limits, consumer_session_timeout_ms=timeout_ms)
 
     def _upgraded(self, classic: Group, command: ConsumerHeartbeat) -> tuple[ConsumerGroup | None, Decision]:
-        """The classic group goes, its offsets stay; its members, if any, go on in a group of the
-        newer protocol. NotConvertible.
+        """The classic group is removed and its offsets stay; its members, if any, continue in a
+        KIP-848 group. NotConvertible.
         """
         removed = GroupRemoved(group_id=classic.group_id)
         effects = tuple(group_migration.leaving_classic(classic))
         if not classic.members:
             return None, Decision(records=(removed,), effects=effects)
-        # only a joining member converts a group: a heartbeat of another epoch is of a group that is
-        # gone
+        # only a joining member converts a group: a heartbeat with another epoch belongs to a group
+        # that no longer exists
         if not self._limits.may_upgrade or command.said.member_epoch != JOINING_EPOCH:
             raise NotConvertible(f"{classic.group_id} has members of the classic protocol")
         turn = group_migration.upgraded(classic, command.topics)
@@ -156,22 +156,22 @@ class Groups(GroupTables):
             return consumer_group_turn.fire(consumers, command, self._limits, now_ms=now_ms)
         if isinstance(command, ResumeGroup):
             return consumer_group_turn.resume(consumers, self._limits_of(command.group_id))
-        # classic members of a group of the newer protocol (KIP-848) are served by it
+        # a KIP-848 group serves its classic members itself
         if consumers.members and isinstance(command, JoinGroup | SyncGroup | Heartbeat | LeaveGroup):
             return classic_members.decide(consumers, command, self._limits, token=token, now_ms=now_ms)
         refused = consumer_group_turn.refuse(consumers, command, token)
         if refused is not None or is_timer:
             return refused or Decision()
         if isinstance(command, CommitOffsets):
-            # the member was checked above; below the group has no members
+            # the member was checked above; from here on the group has no members
             command = structs.replace(command, member_id="", group_instance_id=None, generation=NO_GENERATION)
         decision = self._decide_for_classic(command, now_ms=now_ms, token=token)
         if isinstance(command, JoinGroup | DeleteGroup):
             return structs.replace(decision, records=(*consumer_groups.removal(consumers), *decision.records))
-        # offsets may go; the group itself stays as long as it has members
+        # offsets may be removed; the group itself stays as long as it has members
         kept = tuple(record for record in decision.records if not isinstance(record, GroupRemoved))
         if isinstance(command, ExpireOffsets) and not consumers.members and len(kept) < len(decision.records):
-            # neither members nor offsets are left
+            # neither members nor offsets remain
             kept = (*kept, *consumer_groups.removal(consumers))
         return structs.replace(decision, records=kept)
 
@@ -181,7 +181,7 @@ class Groups(GroupTables):
             command, JoinGroup | CommitOffsets | MirrorOffsets | LeaveGroup | Heartbeat
         ):
             return self._without_group(command, token)
-        # a member of a group that is not there: its generation cannot be right
+        # a member of a group that does not exist: its generation cannot be right
         if known is None and isinstance(command, CommitOffsets) and command.generation >= 0:
             return group_offsets.commit_without_group(command, token)
         if known is None and isinstance(command, JoinGroup) and command.member_id:
@@ -271,7 +271,7 @@ class Groups(GroupTables):
         return [
             partition
             for partition in over
-            # a pending offset would come back with the commit of its transaction
+            # the commit of its transaction would restore a pending offset
             if not is_subscribed(partition.topic) and not self._pending.holds(group.group_id, partition)
         ]
 

@@ -1,10 +1,10 @@
-"""Joining, syncing, heartbeats, leaving and what timers do to a group: the classic consumer-group
-protocol. Pure, on a `Turn`.
+"""The classic consumer-group protocol: joining, syncing, heartbeats, leaving, and the effects of
+timers. Pure, on a `Turn`.
 
-Each function answers this turn's request, or leaves its token with the member so that a later turn
-does. The rules are those of Apache Kafka's coordinator, with KIP-62 (rebalance timeout), KIP-134
-(first rebalance), KIP-345 (static members), KIP-394 (member ids are handed out first) and KIP-814
-(a static leader may skip the assignment).
+Each function answers the request of this turn, or stores its token with the member so that a later
+turn answers it. The rules are those of Apache Kafka's coordinator, with KIP-62 (rebalance timeout),
+KIP-134 (first rebalance), KIP-345 (static members), KIP-394 (member ids are assigned first) and
+KIP-814 (a static leader may skip the assignment).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def join(turn: Turn, command: JoinGroup) -> None:
     elif (former := turn.group.static_member(command.group_instance_id)) is not None:
         _replace_static(turn, command, former)
     elif command.group_instance_id is None and command.requires_known_member:
-        # a client whose first answer is lost leaves no member behind (KIP-394)
+        # a client that loses its first answer leaves no member behind (KIP-394)
         _hand_out_id(turn, command)
     else:
         _add(turn, command, command.fresh_member_id)
@@ -65,7 +65,7 @@ def _join_error(turn: Turn, command: JoinGroup) -> ErrorCode:
         error = _identity_error(turn, command.member_id, command.group_instance_id)
         if error is not ErrorCode.none and command.member_id not in group.pending:
             return error
-        # pending ids are handed out to dynamic members alone
+        # pending ids are assigned to dynamic members only
         if command.member_id in group.pending and command.group_instance_id is not None:
             return ErrorCode.unknown_member_id
     if not _others_support(turn, command):
@@ -74,7 +74,7 @@ def _join_error(turn: Turn, command: JoinGroup) -> ErrorCode:
 
 
 def _others_support(turn: Turn, command: JoinGroup) -> bool:
-    """A member that is alone in its group may change its mind freely."""
+    """A member that is alone in its group may change its protocols freely."""
     group = turn.group
     if group.members and command.protocol_type != group.protocol_type:
         return False
@@ -85,14 +85,14 @@ def _others_support(turn: Turn, command: JoinGroup) -> bool:
 
 def _has_room(turn: Turn, command: JoinGroup) -> bool:
     group = turn.group
-    # these take their own place again, so the bound does not concern them
+    # these members replace themselves, so the bound does not apply
     if command.member_id in group.members or group.static_member(command.group_instance_id) is not None:
         return True
     return len(group.members) < turn.limits.size_max
 
 
 def _identity_error(turn: Turn, member_id: str, group_instance_id: str | None) -> ErrorCode:
-    """The error when the request does not come from the member that the group knows; `none`
+    """The error if the request does not come from the member that the group knows; `none`
     otherwise.
     """
     group = turn.group
@@ -107,7 +107,7 @@ def _identity_error(turn: Turn, member_id: str, group_instance_id: str | None) -
 def _hand_out_id(turn: Turn, command: JoinGroup) -> None:
     member_id = command.fresh_member_id
     turn.group = replace(turn.group, pending=turn.group.pending | {member_id})
-    # forgotten again where the second join does not come
+    # removed again if the second join does not come
     turn.start_timer(TimerKind.PENDING, command.session_timeout_ms, member_id)
     turn.answer(turn.token, JoinReply(error=ErrorCode.member_id_required, member_id=member_id))
 
@@ -136,7 +136,7 @@ def _add(turn: Turn, command: JoinGroup, member_id: str) -> None:
     turn.put(replace(_member(turn, command, member_id), is_new=True))
     turn.restart_session(turn.group.members[member_id])
     delay = turn.group.initial_delay
-    # the first rebalance waits on while members come (KIP-134)
+    # the first rebalance waits longer while members join (KIP-134)
     if delay is not None:
         turn.group = replace(turn.group, initial_delay=replace(delay, has_newcomer=True))
     rebalance.begin(turn, f"{member_id} joins")
@@ -150,12 +150,12 @@ def _join_known(turn: Turn, command: JoinGroup) -> None:
     former = group.members[command.member_id]
     is_unchanged = former.protocols == command.protocols
     if group.state is GroupState.COMPLETING_REBALANCE and is_unchanged:
-        # The first answer was lost on its way.
+        # The first answer was lost.
         turn.restart_session(former)
         turn.answer(turn.token, rebalance.generation_reply(group, former.member_id))
     elif group.state is GroupState.STABLE and is_unchanged and group.leader != former.member_id:
-        # the leader's join is no repetition: it may have seen new partitions and wants to assign
-        # anew
+        # the leader's join is not a repetition: it may have seen new partitions and wants to assign
+        # again
         turn.restart_session(former)
         turn.answer(turn.token, rebalance.generation_reply(group, former.member_id))
     else:
@@ -163,7 +163,7 @@ def _join_known(turn: Turn, command: JoinGroup) -> None:
 
 
 def _rejoin(turn: Turn, command: JoinGroup, former: Member) -> None:
-    # one join of a member waits at a time: the client has given the earlier one up
+    # only one join of a member waits at a time: the client has given up the earlier one
     turn.answer(former.join_token, JoinReply(error=ErrorCode.rebalance_in_progress, member_id=former.member_id))
     turn.put(
         replace(
@@ -178,7 +178,7 @@ def _rejoin(turn: Turn, command: JoinGroup, former: Member) -> None:
 
 
 def _replace_static(turn: Turn, command: JoinGroup, former: Member) -> None:
-    """A static member restarted: a new id fences the old one, and a stable group need not
+    """A static member has restarted: its new id fences the old one, and a stable group need not
     rebalance.
     """
     before = turn.group
@@ -190,7 +190,7 @@ def _replace_static(turn: Turn, command: JoinGroup, former: Member) -> None:
     turn.group = before.with_renamed_member(former.member_id, successor)
     turn.restart_session(successor)
     reason = f"{command.group_instance_id} is {successor.member_id} now"
-    # with another vote the stored assignment would be of another protocol
+    # with another vote, the stored assignment would belong to another protocol
     if before.state is not GroupState.STABLE or turn.group.vote() != before.protocol:
         rebalance.begin(turn, reason)
         return
@@ -205,8 +205,8 @@ def _current_reply(turn: Turn, command: JoinGroup, successor: Member, *, former_
     reply = rebalance.generation_reply(turn.group, successor.member_id)
     if command.may_skip_assignment:
         return structs.replace(reply, skip_assignment=turn.group.leader == successor.member_id)
-    # An older client that saw itself as leader would assign anew: its answer names the leader that
-    # was.
+    # an older client that believes it leads would assign again, so its answer names the former
+    # leader
     return structs.replace(reply, leader=former_leader, members=())
 
 
@@ -242,7 +242,7 @@ def _generation_error(turn: Turn, member_id: str, group_instance_id: str | None,
 
 
 def member_error(turn: Turn, *, member_id: str, group_instance_id: str | None, generation: int) -> ErrorCode:
-    """The error when the request does not come from a member of the current generation; `none`
+    """The error if the request does not come from a member of the current generation; `none`
     otherwise.
     """
     return _generation_error(turn, member_id, group_instance_id, generation)
@@ -293,10 +293,10 @@ def _assignment_reply(turn: Turn, member_id: str) -> SyncReply:
 
 
 def heartbeat(turn: Turn, command: Heartbeat) -> None:
-    """A member lives; it learns of a rebalance by this."""
+    """A member is alive; the answer reports a rebalance to it."""
     error = _generation_error(turn, command.member_id, command.group_instance_id, command.generation)
     if error is ErrorCode.none:
-        # first: a member that is called to a rebalance lives
+        # first: a member that is asked to rejoin is alive
         turn.restart_session(turn.group.members[command.member_id])
         if turn.group.state is GroupState.PREPARING_REBALANCE:
             error = ErrorCode.rebalance_in_progress
@@ -304,7 +304,7 @@ def heartbeat(turn: Turn, command: Heartbeat) -> None:
 
 
 def leave(turn: Turn, command: LeaveGroup) -> None:
-    """Members go; the others rebalance once."""
+    """Members leave; the others rebalance once."""
     errors = tuple(_leave_one(turn, leaving) for leaving in command.members)
     turn.answer(turn.token, LeaveReply(errors=errors))
 
@@ -315,7 +315,7 @@ def _leave_one(turn: Turn, leaving: LeavingMember) -> ErrorCode:
         _forget_pending(turn, leaving.member_id)
         return ErrorCode.none
     member = group.members.get(leaving.member_id)
-    # by the instance id alone: an operator removes a static member (KIP-345)
+    # by the instance id alone: an administrator removes a static member (KIP-345)
     if not leaving.member_id and leaving.group_instance_id is not None:
         member = group.static_member(leaving.group_instance_id)
         if member is None:
@@ -340,7 +340,7 @@ def _forget_pending(turn: Turn, member_id: str) -> None:
 
 
 def fire(turn: Turn, command: FireTimer) -> None:
-    """A timer's time has come; one that means nothing any more is ignored."""
+    """A timer has fired; an outdated timer is ignored."""
     key = command.key
     match key.kind:
         case TimerKind.JOIN:
@@ -358,7 +358,8 @@ def _session_ended(turn: Turn, key: TimerKey) -> None:
     member = turn.group.members.get(key.member_id)
     if member is None:
         return
-    # it cannot send heartbeats while its request waits; a newcomer may be gone for good
+    # the member cannot send heartbeats while its request waits; a new member may have disconnected
+    # for good
     if member.is_waiting and not member.is_new:
         turn.restart_session(member)
         return
@@ -375,7 +376,7 @@ def _sync_time_is_up(turn: Turn) -> None:
 
 
 def resume(turn: Turn) -> None:
-    # none could send a heartbeat while the log was replayed
+    # no member could send a heartbeat while the log was replayed
     """After a replay, give each member one session timeout to return."""
     for member in turn.group.members.values():
         turn.restart_session(member)
@@ -385,7 +386,7 @@ def resume(turn: Turn) -> None:
 
 
 def evict(turn: Turn, _command: EvictMembers) -> None:
-    """Another site coordinates the group: it has no members here now."""
+    """Another site coordinates the group: remove its members here."""
     for member_id in turn.group.pending:
         turn.cancel_timer(TimerKind.PENDING, member_id)
     turn.group = replace(turn.group, pending=frozenset(), initial_delay=None)

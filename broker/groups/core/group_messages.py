@@ -1,9 +1,9 @@
 """The inputs and outputs of the group machine: commands, replies, records, effects. Values only.
 
-Commands are imperatives from clients (with a token that names the waiting request) or from the
+Commands are imperatives from clients (with a token that identifies the waiting request) or from the
 shell (a timer that fired, a role that changed). Records are facts: durable ones go to
-`__consumer_offsets` and count once they are committed, the others live in memory. Effects are acted
-upon after the records of the same decision were applied.
+`__consumer_offsets` and are valid once they are committed; the others exist in memory only. Effects
+are executed after the records of the same decision were applied.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Command(Struct, frozen=True, kw_only=True):
 
 
 class JoinGroup(Command, frozen=True, kw_only=True):
-    """Become or stay a member. `fresh_member_id` is used when the member has none yet."""
+    """Become or stay a member. `fresh_member_id` is used if the member has no id yet."""
 
     member_id: str
     fresh_member_id: str
@@ -47,14 +47,15 @@ class JoinGroup(Command, frozen=True, kw_only=True):
     (KIP-394).
     """
     may_skip_assignment: bool
-    """True from version 9 on: the response can let a static leader keep its assignment (KIP-814).
+    """True from version 9 on: the response can let a static leader keep its assignment
+    (KIP-814).
     """
     topics: TopicShapes = field(default_factory=dict)
-    """The topics that clients see, for a group that has members of the newer protocol."""
+    """The topics that clients see, for a group with KIP-848 members."""
 
 
 class SyncGroup(Command, frozen=True, kw_only=True):
-    """Ask for the assignment; the leader brings everybody's."""
+    """Ask for the assignment; the leader's request has the assignments of all members."""
 
     member_id: str
     group_instance_id: str | None
@@ -88,7 +89,7 @@ class LeaveGroup(Command, frozen=True, kw_only=True):
 
 
 class CommittedOffset(NamedTuple):
-    """An offset as a client wants it kept. `retention_ms` -1 is the broker's own retention."""
+    """An offset that a client commits. `retention_ms` -1 means the broker's own retention."""
 
     offset: int
     leader_epoch: int
@@ -110,8 +111,8 @@ class CommitOffsets(Command, frozen=True, kw_only=True):
 
 
 class CommitTransactionOffsets(CommitOffsets, frozen=True, kw_only=True):
-    """Store offsets that count once the producer's transaction is committed. `guard` is what its
-    admission was given.
+    """Store offsets that become valid when the producer's transaction is committed. `guard` comes
+    from the admission of the command.
     """
 
     producer_id: int
@@ -120,7 +121,7 @@ class CommitTransactionOffsets(CommitOffsets, frozen=True, kw_only=True):
 
 
 class EndProducerTransaction(Command, frozen=True, kw_only=True):
-    """The transaction of a producer is over: its marker. It belongs to no group: the group id is
+    """The marker that ends a producer's transaction. It belongs to no group: the group id is
     empty.
     """
 
@@ -131,8 +132,8 @@ class EndProducerTransaction(Command, frozen=True, kw_only=True):
 
 
 class MirrorOffsets(Command, frozen=True, kw_only=True):
-    """Store what a mirror read at the active site, forget what is gone there (offset -1); never
-    while the group has members here.
+    """Store offsets that a mirror read at the active site, and remove those that the active site no
+    longer has (offset -1); never while the group has members here.
     """
 
     offsets: Mapping[TopicPartition, CommittedOffset]
@@ -149,29 +150,31 @@ class DeleteOffsets(Command, frozen=True, kw_only=True):
 
 
 class ForgetTopics(Command, frozen=True, kw_only=True):
-    """Topics were deleted: their offsets mean nothing any more."""
+    """Topics were deleted: remove their offsets."""
 
     topics: frozenset[str]
 
 
 class ExpireOffsets(Command, frozen=True, kw_only=True):
-    """Forget what is older than the retention, which begins for no offset before
-    `counted_from_ms`.
+    """Remove offsets older than the retention time, which is counted from `counted_from_ms` at the
+    earliest.
     """
 
     counted_from_ms: int = NO_TIMESTAMP
 
 
 class EvictMembers(Command, frozen=True, kw_only=True):
-    """The group belongs to another site now: its members must look for their coordinator anew."""
+    """Another site coordinates the group now: its members must find their coordinator again."""
 
 
 class ResumeGroup(Command, frozen=True, kw_only=True):
-    """The log was replayed: members have one session timeout to show up."""
+    """After a replay of the log: members have one session timeout to return."""
 
 
 class ConsumerHeartbeat(Command, frozen=True, kw_only=True):
-    """A member of a KIP-848 group says what it wants and has. `topics` are all that clients see."""
+    """A member of a KIP-848 group reports its subscription and partitions. `topics` are all topics
+    that clients can see.
+    """
 
     said: MemberHeartbeat
     topics: TopicShapes
@@ -187,13 +190,13 @@ class TimerKind(enum.Enum):
     CONSUMER_SESSION = "consumer session"
     CONSUMER_REBALANCE = "consumer rebalance"
     REJOIN = "rejoin"
-    """A member of the classic protocol in a group of the newer one was asked to join again."""
+    """A classic member of a KIP-848 group was asked to rejoin."""
     FIRST_SYNC = "first sync"
-    """The member joined, and has to ask for its assignment."""
+    """The member has joined, and must ask for its assignment."""
 
 
 class TimerKey(NamedTuple):
-    """One timer of a group; `member_id` is empty for those of the whole group."""
+    """One timer of a group; `member_id` is empty for timers of the whole group."""
 
     kind: TimerKind
     group_id: str
@@ -217,7 +220,7 @@ class TakeMembers(Command, frozen=True, kw_only=True):
 
 
 class JoinedMember(NamedTuple):
-    """A member as the leader sees it."""
+    """A member as its leader sees it."""
 
     member_id: str
     group_instance_id: str | None
@@ -253,13 +256,13 @@ class CodeReply(Struct, frozen=True, kw_only=True):
 
 
 class LeaveReply(Struct, frozen=True, kw_only=True):
-    """The outcome by member, in the order of the request."""
+    """The result for each member, in the order of the request."""
 
     errors: tuple[ErrorCode, ...]
 
 
 class PartitionsReply(Struct, frozen=True, kw_only=True):
-    """The outcome for the whole group, then by partition."""
+    """The result for the whole group, then for each partition."""
 
     error: ErrorCode = ErrorCode.none
     errors: Mapping[TopicPartition, ErrorCode] = field(default_factory=dict)
@@ -272,19 +275,19 @@ Reply = JoinReply | SyncReply | CodeReply | LeaveReply | PartitionsReply | Heart
 
 
 class GroupStored(Struct, frozen=True, kw_only=True):
-    """Durable: the group's generation, as of now."""
+    """Durable: the group's current generation."""
 
     group: Group
 
 
 class GroupChanged(Struct, frozen=True, kw_only=True):
-    """A change in memory only: the group is between two generations."""
+    """In memory only: the group is between two generations."""
 
     group: Group
 
 
 class GroupRemoved(Struct, frozen=True, kw_only=True):
-    """Durable: there is no such group (its offsets are removed one by one)."""
+    """Durable: the group does not exist any more (its offsets are removed one by one)."""
 
     group_id: str
 
@@ -298,14 +301,14 @@ class OffsetCommitted(Struct, frozen=True, kw_only=True):
 
 
 class OffsetRemoved(Struct, frozen=True, kw_only=True):
-    """Durable: the group has no offset of the partition any more."""
+    """Durable: the group has no offset of the partition."""
 
     group_id: str
     partition: TopicPartition
 
 
 class OffsetPending(Struct, frozen=True, kw_only=True):
-    """Durable: an offset that counts once the producer's transaction is committed."""
+    """Durable: an offset that becomes valid when the producer's transaction is committed."""
 
     group_id: str
     partition: TopicPartition
@@ -315,7 +318,7 @@ class OffsetPending(Struct, frozen=True, kw_only=True):
 
 
 class TransactionEnded(Struct, frozen=True, kw_only=True):
-    """Durable, as a marker: what is pending of the producer counts, or is dropped."""
+    """Durable, as a marker: the producer's pending offsets become valid, or are dropped."""
 
     producer_id: int
     producer_epoch: int
@@ -334,14 +337,14 @@ GroupRecord = DurableRecord | GroupChanged
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """Answer the request with this token; it may be gone."""
+    """Answer the request with this token; it may have ended already."""
 
     token: int
     reply: Reply
 
 
 class StartTimer(Struct, frozen=True, kw_only=True):
-    """Start the timer, or start it anew; with `keeps_running` one that runs goes on as it was."""
+    """Start or restart the timer; with `keeps_running`, a running timer is not restarted."""
 
     key: TimerKey
     delay_ms: int
@@ -349,7 +352,7 @@ class StartTimer(Struct, frozen=True, kw_only=True):
 
 
 class CancelTimer(Struct, frozen=True, kw_only=True):
-    """Stop the timer, if it runs."""
+    """Stop the timer if it runs."""
 
     key: TimerKey
 
@@ -358,7 +361,7 @@ Effect = Answer | StartTimer | CancelTimer
 
 
 class Decision(Struct, frozen=True, kw_only=True):
-    """Records to commit and apply, then effects to act upon; `reason` is one sentence for the
+    """Records to commit and apply, then effects to execute; `reason` is one sentence for the
     log.
     """
 

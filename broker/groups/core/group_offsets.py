@@ -1,11 +1,12 @@
-"""Offsets of consumer groups: what may be committed, what is forgotten and when. Pure.
+"""Offsets of consumer groups: the rules for commits and for expiry. Pure.
 
-`OffsetTable` is the committed state, changed by records only; the functions beside it decide.
+`OffsetTable` is the committed state, which only records change; the functions beside it decide.
 Offsets of an empty group expire together, a retention time after the group became empty (or after
-the commit, if that is later). Those of a simple group (no members ever), and those of topics that
-no member of a stable consumer group subscribes to, expire one by one after their commit (KIP-211,
-KIP-496). A commit that named its own retention (OffsetCommit 2 to 4) ends then. Groups that a link
-brings here do not expire (`group_routing.py`): their mirror forgets what the active site forgets.
+the commit, if that is later). Offsets of a simple group (which never had members), and of topics
+that no member of a stable consumer group subscribes to, expire one by one after their commit
+(KIP-211, KIP-496). An offset whose commit named a retention time (OffsetCommit 2 to 4) expires
+after that time. Offsets that a link's mirror writes here do not expire (`group_routing.py`): the
+mirror removes those that the active site has removed.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class OffsetTable:
     _groups: dict[str, dict[TopicPartition, OffsetValue]] = field(default_factory=dict)
 
     def of(self, group_id: str) -> Offsets:
-        """The group's offsets; empty for one that has none."""
+        """The group's offsets; empty if it has none."""
         return self._groups.get(group_id, {})
 
     def groups(self) -> Iterable[str]:
@@ -82,10 +83,10 @@ def commit_error(turn: Turn, command: CommitOffsets) -> ErrorCode:
     is_anonymous = not command.member_id and command.group_instance_id is None
     is_transactional = isinstance(command, CommitTransactionOffsets)
     if command.generation < 0 and group.state is GroupState.EMPTY:
-        # A consumer that has not joined, or a tool; those of KIP-848 send a member id all the same.
+        # A consumer that has not joined, or a tool; with KIP-848 it still sends a member id.
         return ErrorCode.none
     if command.generation < 0 and is_anonymous:
-        # Producers before KIP-447 do not know the member: the transactional id alone fences them.
+        # Producers before KIP-447 do not send the member: the transactional id alone fences them.
         return ErrorCode.none if is_transactional else ErrorCode.unknown_member_id
     error = member_error(
         turn,
@@ -94,33 +95,33 @@ def commit_error(turn: Turn, command: CommitOffsets) -> ErrorCode:
         generation=command.generation,
     )
     if error is ErrorCode.none and group.state is GroupState.COMPLETING_REBALANCE and not is_transactional:
-        # The member knows the generation, but its assignment is not known yet.
+        # The member knows the generation, but its assignment is not decided yet.
         return ErrorCode.rebalance_in_progress
     return error
 
 
 def commit(turn: Turn, command: CommitOffsets) -> list[GroupRecord]:
-    """A client's commit: all of it, except metadata that is too long."""
+    """A client's commit: it is accepted except for offsets whose metadata is too long."""
     error = commit_error(turn, command)
     if error is not ErrorCode.none:
         turn.answer(turn.token, PartitionsReply(error=error))
         return []
     member = turn.group.members.get(command.member_id)
     if member is not None:
-        # a commit shows that the member lives, as a heartbeat does
+        # like a heartbeat, a commit shows that the member is alive
         turn.restart_session(member)
     return _take(turn, command.offsets)
 
 
 def commit_without_group(command: CommitOffsets, token: int) -> Decision:
-    """The refusal of a commit of some generation of a group that is not there."""
+    """The refusal of a commit that names a generation of a group that does not exist."""
     is_classic = isinstance(command, CommitTransactionOffsets) or not command.knows_member_epochs
     error = ErrorCode.illegal_generation if is_classic else ErrorCode.group_id_not_found
     return Decision(effects=(Answer(token=token, reply=PartitionsReply(error=error)),))
 
 
 def commit_pending(turn: Turn, command: CommitTransactionOffsets) -> list[GroupRecord]:
-    """A producer's commit: as a client's, but it counts with the end of the transaction."""
+    """A producer's commit: as a client's, but it becomes valid at the end of the transaction."""
     return [
         OffsetPending(
             group_id=record.group_id,
@@ -135,17 +136,17 @@ def commit_pending(turn: Turn, command: CommitTransactionOffsets) -> list[GroupR
 
 
 def mirror(turn: Turn, command: MirrorOffsets, offsets: Offsets) -> list[GroupRecord]:
-    """A mirror's commit: refused while the group has members here. Offset -1 says that the active
-    site has none any more.
+    """A mirror's commit: refused while the group has members here. Offset -1 means that the active
+    site has no offset.
     """
-    # members here are right: the site is active for them, or becomes it
+    # the members here are right: this site is active for them, or is becoming active
     if turn.group.members:
         turn.answer(turn.token, PartitionsReply(error=ErrorCode.non_empty_group))
         return []
     gone = [partition for partition, offset in command.offsets.items() if offset.offset < 0]
     kept = {partition: offset for partition, offset in command.offsets.items() if offset.offset >= 0}
     removed = removals(turn.group, [partition for partition in gone if partition in offsets], offsets) if gone else []
-    # a group that gets offsets in the same request is not gone
+    # a group that gets offsets in the same request is not removed
     if kept:
         removed = [record for record in removed if not isinstance(record, GroupRemoved)]
     return [*removed, *_take(turn, kept, gone)]
@@ -154,7 +155,7 @@ def mirror(turn: Turn, command: MirrorOffsets, offsets: Offsets) -> list[GroupRe
 def _take(
     turn: Turn, offsets: Mapping[TopicPartition, CommittedOffset], gone: Iterable[TopicPartition] = ()
 ) -> list[GroupRecord]:
-    """Records of the offsets that can be kept; answers for them and for those that are `gone`."""
+    """Records for the offsets that are accepted; results for them and for those that are `gone`."""
     records: list[GroupRecord] = []
     errors = dict.fromkeys(gone, ErrorCode.none)
     for partition, offset in offsets.items():
@@ -177,7 +178,7 @@ def delete_offsets(
 ) -> list[GroupRecord]:
     """Remove some offsets; those of topics that members subscribe to are kept."""
     group = turn.group
-    # the subscription of another protocol type cannot be read: each topic may be in use
+    # the subscription of another protocol type cannot be decoded: each topic may be in use
     if group.members and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
         turn.answer(turn.token, PartitionsReply(error=ErrorCode.non_empty_group))
         return []
@@ -191,7 +192,7 @@ def delete_offsets(
 
 
 def subscription(group: Group) -> Subscription:
-    """The subscription of a classic group; every topic when one member's subscription cannot be
+    """The subscription of a classic group; every topic if one member's subscription cannot be
     decoded.
     """
     topics: set[str] = set()
@@ -206,7 +207,7 @@ def subscription(group: Group) -> Subscription:
 
 
 def removals(group: Group, partitions: Iterable[TopicPartition], offsets: Offsets) -> list[GroupRecord]:
-    """Records that remove the offsets, and with the last one a group that nothing is left of."""
+    """Records that remove the offsets, and the group if nothing of it remains."""
     removed = list(partitions)
     records: list[GroupRecord] = [OffsetRemoved(group_id=group.group_id, partition=partition) for partition in removed]
     is_left = len(removed) < len(offsets) or group.members or group.pending or group.state is not GroupState.EMPTY
@@ -218,12 +219,13 @@ def removals(group: Group, partitions: Iterable[TopicPartition], offsets: Offset
 def expired(
     group: Group, offsets: Offsets, *, now_ms: int, retention_ms: int, counted_from_ms: int = NO_TIMESTAMP
 ) -> list[TopicPartition]:
-    """Offsets whose time is over, if no member subscribes to their topics.
+    """Offsets whose retention time has passed, if no member subscribes to their topics.
 
-    It began for none of them before `counted_from_ms`, when this site took the group over.
+    The time is counted from `counted_from_ms` at the earliest, when this site began to coordinate
+    the group.
     """
     is_settled = group.state is (GroupState.STABLE if group.members else GroupState.EMPTY)
-    # while a group rebalances, its members may be about to subscribe to anything
+    # while a group rebalances, its members may be about to subscribe to any topic
     if not is_settled or (group.members and group.protocol_type != CONSUMER_PROTOCOL_TYPE):
         return []
     empty_since_ms = NO_TIMESTAMP if group.members or group.is_simple else group.state_since_ms

@@ -1,8 +1,8 @@
-"""Offsets of groups that transactions have written and not committed yet. Pure.
+"""Offsets of groups that were written in transactions which are not committed yet. Pure.
 
-Changed by records only, in the order of the log. What counts in the end is the newest record of a
-partition: a commit beside the transaction, or one of another transaction that was written later,
-makes a pending offset void, as compaction would.
+Changed by records only, in the order of the log. The newest record of a partition decides: a commit
+outside the transaction, or one of another transaction that was written later, makes a pending
+offset void, as compaction would.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class PendingOffsets:
         return sum(map(len, self._producers.values()))
 
     def epoch_of(self, producer_id: int) -> int | None:
-        """The epoch of the producer's open transaction, None when it has none here."""
+        """The epoch of the producer's open transaction; None if it has none here."""
         return self._epochs.get(producer_id)
 
     def holds(self, group_id: str, partition: TopicPartition) -> bool:
@@ -49,7 +49,7 @@ class PendingOffsets:
         self._next_order += 1
 
     def void(self, group_id: str, partition: TopicPartition, *, before: int | None = None) -> None:
-        """A newer record of the partition counts."""
+        """Void pending offsets: a newer record of the partition is valid."""
         if not self._producers:
             return
         key = (group_id, partition)
@@ -59,7 +59,7 @@ class PendingOffsets:
                 del entries[key]
 
     def end(self, producer_id: int, *, is_commit: bool) -> Iterator[OffsetCommitted]:
-        """The producer's transaction is over; the offsets that count from now on."""
+        """End the producer's transaction; return the offsets that are now valid."""
         self._epochs.pop(producer_id, None)
         entries = self._producers.pop(producer_id, {})
         for (group_id, partition), entry in entries.items() if is_commit else ():

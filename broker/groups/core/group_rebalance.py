@@ -1,11 +1,11 @@
-"""The way from one generation of a group to the next: begin, wait for members, complete the
+"""The transition from one generation of a group to the next: begin, wait for members, complete the
 generation. Pure, on a `Turn`.
 
-A rebalance begins when a member comes, goes or changes. It ends when all members have joined and
-every client that got a member id has come back, or when the longest rebalance timeout of the
-members is over: dynamic members that have not joined by then are out, static ones stay. The first
-rebalance of an empty group waits a fixed delay instead, prolonged by newcomers up to the rebalance
-timeout (KIP-134).
+A rebalance begins when a member joins, leaves or changes. It ends when all members have joined and
+every client with a member id has returned, or after the longest rebalance timeout of the members:
+dynamic members that have not joined by then are removed, static ones stay. The first rebalance of
+an empty group waits a fixed delay instead, prolonged by new members up to the rebalance timeout
+(KIP-134).
 """
 
 from __future__ import annotations
@@ -20,15 +20,13 @@ from broker.groups.core.group_turn import Turn, unparked
 
 
 def begin(turn: Turn, reason: str) -> None:
-    """Begin a rebalance; nothing happens while one is under way except that it may be complete
-    now.
-    """
+    """Begin a rebalance; if one is in progress, only check whether it is complete now."""
     group = turn.group
     if group.state is GroupState.PREPARING_REBALANCE:
         try_complete(turn)
         return
     turn.reason = f"rebalance of generation {group.generation}: {reason}"
-    # those who wait for an assignment of this generation will not get one
+    # members that wait for an assignment of this generation will not get one
     if group.state is GroupState.COMPLETING_REBALANCE:
         _refuse_syncs(turn)
     turn.cancel_timer(TimerKind.SYNC)
@@ -36,8 +34,8 @@ def begin(turn: Turn, reason: str) -> None:
     turn.group = replace(turn.group.in_state(GroupState.PREPARING_REBALANCE, now_ms=turn.now_ms), unsynced=frozenset())
     if is_first:
         delay_ms = turn.limits.initial_rebalance_delay_ms
-        # the members of the group before count too: a first rebalance lasts as long as one of them
-        # allows
+        # earlier members of the group count too: a first rebalance lasts at most as long as each of
+        # them allows
         left_ms = max(group.rebalance_timeout_ms, turn.group.rebalance_timeout_ms) - delay_ms
         turn.group = replace(turn.group, initial_delay=InitialDelay(left_ms=max(left_ms, 0)))
         turn.start_timer(TimerKind.JOIN, delay_ms)
@@ -50,7 +48,7 @@ def _refuse_syncs(turn: Turn) -> None:
     members = []
     for member in turn.group.members.values():
         turn.answer(member.sync_token, SyncReply(error=ErrorCode.rebalance_in_progress))
-        # it could not send heartbeats while its request waited
+        # the member could not send heartbeats while its request waited
         if member.sync_token is not None:
             turn.restart_session(member)
         members.append(replace(member, sync_token=None, assignment=b""))
@@ -58,15 +56,15 @@ def _refuse_syncs(turn: Turn) -> None:
 
 
 def try_complete(turn: Turn) -> None:
-    """Form the generation when no member is awaited."""
+    """Form the generation if no member is awaited."""
     group = turn.group
     if group.state is GroupState.PREPARING_REBALANCE and group.initial_delay is None and group.has_all_joined:
         complete(turn)
 
 
 def join_time_is_up(turn: Turn) -> None:
-    """The JOIN timer fired: wait on for newcomers of a first rebalance, else form the generation
-    with who is there.
+    """The JOIN timer fired: wait longer for new members of a first rebalance, else form the
+    generation from the members that have joined.
     """
     group = turn.group
     if group.state is not GroupState.PREPARING_REBALANCE:
@@ -81,20 +79,21 @@ def join_time_is_up(turn: Turn) -> None:
 
 
 def complete(turn: Turn) -> None:
-    """Form the next generation of those who have joined."""
+    """Form the next generation from the members that have joined."""
     for member in tuple(turn.group.members.values()):
         if member.join_token is None and not member.is_static:
             turn.drop(member, ErrorCode.unknown_member_id)
     group = turn.group = replace(turn.group, initial_delay=None)
     joined = [member for member in group.members.values() if member.join_token is not None]
     if not group.members:
-        # an empty generation is stored: members of before cannot commit under its number any more
+        # an empty generation is stored: earlier members cannot commit under its number
         _become_empty(turn)
     elif not joined:
-        # Only static members that are away: they keep their place until their sessions end.
+        # Only static members that have not joined: they keep their assignment until their sessions
+        # end.
         turn.start_timer(TimerKind.JOIN, group.rebalance_timeout_ms)
     else:
-        # the leader of before may be a static member that is away
+        # the former leader may be a static member that has not joined
         if group.leader not in {member.member_id for member in joined}:
             turn.group = replace(group, leader=joined[0].member_id)
         _start_generation(turn)
@@ -118,7 +117,7 @@ def _start_generation(turn: Turn) -> None:
     turn.cancel_timer(TimerKind.JOIN)
     group = turn.group
     members = list(group.members.values())
-    # without assignments: those of the last generation must not be given out once more
+    # without assignments: those of the last generation must not be returned again
     turn.group = replace(
         group.in_state(GroupState.COMPLETING_REBALANCE, now_ms=turn.now_ms).with_members(
             replace(unparked(member), is_new=False, assignment=b"") for member in members
@@ -129,7 +128,7 @@ def _start_generation(turn: Turn) -> None:
     )
     for member in members:
         turn.answer(member.join_token, generation_reply(turn.group, member.member_id))
-        # a static member that is away keeps its session's time as it runs
+        # the session timer of a static member that has not joined continues
         if member.join_token is not None:
             turn.restart_session(turn.group.members[member.member_id])
     turn.start_timer(TimerKind.SYNC, turn.group.rebalance_timeout_ms)
@@ -137,7 +136,7 @@ def _start_generation(turn: Turn) -> None:
 
 
 def generation_reply(group: Group, member_id: str) -> JoinReply:
-    """The answer with the group's present generation; the leader gets all subscriptions."""
+    """The answer with the group's current generation; the leader gets all subscriptions."""
     members = joined_members(group) if member_id == group.leader else ()
     return JoinReply(
         member_id=member_id,
@@ -150,7 +149,7 @@ def generation_reply(group: Group, member_id: str) -> JoinReply:
 
 
 def joined_members(group: Group) -> tuple[JoinedMember, ...]:
-    """Everybody's subscription under the protocol of the generation."""
+    """The subscription of each member under the generation's protocol."""
     return tuple(
         JoinedMember(member.member_id, member.group_instance_id, member.metadata_for(group.protocol))
         for member in group.members.values()
@@ -158,7 +157,7 @@ def joined_members(group: Group) -> tuple[JoinedMember, ...]:
 
 
 def remove(turn: Turn, member: Member, error: ErrorCode, reason: str) -> None:
-    """Take a member out and let the others rebalance."""
+    """Remove a member and let the others rebalance."""
     turn.drop(member, error)
     if turn.group.state is GroupState.EMPTY:
         return

@@ -1,7 +1,7 @@
 """Durable records of the group machine as records of `__consumer_offsets`, and back. Pure.
 
-Between `core/group_messages.py` (what the machine says) and `wire/batches/group_records.py` (how
-the log holds it). A tombstone is a null value.
+It translates between `core/group_messages.py` (the machine's values) and
+`wire/batches/group_records.py` (the log's format). A tombstone is a null value.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def encode(record: KeyedRecord) -> KeyValue:
 
 
 def decode(key: bytes, value: bytes | None, *, producer: tuple[int, int] | None = None) -> KeyedRecord | None:
-    """The record, or None for a kind that is not kept; `producer`: id and epoch of a transactional
-    batch. Raises Malformed.
+    """The record, or None for a kind that is not stored; `producer`: id and epoch of a
+    transactional batch. Raises Malformed.
     """
     match decode_key(key):
         case OffsetKey(group=group_id, topic=topic, partition=index):
@@ -118,7 +118,7 @@ def group_value(group: Group) -> GroupValue:
 
 
 def stored_group(group_id: str, value: GroupValue) -> Group:
-    """The group as its record gives it: no request waits."""
+    """The group as its record describes it: no request waits."""
     members = {
         member.member_id: Member(
             member_id=member.member_id,

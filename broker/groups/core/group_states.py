@@ -1,4 +1,4 @@
-"""A consumer group as a value: its state, its members, and what can be read off them. Pure and
+"""A consumer group as a value: its state, its members, and properties derived from them. Pure and
 immutable.
 
 | state | members | left by |
@@ -8,9 +8,9 @@ immutable.
 | COMPLETING_REBALANCE | the new generation, waiting for its leader's assignment | the leader's sync, or any member that comes or goes |
 | STABLE | the generation with its assignment | any member that comes, goes or changes |
 
-DEAD is what a group is called that is not there. Durable are the generation as of the last STABLE
-or EMPTY and its members; who waits for an answer, who was handed a member id and how long the first
-rebalance still waits live in memory only. `durable` is the projection that a replay of the log must
+DEAD is the state of a group that does not exist. The generation as of the last STABLE or EMPTY
+state and its members are durable. Waiting requests, assigned member ids and the remaining delay of
+the first rebalance exist in memory only. `durable` is the part that a replay of the log must
 reproduce.
 """
 
@@ -37,8 +37,8 @@ class GroupState(enum.Enum):
 
 
 class AssignmentProtocol(NamedTuple):
-    """One way to assign that a member supports, with what it subscribes to under it; opaque to the
-    broker.
+    """A protocol that a member supports for assignment, with its subscription under it; opaque to
+    the broker.
     """
 
     name: str
@@ -47,7 +47,7 @@ class AssignmentProtocol(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """One member. `join_token` and `sync_token` name a request that waits for its answer."""
+    """One member. `join_token` and `sync_token` identify a request that waits for its answer."""
 
     member_id: str
     group_instance_id: str | None
@@ -68,13 +68,11 @@ class Member:
 
     @property
     def is_waiting(self) -> bool:
-        """True while one of its requests is parked: it cannot send heartbeats then."""
+        """True while one of the member's requests waits: it cannot send heartbeats then."""
         return self.join_token is not None or self.sync_token is not None
 
     def metadata_for(self, protocol: str | None) -> bytes:
-        """The member's metadata under the protocol; empty when the member did not name the
-        protocol.
-        """
+        """The member's metadata under the protocol; empty if the member does not support it."""
         return next((offered.metadata for offered in self.protocols if offered.name == protocol), b"")
 
 
@@ -101,7 +99,7 @@ class Group:
     leader: str | None = None
     members: Mapping[str, Member] = field(default_factory=dict)
     pending: frozenset[str] = frozenset()
-    """Member ids that were handed out and have not joined yet."""
+    """Member ids that were assigned and have not joined yet."""
     unsynced: frozenset[str] = frozenset()
     """Members of this generation that have not asked for their assignment yet."""
     initial_delay: InitialDelay | None = None
@@ -136,8 +134,8 @@ class Group:
         )
 
     def vote(self) -> str:
-        """The protocol that all support and most prefer; a tie goes to what the earliest member
-        prefers.
+        """The protocol that all members support and most prefer; in a tie, the earliest member's
+        preference decides.
         """
         candidates = self._candidates()
         votes = Counter(
@@ -161,8 +159,8 @@ class Group:
         return replace(self, members={member.member_id: member for member in members})
 
     def with_renamed_member(self, member_id: str, successor: Member) -> Group:
-        """A static member came back under a new id: the place and, if it was that, leadership go to
-        the new one.
+        """A static member returned under a new id: its assignment and, if it had it, its leadership
+        move to the new id.
         """
         return replace(
             self,
@@ -177,13 +175,13 @@ class Group:
         )
 
     def without_member(self, member_id: str) -> Group:
-        """Return the group without the member; the next one in order of arrival leads."""
+        """The group without the member; the next one in order of joining becomes leader."""
         members = {known: member for known, member in self.members.items() if known != member_id}
         leader = next(iter(members), None) if self.leader == member_id else self.leader
         return replace(self, members=members, leader=leader, unsynced=self.unsynced - {member_id})
 
     def in_state(self, state: GroupState, *, now_ms: int) -> Group:
-        """A copy in this state, from now on."""
+        """A copy in this state, since `now_ms`."""
         return replace(self, state=state, state_since_ms=now_ms)
 
     def durable(self) -> Group:
@@ -204,7 +202,7 @@ class Group:
         )
 
     def violations(self) -> Iterable[str]:
-        """The invariants that this value violates; none for a sound value."""
+        """The invariants that this value violates; empty for a valid value."""
         if (self.state is GroupState.EMPTY) is bool(self.members) and self.state is not GroupState.PREPARING_REBALANCE:
             yield f"state {self.state.value} with {len(self.members)} members"
         is_replayed = self.state is GroupState.STABLE and must_rebalance(self)
@@ -231,5 +229,5 @@ class Group:
 
 
 def must_rebalance(group: Group) -> bool:
-    """True for a replayed group that has just become a classic one: it has had no leader yet."""
+    """True for a replayed group that has just become a classic group: it has no leader yet."""
     return bool(group.members) and group.leader is None

@@ -43,11 +43,11 @@ class GroupTables:
     # --- reading
 
     def get(self, group_id: str) -> Group | None:
-        """The group, None when there is none."""
+        """The group; None if it does not exist."""
         return self._groups.get(group_id)
 
     def consumers(self, group_id: str) -> ConsumerGroup | None:
-        """The group as one of the KIP-848 protocol, None when it is not."""
+        """The group in its KIP-848 form; None if it uses another protocol."""
         return self._consumers.get(group_id)
 
     def __iter__(self) -> Iterator[Group]:
@@ -136,7 +136,7 @@ class GroupTables:
             raise InvariantBroken(f"{group.group_id} is stored in state {group.state.value}\n" + "\n".join(self._story))
 
     def settle_replay(self) -> None:
-        """The log was replayed: groups without members, generation and offsets are gone."""
+        """After a replay of the log: remove groups without members, generation and offsets."""
         for group_id, group in tuple(self._groups.items()):
             if group.is_simple and not self._offsets.of(group_id) and group_id not in self._consumers:
                 del self._groups[group_id]
@@ -153,7 +153,7 @@ class GroupTables:
     # --- checking
 
     def check_invariants(self) -> None:
-        """Raise InvariantBroken with the last decisions when the state is not sound."""
+        """Raise InvariantBroken with the last decisions if the state violates an invariant."""
         problems = [
             f"{group_id}: {violation}" for group_id, group in self._groups.items() for violation in group.violations()
         ]

@@ -1,4 +1,4 @@
-"""One decision in the making: the group as it would be, and the effects that would follow.
+"""A decision in progress: the group as it would become, and the effects that would follow.
 
 The membership rules (`core/group_membership.py`, `core/group_rebalance.py`) move a `Turn` from
 value to value; the machine's state is not touched. `decision` turns the difference into records.
@@ -32,7 +32,7 @@ from broker.groups.core.group_states import Group, Member
 from broker.settings.core.group_configs import HEARTBEAT_INTERVAL, SESSION_TIMEOUT, Bounds, GroupBounds
 
 NEWCOMER_TIMEOUT_MS: Final = 300_000
-"""A newcomer that waits for its first generation is kept this long (it cannot send heartbeats
+"""A new member that waits for its first generation is kept this long (it cannot send heartbeats
 yet).
 """
 
@@ -54,15 +54,14 @@ class GroupLimits:
     consumer_heartbeat_interval_ms_min: int = 5000
     consumer_heartbeat_interval_ms_max: int = 15_000
     consumer_assignors: tuple[str, ...] = tuple(ASSIGNORS)
-    """The assignors that members may choose; the first one serves groups whose members choose none.
+    """The assignors that members may choose; the first one serves groups whose members choose
+    none.
     """
     consumer_size_max: int = (1 << 31) - 1
     may_upgrade: bool = True
-    """A member of the newer protocol may turn a group of the classic one into one of its own
-    (KIP-848).
-    """
+    """A member of the newer protocol may turn a classic group into a KIP-848 group."""
     may_downgrade: bool = True
-    """True if the group may go on as a classic group when the last KIP-848 member leaves."""
+    """True if the group may continue as a classic group when the last KIP-848 member leaves."""
 
     @property
     def group_bounds(self) -> GroupBounds:
@@ -97,12 +96,12 @@ class Turn:
         self.reason = ""
 
     def answer(self, token: int | None, reply: Reply) -> None:
-        """Answer a request, this turn's or a parked one."""
+        """Answer a request: this turn's, or one that was waiting."""
         if token is not None:
             self._effects.append(Answer(token=token, reply=reply))
 
     def start_timer(self, kind: TimerKind, delay_ms: int, member_id: str = "") -> None:
-        """Start a timer of the group anew."""
+        """Start or restart a timer of the group."""
         self._effects.append(StartTimer(key=TimerKey(kind, self.group.group_id, member_id), delay_ms=delay_ms))
 
     def cancel_timer(self, kind: TimerKind, member_id: str = "") -> None:
@@ -110,24 +109,24 @@ class Turn:
         self._effects.append(CancelTimer(key=TimerKey(kind, self.group.group_id, member_id)))
 
     def restart_session(self, member: Member) -> None:
-        """The member sent a request; a newcomer that waits for its first generation gets more
-        time.
+        """Restart the session of a member that sent a request; a new member that waits for its
+        first generation gets more time.
         """
         is_newcomer = member.is_new and member.join_token is not None
         delay_ms = max(NEWCOMER_TIMEOUT_MS, member.session_timeout_ms) if is_newcomer else member.session_timeout_ms
         self.start_timer(TimerKind.SESSION, delay_ms, member.member_id)
 
     def refuse_parked(self, member: Member, error: ErrorCode) -> None:
-        """Answer whatever the member waits for with an error."""
+        """Answer the member's waiting requests with an error."""
         self.answer(member.join_token, JoinReply(error=error))
         self.answer(member.sync_token, SyncReply(error=error))
 
     def put(self, member: Member) -> None:
-        """Put the member into the group, or in place of its former self."""
+        """Add the member to the group, or replace it."""
         self.group = self.group.with_member(member)
 
     def drop(self, member: Member, error: ErrorCode) -> None:
-        """Take the member out, whatever it waits for is answered with the error."""
+        """Remove the member, and answer its waiting requests with the error."""
         self.refuse_parked(member, error)
         self.cancel_timer(TimerKind.SESSION, member.member_id)
         self.group = self.group.without_member(member.member_id)
@@ -143,5 +142,5 @@ class Turn:
 
 
 def unparked(member: Member) -> Member:
-    """The member without any request that waits."""
+    """The member without waiting requests."""
     return replace(member, join_token=None, sync_token=None)

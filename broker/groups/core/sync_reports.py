@@ -1,4 +1,5 @@
-"""The sync reports of one link's mirror at this broker: the last of each daemon, and their ages.
+"""The sync reports of one link's mirror at this broker: the last report of each daemon, and the
+reports' ages.
 
 `wire/rules/sync_reports.py` defines a report. Ages run on this broker's monotonic clock from the
 age that the daemon reported, so that a corrected wall clock changes none of them.
@@ -13,14 +14,15 @@ class ReceivedReports:
     """The reports of one link. Receipt times are monotonic ms."""
 
     def __init__(self) -> None:
-        # When each part was carried whole, by this broker's monotonic clock.
+        # When each part was last carried completely, by this broker's monotonic clock.
         self._synced_ms: list[float | None] = [None] * MIRROR_SLOTS
         self._received: dict[str, tuple[SyncReport, float]] = {}
-        # The last two times between reports, by daemon; the shorter one counts after a long pause.
+        # The last two intervals between reports, by daemon; the shorter one counts after a long
+        # pause.
         self._rounds_ms: dict[str, tuple[float, float]] = {}
 
     def ages_ms(self, now_ms: float) -> list[int]:
-        """The age of the newest complete report of each part, from any daemon, in ms; NEVER without
+        """The age in ms of the newest complete report of each part, from any daemon; NEVER without
         a report.
         """
         return [NEVER if at_ms is None else max(0, round(now_ms - at_ms)) for at_ms in self._synced_ms]
@@ -56,13 +58,13 @@ class ReceivedReports:
         )
 
     def resting_ms_ago(self, now_ms: float) -> int:
-        """The time since a daemon last reported that it rests, in ms; NEVER when none did."""
+        """The time in ms since a daemon last reported that it is idle; NEVER if none did."""
         ages_ms = [round(now_ms - at_ms) for word, at_ms in self._received.values() if word.is_resting]
         return min(ages_ms, default=NEVER)
 
     def forget_reports(self) -> None:
-        """The link has turned: what was said before is of another time. How far groups were carried
-        stays known.
+        """The link has changed direction: earlier reports do not apply any more. How far groups
+        were carried stays known.
         """
         self._received.clear()
         self._rounds_ms.clear()

@@ -1,4 +1,4 @@
-"""The topics that one client may see, for Metadata, whose responses are encoded by hand."""
+"""The topics that one client may see; used by Metadata, whose responses are encoded by hand."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from wire.rules.acls import Operation, ResourceType
 
 
 class ClientView:
-    """Made for one request, whose context it keeps."""
+    """Created for one request, whose context it keeps."""
 
     def __init__(self, authorizer: Authorizer, context: RequestContext) -> None:
         self._authorizer = authorizer
@@ -42,7 +42,9 @@ class ClientView:
         return self._authorizer.operations(self._context, ResourceType.CLUSTER)
 
     def writer_for(self, writer: MetadataWriter, topic: str) -> MetadataWriter:
-        """The writer of one topic, with what the client may do with it where the client asks."""
+        """The writer of one topic, with the operations that the client may do with it, if the
+        client asks.
+        """
         if writer.topic_operations == NOT_ASKED:
             return writer
         operations = self._authorizer.operations(self._context, ResourceType.TOPIC, topic)

@@ -17,7 +17,9 @@ from wire.rules.acls import Operation, ResourceType
 
 
 def without_configs(authorizer: Authorizer, context: RequestContext, _: Any, answer: Any) -> Any:
-    """CreateTopics: what a topic got is for those who may describe its configs (KIP-525)."""
+    """CreateTopics: only clients that may describe a topic's configs see them in the response
+    (KIP-525).
+    """
     checks = {
         one.name: Check(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, one.name)
         for one in answer.topics
@@ -37,7 +39,7 @@ def without_configs(authorizer: Authorizer, context: RequestContext, _: Any, ans
 
 
 def without_hidden_members(authorizer: Authorizer, context: RequestContext, _: Any, answer: Any) -> Any:
-    """ConsumerGroupDescribe: a group that reads a topic which the client may not know is
+    """ConsumerGroupDescribe: a group that reads a topic which the client may not describe is
     refused.
     """
 
@@ -59,7 +61,7 @@ def without_hidden_members(authorizer: Authorizer, context: RequestContext, _: A
 
 
 def without_hidden_partitions(authorizer: Authorizer, context: RequestContext, _: Any, answer: Any) -> Any:
-    """DescribeTransactions: partitions of topics that the client may not know are left out."""
+    """DescribeTransactions: partitions of topics that the client may not describe are removed."""
 
     def shown(state: Any) -> Any:
         checks = topics(Operation.DESCRIBE, [topic.topic for topic in state.topics])
@@ -70,8 +72,8 @@ def without_hidden_partitions(authorizer: Authorizer, context: RequestContext, _
 
 
 def without_hidden_offsets(authorizer: Authorizer, context: RequestContext, request: Any, answer: Any) -> Any:
-    """OffsetFetch: offsets of topics that the client may not know are refused where it names the
-    topics, and left out where it asks for all.
+    """OffsetFetch: offsets of topics that the client may not describe are refused if the request
+    names the topics, and removed if it asks for all.
     """
     if not hasattr(answer, "groups"):
         return _shown_offsets(authorizer, context, request.topics, answer)

@@ -1,10 +1,10 @@
 """The rules of the table of rights (`table.py`), and the code that applies them before a handler
 sees the request.
 
-A denied whole is answered with the error of its type of resource. Denied entries of a request are
-taken out, answered with that error, and put beside what the handler answers for the others; so a
-handler never sees what its client may not do. What a client may not know is left out of lists.
-Both use `error_response`, which fills the response from the request.
+A request that is denied as a whole is answered with the error of its resource type. Denied entries
+are removed from the request and answered with that error, next to the handler's results for the
+others; a handler therefore never sees a denied entry. Entries that a client may not describe are
+removed from lists. The first two use `error_response`, which fills the response from the request.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ none.
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """The request as a whole needs one of these rights, with `needs_all` all of them; none at all
-    where there is no check. The error is that of the first.
+    """The request as a whole needs one of these rights, or with `needs_all` all of them; without
+    checks it needs none. The error is that of the first right.
     """
 
     checks: Callable[[Any], tuple[Check, ...]]
@@ -51,9 +51,9 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Each:
-    """Each entry of the field `entries` needs a right; its refusal goes into the response's field
-    `results`. `exempt`: with this right no entry is looked at. `is_all_when_empty`: the
-    handler must not see the field empty.
+    """Each entry of the field `entries` needs a right; refusals are added to the response's field
+    `results`. `exempt`: a client with this right is not checked for single entries.
+    `is_all_when_empty`: an empty field means "all", so the handler must not see the field empty.
     """
 
     entries: str
@@ -65,8 +65,8 @@ class Each:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Entries of the response's field `results` that the client may not know are left out. With the
-    right `exempt` of the cluster all are shown.
+    """Entries of the response's field `results` that the client may not describe are removed. A
+    client with the right `exempt` on the cluster sees all entries.
     """
 
     results: str
@@ -76,8 +76,8 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """The response's entries in `results` get the authorized operations of their resource, or the
-    response itself where `results` is empty.
+    """The response's entries in `results`, or the response itself if `results` is empty, get the
+    authorized operations of their resource.
     """
 
     results: str
@@ -88,7 +88,7 @@ class Operations:
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """A function that takes out of an answer what the client may not know."""
+    """A function that removes entries that the client may not describe from a response."""
 
     change: Callable[[Authorizer, RequestContext, Any, Any], Any]
 
@@ -99,8 +99,8 @@ Rule = Whole | Each | Shown | Operations | After
 async def answer_allowed(
     authorizer: Authorizer, context: RequestContext, request: Any, handle: Handle, rules: tuple[Rule, ...]
 ) -> Any:
-    """The handler's answer to what the client may do, with refusals of the rest; None where no
-    response can say that the whole is refused.
+    """The handler's response to the allowed entries, with refusals of the others; None if no
+    response can express that the whole request is refused.
     """
     refused: dict[str, tuple[Any, ...]] = {}
     for rule in rules:

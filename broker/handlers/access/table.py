@@ -2,8 +2,9 @@
 resources for each protocol (documentation, "Authorization using ACLs").
 
 APIs that are not here authorize themselves, because their frames are not decoded into entities or
-an answer mixes what a rule cannot (`BY_HANDLER`), or need no right (`OPEN`). Private APIs all need
-ClusterAction, which the dispatcher checks: that a client calls itself `antipode` opens nothing.
+their responses need checks that no rule expresses (`BY_HANDLER`), or need no right (`OPEN`). All
+private APIs need ClusterAction, which the dispatcher checks: the software name `antipode` alone
+gives no right.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def _named(operation: Operation, resource_type: ResourceType) -> EntryCheck:
 
 
 def _resource(operation: Operation) -> EntryCheck:
-    """The right for an entry of a request about configs: on its topic, on its group, else on the
+    """The right for an entry of a request about configs: on its topic, on its group, or else on the
     cluster.
     """
 
@@ -65,7 +66,7 @@ def _written_transaction(request: Any) -> tuple[Check, ...]:
 
 
 def _deleted(entry: Any, _: Any, image: ClusterImage) -> Check | None:
-    """A topic that is named, or whose id is known here."""
+    """The right for a topic that is named, or whose id is known here."""
     name = entry.name if entry.topic_id is None else image.topic_names.get(entry.topic_id.bytes, entry.name)
     return None if name is None else Check(Operation.DELETE, ResourceType.TOPIC, name)
 
@@ -82,7 +83,7 @@ def _only_coordinator(request: Any) -> tuple[Check, ...]:
 
 
 def _not_as_consumer(request: Any) -> Check | None:
-    """Replicas, mirrors and tools read by the right of brokers."""
+    """Replicas, mirrors and tools read with the right of brokers (ClusterAction)."""
     return None if request.replica_id == CONSUMER else CLUSTER_ACTION
 
 
@@ -137,7 +138,7 @@ RULES: Final[Mapping[int, tuple[Rule, ...]]] = {
     ),
     # DeleteRecords
     21: (Each("topics", "topics", _topic(Operation.DELETE)),),
-    # InitProducerId; one without a transactional id: its handler
+    # InitProducerId; without a transactional id, its handler checks
     22: (_WRITES_TRANSACTION,),
     # OffsetForLeaderEpoch
     23: (

@@ -1,9 +1,10 @@
-"""AlterReplicaLogDirs: a partition's log moves to another log directory of this broker, while it is
-written and read.
+"""AlterReplicaLogDirs: moves a partition's log to another log directory of this broker, while
+clients write and read it.
 
-Behaviour: as Kafka. The answer says that the move has begun; DescribeLogDirs shows how far it is.
-For a partition that is not here yet the directory is kept in mind and REPLICA_NOT_AVAILABLE
-answered: that is how a reassignment chooses directories. Versions: 1 to 2. Not done: nothing.
+Behaviour: as Kafka. The answer means that the move has begun; DescribeLogDirs shows its progress.
+For a partition that this broker does not have yet, the directory is remembered and
+REPLICA_NOT_AVAILABLE is answered: in this way a reassignment chooses directories. Versions: 1 to 2.
+Not done: nothing.
 """
 
 from __future__ import annotations

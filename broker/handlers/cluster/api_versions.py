@@ -1,11 +1,11 @@
 """ApiVersions: what this broker speaks.
 
-Behaviour: lists every handler's versions; Antipode's private messages only to Antipode's own
-clients (by software name). Produce is listed from 0 though its versions 0 to 2 are refused, as in
-Kafka 4: older clients judge by it what a broker can do (KAFKA-18659). Versions: 0 to 4; a newer one
-is answered in version 0 with UNSUPPORTED_VERSION and the list (KIP-511), see dispatch.py. Finalized
-features: transaction.version 2 (KIP-890) and group.version 1 (KIP-848). They do not change, so
-their epoch is always 0.
+Behaviour: lists the versions of every handler; Antipode's private messages are listed only for
+Antipode's own clients (by software name). Produce is listed from 0 though its versions 0 to 2 are
+refused, as in Kafka 4: older clients derive a broker's features from it (KAFKA-18659). Versions: 0
+to 4; a newer one is answered in version 0 with UNSUPPORTED_VERSION and the list (KIP-511), see
+dispatch.py. Finalized features: transaction.version 2 (KIP-890) and group.version 1 (KIP-848). They
+do not change, so their epoch is always 0.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ MIN_VERSION = 0
 MAX_VERSION = 4
 
 LOWEST_LEVEL_OF_ZERO_FROM: Final = 4
-"""Clients that ask in version 3 fail on a feature whose lowest level is 0: the answer to them
-leaves it out (KAFKA-17011).
+"""Clients that send version 3 fail on a feature whose lowest level is 0, so their response does not
+contain it (KAFKA-17011).
 """
 
 

@@ -1,8 +1,9 @@
 """DescribeCluster: cluster id, controller and brokers, merged as in Metadata.
 
-Behaviour: addresses of the listener that was asked. Versions: 0 to 2. The brokers are the only
-endpoints: a client that asks for those of KRaft's controllers is answered as by a broker of Kafka.
-Authorized operations are all there are (`broker/metadata/core/authorized_operations.py`).
+Behaviour: answers with the addresses of the listener that received the request. Versions: 0 to 2.
+The brokers are the only endpoints: a client that asks for KRaft controllers gets the same answer as
+from a Kafka broker. The authorized operations contain all operations
+(`broker/metadata/core/authorized_operations.py`).
 """
 
 from __future__ import annotations

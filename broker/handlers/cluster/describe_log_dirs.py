@@ -1,8 +1,9 @@
-"""DescribeLogDirs: what lies in each log directory of this broker, how large it is, and which logs
-are on their way to another.
+"""DescribeLogDirs: the logs in each log directory of this broker, their sizes, and the logs that
+are moving to another directory.
 
 Behaviour: as Kafka. A directory that is offline has the error KAFKA_STORAGE_ERROR and no
-partitions. Versions: 1 to 5. Not done: cordoned directories (KIP-1066), so none is.
+partitions. Versions: 1 to 5. Not done: cordoned directories (KIP-1066); no directory is reported as
+cordoned.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ def _directory(build: Any, logs: LogStore, directory: LogDirectory, wanted: set[
 
 
 def _contents(logs: LogStore, directory: LogDirectory) -> list[tuple[TopicPartition, int, int, bool]]:
-    """Each log here, its size, how far it is behind, and whether it is the copy of a move, be it
-    one that has not begun.
+    """Each log here with its size, its lag, and whether it is the copy of a move, even one that has
+    not begun.
     """
     here = [
         (key, log.size_bytes, max(log.high_watermark - log.log_end_offset, 0), False)

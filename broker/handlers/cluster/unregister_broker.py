@@ -1,9 +1,9 @@
-"""UnregisterBroker: forwarded to the active controller, which gives up a broker that is gone for
-good (KIP-631).
+"""UnregisterBroker: forwarded to the active controller, which removes a broker that will not return
+(KIP-631).
 
 Behaviour: refused with INVALID_REQUEST while the broker is registered, and with
-BROKER_ID_NOT_REGISTERED for a node id that no partition refers to; a broker that was given up
-before is answered as done. Apache Kafka also drops a broker that runs. Concerns this site's own
+BROKER_ID_NOT_REGISTERED for a node id that no partition refers to; for a broker that was removed
+before, the request succeeds. Apache Kafka also removes a running broker. Concerns this site's own
 brokers. Versions: 0.
 """
 

@@ -1,9 +1,9 @@
 """AlterClientQuotas: forwarded to the active controller, which stores quotas and sends them to
 every broker.
 
-Behaviour: each entity for itself; the answer comes when the living brokers know. A site has quotas
-of its own, neither mirrored nor handed on to the other site. Versions: 0 and 1. Not done: host
-names as ip entities.
+Behaviour: each entity has its own result; the answer is sent when the live brokers have received
+the change. The quotas belong to this site: they are not forwarded to the other site. Versions: 0
+and 1. Not done: host names as ip entities.
 """
 
 from __future__ import annotations

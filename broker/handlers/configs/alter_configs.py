@@ -1,8 +1,8 @@
 """AlterConfigs: all overrides of a topic or broker replaced at once (the older way; clients prefer
 IncrementalAlterConfigs).
 
-Behaviour: as IncrementalAlterConfigs; whatever is not named goes back to its default. Versions: 0
-to 2. Not done: what IncrementalAlterConfigs does not do.
+Behaviour: as IncrementalAlterConfigs; configs that the request does not name return to their
+defaults. Versions: 0 to 2. Not done: the same as in IncrementalAlterConfigs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Altering broker configs on a client's behalf: checked, stored in ZooKeeper, in force here before
-the answer.
+"""Altering broker configs on a client's behalf: they are checked, stored in ZooKeeper, and applied
+here before the answer.
 
-Shared by IncrementalAlterConfigs and AlterConfigs. Errors and words are Kafka's: what is wrong with
-a broker's config is an INVALID_REQUEST, not an INVALID_CONFIG.
+Shared by IncrementalAlterConfigs and AlterConfigs. Errors and messages are Kafka's: a wrong broker
+config is an INVALID_REQUEST, not an INVALID_CONFIG.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class BrokerConfigChanges:
         return await self._replace(name, lambda stored: changed(stored, changes, in_force), is_validate_only)
 
     async def replace_broker(self, name: str, wanted: Mapping[str, str], *, is_validate_only: bool) -> Outcome:
-        """Make these a broker's only altered configs."""
+        """Make these the only altered configs of a broker."""
         changes = [PropertyChange(key, Operation.SET, value) for key, value in wanted.items()]
         return await self._replace(name, lambda _: changed({}, changes, {}), is_validate_only)
 

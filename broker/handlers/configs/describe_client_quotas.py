@@ -1,7 +1,7 @@
 """DescribeClientQuotas: the quotas of users, client ids and addresses that a filter chooses.
 
-Behaviour: from this broker's image, so a change is visible as soon as the controller has sent it to
-this broker. Each site has quotas of its own. Versions: 0 and 1.
+Behaviour: answered from this broker's image, so a change is visible as soon as the controller has
+sent it to this broker. Each site has quotas of its own. Versions: 0 and 1.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""DescribeConfigs: configs of topics and of brokers, with where each value comes from.
+"""DescribeConfigs: configs of topics and of brokers, and the source of each value.
 
-Behaviour: topics that a link brings are described by the active site
-(`broker/site/active_site.py`), while that does not answer by this site's copy, and to programs of
-our own always by the copy. Sources and types have Kafka's numbers; synonyms name everything that is
-set, the value in force first. A broker describes itself, and by an empty name what was altered for
-all brokers. The loggers of a broker are configs too: their levels (KIP-412). Configs of a group
-have the source that Kafka numbers 8. Versions: 1 to 4. Not done: client metrics.
+Behaviour: the active site (`broker/site/active_site.py`) describes topics that a link mirrors here;
+while it does not answer, and for Antipode's own programs, this site's copy is described. Sources
+and types have Kafka's numbers; synonyms list all configured values, the effective one first. A
+broker describes its own configs, and for an empty name those that were altered for all brokers. The
+loggers of a broker are configs too: their levels (KIP-412). Configs of a group have the source that
+Kafka numbers 8. Versions: 1 to 4. Not done: client metrics.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _TYPE_CODES = {
     ConfigKind.LIST: 7,
 }
 ACTIVE_SITE_TIMEOUT_MS = 2_000
-"""Short, because there is a copy to answer from."""
+"""Short, because this site can answer from its copy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +71,8 @@ def topics_of(request: Any) -> list[str]:
 
 
 class _Entry(NamedTuple):
-    """One config: everything that is set for it, the value in force first. Without a default a
-    value may be None.
+    """One config with all its configured values, the effective one first. Without a default a value
+    may be None.
     """
 
     name: str
@@ -83,8 +83,8 @@ class _Entry(NamedTuple):
 
 
 _Described = dict[tuple[frozenset[tuple[str, str]], frozenset[str]], tuple[Any, ...]]
-"""Configs of topics by what is set on them and what is asked for: most topics of a request have the
-same, worked out once.
+"""Configs of topics, cached by their overrides and the request's options: most topics of a request
+have the same ones, so they are computed once.
 """
 
 

@@ -1,8 +1,8 @@
-"""Configs of single groups on a client's behalf: at the site that coordinates the group, checked,
-stored and published by the controller.
+"""Reads and changes configs of single groups for a client: at the site that coordinates the group,
+checked here, stored and published by the controller.
 
-A request that names groups only, all of which another site coordinates, is handed on to that site.
-Each site keeps its own configs of groups; the mirror of an exact link carries those of its groups
+A request that names only groups that another site coordinates is forwarded to that site. Each site
+keeps its own configs of groups; the mirror of an exact link carries those of its groups
 (`mirror/groups/group_config_sync.py`). Shared by DescribeConfigs, IncrementalAlterConfigs and
 AlterConfigs.
 """
@@ -43,8 +43,8 @@ class GroupConfigRequests:
         self._active_site = active_site
 
     async def answer_of_their_site(self, context: RequestContext, request: Any) -> Any | None:
-        """The answer of the site that coordinates all groups of the request; None when they are
-        this site's business, or it does not answer.
+        """The answer of the site that coordinates all groups of the request; None if this site
+        coordinates them, or if that site does not answer.
         """
         if context.is_own_tool or any(resource.resource_type != GROUP_RESOURCE for resource in request.resources):
             return None
@@ -90,7 +90,7 @@ class GroupConfigRequests:
         except ControllerUnavailable as error:
             return ErrorCode.not_controller, str(error)
         # another broker may change another config of the group at the same time: this waits only
-        # for what was asked for
+        # for the requested change
         await self._cluster.wait_for(lambda image: _is_made(image, wanted), timeout_ms=KNOWN_WITHIN_MS)
         return ErrorCode.none, None
 

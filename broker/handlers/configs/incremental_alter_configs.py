@@ -1,10 +1,10 @@
-"""IncrementalAlterConfigs: single configs of topics and brokers set, removed, or (lists) extended
-and shortened.
+"""IncrementalAlterConfigs: sets and removes single configs of topics and brokers, and extends and
+shortens lists.
 
-Behaviour: those of topics are forwarded to the active controller; topics that a link brings are
-changed at the active site (`broker/site/active_site.py`), or refused (POLICY_VIOLATION) when that
-cannot be. A broker alters its own configs and those of all brokers, by an empty name, and the
-levels of its loggers (KIP-412). Configs of groups are checked here, stored and published by the
+Behaviour: those of topics are forwarded to the active controller; topics that a link mirrors here
+are changed at the active site (`broker/site/active_site.py`), or refused (POLICY_VIOLATION) when
+that is impossible. A broker alters its own configs, those of all brokers (empty name), and the
+levels of its loggers (KIP-412). Configs of groups are checked here, and stored and published by the
 controller. Versions: 0 and 1. Not done: client metrics.
 """
 
@@ -83,7 +83,9 @@ async def forward(
     *,
     is_validate_only: bool,
 ) -> tuple[Any, ...]:
-    """Send the changes that stand to the controller; one result for each resource, in order."""
+    """Send the accepted changes to the controller; return one result for each resource, in
+    order.
+    """
     outcomes: dict[str, tuple[ErrorCode, str | None]] = {}
     wanted = [change for change in changes.values() if isinstance(change, pb.TopicConfigChange)]
     if wanted:

@@ -1,10 +1,10 @@
-"""ListConfigResources: the names of everything that has configs of its own: topics, brokers, and
-groups for which something was set.
+"""ListConfigResources: the names of all resources with their own configs: topics, brokers, and
+groups with a config.
 
-Behaviour: as Kafka; without types all known ones. Versions: 0 and 1. Client metrics have no configs
-here, so none are listed; version 0 asks for nothing else. Topics and brokers are those that clients
-of a routed link see; the others are those of this site, and those that its peers name in time, so
-that a tool finds at any broker what it has set at another.
+Behaviour: as Kafka; without types, all known types. Versions: 0 and 1. Client metrics have no
+configs here, so none are listed; version 0 asks for client metrics only. The listed topics and
+brokers are those that clients of a routed link see; the others are those of this site, and those
+that its peers report in time, so that a tool finds at any broker what it has set at another.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CLIENT_METRICS_RESOURCE = 16
 _KNOWN = {TOPIC_RESOURCE, BROKER_RESOURCE, LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE}
 
 OF_EACH_SITE = (CLIENT_METRICS_RESOURCE, GROUP_RESOURCE)
-"""Types of resources that each site keeps for itself; its peers do not know them."""
+"""Types of resources that each site stores separately; its peers do not know them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
 
 
 async def _named_by_peers(doors: Doors, context: RequestContext, request: Any) -> list[tuple[int, str]]:
-    """Type and name of everything that the brokers of peers list."""
+    """Type and name of all resources that the brokers of peers list."""
     if context.is_own_tool:
         return []
     asked = (

@@ -1,7 +1,7 @@
 """Log levels that are altered while the broker runs (KIP-412): the loggers of this process as
 configs of the broker's resource.
 
-Levels are not stored: a restart brings back those that the process is started with, as in Kafka.
+Levels are not stored: a restart restores the levels with which the process is started, as in Kafka.
 Called by the config handlers.
 """
 
@@ -30,7 +30,7 @@ def refusal_of(name: str, *, node_id: int) -> Outcome:
 
 
 def alter_loggers(changes: Iterable[PropertyChange], *, is_validate_only: bool) -> Outcome:
-    """Set these levels, or have loggers follow their parents again; all of them or none."""
+    """Set these levels, or let loggers follow their parents again; all or none."""
     asked, known = list(changes), logger_levels()
     for change in asked:
         problem = _problem(change, known)

@@ -1,7 +1,7 @@
 """ConsumerGroupDescribe: members, epochs and assignments of KIP-848 groups.
 
-Behaviour: GROUP_ID_NOT_FOUND for groups of the classic protocol, which DescribeGroups is for.
-Versions: 0 and 1.
+Behaviour: GROUP_ID_NOT_FOUND for groups of the classic protocol (use DescribeGroups). Versions: 0
+and 1.
 """
 
 from __future__ import annotations

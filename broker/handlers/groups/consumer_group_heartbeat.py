@@ -89,7 +89,7 @@ def _said(context: RequestContext, request: Any) -> MemberHeartbeat:
 
 
 def _unusable(said: MemberHeartbeat) -> HeartbeatReply | None:
-    """A request that no group could take."""
+    """True for a request that no group could accept."""
     is_joining = said.member_epoch == JOINING_EPOCH
     wants_nothing = said.topic_names is None and not said.topic_regex
     if not said.member_id:

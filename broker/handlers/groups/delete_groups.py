@@ -1,4 +1,4 @@
-"""DeleteGroups: forget groups without members, with their offsets.
+"""DeleteGroups: removes groups without members, with their offsets.
 
 Behaviour: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, NOT_COORDINATOR by group. Versions: 0 to 2. Not
 done: nothing.

@@ -1,8 +1,9 @@
 """DescribeGroups: state, members and assignments of groups.
 
-Behaviour: a group that is not there is Dead; from version 6 on it is GROUP_ID_NOT_FOUND too. Only
-STABLE groups have subscriptions and a protocol in the answer, as in Kafka. Authorized operations
-are all there are (`broker/metadata/core/authorized_operations.py`). Versions: 0 to 6.
+Behaviour: a group that does not exist is Dead; from version 6 on it also has the error
+GROUP_ID_NOT_FOUND. Only STABLE groups have subscriptions and a protocol in the response, as in
+Kafka. The authorized operations contain all operations
+(`broker/metadata/core/authorized_operations.py`). Versions: 0 to 6.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def _described(doors: Doors, context: RequestContext, group_id: str, operations:
     try:
         group = doors.groups.describe(group_id, is_own_tool=context.is_own_tool)
         if doors.groups.describe_consumers(group_id, is_own_tool=context.is_own_tool) is not None:
-            group = None  # ConsumerGroupDescribe is for those of KIP-848
+            group = None  # KIP-848 groups are described by ConsumerGroupDescribe
     except CoordinatorRefusal as refusal:
         return _entity(context, group_id, error=refusal.code)
     if group is None:

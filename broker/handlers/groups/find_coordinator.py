@@ -1,14 +1,15 @@
 """FindCoordinator: which broker coordinates a group or a transactional id.
 
-Behaviour: the leader of the group's partition of `__consumer_offsets`, which the first question of
-all creates. For a group that another site coordinates, that site's coordinator as its view names
-it, and while the view names none, as that site answers; programs of our own (software name
-`antipode`) get this site's. Likewise for transactional ids and `__transaction_state`; a passive
-site always asks the active one, whose answer it gives with the addresses of the client's listener.
-While there is no coordinator, or as few brokers are registered as to create no internal topic, the
-answer waits a little for one, and is COORDINATOR_NOT_AVAILABLE then: librdkafka's transactional
-producers never ask again after the third such answer. Versions: 0 to 6; from 4 on several keys at
-once. Not done: coordinators of share groups (COORDINATOR_NOT_AVAILABLE, with a sentence).
+Behaviour: answers with the leader of the group's partition of `__consumer_offsets`; the first such
+request creates the topic. For a group that another site coordinates, it answers with the
+coordinator in that site's view, or, if the view has none, with that site's own answer. Antipode's
+own programs (software name `antipode`) get this site's. The same applies to transactional ids and
+`__transaction_state`; a passive site always asks the active site, and returns its answer with the
+addresses of the client's listener. While there is no coordinator, or too few brokers are registered
+to create the internal topic, the answer waits a little, and is then COORDINATOR_NOT_AVAILABLE:
+librdkafka's transactional producers never ask again after the third such answer. Versions: 0 to 6;
+from 4 on several keys at once. Not done: coordinators of share groups (COORDINATOR_NOT_AVAILABLE,
+with a message).
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ TRANSACTION_KEY_TYPE = 1
 _TOPICS: Final = {GROUP_KEY_TYPE: OFFSETS_TOPIC, TRANSACTION_KEY_TYPE: TRANSACTIONS_TOPIC}
 _SEVERAL_KEYS_FROM = 4
 WAIT_MS: Final = 500
-"""Time (ms) that a response may wait for a coordinator; later requests of the connection wait too.
+"""Time (ms) that a response may wait for a coordinator; later requests of the connection wait
+too.
 """
 
 
@@ -57,7 +59,7 @@ class Doors:
 
 
 class Found(NamedTuple):
-    """A coordinator, or why there is none."""
+    """A coordinator, or the reason why there is none."""
 
     node_id: int = NO_NODE
     host: str = ""
@@ -88,7 +90,7 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
 
 
 def _site_to_ask(doors: Doors, context: RequestContext, key: str, key_type: int) -> str | None:
-    """The site that knows better than this broker who coordinates the key, None when there is
+    """The site that knows the coordinator of the key better than this broker; None if there is
     none.
     """
     if context.is_own_tool:
@@ -100,13 +102,14 @@ def _site_to_ask(doors: Doors, context: RequestContext, key: str, key_type: int)
     link = image.link_of_group(key) if key_type == GROUP_KEY_TYPE else None
     if link is None or not link.is_routed or image.role_in(link) is not LinkRole.PASSIVE:
         return None
-    # views are a moment old: what the group needs may just have been made there, or have to be made
+    # views are slightly old: the internal topic may just have been created there, or must be
+    # created
     is_found = find(doors, context, key, key_type).error is ErrorCode.none
     return None if is_found else other_site(link, image.site)
 
 
 async def _find_here(doors: Doors, context: RequestContext, keys: Collection[str], key_type: int) -> dict[str, Found]:
-    """The coordinators that this broker knows, or learns of within the wait."""
+    """The coordinators that this broker knows, or receives within the wait."""
 
     def found() -> dict[str, Found]:
         return {key: find(doors, context, key, key_type) for key in keys}
@@ -132,7 +135,7 @@ def _fields(found: Found) -> dict[str, Any]:
 
 
 def find(doors: Doors, context: RequestContext, key: str, key_type: int) -> Found:
-    """The coordinator of one key as the newest image has it."""
+    """The coordinator of one key according to the newest image."""
     image = doors.cluster.image
     if key_type == GROUP_KEY_TYPE:
         return _located(image, context, _coordinator(doors, image, key, is_local=context.is_own_tool))
@@ -157,7 +160,7 @@ def _located(image: ClusterImage, context: RequestContext, node_id: int) -> Foun
 async def _ask_site(
     doors: Doors, context: RequestContext, site: str, request: Any, keys: Collection[str]
 ) -> Mapping[str, Found]:
-    """The site's answer, with the addresses under which this client reaches its brokers."""
+    """The site's answer, with the addresses at which this client reaches its brokers."""
     answer = await doors.active_site.ask_site(doors.cluster.image, site, context, request)
     image = doors.cluster.image
     if context.api_version < _SEVERAL_KEYS_FROM:

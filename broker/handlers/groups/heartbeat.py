@@ -1,4 +1,4 @@
-"""Heartbeat: a member lives; the answer shows whether a rebalance has begun.
+"""Heartbeat: reports that a member is alive; the answer shows whether a rebalance has begun.
 
 Behaviour: as Kafka. Versions: 0 to 4. Not done: nothing.
 """

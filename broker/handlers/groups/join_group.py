@@ -1,9 +1,9 @@
 """JoinGroup: become a member of a consumer group; answered when the generation is formed.
 
-Behaviour: from version 4 on a new dynamic member is handed its id first (MEMBER_ID_REQUIRED) and
-comes back with it; an id is the client id and a random UUID. Versions: 0 to 9; version 0 has no
-rebalance timeout, the session timeout stands for it. In a group of the KIP-848 protocol it is
-answered at once, with the coordinator's own assignment to follow.
+Behaviour: from version 4 on a new dynamic member first gets its id (MEMBER_ID_REQUIRED) and joins
+again with it; an id is the client id and a random UUID. Versions: 0 to 9; in version 0 the session
+timeout is also the rebalance timeout. A group of the KIP-848 protocol answers at once, and the
+coordinator's own assignment follows.
 """
 
 from __future__ import annotations

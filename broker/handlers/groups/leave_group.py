@@ -1,7 +1,7 @@
-"""LeaveGroup: members go, the others rebalance.
+"""LeaveGroup: removes members, and the others rebalance.
 
-Behaviour: from version 3 on several members at once, each with its own outcome; before that the one
-member's outcome is the answer. Versions: 0 to 5. Not done: nothing.
+Behaviour: from version 3 on several members at once, each with its own outcome; earlier versions
+return the outcome of one member. Versions: 0 to 5. Not done: nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """ListGroups: the groups that this broker coordinates.
 
 Behaviour: filters by state (any case) and type (`classic`, or `consumer` for those of KIP-848).
-COORDINATOR_LOAD_IN_PROGRESS, with what is known, while some partition is being loaded, and without
+COORDINATOR_LOAD_IN_PROGRESS, with the known groups, while a partition is being loaded, and without
 groups while the broker does not know whether it is still registered. Versions: 0 to 5. Not done:
 nothing.
 """

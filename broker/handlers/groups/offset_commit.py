@@ -1,9 +1,10 @@
-"""OffsetCommit: keep a group's offsets; answered when they are in the log of every in-sync replica.
+"""OffsetCommit: stores a group's offsets; answered when they are in the log of every in-sync
+replica.
 
 Behaviour: partitions that no site knows get UNKNOWN_TOPIC_OR_PARTITION, metadata that is too long
-OFFSET_METADATA_TOO_LARGE, the others are kept. Without member and generation: for groups without
-members. Versions: 2 to 10; 2 to 4 may name a retention time, 10 names topics by their ids
-(UNKNOWN_TOPIC_ID when there is none).
+OFFSET_METADATA_TOO_LARGE, and the other offsets are stored. A request without member and generation
+is for groups without members. Versions: 2 to 10; 2 to 4 may name a retention time, 10 names topics
+by their ids (UNKNOWN_TOPIC_ID when there is none).
 """
 
 from __future__ import annotations
@@ -100,9 +101,7 @@ def handle_frame(frame: Frame, exchange: Exchange, doors: Doors) -> None:
 def _denied(
     doors: Doors, exchange: Exchange, request: OffsetCommitRequest, names: Names | None
 ) -> tuple[ErrorCode, Collection[str]]:
-    """The error for the whole request, and the topics for whose partitions nothing may be
-    committed.
-    """
+    """The error for the whole request, and the topics for whose partitions commits are denied."""
     if not doors.authorizer.is_enabled:
         return ErrorCode.none, ()
     context = exchange.context
@@ -160,7 +159,7 @@ def _outcome(partition: TopicPartition, error: ErrorCode, errors: Mapping[TopicP
 
 
 def _name_of(topic: Any, names: Names | None) -> str:
-    """The topic's name; that behind its id where requests name ids, empty for an unknown one."""
+    """The topic's name; for requests with ids, the name of that id, empty if it is unknown."""
     name: str = topic.name if names is None else names.get(topic_id_bytes(topic.topic_id), "")
     return name
 
@@ -172,9 +171,7 @@ def named_offsets(
     *,
     retention_ms: int = BROKERS_RETENTION_MS,
 ) -> Mapping[TopicPartition, CommittedOffset]:
-    """The request's offsets of partitions that are known; `names` by topic id for a request that
-    names ids.
-    """
+    """The request's offsets for known partitions; `names` by topic id for a request with ids."""
     offsets = {}
     for topic in request.topics:
         name = _name_of(topic, names)
@@ -197,8 +194,8 @@ def response(
     error: ErrorCode,
     errors: Mapping[TopicPartition, ErrorCode],
 ) -> Any:
-    """The outcome by partition, in the order of a request of one of the other APIs that commit
-    offsets; `error` stands for all.
+    """The result for each partition, in the order of a request of one of the other commit APIs;
+    `error` applies to all.
     """
     build = builder(api_key, context.api_version)
     kind = "TxnOffsetCommit" if build.has("TxnOffsetCommitResponseTopic") else "OffsetCommit"

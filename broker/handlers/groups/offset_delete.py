@@ -1,8 +1,8 @@
-"""OffsetDelete: forget a group's offsets of some partitions.
+"""OffsetDelete: removes a group's offsets of some partitions.
 
 Behaviour: GROUP_SUBSCRIBED_TO_TOPIC for topics that a member subscribes to; partitions without an
-offset are fine, those that no site knows get UNKNOWN_TOPIC_OR_PARTITION (their offsets go when the
-topic is deleted). Versions: 0. Not done: nothing.
+offset succeed, those that no site knows get UNKNOWN_TOPIC_OR_PARTITION (their offsets are removed
+when the topic is deleted). Versions: 0. Not done: nothing.
 """
 
 from __future__ import annotations

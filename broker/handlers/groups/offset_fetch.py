@@ -1,10 +1,10 @@
 """OffsetFetch: a group's committed offsets.
 
-Behaviour: null topics mean all partitions that have one (an empty list means none, from version 2
+Behaviour: null topics mean all partitions with an offset (an empty list means none, from version 2
 on); a partition without an offset is answered with -1 and no error. With require_stable a partition
 whose offset an open transaction may still change gets UNSTABLE_OFFSET_COMMIT, and the client asks
 again (KIP-447). Versions: 1 to 10; from 8 on several groups at once, 10 names topics by their ids
-(UNKNOWN_TOPIC_ID when there is none; a topic that is gone is left out where all are asked for). A
+(UNKNOWN_TOPIC_ID when there is none; a deleted topic is left out if all topics are requested). A
 member of a KIP-848 group names itself with its epoch (version 9).
 """
 
@@ -61,7 +61,7 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
 
 
 def _unstable(doors: Doors, group_id: str, *, is_stable: bool) -> Callable[[TopicPartition], bool]:
-    """A function that is True if the client must wait for the end of a transaction."""
+    """A function that returns True if the client must wait for the end of a transaction."""
     return lambda partition: is_stable and doors.groups.has_pending_offset(group_id, partition)
 
 
@@ -81,7 +81,7 @@ def _group(doors: Doors, context: RequestContext, group: Any, *, is_stable: bool
 
 
 def _member_error(doors: Doors, group: Any) -> ErrorCode:
-    """A member of a KIP-848 group names itself and its epoch (version 9)."""
+    """The error for a member of a KIP-848 group, which sends its id and epoch (version 9)."""
     consumers = doors.groups.describe_consumers(group.group_id, is_own_tool=True)
     if consumers is None:
         return ErrorCode.none

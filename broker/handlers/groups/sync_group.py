@@ -1,4 +1,5 @@
-"""SyncGroup: a member asks for its assignment, the leader brings everybody's.
+"""SyncGroup: a member asks for its assignment; the leader's request has the assignments of all
+members.
 
 Behaviour: answered when the leader's assignment is committed. Versions: 0 to 5. Not done: nothing.
 """

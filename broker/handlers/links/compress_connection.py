@@ -1,9 +1,8 @@
-"""CompressConnection (private): what this connection carries from the answer on is compressed, both
-ways.
+"""CompressConnection (private): after the answer, this connection is compressed in both directions.
 
-Behaviour: for links over a narrow line; the bytes of batches arrive unchanged. The broker reads
-files for such a connection instead of handing them to the kernel, and compresses on its loop a
-chunk at a time. Versions: 0.
+Behaviour: for links over a narrow connection; the bytes of batches arrive unchanged. The broker
+reads files for such a connection instead of handing them to the kernel, and compresses on its loop
+a chunk at a time. Versions: 0.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[COMPRESS_CONNECTION]
 
 
 def handle_frame(frame: Frame, exchange: Exchange, _doors: None) -> None:
-    """Answer, then compress: at once, so that nothing comes between the answer and the first
+    """Answer, then compress: at once, so that nothing is sent between the answer and the first
     chunk.
     """
     request = decode_request_body(frame, exchange.header)

@@ -1,9 +1,9 @@
-"""EndTransactions (private): decided transactions for partitions led here, from a coordinator of
-this site or from a failover.
+"""EndTransactions (private): decided transactions for partitions that this broker leads, from a
+coordinator of this site or from a failover.
 
-Behaviour: without a link as WriteTxnMarkers. A failover names its link and epoch: it ends, in the
-gap between the raise and the promotion, what the lost site had decided and not marked everywhere.
-Versions: 0. Not done: nothing.
+Behaviour: without a link, the same as WriteTxnMarkers. A failover sends its link and epoch. Between
+the raise and the promotion, it ends the transactions that the lost site had decided and not marked
+in every partition. Versions: 0. Not done: nothing.
 """
 
 from __future__ import annotations
@@ -77,7 +77,9 @@ async def _end(doors: Doors, request: Any, ended: Any) -> list[TransactionEndOut
 
 
 def _refusal(doors: Doors, request: Any, at: TopicPartition) -> ErrorCode:
-    """Why a failover may not end the transaction in this partition; `none` without a link."""
+    """The error if a failover may not end the transaction in this partition; `none` without a
+    link.
+    """
     if not request.link:
         return ErrorCode.none
     image = doors.cluster.image

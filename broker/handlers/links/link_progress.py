@@ -47,7 +47,7 @@ async def handle(request: Any, _context: RequestContext, doors: Doors) -> Any:
             outcome = doors.replicas.standbys.record(
                 image, (topic.name, partition.index), partition.acknowledged_offset, link=link.name
             )
-            # a moved leader is no error: the mirror reports to the new one
+            # a moved leader is not an error: the mirror reports to the new one
             if outcome not in (ErrorCode.none, ErrorCode.not_leader_or_follower):
                 error = outcome
     return LinkProgressResponse(error_code=error)

@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 
 API_KEY = MIRROR_APPEND
 REPLICATION_TIMEOUT_MS: Final = 5_000.0
-"""Time (ms) that a MirrorAppend may wait for replication, less than the time that a mirror waits
-for an answer.
+"""Time (ms) that a MirrorAppend may wait for replication; it is shorter than the time that a mirror
+waits for an answer.
 """
 MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[MIRROR_APPEND]
 
@@ -63,7 +63,7 @@ class Doors:
 
 
 class LedPartitions(Protocol):
-    """The parts of the broker that find a partition which it leads."""
+    """The parts of the broker with which a partition is found that it leads."""
 
     @property
     def cluster(self) -> Cluster: ...
@@ -96,22 +96,22 @@ class _Outcome:
         self.divergence: Diverged | None = None
 
     def took(self, hosted: HostedPartition) -> None:
-        """The partition has the batches; what follows counts only while it is led without a
-        break.
+        """Record that the partition has the batches; this holds only while it is led without
+        interruption.
         """
         self.log_end_offset = hosted.log.log_end_offset
         self._led_since_epoch = hosted.state.led_since_epoch
 
     def is_missing(self) -> bool:
-        """True while followers still lack appended batches. Fails the partition if they cannot take
-        them any more.
+        """True while followers still lack appended batches. Fails the partition if its followers
+        cannot get the batches any more.
         """
         if self.hosted is None or self.error is not ErrorCode.none:
             return False
         state = self.hosted.state
         if not state.is_leader or state.led_since_epoch != self._led_since_epoch:
-            # no mirror knows which batches those are: it asks for the log's end again
-            # the log may have been cut in between, and other batches put in their place
+            # no mirror knows which batches those are: it asks for the log's end again, because the
+            # log may have been truncated in between and have other batches there
             self.fail(PartitionFailure(ErrorCode.not_leader_or_follower))
             return False
         return state.high_watermark < self.log_end_offset
@@ -123,7 +123,7 @@ class _Outcome:
             self.divergence = failure
 
     def _end(self) -> int:
-        """The log end offset after the append; the present one if nothing was appended."""
+        """The log end offset after the append; the current one if nothing was appended."""
         if self.log_end_offset >= 0:
             return self.log_end_offset
         return -1 if self.hosted is None else self.hosted.log.log_end_offset
@@ -146,8 +146,8 @@ def handle_frame(frame: Frame, exchange: Exchange, doors: Doors) -> None:
     position = exchange.header.body_position
     request = parse_mirror_append(frame, position)
     if _restarting(doors, request):
-        # the frame is gone when the disk has done its part
-        # parsed anew over a copy: views of the frame end with this call
+        # the frame is invalid after the disk write, so it is parsed again from a copy: views of the
+        # frame end with this call
         kept = parse_mirror_append(memoryview(bytes(frame)), position)
         exchange.defer(_restart_and_append(doors, exchange, kept))
     else:
@@ -155,7 +155,7 @@ def handle_frame(frame: Frame, exchange: Exchange, doors: Doors) -> None:
 
 
 def _restarting(doors: Doors, request: MirrorAppend) -> list[tuple[HostedPartition, PartitionToMirror]]:
-    """The partitions whose logs are to go on empty where their sources begin."""
+    """The partitions whose logs are restarted empty at the offset where their sources begin."""
     found = []
     for topic in request.topics:
         for sent in topic.partitions:
@@ -167,7 +167,7 @@ def _restarting(doors: Doors, request: MirrorAppend) -> list[tuple[HostedPartiti
 
 
 async def _restart_and_append(doors: Doors, exchange: Exchange, request: MirrorAppend) -> None:
-    # found again: roles and ends may have changed until this task ran
+    # looked up again: roles and ends may have changed before this task ran
     for hosted, sent in _restarting(doors, request):
         try:
             await restart_in_threads(doors.replicas, hosted, sent)
@@ -226,7 +226,9 @@ def _find(doors: Doors, request: MirrorAppend, topic: TopicToMirror, sent: Parti
 def find_mirrored(
     doors: LedPartitions, topic: str, topic_id: uuid.UUID | None, index: int, *, link: str, link_epoch: int
 ) -> HostedPartition:
-    """The partition, when it is led here and the link's mirror may change it; PartitionFailure."""
+    """The partition, if this broker leads it and the link's mirror may change it; else raises
+    PartitionFailure.
+    """
     error = mirror_error(doors.cluster.image, topic, link_name=link, link_epoch=link_epoch)
     if error is not ErrorCode.none:
         raise PartitionFailure(error, f"a mirror of link {link} at epoch {link_epoch} may not append here")
@@ -234,9 +236,11 @@ def find_mirrored(
 
 
 def find_led(doors: LedPartitions, topic: str, topic_id: uuid.UUID | None, index: int) -> HostedPartition:
-    """The partition of the topic with this id, when it is led here; PartitionFailure."""
+    """The partition of the topic with this id, if this broker leads it; else raises
+    PartitionFailure.
+    """
     image = doors.cluster.image
-    # A passive site routes clients away, so existence is asked of the own topics.
+    # A passive site directs clients to the active one, so this checks whether its own topic exists.
     hosted = doors.replicas.find(topic, index)
     if hosted is None:
         known = image.partition(topic, index)
@@ -277,7 +281,9 @@ def _answer_replicated(doors: Doors, exchange: Exchange, outcomes: list[tuple[st
 
 
 class _WaitingAppend:
-    """Mirrored batches that are not on every in-sync replica yet; the `Waiter` until they are."""
+    """Mirrored batches that are not on every in-sync replica yet; waits (as a `Waiter`) until they
+    are.
+    """
 
     def __init__(self, exchange: Exchange, outcomes: list[tuple[str, list[_Outcome]]], missing: list[_Outcome]) -> None:
         self._exchange = exchange
@@ -285,17 +291,19 @@ class _WaitingAppend:
         self._missing = missing
 
     def changed(self, key: Hashable, grown_bytes: int) -> bool:  # noqa: ARG002  the Waiter's signature
-        """True when nothing is waited for any more."""
+        """True if nothing is awaited any more."""
         self._missing = [outcome for outcome in self._missing if outcome.is_missing()]
         return not self._missing
 
     def complete(self) -> None:
-        """Answer; a mirror sends again what took too long, and it is found to be there."""
+        """Answer; a mirror sends batches again that took too long, and the broker finds that it has
+        them.
+        """
         self._exchange.resume(self._answer)
 
     def _answer(self) -> None:
         for outcome in self._missing:
-            # two causes of one timeout: only one of them is for an operator
+            # one timeout has two causes, and only one of them needs an operator
             few = outcome.hosted is not None and not outcome.hosted.state.has_enough_in_sync
             why = "fewer replicas are in sync than min.insync.replicas" if few else "an in-sync replica is slow"
             outcome.fail(PartitionFailure(ErrorCode.request_timed_out, why))

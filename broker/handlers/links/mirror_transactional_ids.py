@@ -1,7 +1,7 @@
 """MirrorTransactionalIds (private): a mirror reports the active site's transactional producers.
 
 Behaviour: accepted only at the link's epoch, and only while the link's other site coordinates
-transactions instead of this one. Kept as carried producers
+transactions instead of this one. The ids are stored as carried producers
 (`broker/transactions/core/transaction_machine.py`); an id whose transaction this site has not ended
 stays unchanged. Versions: 0. Not done: nothing.
 """

@@ -1,8 +1,8 @@
-"""Quarantine (private): lists, reads and deletes what this broker keeps of removed records
+"""Quarantine (private): lists, reads and deletes the removed records that this broker keeps
 (`broker/replication/quarantine.py`).
 
-Behaviour: log directories that are offline are left out. A piece of an entry is a megabyte at most.
-Versions: 0. Not done: nothing.
+Behaviour: log directories that are offline are left out. A piece of an entry has at most one
+megabyte. Versions: 0. Not done: nothing.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""QuarantineRecords (private): keeps the ends of logs at this broker before a mirror has their
-copies deleted, or has the logs truncated there.
+"""QuarantineRecords (private): stores the ends of logs in quarantine at this broker before a mirror
+has their copies deleted, or has the logs truncated.
 
-Behaviour: as MirrorAppend for the link's epoch, the role, the topic's id and the leader. A failover
-to a time has the logs of the promoted site truncated too, in the new epoch, before that site takes
-writes. Answered when the records are on disk, or with why they are not. A truncation follows only
-then. Offsets beyond the end of a log keep nothing. A request that is sent again keeps nothing
-twice. Versions: 0. Not done: copies of an entry at the followers; the leader's disk has the only
-one.
+Behaviour: as MirrorAppend for the checks of the link's epoch, the role, the topic's id and the
+leader. A failover to a time also truncates the logs of the promoted site in the new epoch, before
+that site takes writes. Answered when the records are on disk, or with the reason why they are not.
+A truncation follows only then. For offsets beyond the end of a log nothing is stored. A repeated
+request stores nothing twice. Versions: 0. Not done: copies of an entry at the followers; only the
+leader's disk has it.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ async def handle(request: Any, _context: RequestContext, doors: Doors) -> Any:
         await _keep(doors, request, topic, partition) for topic in request.topics for partition in topic.partitions
     ]
     if any(outcome.log_end_offset != UNTRUNCATED for outcome in outcomes):
-        # A broker that restarts must not take a high watermark from before the truncation for one
-        # of what was appended since.
+        # A restarting broker must not apply a high watermark from before the truncation to records
+        # that were appended after it.
         await doors.logs.checkpoint_high_watermarks()
     return QuarantineRecordsResponse(outcomes=tuple(outcomes))
 
@@ -86,7 +86,7 @@ async def _keep(doors: Doors, request: Any, topic: Any, partition: Any) -> Quara
 
 
 async def _kept(doors: Doors, request: Any, topic: Any, partition: Any) -> tuple[str, int]:
-    """The name of the entry, empty where nothing was to be kept, and where the truncated log ends.
+    """The name of the entry, empty if nothing was stored, and the end of the truncated log.
     PartitionFailure, QuarantineFull, StorageError, OSError.
     """
 
@@ -98,10 +98,10 @@ async def _kept(doors: Doors, request: Any, topic: Any, partition: Any) -> tuple
 
     hosted, first_offset = permitted(), partition.first_offset
     log_end_offset, log_start_offset = hosted.log.log_end_offset, hosted.log.log_start_offset
-    # the log has nothing there: an interrupted request that was repeated has done it already
+    # the log has nothing there: an interrupted request has already done this
     if first_offset >= log_end_offset:
         return "", log_end_offset if request.must_truncate else UNTRUNCATED
-    # a log cannot end before it begins: only a restart of the copy would help
+    # a log cannot end before it begins: only a reset of the copy would help
     if request.must_truncate and first_offset < log_start_offset:
         raise PartitionFailure(
             ErrorCode.offset_out_of_range, f"the log starts at {log_start_offset} and cannot end at {first_offset}"
@@ -133,7 +133,7 @@ async def _kept(doors: Doors, request: Any, topic: Any, partition: Any) -> tuple
         hosted,
         first_offset,
         kept_end_offset=entry.end_offset,
-        # asked at the moment of the truncation: copying may have taken minutes
+        # checked at the moment of the truncation: copying may have taken minutes
         check_permission=permitted,
         reason=request.reason,
     )
@@ -148,15 +148,15 @@ def _is_failover(doors: Doors, request: Any) -> bool:
 def _find_untouched(
     doors: Doors, name: str, topic_id: uuid.UUID | None, index: int, *, link: str, link_epoch: int
 ) -> HostedPartition:
-    """The partition, when it is led here and nothing was written to it since the promotion;
-    PartitionFailure.
+    """The partition, if this broker leads it and nothing was written to it since the promotion;
+    else raises PartitionFailure.
     """
     error = truncation_error(doors.cluster.image, name, link_name=link, link_epoch=link_epoch)
     if error is not ErrorCode.none:
         raise PartitionFailure(error, f"logs of link {link} are not truncated here in epoch {link_epoch}")
     hosted = find_led(doors, name, topic_id, index)
     promoted_at = hosted.log.first_offset_since_epoch(doors.cluster.image.links[link].leader_epoch_floor)
-    # a client's record of the new epoch must never be removed by a failover to a time
+    # a failover to a time must never remove a client's record of the new epoch
     if promoted_at is not None and promoted_at < hosted.log.log_end_offset:
         raise PartitionFailure(
             ErrorCode.policy_violation, f"the log has records since the promotion, from {promoted_at} on"

@@ -1,11 +1,10 @@
-"""RangeDigests (private): digests of what the logs that this broker leads hold, by ranges of
-offsets, so that two sites are compared without sending their logs.
+"""RangeDigests (private): digests of the logs that this broker leads, by ranges of offsets, so that
+two sites can be compared without sending their logs.
 
-Behaviour: any role of the site answers. Leaves that have ended and have no digest yet are worked
-out first, for a bounded time; `pending_leaves` says how many are left, and the client asks again. A
-range with a batch that the scrubber found damaged is refused with INVALID_RECORD and the
-batch's offsets: digests would not show it.
-Versions: 0. Not done: replicas other than the leader.
+Behaviour: answered by any role of the site. Complete leaves without a digest are computed first,
+for a bounded time; `pending_leaves` is the number that remain, and the client asks again. A range
+with a batch that the scrubber found damaged is refused with INVALID_RECORD and the batch's offsets:
+digests would not show it. Versions: 0. Not done: replicas other than the leader.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Members of the classic protocol inside a KIP-848 group: their requests read as heartbeats. Pure.
+"""Members of the classic protocol inside a KIP-848 group: their requests are treated as heartbeats.
+Pure.
 
 This covers JoinGroup, SyncGroup, Heartbeat and LeaveGroup. Such a member never leads and assigns
 nothing: it receives the coordinator's target assignment in the consumer protocol's format. Its
@@ -94,8 +95,8 @@ def _join(known: ConsumerGroup, command: JoinGroup, limits: GroupLimits, *, toke
         return _answer(token, JoinReply(error=ErrorCode.member_id_required, member_id=command.fresh_member_id))
     former_id = known.static_member(command.group_instance_id)
     if former_id is not None and known.members[former_id].classic is None:
-        # its slot is free, and the other members may be a classic group then: the newcomer joins
-        # that
+        # its slot is free, and the other members may form a classic group then, which the new
+        # member joins
         removed = after_removal(
             known, {former_id}, f"a classic member replaces {former_id}", limits, now_ms=now_ms, topics=command.topics
         )
@@ -161,8 +162,8 @@ def _join_error(known: ConsumerGroup, command: JoinGroup, limits: GroupLimits) -
 
 
 def _take_place(turn: ConsumerTurn, former_id: str, member_id: str) -> MemberMetadata:
-    """A static member came back under a new id: what it owned, and what it is to own, goes with
-    it.
+    """A static member returned under a new id: the partitions that it owned, and its target, move
+    to the new id.
     """
     group = turn.group
     metadata, reached = group.members[former_id], group.reached_by(former_id)
@@ -214,8 +215,8 @@ def _member_error(
 
 
 def _must_rejoin(known: ConsumerGroup, member_id: str) -> bool:
-    """True when there is a next step for the member: the group moved on, it has something to give
-    up, or what it waits for is free.
+    """True if there is a next step for the member: the group's epoch has changed, it must release
+    partitions, or partitions for which it waits are free.
     """
     reached = known.reached_by(member_id)
     if reached.epoch < known.epoch or reached.state is MemberState.UNREVOKED_PARTITIONS:
@@ -227,7 +228,7 @@ def _must_rejoin(known: ConsumerGroup, member_id: str) -> bool:
 
 
 def _ask_to_rejoin(known: ConsumerGroup, member_id: str) -> StartTimer:
-    """Give the member the rebalance timeout to rejoin, from the first answer that asks for it."""
+    """Give the member the rebalance timeout to rejoin, from the first answer that asks it to."""
     key = TimerKey(TimerKind.REJOIN, known.group_id, member_id)
     return StartTimer(key=key, delay_ms=known.members[member_id].rebalance_timeout_ms, keeps_running=True)
 

@@ -16,10 +16,10 @@ def commit_error(known: ConsumerGroup, command: CommitOffsets) -> ErrorCode:
     is_transactional = isinstance(command, CommitTransactionOffsets)
     member_id, epoch = command.member_id, command.generation
     if epoch < 0 and not known.members:
-        # a client that only assigns or commits: no member owns the group's offsets
+        # a client that only assigns or commits: no member owns the group's partitions
         return ErrorCode.none
     if is_transactional and epoch == NO_GENERATION and not member_id and command.group_instance_id is None:
-        # producers before KIP-447 do not know the member: the transactional id alone fences them
+        # producers before KIP-447 do not send the member: the transactional id alone fences them
         return ErrorCode.none
     member = known.members.get(member_id)
     if member is not None and member.classic is None and not is_transactional and not command.knows_member_epochs:
@@ -31,8 +31,8 @@ def commit_error(known: ConsumerGroup, command: CommitOffsets) -> ErrorCode:
 
 
 def fetch_error(known: ConsumerGroup, member_id: str | None, epoch: int) -> ErrorCode:
-    """The error that refuses to read offsets for a member with that epoch; `none` when reading is
-    allowed, also for readers that name no member.
+    """The error for a read of offsets by a member with that epoch; `none` if the read is allowed,
+    also for readers that name no member.
     """
     if member_id is None and epoch < 0:
         return ErrorCode.none

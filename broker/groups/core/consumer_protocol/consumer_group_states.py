@@ -2,10 +2,10 @@
 owns now. Pure.
 
 The state is exactly what its records say (`wire/batches/consumer_group_records.py`); `put` is the
-only way to change it. Three epochs: the group's grows with every change of members, subscriptions
-or topics; the target's is that of the group when the target was worked out; a member's is that of
-the target that it has reached. A member revokes partitions before it gets new ones, and gets a
-partition only when no other member owns it.
+only way to change it. There are three epochs. The group epoch grows with every change of members,
+subscriptions or topics. The target epoch is the group epoch at which the target was computed. A
+member epoch is the target epoch that the member has reached. A member revokes partitions before it
+gets new ones, and gets a partition only when no other member owns it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Reached(NamedTuple):
 
     @property
     def held(self) -> Owned:
-        """No other member may own these."""
+        """The partitions that no other member may own."""
         return self.assigned | self.pending_revocation
 
 
@@ -81,11 +81,12 @@ class ConsumerGroup:
     targets: dict[str, Owned] = field(default_factory=dict)
     reached: dict[str, Reached] = field(default_factory=dict)
     checked_topics: TopicShapes | None = field(default=None, compare=False)
-    """Topics of which it is known that they change nothing: spares a look at every subscription
-    with each heartbeat.
+    """Topics that are known to change nothing: this saves a check of every subscription at each
+    heartbeat.
     """
     reported_owned: dict[str, Owned] = field(default_factory=dict, compare=False)
-    """The partitions that each member last reported as owned to this coordinator; not in the log.
+    """The partitions that each member last reported as owned to this coordinator; not in the
+    log.
     """
 
     def put(self, key: ConsumerGroupKey, value: ConsumerGroupValue | None) -> None:
@@ -135,7 +136,7 @@ class ConsumerGroup:
         return next((name for name, member in self.members.items() if member.instance_id == instance_id), None)
 
     def holders(self, *, but: str) -> set[TopicIdPartition]:
-        """Partitions that members other than this one have."""
+        """Partitions that members other than this one own."""
         held: set[TopicIdPartition] = set()
         for member_id, reached in self.reached.items():
             if member_id != but:
@@ -156,7 +157,7 @@ class ConsumerGroup:
         return "Stable" if is_settled else "Reconciling"
 
     def violations(self) -> Iterable[str]:
-        """The invariants that the group violates; none for a sound group."""
+        """The invariants that the group violates; empty for a valid group."""
         seen: set[TopicIdPartition] = set()
         for member_id, reached in self.reached.items():
             if member_id not in self.members:
@@ -169,12 +170,12 @@ class ConsumerGroup:
 
 
 def owned_of(partitions: Partitions) -> Owned:
-    """A set from its form in records."""
+    """A set of partitions from its form in records."""
     return frozenset(TopicIdPartition(topic_id, index) for topic_id, indexes in partitions.items() for index in indexes)
 
 
 def partitions_of(owned: Iterable[TopicIdPartition]) -> Partitions:
-    """The form in records, in order."""
+    """The set's form in records, in order."""
     found: dict[bytes, tuple[int, ...]] = {}
     for topic_id, index in sorted(owned):
         found[topic_id] = (*found.get(topic_id, ()), index)
@@ -182,7 +183,7 @@ def partitions_of(owned: Iterable[TopicIdPartition]) -> Partitions:
 
 
 def copy_of(group: ConsumerGroup) -> ConsumerGroup:
-    """A group to work a decision out on."""
+    """A copy of the group on which a decision is computed."""
     return ConsumerGroup(
         group_id=group.group_id,
         epoch=group.epoch,

@@ -1,6 +1,6 @@
 """Decides commands for a group whose members speak KIP-848, between `core/group_machine.py` and the
-rules in `core/consumer_groups.py`. Pure. Every function returns a decision, or None when the
-command is not about members; any group handles such a command alike.
+rules in `core/consumer_groups.py`. Pure. Every function returns a decision, or None if the command
+does not concern members; groups of both protocols handle such a command alike.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ def heartbeat(
 
 
 def fire(known: ConsumerGroup, command: FireTimer, limits: GroupLimits, *, now_ms: int) -> Decision:
-    """A member was silent, or kept what it had to give up, for too long; or, of the classic
-    protocol, it did not join or sync in time.
+    """A timer fired: a member was silent, or did not release its partitions in time; a member of
+    the classic protocol did not join or sync in time.
     """
     key = command.key
-    # the member has given its partitions up just in time
+    # the member has released its partitions just in time
     is_late = known.reached_by(key.member_id).state is MemberState.UNREVOKED_PARTITIONS
     is_over = key.kind is TimerKind.CONSUMER_REBALANCE and not is_late
     if is_over or key.member_id not in known.members:
@@ -68,7 +68,7 @@ def fire(known: ConsumerGroup, command: FireTimer, limits: GroupLimits, *, now_m
 
 
 def refuse(known: ConsumerGroup, command: Command, token: int) -> Decision | None:
-    """The decision upon a command that must not, or need not, reach the rules for other groups."""
+    """The decision for a command that must not, or need not, reach the rules for classic groups."""
     reply = _refusal(known, command)
     if reply is not None:
         return Decision(effects=(Answer(token=token, reply=reply),))
@@ -78,7 +78,7 @@ def refuse(known: ConsumerGroup, command: Command, token: int) -> Decision | Non
 
 
 def resume(known: ConsumerGroup, limits: GroupLimits) -> Decision:
-    """The log was replayed: members have one session timeout to show up."""
+    """After a replay of the log: members have one session timeout to return."""
     turn = ConsumerTurn(known, {}, 0)
     effects = [effect for member_id in known.members for effect in _timers(turn, member_id, limits, is_begun=True)]
     return Decision(effects=tuple(effects))
@@ -119,14 +119,14 @@ def _evict(known: ConsumerGroup) -> Decision:
         turn = consumer_groups.remove_member(left, member_id, "belongs to another site")
         facts += turn.facts
         left = turn.group
-        # timers of members that are gone would only fire in vain
+        # timers of removed members would only fire without effect
         effects += [CancelTimer(key=TimerKey(kind, known.group_id, member_id)) for kind in MEMBER_TIMERS]
     return Decision(records=tuple(facts), effects=tuple(effects), reason="another site coordinates the group")
 
 
 def _timers(turn: ConsumerTurn, member_id: str, limits: GroupLimits, *, is_begun: bool = False) -> list[Effect]:
-    """A member's session begins anew; so does its rebalance timeout when the answer asks it to
-    revoke partitions.
+    """Restart a member's session, and its rebalance timeout if the answer asks it to revoke
+    partitions.
     """
     session, rebalance = (TimerKey(kind, turn.group.group_id, member_id) for kind in _KINDS)
     member = turn.group.members.get(member_id)

@@ -1,10 +1,11 @@
-"""KIP-848 groups: what a heartbeat means. Pure; works a decision out on a copy of the group and
-returns the records that lead there.
+"""KIP-848 groups: the effects of a heartbeat. Pure; computes a decision on a copy of the group and
+returns the records that lead to it.
 
-One request does everything: it joins, says what the member subscribes to and owns, and is answered
-with what it may own. The coordinator works the target assignment out itself when the group's epoch
-has moved, and leads each member to it step by step: first the member gives up what is not its own
-any more (and says so), then it gets what others have given up. Called by `core/group_machine.py`.
+One request does everything: it joins, reports the member's subscription and partitions, and is
+answered with the partitions that the member may own. When the group's epoch has changed, the
+coordinator computes the target assignment and moves each member to it step by step: the member
+first revokes partitions that it must not own and reports this, then it gets partitions that others
+have revoked. Called by `core/group_machine.py`.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class MemberHeartbeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatReply:
-    """The member's epoch; `assigned` only while the answer must name it."""
+    """The member's epoch; `assigned` only if the answer must contain it."""
 
     error: ErrorCode = ErrorCode.none
     message: str | None = None
@@ -97,7 +98,7 @@ def heartbeat(
     assignors: Sequence[str] = tuple(ASSIGNORS),
 ) -> tuple[ConsumerTurn, HeartbeatReply]:
     """Apply a heartbeat; `topics` are all topics that clients can see."""
-    # most heartbeats: nothing is copied and no target is worked out for them
+    # most heartbeats: no copy and no target is made for them
     if known.checked_topics is topics and _changes_nothing(known, said):
         return ConsumerTurn(known, topics, size_max), _reply(known, said, known.reached[said.member_id])
     turn = ConsumerTurn(copy_of(known), topics, size_max, assignors)
@@ -106,11 +107,11 @@ def heartbeat(
             return turn, _leave(turn, said)
         reached, is_news = _stay(turn, said)
     except Refused as refused:
-        # what the refused heartbeat has changed in the copy must not be written
+        # changes that the refused heartbeat made in the copy must not be written
         turn.facts.clear()
         turn.reason = f"{said.member_id}: {refused.error.name}"
         return turn, HeartbeatReply(error=refused.error, message=refused.message)
-    # noted on the group itself: it only saves work, and a lost note costs one comparison more
+    # stored on the group itself: it only saves work, and if it is lost, one more comparison is made
     known.checked_topics = topics if turn.group.epoch == known.epoch else None
     if said.owned is not None:
         known.reported_owned[said.member_id] = said.owned
@@ -118,8 +119,8 @@ def heartbeat(
 
 
 def _reply(known: ConsumerGroup, said: MemberHeartbeat, reached: Reached, *, is_news: bool = False) -> HeartbeatReply:
-    """Sends the member its assignment until it reports exactly that as owned: a client drops an
-    answer that is late.
+    """Sends the member its assignment until the member reports exactly that as owned: a client
+    ignores a late answer.
     """
     must_be_sent = is_news or known.reported_owned.get(said.member_id) != reached.assigned
     return HeartbeatReply(
@@ -146,7 +147,7 @@ def _changes_nothing(known: ConsumerGroup, said: MemberHeartbeat) -> bool:
 
 
 def remove_member(known: ConsumerGroup, member_id: str, reason: str) -> ConsumerTurn:
-    """The member is out: its session ended, or it did not give up its partitions in time."""
+    """Remove a member whose session ended, or that did not revoke its partitions in time."""
     turn = ConsumerTurn(copy_of(known), {}, 0)
     if member_id in turn.group.members:
         forget_member(turn, member_id)
@@ -156,7 +157,7 @@ def remove_member(known: ConsumerGroup, member_id: str, reason: str) -> Consumer
 
 
 def removal(known: ConsumerGroup) -> list[ConsumerFact]:
-    """Records that remove the group altogether."""
+    """Records that remove the group completely."""
     turn = ConsumerTurn(copy_of(known), {}, 0)
     for member_id in known.members:
         forget_member(turn, member_id)
@@ -172,7 +173,7 @@ def _leave(turn: ConsumerTurn, said: MemberHeartbeat) -> HeartbeatReply:
     group = turn.group
     _check_member(group, said)
     if said.member_epoch == LEAVING_STATIC_EPOCH:
-        # a static member will be back: it keeps its place, and what it owned, until its session
+        # a static member will return: it keeps its assignment and its partitions until its session
         # ends
         reached = group.reached_by(said.member_id)
         put_reached(turn, said.member_id, reached._replace(epoch=LEAVING_STATIC_EPOCH))
@@ -185,7 +186,7 @@ def _leave(turn: ConsumerTurn, said: MemberHeartbeat) -> HeartbeatReply:
 
 
 def forget_member(turn: ConsumerTurn, member_id: str) -> None:
-    """Remove everything that is kept of a member."""
+    """Remove all state of a member."""
     if member_id in turn.group.reached:
         turn.put(CURRENT_KIND, None, member_id)
     if member_id in turn.group.targets:
@@ -213,8 +214,8 @@ def _stay(turn: ConsumerTurn, said: MemberHeartbeat) -> tuple[Reached, bool]:
 
 
 def lead_on(turn: ConsumerTurn, said: MemberHeartbeat, former: MemberMetadata | None) -> Reached:
-    """Take over what the member says of itself, work a new target out where it must be, and take
-    the member's next step towards it.
+    """Apply the member's report, compute a new target if necessary, and take the member's next step
+    towards it.
     """
     _apply_subscription(turn, said, former)
     work_target_out(turn)
@@ -225,7 +226,7 @@ def lead_on(turn: ConsumerTurn, said: MemberHeartbeat, former: MemberMetadata | 
 
 
 def _check_member(group: ConsumerGroup, said: MemberHeartbeat) -> None:
-    """Refuse a member that the group does not know, and one whose instance id has a successor."""
+    """Refuse an unknown member, and one whose instance id has a successor."""
     known_as = said.member_id if said.instance_id is None else group.static_member(said.instance_id)
     if known_as not in group.members:
         raise Refused(ErrorCode.unknown_member_id, f"{said.member_id} is not a member of {group.group_id}")
@@ -239,8 +240,8 @@ def _check_epoch(turn: ConsumerTurn, said: MemberHeartbeat) -> None:
     reached = group.reached_by(said.member_id)
     if said.member_epoch == reached.epoch:
         return
-    # the answer with the newer epoch was lost: the member goes on if it owns nothing that it must
-    # not
+    # the answer with the newer epoch was lost: the member continues if it owns no partition that it
+    # must not own
     is_repeated = said.member_epoch == reached.previous_epoch and said.owned is not None
     if not (is_repeated and said.owned is not None and said.owned <= reached.assigned):
         message = f"{said.member_id} has epoch {reached.epoch}, not {said.member_epoch}"
@@ -248,24 +249,26 @@ def _check_epoch(turn: ConsumerTurn, said: MemberHeartbeat) -> None:
 
 
 def _join(turn: ConsumerTurn, said: MemberHeartbeat) -> Reached | None:
-    """A member comes, or comes back; what a static one owned under its former id goes with it."""
+    """A member joins or returns; partitions that a static member owned under its former id move to
+    the new one.
+    """
     group = turn.group
     former_id = group.static_member(said.instance_id)
     if former_id is None or former_id == said.member_id:
-        # a known member is never turned away: the bound is for newcomers
+        # a known member is never refused: the bound applies to new members
         if said.member_id not in group.members and len(group.members) >= turn.size_max:
             raise Refused(ErrorCode.group_max_size_reached, f"{group.group_id} has {len(group.members)} members")
         return None
     reached = group.reached_by(former_id)
     if reached.epoch != LEAVING_STATIC_EPOCH and group.members[former_id].classic is None:
-        # one of the classic protocol does not say that it pauses: its successor takes its place, as
-        # in a classic group
+        # a classic member does not announce that it pauses: its successor replaces it, as in a
+        # classic group
         raise Refused(ErrorCode.unreleased_instance_id, f"{said.instance_id} is used by another member")
     metadata, target = group.members[former_id], group.targets.get(former_id, frozenset())
     forget_member(turn, former_id)
     turn.put(MEMBER_KIND, metadata, said.member_id)
     turn.put(TARGET_KIND, TargetAssignment(partitions_of(target)), said.member_id)
-    # only what is still its target: the other partitions may have gone to others meanwhile
+    # only partitions that are still in its target: others may have been assigned to other members
     returned = Reached(JOINING_EPOCH, JOINING_EPOCH, MemberState.STABLE, reached.assigned & target)
     put_reached(turn, said.member_id, returned)
     turn.reason = f"{said.instance_id} is back as {said.member_id}"
@@ -282,7 +285,7 @@ def _apply_subscription(turn: ConsumerTurn, said: MemberHeartbeat, former: Membe
         rack_id=said.rack_id if former is None or said.rack_id is not None else former.rack_id,
         client_id=said.client_id,
         client_host=said.client_host,
-        # None says unchanged; an empty tuple unsubscribes
+        # None means unchanged; an empty tuple unsubscribes
         topic_names=_newer(said.topic_names, former.topic_names if former else ()),
         topic_regex=_regex(said, former),
         rebalance_timeout_ms=said.rebalance_timeout_ms
@@ -318,7 +321,7 @@ def _regex(said: MemberHeartbeat, former: MemberMetadata | None) -> str | None:
         except InvalidPattern as error:
             message = f"SubscribedTopicRegex `{said.topic_regex}` is not a valid regular expression: {error}"
             raise Refused(ErrorCode.invalid_regular_expression, message) from error
-    # the empty text removes the pattern
+    # an empty text removes the pattern
     return said.topic_regex or None
 
 
@@ -327,7 +330,7 @@ def _raise_epoch(turn: ConsumerTurn, metadata_hash: int) -> None:
 
 
 def put_reached(turn: ConsumerTurn, member_id: str, reached: Reached) -> None:
-    """Note what a member owns now."""
+    """Record which partitions a member owns now."""
     value = CurrentAssignment(
         reached.epoch,
         reached.previous_epoch,
@@ -344,12 +347,12 @@ def _next_step(turn: ConsumerTurn, said: MemberHeartbeat) -> Reached:
     is_pending = reached.state is MemberState.UNREVOKED_PARTITIONS
     if (
         is_pending
-        # it still has what it must give up: nothing new before it says that it has not
+        # it still has partitions to revoke: it gets new ones only after it has reported that
         and said.member_epoch != JOINING_EPOCH
         and (said.owned is None or said.owned & reached.pending_revocation)
     ):
         return reached
-    # there already: a heartbeat at the target changes nothing
+    # already at the target: a heartbeat changes nothing
     if reached.state is MemberState.STABLE and reached.epoch == group.target_epoch:
         return reached
     target = group.targets.get(said.member_id, frozenset())
@@ -358,9 +361,9 @@ def _next_step(turn: ConsumerTurn, said: MemberHeartbeat) -> Reached:
     if given_up and said.member_epoch != JOINING_EPOCH and (said.owned is None or said.owned & given_up):
         return reached._replace(state=MemberState.UNREVOKED_PARTITIONS, assigned=kept, pending_revocation=given_up)
     wanted = target - kept
-    # what others still hold waits until they have given it up
+    # partitions that others still own are assigned when they have revoked them
     free = wanted - group.holders(but=said.member_id)
     state = MemberState.STABLE if free == wanted else MemberState.UNRELEASED_PARTITIONS
-    # the epoch before, so that a member whose answer was lost may go on
+    # the previous epoch, so that a member whose answer was lost can continue
     previous = reached.epoch if reached.epoch != group.target_epoch else reached.previous_epoch
     return Reached(group.target_epoch, previous, state, kept | free)

@@ -1,5 +1,5 @@
-"""The target assignment of a KIP-848 group: which topics its members subscribe to, and which
-partition each of them is to own.
+"""The target assignment of a KIP-848 group: the topics to which its members subscribe, and the
+member that is to own each partition.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _subscriptions(turn: ConsumerTurn) -> Mapping[str, Collection[str]]:
 
 
 def metadata_hash_of(turn: ConsumerTurn) -> int:
-    """Changes when a subscribed topic comes, goes or grows."""
+    """A hash that changes when a subscribed topic is created, deleted or gets partitions."""
     names: set[str] = set()
     for subscribed in _subscriptions(turn).values():
         names.update(subscribed)
@@ -66,15 +66,15 @@ def metadata_hash_of(turn: ConsumerTurn) -> int:
 
 
 def assignor_of(group: ConsumerGroup, assignors: Sequence[str]) -> str:
-    """The assignor that most members ask for, among those that the broker offers; the broker's
-    first one when no member asks.
+    """The assignor that most members request, among those that the broker offers; the broker's
+    first one if no member requests any.
     """
     votes = [member.server_assignor for member in group.members.values() if member.server_assignor in assignors]
     return max(sorted(filter(None, set(votes))), key=votes.count) if votes else assignors[0]
 
 
 def work_target_out(turn: ConsumerTurn) -> None:
-    """Work out the target assignment of the group's epoch, unless there is one."""
+    """Compute the target assignment for the group's epoch, unless it exists."""
     group = turn.group
     if group.target_epoch == group.epoch:
         return

@@ -1,4 +1,4 @@
-"""One decision about a KIP-848 group in the making: a copy of the group, and the records so far."""
+"""A decision in progress about a KIP-848 group: a copy of the group, and the records so far."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ConsumerTurn:
     reason: str = ""
 
     def put(self, kind: int, value: ConsumerGroupValue | None, member_id: str = "") -> None:
-        """Note a record, and let it be true in the copy."""
+        """Add a record, and apply it to the copy."""
         key = ConsumerGroupKey(kind, self.group.group_id, member_id)
         self.facts.append(ConsumerFact(key, value))
         self.group.put(key, value)

@@ -1,13 +1,13 @@
 """A group changes its protocol while its members work (KIP-848). Pure.
 
 The first member of the newer protocol turns a classic group into a KIP-848 group. When the last of
-these members leaves, the others are a classic group again. Upwards, no partition moves: each member
-keeps its classic assignment, with the classic generation as its member epoch, and is reconciled
-from there. Members that wait in a join or a sync get a retriable error, and the coordinator
-believes what they report as owned. Downwards, the classic group continues under the group's epoch
-as its generation, and a rebalance begins at once. The group is stored without a leader, so that a
-coordinator that replays the log after a crash knows that the rebalance has yet to begin
-(`group_states.must_rebalance`).
+these members leaves, the group becomes a classic group again. In an upgrade no partition moves:
+each member keeps its classic assignment, with the classic generation as its member epoch, and is
+reconciled from there. Members that wait in a join or a sync get a retriable error, and the
+coordinator believes what they report as owned. In a downgrade, the classic group continues with the
+group's epoch as its generation, and a rebalance begins at once. The group is stored without a
+leader, so that a coordinator that replays the log after a crash knows that the rebalance has yet to
+begin (`group_states.must_rebalance`).
 """
 
 from __future__ import annotations
@@ -68,16 +68,14 @@ MEMBER_TIMERS = (TimerKind.CONSUMER_SESSION, TimerKind.CONSUMER_REBALANCE, Timer
 
 
 class NotConvertible(Exception):
-    """The group cannot change its protocol; says why."""
+    """The group cannot change its protocol; the text says why."""
 
 
 # --- upwards
 
 
 def upgraded(classic: Group, topics: TopicShapes) -> ConsumerTurn:
-    """The classic group as one of the newer protocol, with the records that make it.
-    NotConvertible.
-    """
+    """The classic group as a KIP-848 group, with the records that create it. NotConvertible."""
     if classic.members and classic.protocol_type != CONSUMER_PROTOCOL_TYPE:
         raise NotConvertible(f"{classic.group_id} is of type {classic.protocol_type}, which is not for consumers")
     turn = ConsumerTurn(ConsumerGroup(classic.group_id), topics, 0)
@@ -119,7 +117,9 @@ def leaving_classic(classic: Group) -> list[Effect]:
 
 
 def _preferred(group: Group, member: Member) -> bytes:
-    """The member's metadata under the group's protocol, or under the protocol that it prefers."""
+    """The member's metadata under the group's protocol, or under the member's preferred
+    protocol.
+    """
     return member.metadata_for(group.protocol) or member.protocols[0].metadata
 
 
@@ -133,7 +133,7 @@ def _owned_by(group: Group, member: Member, topics: TopicShapes) -> Owned:
 
 
 def owned_ids(partitions: PartitionsByTopic, topics: TopicShapes) -> Owned:
-    """Partitions by their topics' ids, without those of topics that are gone."""
+    """Partitions by their topics' ids, without those of deleted topics."""
     return frozenset(
         TopicIdPartition(topics[name][0], index)
         for name, indexes in partitions.items()
@@ -165,8 +165,8 @@ def _metadata(group: Group, member: Member) -> MemberMetadata:
 def after_removal(
     known: ConsumerGroup, gone: Collection[str], reason: str, limits: GroupLimits, *, now_ms: int, topics: TopicShapes
 ) -> Decision:
-    """These members are out. The others go on, as a classic group if only classic members are left
-    and one of another kind went.
+    """These members are out. The group after members left: it becomes a classic group if only
+    classic members remain and a member of the newer protocol left.
     """
     left = {member_id: member for member_id, member in known.members.items() if member_id not in gone}
     had_newer = any(known.members[member_id].classic is None for member_id in gone)

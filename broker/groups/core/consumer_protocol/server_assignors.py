@@ -1,10 +1,10 @@
 """The assignors that the coordinator itself runs for KIP-848 groups: they assign each partition to
 a member. Pure.
 
-`uniform` spreads all partitions evenly and leaves as many as it can where they are. `range` gives
-each member, topic by topic, a run of neighbouring partitions, so that topics with the same number
-of partitions are divided alike. Both look at members in the order of their ids, so that the same
-input gives the same answer everywhere.
+`uniform` distributes all partitions evenly and moves as few as possible. `range` gives each member,
+topic by topic, a sequence of neighbouring partitions, so that topics with the same number of
+partitions are divided alike. Both look at members in the order of their ids, so that the same input
+gives the same answer everywhere.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Owned = frozenset[TopicIdPartition]
 
 
 class AssignmentInput(NamedTuple):
-    """Topic ids that each member subscribes to, partition counts by topic id, and what each one has
-    now.
+    """The topic ids that each member subscribes to, partition counts by topic id, and the current
+    assignment of each member.
     """
 
     subscriptions: Mapping[str, Collection[bytes]]
@@ -64,8 +64,8 @@ def uniform(given: AssignmentInput) -> Mapping[str, Owned]:
 
 
 def _balance(assigned: dict[str, set[TopicIdPartition]], eligible: Mapping[str, frozenset[bytes]]) -> None:
-    """Move single partitions from those who have most to those who have least, while that narrows
-    the gap.
+    """Move single partitions from the members with the most to those with the least, while that
+    narrows the gap.
     """
     is_moved = True
     while is_moved:

@@ -2,7 +2,7 @@
 Kafka. Pure.
 
 RE2 needs time in proportion to the name times the size of the compiled pattern, whatever the
-pattern is, so a pattern of a client cannot hold the broker up for longer than its own size allows
+pattern is, so a client's pattern delays the broker only in proportion to its size
 (docs/decisions/0036). `PROGRAM_BYTES_MAX` bounds that size.
 """
 
@@ -19,20 +19,20 @@ _REMEMBERED: Final = 256
 
 
 class InvalidPattern(ValueError):
-    """RE2 does not take the pattern; says why."""
+    """RE2 refuses the pattern; the text says why."""
 
 
 class TopicPattern(Protocol):
     """A compiled pattern."""
 
     def fullmatch(self, name: str) -> object | None:
-        """Return an object when the whole name matches, None when it does not."""
+        """Return an object if the whole name matches, else None."""
         ...
 
 
 @lru_cache(_REMEMBERED)
 def compiled_pattern(text: str) -> TopicPattern:
-    """The pattern, to be matched with the whole name. InvalidPattern."""
+    """Compile a pattern that is matched with the whole name. InvalidPattern."""
     options = re2.Options()
     options.max_mem = PROGRAM_BYTES_MAX
     options.never_capture = True
@@ -60,6 +60,6 @@ def _stored_pattern(text: str) -> TopicPattern | None:
 
 
 def _reason(error: Exception) -> str:
-    """RE2's own sentence; the Python package gives it as bytes."""
+    """RE2's own message; the Python package gives it as bytes."""
     reason = error.args[0] if error.args else ""
     return reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)

@@ -92,5 +92,7 @@ def advertised_versions(*, has_private: bool) -> dict[int, VersionRange]:
 
 
 def _advertised(module: types.ModuleType) -> VersionRange:
-    """The versions in an ApiVersions response; a handler may name older ones than it takes."""
+    """The versions in an ApiVersions response; a handler may list older versions than it
+    accepts.
+    """
     return VersionRange(getattr(module, "ADVERTISED_FROM", module.MIN_VERSION), module.MAX_VERSION)

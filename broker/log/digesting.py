@@ -1,9 +1,9 @@
-"""Working out the digests of a log's leaves from its batch headers, a piece of the log at a time,
-in a thread.
+"""Computes the digests of a log's leaves from its batch headers, a piece of the log at a time, in a
+thread.
 
-A leaf is worked out once the high watermark has passed it. The headers are read from the segment
-files; bodies are not, so a changed body shows only where its checksum was changed with it. The
-parts of leaves at either end of a range that is asked about are read when they are asked for.
+A leaf is computed when the high watermark has passed it. The headers are read from the segment
+files; bodies are not, so a changed body shows only where its checksum was changed with it. Partial
+leaves at either end of a requested range are read on request.
 
 Callers: broker/replication/housekeeping.py in the background,
 broker/handlers/links/range_digests.py for logs that are asked about.
@@ -45,13 +45,13 @@ def sealable_end(log: PartitionLog) -> int:
 
 
 async def seal_some(log: PartitionLog) -> bool:
-    """Read one piece of the log, if a leaf has ended that has no digest; whether another piece
-    waits. StorageError.
+    """Read one piece of the log, if a complete leaf has no digest; return True if another piece
+    remains. StorageError.
 
     Bytes that are no batch stop the log's leaves there (`failure`) until it is truncated below.
     """
     digests = log.digests
-    # without the lock: most logs have no new leaf at most looks
+    # without the lock: usually most logs have no new leaf
     if digests.failure or sealable_end(log) <= max(first_whole_leaf(log.log_start_offset), digests.end_leaf):
         return False
     async with digests.turn:
@@ -69,14 +69,14 @@ async def seal_some(log: PartitionLog) -> bool:
         try:
             is_last = await _with_piece(log, run.next_offset, end, partial(_digest, run=run, end=end))
         except CorruptLog as fault:
-            # a truncation meanwhile may have removed the damage: then the next turn tries again
+            # a concurrent truncation may have removed the damage: then the next turn tries again
             if generation == digests.generation:
                 digests.failure = str(fault)
             return False
         # no batch below `end` is left, so a leaf that ends in a hole is complete too
         if is_last:
             run.seal_to(sealed_leaf(end))
-        # the log was truncated while the thread read: what it found may be of batches that are gone
+        # the log was truncated while the thread read: it may have read removed batches
         if not digests.take(run, generation):
             return True
         save = digests.unsaved()
@@ -87,8 +87,8 @@ async def seal_some(log: PartitionLog) -> bool:
 
 
 async def digests_between(log: PartitionLog, first_offset: int, end_offset: int, *, span: int) -> bytes | None:
-    """The digests of the nodes of a range between log start and high watermark; None while the
-    leaves in it are not worked out, or when the log has changed meanwhile. StorageError.
+    """The digests of the nodes of a range between log start and high watermark; None while its
+    leaves are not computed, or if the log has changed in between. StorageError.
     """
     if end_offset <= first_offset:
         return b""
@@ -106,7 +106,7 @@ async def digests_between(log: PartitionLog, first_offset: int, end_offset: int,
         joined += digests.leaves()[begin * DIGEST_BYTES : (leaves.whole_end - digests.first_leaf) * DIGEST_BYTES]
     if leaves.has_part_last:
         joined += part_digest(await headers_between(log, leaves.whole_end * LEAF_OFFSETS, end_offset))
-    # what was read in several steps must be of one log
+    # data from several reads must belong to one log
     if generation != digests.generation or log.log_start_offset > first_offset:
         return None
     return node_digests(bytes(joined), leaves.first, span=span)
@@ -139,7 +139,7 @@ def _headers(piece: LogSlice, *, first_offset: int, end_offset: int) -> tuple[by
 
 
 def _digest(piece: LogSlice, *, run: LeafRun, end: int) -> bool:
-    """Take the piece's batches in; whether the log has no more below `end`."""
+    """Add the batches of the piece; return True if the log has no more below `end`."""
     begin_offset = run.next_offset
     for header in piece.headers():
         # the first one may have begun in a leaf before, or was taken with the last piece

@@ -1,10 +1,11 @@
-"""Tracks how much of one log has reached the disk: the recovery point, unflushed data, and whether
-the disk failed for good.
+"""Tracks how much of one log is on disk: the recovery point, unflushed data, and whether the disk
+has failed permanently.
 
-Everything below the recovery point survives a crash of the machine. An append makes the log dirty;
-a flush (joined by all who wait, see `flushing.py`) moves the recovery point; a cut moves it back,
-on disk first. Names count too: new files and, for a new log, its own directory and topic id are
-durable with the first flush. After a failed fsync the log refuses everything.
+Everything below the recovery point survives a crash of the machine. An append makes the log dirty.
+A flush (shared by all waiting callers, see `flushing.py`) moves the recovery point forward; a
+truncation moves it back, on disk first. Names need a flush too: new files and, for a new log, its
+own directory and topic id are durable with the first flush. After a failed fsync the log refuses
+everything.
 
 Caller: broker/log/partition_log.py, which owns one.
 """
@@ -25,7 +26,7 @@ from runtime.disk import Disk
 
 
 class Durability:
-    """The recovery point of one log and everything that a flush must bring to the disk."""
+    """The recovery point of one log, and everything that a flush must write to disk."""
 
     def __init__(
         self,
@@ -47,7 +48,7 @@ class Durability:
         self.save_recovery_point: Callable[[], None] = lambda: None
         self.save_recovery_point_in_thread: Callable[[], Awaitable[None]] = _save_nothing
         self.settle: Callable[[], None] = lambda: None
-        """Sees that what a truncation dropped stays away."""
+        """Makes sure that truncated data stays removed."""
         self.truncations = 0
         self._disk = disk
         self._directory = directory
@@ -73,8 +74,8 @@ class Durability:
             self._first_unflushed_ms = now_ms
 
     def note_names(self, snapshot: str | None = None) -> None:
-        """Files were made or renamed; a producers' snapshot waits for its content to be durable as
-        well.
+        """Files were created or renamed; a producer snapshot also waits for its content to be
+        durable.
         """
         self._has_new_names = True
         if snapshot is not None:
@@ -86,8 +87,8 @@ class Durability:
 
     @property
     def unflushed_since_ms(self) -> int | None:
-        """The time of the oldest unflushed append; None when there is none. Its segment's
-        descriptor stays open until then.
+        """The time of the oldest unflushed append; None if there is none. Its segment's descriptor
+        stays open until then.
         """
         return self._first_unflushed_ms
 
@@ -119,22 +120,22 @@ class Durability:
         self.refuse_when_failed()
         target, truncations = self._end_offset(), self.truncations
         self._is_all_wanted = True
-        # an empty new log is at its target already, but its names are not durable
+        # an empty new log is already at its target, but its names are not durable
         if self._is_new:
             await self._group.flush(lambda: not self._is_new)
         await self._group.flush(lambda: self.recovery_point >= target or self.truncations != truncations)
 
     async def flush_rolled(self) -> None:
-        """Make durable what gets no more writes: rolled segments, and the names of a new log.
+        """Flush what gets no more writes: rolled segments, and the names of a new log.
 
-        The active segment is left alone: while its pages are forced to disk, an append to it
-        blocks, and the event loop with it.
+        The active segment is left alone: while its pages are flushed, an append to it would block,
+        and with it the event loop.
         """
         self.refuse_when_failed()
         base_offset, truncations = self._segments.active.base_offset, self.truncations
 
         def is_done() -> bool:
-            # segments that are rolled while this waits are left to the next flush
+            # the next flush handles segments that are rolled during this wait
             is_waiting = self._is_new or any(
                 rolled.is_dirty for rolled in self._rolled if rolled.base_offset < base_offset
             )
@@ -149,8 +150,8 @@ class Durability:
         self._group.flush_now()
 
     def sync_names(self) -> None:
-        """Make new names durable before something is built on them; may run in a thread, so the
-        next flush does it once more.
+        """Make new names durable before other work depends on them; may run in a thread, so the
+        next flush does it again.
         """
         if self._has_new_names:
             with storage_errors("flushing", self._directory):
@@ -158,21 +159,20 @@ class Durability:
 
     def _prepare(self) -> FlushWork:
         if self._folder.is_let_go:
-            # to open a file would make one, in the directory that may be another log's by now
+            # opening a file could create one, in a directory that may belong to another log by now
             raise StorageError("flushing", self._directory, "the log is deleted, or its directory is offline")
         active = self._segments.active
         is_all = self._is_all_wanted
-        # without `is_all` the active segment is not forced, so the point stops at its start
+        # without `is_all` the active segment is not flushed, so the point stops at its start
         end_offset = (
             self._end_offset() if is_all else max(self.recovery_point, min(active.base_offset, self._end_offset()))
         )
-        # of an epoch that begins in what is left alone a crash may leave nothing: it is saved with
-        # its records
+        # a crash may lose the whole epoch that begins in the unflushed part: it is saved with its
+        # records
         epochs = [entry for entry in self._epochs.entries if is_all or entry.start_offset < end_offset]
         has_all_epochs = len(epochs) == len(self._epochs.entries)
         is_epochs_new = self._epochs.version != self._saved_epochs_version and (has_all_epochs or bool(epochs))
-        # one that was cut is not dirty and yet has something to flush: only a new, empty one has
-        # nothing
+        # a truncated log is not dirty but has something to flush: only a new, empty one has nothing
         is_empty = self._is_new and not active.is_dirty and not self.truncations
         metadata = f"{self._directory}/{PARTITION_METADATA}"
         rolled = [segment for segment in self._rolled if segment.is_dirty]
@@ -199,11 +199,10 @@ class Durability:
         )
 
     def _finish(self, work: FlushWork) -> None:
-        # before the look at truncations: names are durable whatever was truncated meanwhile
+        # before the check for truncations: names are durable whatever was truncated
         if work.is_new_log:
             self._is_new = False
-        # the end that was forced is not this log's end any more: the next flush moves the recovery
-        # point
+        # the flushed end is not this log's end any more: the next flush moves the recovery point
         if work.truncations != self.truncations:
             self._put_back(work)
             return
@@ -213,13 +212,12 @@ class Durability:
         for segment, _ in work.rolled:
             segment.mark_flushed()
         for segment, _ in work.active:
-            # an append that came while the flush ran leaves the segment dirty
+            # an append during the flush leaves the segment dirty
             if segment is self._segments.active and self._end_offset() == work.end_offset:
                 segment.mark_flushed()
 
     def _fail(self, work: FlushWork, failure: StorageError) -> None:
-        # no space for a small file is not a lost write: the log goes on and the flush is tried
-        # again
+        # no space for a small file is not a lost write: the log continues and the flush is repeated
         if not (isinstance(failure, DiskFull) and failure.operation == "writing"):
             self.failure = self.failure or failure
         self._has_new_names = True
@@ -237,10 +235,10 @@ class Durability:
         self.truncations += 1
         self._has_new_names = True
         if self.recovery_point > offset:
-            # were the old recovery point still on disk, a crash after new appends would leave those
+            # with the old recovery point on disk, a crash after new appends would leave those
             # unchecked
             self.recovery_point = offset
-            # `lowered` has written an offset at or below this one already
+            # `lowered` has already written an offset at or below this one
             if not any(bound <= offset for bound in self._saved_bounds):
                 self.save_recovery_point()
 
@@ -258,11 +256,11 @@ class Durability:
 
     @asynccontextmanager
     async def lowered(self, offset: int) -> AsyncIterator[None]:
-        """Keep the recovery point on disk at `offset` or below while the body runs, whatever is
+        """Keep the recovery point on disk at or below `offset` while the body runs, whatever is
         flushed. StorageError before it.
         """
         self.refuse_when_failed()
-        # before the save, which reads it, and for checkpoints that others write meanwhile
+        # before the save, which reads it, and for concurrent checkpoints
         self._bounds.append(offset)
         try:
             if self.recovery_point > offset:

@@ -41,7 +41,7 @@ API_KEY = RANGE_DIGESTS
 MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[RANGE_DIGESTS]
 
 CATCH_UP_S: Final = 1.0
-"""Time (s) for which one request may have logs read before its response."""
+"""Time (s) that one request may spend on reading logs before its response."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ async def handle(request: Any, _context: RequestContext, doors: Doors) -> Any:
 
 
 class _Answering:
-    """One request's answers, and what is left of its bounds."""
+    """The responses of one request, and the rest of its limits."""
 
     def __init__(self, doors: Doors) -> None:
         self._doors = doors
@@ -103,7 +103,7 @@ class _Answering:
         return hosted.log
 
     def _take_bounds(self, query: Any) -> None:
-        """PartitionFailure for a range that is none, or when the answer would hold too much."""
+        """Raises PartitionFailure for an invalid range, or if the answer would be too large."""
         if query.span < HEADERS or not 0 <= query.first_offset <= query.end_offset:
             raise PartitionFailure(
                 ErrorCode.invalid_request,
@@ -124,7 +124,7 @@ class _Answering:
             )
 
     async def _catch_up(self, log: PartitionLog, end_leaf: int) -> None:
-        """Have the leaves below `end_leaf` worked out, as far as the time allows."""
+        """Compute the missing digests of leaves below `end_leaf`, as far as the time allows."""
         while log.digests.end_leaf < end_leaf and await seal_some(log):
             if asyncio.get_running_loop().time() >= self._until_s:
                 return
@@ -166,6 +166,6 @@ class _Answering:
 
 
 def _leaves_needed(query: Any) -> int:
-    """The leaf below which digests are needed for the answer; 0 when none are."""
+    """The leaf below which digests are needed for the answer; 0 if none are needed."""
     is_digest = query.span != HEADERS and query.first_offset < query.end_offset
     return sealed_leaf(query.end_offset) if is_digest else 0

@@ -1,10 +1,10 @@
-"""ReplaceBatches (private): sound bytes for batches that are damaged on this broker's disk, brought
-by an operator's repair from the other site.
+"""ReplaceBatches (private): replaces batches that are damaged on this broker's disk by the other
+site's bytes, for an operator's repair.
 
-Behaviour: any role of the site answers, and only the leader of a partition. A batch is replaced
-only where its checksum proves that it was the offered one; the damaged bytes are in quarantine
-then. A request that is sent again replaces nothing twice. Versions: 0. Not done: replicas other
-than the leader.
+Behaviour: answered by any role of the site, but only by the leader of a partition. A batch is
+replaced only if its checksum proves that the offered bytes were its content; the damaged bytes go
+to quarantine. A repeated request replaces nothing twice. Versions: 0. Not done: replicas other than
+the leader.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ async def _replace(doors: Doors, reason: str, partition: Any) -> ReplaceBatchesO
 
 
 async def _replace_each(doors: Doors, reason: str, partition: Any, entries: list[str]) -> None:
-    """Adds the entry's name of each batch, empty for one that was whole."""
+    """Adds the name of each batch's quarantine entry; empty for a batch that was not damaged."""
     hosted = doors.replicas.get(doors.cluster.image, partition.topic, partition.index)
     hosted.check_readable(DEBUGGING_CONSUMER)
     if topic_id_bytes(partition.topic_id) != hosted.topic_id:

@@ -1,9 +1,9 @@
 """ScramUsers (private): the mirror of an exact link reads the SCRAM users of the active site and
 writes them at the standby.
 
-Behaviour: only where there is an authorizer, which has let in a principal with ClusterAction: the
-answer holds what is stored of passwords. Written through the standby's controller, only at the
-link's epoch and only while the site is the link's standby. Versions: 0.
+Behaviour: only with an authorizer, and for a principal with ClusterAction: the response contains
+the stored credentials. Written through the standby's controller, only at the link's epoch and only
+while the site is the link's standby. Versions: 0.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ async def _write(doors: Doors, request: Any) -> ScramUsersResponse:
     except ControllerUnavailable as error:
         return _answer(ErrorCode.not_controller, str(error))
     for change, result in zip(changes.values(), reply.results, strict=True):
-        # what is gone already need not be removed
+        # a credential that does not exist any more need not be removed
         if result.error_code and not (change.remove and result.error_code == ErrorCode.resource_not_found):
             return _answer(ErrorCode(result.error_code), f"user {change.name}: {result.error_message}")
     return _answer()

@@ -1,9 +1,8 @@
 """TopicsChanged (private): a broker of a peer reports topics that its site has just made, changed
 or deleted.
 
-Behaviour: from the answer on Metadata, and whatever else is answered by the peer's view, says what
-the report says. INVALID_REQUEST when no routed link joins the two sites. Versions: 0. Not done:
-nothing.
+Behaviour: after the answer, Metadata and all other answers from the peer's view show the report's
+content. INVALID_REQUEST when no routed link joins the two sites. Versions: 0. Not done: nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ API_KEY = TOPICS_CHANGED
 MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[TOPICS_CHANGED]
 
 ApplyPeerReports = Callable[[str, Sequence[tuple[TopicImage, bool]]], Awaitable[None]]
-"""Takes over topics that a broker of a peer site reports, each with whether it was deleted."""
+"""Applies the topics that a broker of a peer site reports, each with a flag for deletion."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

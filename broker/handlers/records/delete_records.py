@@ -1,11 +1,12 @@
-"""DeleteRecords: the log start moves up to an offset, or (-1) to the high watermark; what lies
-below is not read any more.
+"""DeleteRecords: moves the log start up to an offset, or (-1) to the high watermark; records below
+it are not readable any more.
 
-Behaviour: as Kafka. Only the leader answers, never beyond the high watermark (OFFSET_OUT_OF_RANGE),
-not for internal topics nor for those that are only compacted (POLICY_VIOLATION). The new log starts
-are on disk before the answer, so that a crash brings nothing back; whole segments below go with the
-next retention pass. The answer waits until every living follower's log begins there too, at most
-the request's timeout (REQUEST_TIMED_OUT, and the records are deleted all the same). Versions: 0 to
+Behaviour: as Kafka. Only the leader answers. It refuses offsets beyond the high watermark
+(OFFSET_OUT_OF_RANGE), internal topics and topics with `cleanup.policy=compact` alone
+(POLICY_VIOLATION). The new log starts are on disk before the answer, so that a crash does not
+restore deleted records; the next retention pass removes whole segments below. The answer waits
+until every live follower's log begins there too, at most for the request's timeout (then
+REQUEST_TIMED_OUT, although the records are deleted). Versions: 0 to
 2. Not done: nothing.
 """
 
@@ -74,7 +75,7 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
 
 
 class Advanced:
-    """A partition whose log starts higher now, and what came of waiting for its followers."""
+    """A partition whose log start has moved, and the result of the wait for its followers."""
 
     def __init__(self, hosted: HostedPartition, offset: int) -> None:
         self.hosted = hosted
@@ -83,9 +84,9 @@ class Advanced:
         self.error = ErrorCode.request_timed_out
         self._led_since_epoch = hosted.state.led_since_epoch
 
-    # a leadership with a break may have appended other records: nothing can be promised for them
+    # an interrupted leadership may have appended other records: nothing can be promised for them
     def look(self, live: Collection[int]) -> None:
-        """Take over how far the living followers are."""
+        """Update how far the live followers are."""
         state = self.hosted.state
         if not state.is_leader or state.led_since_epoch != self._led_since_epoch:
             self.low_watermark, self.error = NO_OFFSET, ErrorCode.not_leader_or_follower
@@ -96,11 +97,11 @@ class Advanced:
 
 
 class _Followers:
-    """Waits until the living followers of all partitions begin where their leader does."""
+    """Waits until the logs of all partitions' live followers begin where their leader's does."""
 
     def __init__(self, doors: Doors, advanced: list[Advanced]) -> None:
         self._doors = doors
-        # the list shrinks as partitions are settled
+        # the list shrinks while partitions are settled
         self._waited = advanced
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -118,8 +119,8 @@ class _Followers:
             purgatory.forget(entry)
 
     def changed(self, key: Hashable, grown_bytes: int) -> bool:  # noqa: ARG002  the Waiter's signature
-        """A follower fetched or went, or the leadership changed; True when no partition is waited
-        for any more.
+        """A follower fetched or disconnected, or the leadership changed; True if no partition is
+        awaited any more.
         """
         self._look()
         return not self._waited
@@ -131,16 +132,16 @@ class _Followers:
         self._waited = [found for found in self._waited if found.error is ErrorCode.request_timed_out]
 
     def complete(self) -> None:
-        """Answer now: the partitions that are left have timed out."""
+        """Answer now: the remaining partitions have timed out."""
         if not self._done.done():
             self._done.set_result(None)
 
 
 def _advance(doors: Doors, image: ClusterImage, topic: str, asked: Any) -> Advanced | PartitionFailure:
-    """The partition with its new log start, or why there is none."""
+    """The partition with its new log start, or the reason why there is none."""
     try:
         hosted = doors.replicas.get(image, topic, asked.partition_index)
-        # acks=1: a deletion waits for followers in its own way
+        # acks=1: DeleteRecords itself waits for followers
         hosted.check_writable(acks=1)
     except PartitionFailure as failure:
         return failure

@@ -1,19 +1,19 @@
-"""Fetch: the hot way out. Records go from the page cache to the socket by sendfile, few of them as
-part of the answer.
+"""Fetch: the hot way out. Records are sent from the page cache to the socket by sendfile; small
+ones are copied into the response.
 
 Behaviour: long polling by min bytes and max wait, max bytes for the whole and for each partition
 (the first batch always goes out whole), incremental sessions (KIP-227), topic ids, leader epochs
 and divergence (KIP-320, KIP-595), isolation level with the last stable offset and aborted
 transactions. Replica id -2 reads any role's log. A follower (replica id 0 and up) reads to the
-log's end, and its fetch offset says what it has: high watermark and ISR follow from it. A mirror
-(replica id -3) and tools (-2) read what all in-sync replicas have, and get its end as the high
-watermark. A leader sends a consumer to the replica in its rack, and a follower serves consumers up
-to its high watermark (KIP-392); a client that knows no leader epoch and asks a follower for what
-that does not have is sent to the leader, so that it never resets its offset because of a follower.
-Followers that clients read from get a new high watermark at once (KIP-1166). A client above its
-quota gets an empty answer that says how long to wait; the session goes on as if nothing had been
-read. A replica that is not in sync gets nothing of a throttled partition while the leader's
-throttle is exceeded (KIP-73). Versions: 4 to 18.
+log's end, and its fetch offset shows which records it has: high watermark and ISR follow from it. A
+mirror (replica id -3) and tools (-2) read the records that all in-sync replicas have, and get their
+end as the high watermark. A leader sends a consumer to the replica in its rack, and a follower
+serves consumers up to its high watermark (KIP-392); a client that sends no leader epoch and asks a
+follower for an offset that it lacks is sent to the leader, so that it never resets its offset
+because of a follower. Followers that clients read from get a new high watermark at once (KIP-1166).
+A client above its quota gets an empty response with the throttle time; the session continues as if
+nothing had been read. A replica that is not in sync gets nothing of a throttled partition while the
+leader's throttle is exceeded (KIP-73). Versions: 4 to 18.
 """
 
 from __future__ import annotations
@@ -148,9 +148,9 @@ class Fetch(FetchReader):
         ):
             self._answer(reading)
             return
-        # counted down by what is appended, so that a wake-up need not read anything
+        # appends count this down, so that a wake-up need not read anything
         self._missing_bytes = self._bytes_min - reading.size
-        # the slices are given up: what they point to may be deleted while the request waits
+        # the slices are released: their files may be deleted while the request waits
         reading.release()
         purgatory = self._doors.replicas.purgatory
         keys: set[Hashable] = {hosted.key for _, hosted, _ in reading.results if hosted is not None}
@@ -170,7 +170,7 @@ class Fetch(FetchReader):
         wait.
         """
         if self._request.isolation_level == READ_COMMITTED and grown_bytes:
-            # records of open transactions make the log grow, and nothing can be read of them
+            # records of open transactions make the log grow, but are not readable yet
             reading = self._read()
             reading.release()
             return reading.has_error or reading.size >= self._bytes_min
@@ -185,7 +185,7 @@ class Fetch(FetchReader):
 
     def _answer(self, reading: Reading) -> None:
         doors, exchange, plan = self._doors, self._exchange, self._plan
-        # the client has gone: what its session would remember was never sent
+        # the client has disconnected: its session would record a response that was never sent
         if exchange.connection.is_closed:
             reading.release()
             return
@@ -198,7 +198,7 @@ class Fetch(FetchReader):
         served: list[SessionPartition] = []
         settled: list[SessionPartition] = []
         hints: set[int] = set()
-        # in the order of the session: partitions that were served go to its end below
+        # in the order of the session: partitions that were served move to its end below
         for state, hosted, fetched in reading.results:
             size = len(fetched.records) if isinstance(fetched.records, LogSlice | bytes) else 0
             if size and hosted is not None:
@@ -217,7 +217,7 @@ class Fetch(FetchReader):
                     or fetched.preferred_read_replica >= 0
                 ),
             )
-            # settled before the answer is out: a change after this line marks it again
+            # settled before the response is sent: a change after this line marks it again
             if hosted is not None and self._is_settled(hosted, state, fetched, size):
                 settled.append(state.key)
             if has_news or not plan.is_incremental:
@@ -227,7 +227,7 @@ class Fetch(FetchReader):
             if fetched.current_leader is not NO_HINT:
                 hints.add(fetched.current_leader.leader_id)
         if plan.session is not None:
-            # after the loop, which goes through the same session
+            # after the loop, which iterates over the same session
             plan.session.serve_last(served)
             for key in settled:
                 plan.session.settle(key)
@@ -250,7 +250,7 @@ class Fetch(FetchReader):
             return False
         if self._is_to_mirror:
             return state.fetch_offset >= hosted.state.mirrorable_end
-        # in sync as well: a follower out of sync must be looked at, or it could never be proposed
+        # in sync as well: a follower out of sync must be examined, or it could never be proposed
         return state.fetch_offset == hosted.log.log_end_offset and self._request.replica_id in hosted.state.isr
 
     def _throttle_time_ms(self, reading: Reading) -> int:

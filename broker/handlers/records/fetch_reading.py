@@ -1,5 +1,5 @@
-"""Reads the partitions of one Fetch request: what the reader may see of each, within the bounds of
-the request.
+"""Reads the partitions of one Fetch request: the records that the reader may see, within the limits
+of the request.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ _SEES_MIRRORABLE_END: Final = (DEBUGGING_CONSUMER, MIRROR)
 
 
 COPIED_BYTES_MAX: Final = 16 * 1024
-"""An answer's records up to here are copied into it: one call and one packet, where each piece sent
-from its file makes two of either.
+"""Up to this size, records are copied into the response: one call and one packet, while each file
+slice doubles both.
 """
 
 
@@ -58,7 +58,7 @@ FOLLOWERS_READ_FROM: Final = 11
 
 
 JAVA_CLIENT: Final = "apache-kafka-java"
-"""The software name (KIP-511) of a client that reads only from brokers which Metadata names as
+"""The software name (KIP-511) of a client that reads only from brokers that Metadata lists as
 replicas. It would ask the leader again and again if it were sent to a standby.
 """
 
@@ -89,7 +89,7 @@ class Reading:
         self.size = 0
         self.has_error = False
         self.has_news = False
-        """True when something without records is worth an answer at once."""
+        """True if there is something without records that deserves an immediate response."""
         self.results: list[tuple[FetchPartitionState, HostedPartition | None, PartitionFetched]] = []
 
     def release(self) -> None:
@@ -100,8 +100,8 @@ class Reading:
 
 
 def _out_of_range(hosted: HostedPartition, state: FetchPartitionState, *, replica_id: int) -> PartitionFailure:
-    """A client that knows leader epochs asks the leader after such an answer of a follower; others
-    would reset their offset.
+    """After such a response from a follower, a client that knows leader epochs asks the leader;
+    others would reset their offset.
     """
     knows_epochs = state.current_leader_epoch >= 0
     if replica_id == CONSUMER and not hosted.state.is_leader and not knows_epochs:
@@ -116,7 +116,7 @@ def _known(name: str | None) -> str:
 
 
 def _copied(piece: LogSlice) -> bytes:
-    """The bytes of the slice, which is given up. PartitionFailure when the disk refuses them."""
+    """The bytes of the slice, which is released. Raises PartitionFailure if the disk fails."""
     try:
         return piece.read_bytes()
     except StorageError as error:
@@ -151,7 +151,7 @@ def fetched_part(
 
 
 def failed_fetch(image: ClusterImage, topic: str | None, index: int, failure: PartitionFailure) -> PartitionFetched:
-    """The result of a partition that could not be read, with a hint where its leader is."""
+    """The result of a partition that could not be read, with a hint to its leader."""
     hint = NO_HINT
     if topic is not None and failure.code in HINTED_ERRORS:
         hint = leader_hint(image, topic, index)
@@ -169,11 +169,11 @@ class FetchReader:
         self._missing_bytes = 0
         self._is_follower = request.replica_id >= 0
         self._is_to_mirror = request.replica_id == MIRROR
-        # a fetch that waits is read again: the follower's offset counts once
+        # a waiting fetch is read again: the follower's offset counts only once
         self._is_recorded = not self._is_follower
         self._has_quota = doors.quotas.fetch.is_in_use and not (self._is_follower or exchange.is_exempt)
         self._bytes_max = doors.configs.current.fetch_bytes_max
-        # a quota below max.bytes would otherwise let one answer use it up for many windows
+        # a quota below max.bytes would otherwise be used up for many windows by one response
         if self._has_quota:
             self._bytes_max = min(self._bytes_max, doors.quotas.most_fetched(exchange.quota_client) or self._bytes_max)
         self._bytes_min = min(request.min_bytes, self._bytes_max)
@@ -193,7 +193,7 @@ class FetchReader:
                     self._check_may_read(self._asking, _known(name))
                 hosted = doors.replicas.get(image, _known(name), state.partition)
                 fetched = self._read_partition(hosted, state, reading)
-                # after the read: what changed before it is in this answer
+                # after the read: earlier changes are in this response
                 self._watch(hosted, state)
             except PartitionFailure as failure:
                 reading.has_error = True
@@ -213,8 +213,8 @@ class FetchReader:
             session.unsettle_all()
 
     def _check_may_read(self, context: RequestContext, topic: str) -> None:
-        """PartitionFailure unless the client may read the topic; replicas, mirrors and tools read
-        by the right of brokers.
+        """Raises PartitionFailure unless the client may read the topic; replicas, mirrors and tools
+        read with the right of brokers.
         """
         is_consumer = self._request.replica_id == CONSUMER
         check = Check(Operation.READ, ResourceType.TOPIC, topic) if is_consumer else CLUSTER_ACTION
@@ -227,7 +227,7 @@ class FetchReader:
         request = self._request
         is_of_standby = self._check_readable(hosted, state)
         log, offset = hosted.log, state.fetch_offset
-        # before epochs and offsets: the replica that is named checks its own
+        # before epochs and offsets: the replica that the client is sent to checks its own
         preferred = self._preferred_replica(hosted, offset)
         if preferred is not None:
             reading.has_news = True
@@ -241,12 +241,12 @@ class FetchReader:
                 return fetched_part(hosted, request, b"", diverging_epoch=EpochEnd(end.epoch, end.end_offset))
         end_offset = hosted.readable_end(replica_id=request.replica_id, isolation_level=request.isolation_level)
         if is_of_standby and offset > log.log_end_offset:
-            return fetched_part(hosted, request, b"")  # the active site has it: it will come
+            return fetched_part(hosted, request, b"")  # the active site has the offset: it will arrive here
         if offset < log.log_start_offset or offset > log.log_end_offset:
             hosted.metrics.failed_fetch += 1
             raise _out_of_range(hosted, state, replica_id=request.replica_id)
-        # after the checks of the offset: one outside the log says nothing about what the follower
-        # has
+        # after the checks of the offset: an offset outside the log does not show which records the
+        # follower has
         if not self._is_recorded:
             self._doors.replicas.record_fetch(
                 hosted,
@@ -258,7 +258,7 @@ class FetchReader:
         if state.lacks_high_watermark(hosted.state.high_watermark):
             reading.has_news = True
         state.is_throttled = self._is_throttled(hosted)
-        # no partition goes empty for ever: the session serves it first next time
+        # no partition stays empty forever: the session serves it first next time
         if offset >= end_offset or state.is_throttled or (reading.bytes_left <= 0 and reading.size):
             return fetched_part(hosted, request, b"")
         piece = self._doors.replicas.read(
@@ -278,7 +278,8 @@ class FetchReader:
         records = _copied(piece) if reading.size <= COPIED_BYTES_MAX else piece
         aborted: Sequence[AbortedTransaction] | None = None
         if request.isolation_level == READ_COMMITTED:
-            # to the end of this piece and not of the log: the client filters what it got
+            # to the end of this slice and not of the log: the client filters the records that it
+            # got
             aborted = [
                 AbortedTransaction(found.producer_id, found.first_offset)
                 for found in log.aborted_transactions(offset, piece.next_offset)

@@ -1,5 +1,5 @@
-"""Hints in responses to clients that asked the wrong broker: which broker leads the partition, and
-where it is (KIP-951).
+"""Hints in responses to clients that contacted the wrong broker: the partition's leader and its
+address (KIP-951).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def leader_hint(image: ClusterImage, topic: str, index: int) -> LeaderHint:
     """The partition's leader, unless it is this broker or there is none."""
     routed = image.routed_topic(topic)
     partition = None if routed is None else routed.topic.partitions.get(index)
-    # -1: an election is under way; a hint to this broker itself would send the client in a circle
+    # -1: an election is in progress; a hint to this broker itself would send the client in a circle
     if partition is None or partition.leader < 0 or partition.leader == image.node_id:
         return NO_HINT
     return LeaderHint(partition.leader, partition.leader_epoch)

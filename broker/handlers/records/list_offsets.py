@@ -3,8 +3,8 @@
 Behaviour: latest is the high watermark for clients, the last stable offset for read-committed ones.
 A new leader that does not know the former one's high watermark yet answers OFFSET_NOT_AVAILABLE
 instead of a lower offset (KIP-207). Only leaders answer. Replica id -2 may ask any role, and gets
-the end of what all in-sync replicas have. Versions: 1 to 11. Not done: earliest and latest tiered
-offsets (there are no tiers): answered -1 without error.
+the end of the records that all in-sync replicas have. Versions: 1 to 11. Not done: earliest and
+latest tiered offsets (there are no tiers): answered -1 without error.
 """
 
 from __future__ import annotations
@@ -78,12 +78,12 @@ def _partition(doors: Doors, image: ClusterImage, build: Any, request: Any, topi
             replica_id=request.replica_id, isolation_level=getattr(request, "isolation_level", 0)
         )
         found = _find(hosted, int(partition.timestamp), end_offset, replica_id=request.replica_id)
-        # clients alone: followers and tools compare logs and need the offset as it is
+        # only for clients: followers and tools compare logs and need the unchanged offset
         if request.replica_id == CONSUMER and _may_go_back(hosted, int(partition.timestamp), found):
             found = _Found()
             error = (
                 ErrorCode.leader_not_available
-                # KIP-207: older clients know LEADER_NOT_AVAILABLE, which they retry as well
+                # KIP-207: older clients know LEADER_NOT_AVAILABLE, which they also retry
                 if build.version < OFFSET_NOT_AVAILABLE_FROM
                 else ErrorCode.offset_not_available
             )
@@ -102,8 +102,8 @@ def _partition(doors: Doors, image: ClusterImage, build: Any, request: Any, topi
 
 
 def _may_go_back(hosted: HostedPartition, timestamp_ms: int, found: _Found) -> bool:
-    """True while an earlier leader may have shown clients more than this one knows to be safe: what
-    was found is no answer then.
+    """True while an earlier leader may have shown clients more than this one knows to be safe: the
+    offset that was found must not be returned then.
     """
     if hosted.state.high_watermark >= hosted.state.leader_epoch_start_offset:
         return False
@@ -113,9 +113,9 @@ def _may_go_back(hosted: HostedPartition, timestamp_ms: int, found: _Found) -> b
 def _find(hosted: HostedPartition, timestamp_ms: int, end_offset: int, *, replica_id: int) -> _Found:
     log = hosted.log
     if timestamp_ms == LATEST:
-        # Of the record before the answered end: behind it there may be records of later epochs.
-        # A client also learns of an epoch that has only begun. A tool and a mirror compare
-        # histories, and an epoch without a record is no part of one.
+        # The epoch of the record before the returned end: records after it may have later epochs. A
+        # client is also told of an epoch that has only begun. A tool or mirror compares histories,
+        # and an epoch without a record is not part of one.
         is_end_of_log = end_offset == log.log_end_offset
         if is_end_of_log and replica_id >= CONSUMER:
             return _Found(end_offset, -1, log.latest_epoch)
@@ -125,7 +125,7 @@ def _find(hosted: HostedPartition, timestamp_ms: int, end_offset: int, *, replic
     if timestamp_ms in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return _Found()
     found = log.offset_of_max_timestamp() if timestamp_ms == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp_ms)
-    # a match at or above the readable end does not exist for this reader
+    # a match at or above the readable end is invisible to this reader
     if found is None or found.offset >= end_offset:
         return _Found()
     return _Found(found.offset, found.timestamp_ms, found.leader_epoch)

@@ -1,15 +1,15 @@
-"""Produce: the hot way in. Record bytes go from the receive buffer to the log's write without a
+"""Produce: the hot way in. Record bytes are written from the receive buffer to the log without a
 copy.
 
-Behaviour: acks 0 is never answered, and a failed partition then closes the connection (all that
-such a client can notice); acks 1 is answered after the append, acks -1 when every in-sync replica
-has the records. Topics whose flush.messages demands it are flushed before the answer. Errors carry
-the current leader (KIP-951) from version 10 on. Versions: 3 to 13. A transaction's first batch in a
-partition waits until the transaction's coordinator has said that the partition takes part
-(`transactional_produce.py`). While a broker hands its leaderships over, requests wait
-(`broker/site/controlled_shutdown.py`); so they do, for two seconds at most, while the active role
-of their link moves to the other site. A request counts with its size against the client's quota
-when it is answered. Requests that follow on the connection are appended while one waits for the in-
+Behaviour: acks 0 is never answered, and a failed partition then closes the connection (the only
+sign that such a client gets); acks 1 is answered after the append, acks -1 when every in-sync
+replica has the records. Topics whose flush.messages demands it are flushed before the answer.
+Errors carry the current leader (KIP-951) from version 10 on. Versions: 3 to 13. A transaction's
+first batch in a partition waits until the transaction's coordinator has confirmed that the
+partition takes part (`transactional_produce.py`). Requests wait during a controlled shutdown
+(`broker/site/controlled_shutdown.py`), and for at most two seconds while the active role of their
+link moves to the other site. The size of a request is charged to the client's quota when the
+request is answered. Requests that follow on the connection are appended while one waits for the in-
 sync replicas; answers keep the order of the requests.
 """
 
@@ -92,8 +92,8 @@ class _Append:
         self.topics: list[TopicProduced] = []
         self.appended: list[tuple[HostedPartition, int]] = []
         self.led_since: dict[tuple[str, int], int] = {}
-        """The leader epoch since which this broker leads each partition without a break. Set right
-        after the append, if a partition must be flushed before the response.
+        """The leader epoch since which this broker leads each partition without interruption. Set
+        right after the append, if a partition must be flushed before the response.
         """
         self.error_count = 0
 
@@ -119,7 +119,8 @@ def handle_frame(frame: Frame, exchange: Exchange, doors: Doors) -> None:
         return
     admission: TransactionalProduce | None = None
     if request.transactional_id is not None:
-        # the guards are taken here, before any question, so that no marker can slip in between
+        # the guards are taken here, before the coordinator is asked, so that no marker can be
+        # written in between
         admission = TransactionalProduce(doors, request, header.api_version)
         if admission.is_needed and (doors.controlled_shutdown.is_under_way or not admission.ask_now()):
             exchange.defer(
@@ -127,7 +128,7 @@ def handle_frame(frame: Frame, exchange: Exchange, doors: Doors) -> None:
             )
             return
     if doors.controlled_shutdown.is_under_way:
-        # a refusal can name the new leader then
+        # by then a refusal can name the new leader
         moved = doors.controlled_shutdown.moved
         exchange.defer(_append_after(moved, doors, exchange, _copied(request), refused=refused))
         return
@@ -135,7 +136,7 @@ def handle_frame(frame: Frame, exchange: Exchange, doors: Doors) -> None:
         done = _append_all(doors, doors.cluster.image, request, header.api_version, admission, refused=refused)
     finally:
         if admission is not None:
-            # guards end in any case, or a producer's later markers would find stale ones
+            # guards always end, or a producer's later markers would find stale ones
             admission.end()
     if to_flush := done.to_flush():
         exchange.defer(_finish_flushed(doors, exchange, request, done, to_flush))
@@ -147,7 +148,7 @@ def _without_denied(
     doors: Doors, exchange: Exchange, request: ProduceRequest
 ) -> tuple[ProduceRequest, tuple[TopicProduced, ...]]:
     """The request without the topics that the client may not write to, and their results. All are
-    refused where it may not use the transactional id.
+    refused if it may not use the transactional id.
     """
     authorizer, context, image = doors.authorizer, exchange.context, doors.cluster.image
     names = [topic.name or image.topic_names.get(topic_id_bytes(topic.topic_id), "") for topic in request.topics]
@@ -174,7 +175,7 @@ def _without_denied(
 
 
 def _copied(request: ProduceRequest) -> ProduceRequest:
-    """The request with records of its own: the frame is valid only until the handler returns."""
+    """The request with copied records: the frame is valid only until the handler returns."""
     return request._replace(
         topics=[
             topic._replace(
@@ -213,9 +214,9 @@ async def _append_after(
 async def _append_when_decided(
     doors: Doors, exchange: Exchange, request: ProduceRequest, refused: tuple[TopicProduced, ...]
 ) -> None:
-    """The active role moves, or waits to be confirmed: that mostly takes less time than a client
-    waits before it tries again, and a refusal can name the new leader then. Later requests of the
-    connection wait behind this one.
+    """Waits while the active role moves or awaits its confirmation. This usually takes less time
+    than a client waits before it tries again, and afterwards a refusal can name the new leader.
+    Later requests of the connection wait behind this one.
     """
     timeout_ms = min(request.timeout_ms, SUSPENDED_MS_MAX)
 
@@ -231,7 +232,7 @@ async def _append_when_decided(
 
 
 def _may_be_decided(image: ClusterImage, request: ProduceRequest) -> bool:
-    """True if each topic's link says now whether this site takes writes."""
+    """True if the link of each topic shows whether this site accepts writes."""
     for topic in request.topics:
         name = topic.name or image.topic_names.get(topic_id_bytes(topic.topic_id), "")
         if image.role_in(image.link_of(name)).is_suspended:
@@ -248,7 +249,7 @@ def _append_all(
     *,
     refused: tuple[TopicProduced, ...] = (),
 ) -> _Append:
-    """Append what the client may write; `refused` is answered beside it."""
+    """Append the records that the client may write; `refused` is added to the response."""
     done = _Append()
     done.topics.extend(refused)
     done.error_count += sum(len(topic.partitions) for topic in refused)
@@ -309,7 +310,7 @@ def _append(
 
 
 def _checked_records(topic: str, partition: PartitionRecords, acks: int) -> Buffer:
-    # before the partition is looked up: the answer is the same at every broker
+    # before the partition is looked up: every broker gives the same answer
     if is_internal_topic(topic):
         raise PartitionFailure(ErrorCode.invalid_topic_exception, f"only coordinators may write to {topic}")
     if acks not in _ACKS:
@@ -328,13 +329,13 @@ async def _finish_flushed(
 ) -> None:
     is_done = False
     try:
-        # all of them, also after a failure: the others' records are on disk and must be
+        # flush all of them, also after a failure: the others' records are on disk and must be
         # acknowledged
         results = await asyncio.gather(*(hosted.log.flush() for hosted in to_flush), return_exceptions=True)
         is_done = True
     finally:
         for hosted in to_flush:
-            # before the answers: the high watermark may move for requests that wait
+            # before the responses: the high watermark may move for waiting requests
             doors.replicas.note_flushed(hosted, is_done=is_done)
     failed: dict[tuple[str, int], ErrorCode] = {}
     for hosted, result in zip(to_flush, results, strict=True):
@@ -346,7 +347,7 @@ async def _finish_flushed(
     # acks=1 promised only that the leader wrote it
     for hosted, _ in done.appended if request.acks == ACKS_ALL else ():
         if not hosted.state.is_leader or hosted.state.led_since_epoch != done.led_since[hosted.key]:
-            # not led without a break during the flush: other records may stand where these were
+            # the leadership was interrupted during the flush: other records may be at these offsets
             failed.setdefault(hosted.key, ErrorCode.not_leader_or_follower)
     if failed:
         _replace_failed(done, failed)
@@ -377,7 +378,7 @@ def _finish(doors: Doors, exchange: Exchange, request: ProduceRequest, done: _Ap
             exchange.count_errors(errors_of(done.topics))
             exchange.fail("a produce request with acks=0 failed")
         else:
-            # the quota is charged although no answer can carry the time
+            # the quota is charged although no response can carry the throttle time
             throttle_time_ms(doors, exchange)
             exchange.reply_nothing()
         return

@@ -43,7 +43,7 @@ class ResponseDoors(Protocol):
 def answer(doors: ResponseDoors, exchange: Exchange, topics: list[TopicProduced]) -> None:
     """Send the response."""
     version = exchange.header.api_version
-    # looked at right before the answer leaves: a permit may end while followers are waited for
+    # checked just before the response is sent: a permit may end while followers are awaited
     if doors.cluster.permits.is_in_use:
         topics = _permitted(doors, topics)
     exchange.count_errors(errors_of(topics))
@@ -60,8 +60,9 @@ def answer(doors: ResponseDoors, exchange: Exchange, topics: list[TopicProduced]
 
 
 def _permitted(doors: ResponseDoors, topics: list[TopicProduced]) -> list[TopicProduced]:
-    """The results with an error for whatever must not be acknowledged any more: the lease of its
-    link has ended since the append. The client sends it again, to the site that is active then.
+    """The results, with an error for records that must not be acknowledged because the lease of
+    their link has ended since the append. The client sends it again, to the site that is active
+    then.
     """
     image, permits, now_ms = doors.cluster.image, doors.cluster.permits, doors.clock.monotonic_ms()
     found = []
@@ -115,19 +116,19 @@ class WaitingProduce:
         """Wait for the high watermarks."""
         purgatory = self._doors.replicas.purgatory
         entry = purgatory.wait(self, DelayedOperation.PRODUCE, keys=list(self._missing), timeout_ms=timeout_ms)
-        # the client may have gone while it waits: nothing is held for it then
+        # the client may have disconnected while it waits: then nothing is kept for it
         self._exchange.reserve_slot(lambda: purgatory.forget(entry))
 
     def changed(self, key: Hashable, grown_bytes: int) -> bool:  # noqa: ARG002  the Waiter's signature
-        # a copy: settled partitions are taken out in the loop
-        """A partition moved; True when no partition is waited for any more."""
+        # a copy: the loop removes settled partitions
+        """A partition has changed; True if no partition is awaited any more."""
         for missing_key, (hosted, offset) in tuple(self._missing.items()):
             if missing_key != key:
                 continue
             state = hosted.state
             if not state.is_leader or state.led_since_epoch != self._led_since[missing_key]:
-                # not led without a break: the log may have been cut in between and other records
-                # put in their place
+                # the leadership was interrupted: the log may have been truncated and have other
+                # records there
                 self._failed[missing_key] = ErrorCode.not_leader_or_follower
             elif state.high_watermark < offset:
                 continue
@@ -139,7 +140,7 @@ class WaitingProduce:
         return not self._missing
 
     def complete(self) -> None:
-        """Answer; what is still missing timed out."""
+        """Answer; the partitions that are still awaited have timed out."""
         self._exchange.resume(self._answer)
 
     def _answer(self) -> None:

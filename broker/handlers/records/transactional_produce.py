@@ -2,9 +2,9 @@
 does not contain yet, and ask whether it may add them (KIP-890).
 
 The coordinator is asked once for each transaction and partition; later batches find the transaction
-open in the log. From Produce version 12 on the question also makes the partition take part, which
-older producers do themselves beforehand: `transaction.partition.verification.enable` set to false
-takes their word for it. Called by the Produce handler only.
+open in the log. From Produce version 12 on this request also adds the partition to the transaction.
+Older producers add it beforehand; with `transaction.partition.verification.enable=false` the broker
+does not verify that. Called by the Produce handler only.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class TransactionalProduce:
 
     def ask_now(self) -> bool:
         """Ask the coordinator as far as it answers at once; False when `ask` is needed."""
-        # version 12 adds the partition: that is a write of the coordinator, which takes time
+        # version 12 adds the partition: the coordinator must write that, which takes time
         if self._version >= _ADDS_PARTITIONS_FROM:
             return False
         for hosted, (writer, _) in self._unasked.items():
@@ -90,9 +90,9 @@ class TransactionalProduce:
     async def ask(self) -> None:
         """Ask the coordinator about every partition that the transaction is new to.
 
-        A marker that passes meanwhile may be that of the producer's transaction before this one,
-        which has just come to its end; so those partitions are asked about again, under a guard
-        that was taken after it.
+        If a marker is written during the request, it may belong to the producer's previous
+        transaction, which has just ended. These partitions are therefore verified again, under a
+        guard that was taken after the marker.
         """
         asked = list(self._unasked)
         for _ in range(QUESTIONS_MAX):
@@ -104,7 +104,8 @@ class TransactionalProduce:
                 writer, overtaken = self._unasked[hosted]
                 hosted.guards.end(writer.producer_id, overtaken)
                 self._unasked[hosted] = writer, hosted.guards.begin(writer.producer_id)
-        # the producer's transactions follow each other faster than answers: it retries by this code
+        # the producer's transactions follow each other faster than responses: it retries after this
+        # code
         self._errors.update(dict.fromkeys(asked, ErrorCode.concurrent_transactions))
 
     def _is_overtaken(self, hosted: HostedPartition) -> bool:
@@ -128,16 +129,16 @@ class TransactionalProduce:
         """True if a transaction may begin in the partition now. Raises PartitionFailure with the
         reason.
         """
-        # not asked about: its transaction is open here, or nothing is verified
+        # not verified: its transaction is open here, or verification is disabled
         asked = self._unasked.get(hosted)
         if asked is None:
             return not self._is_verified
         error = self._errors[hosted]
         if error is not ErrorCode.none:
-            # by the version: an older producer ends at a code that it does not know
+            # by the version: an older producer fails on a code that it does not know
             raise PartitionFailure(self._translated(error), f"the transaction coordinator answered {error.name}")
         writer, guard = asked
-        # a marker has passed since the question: the transaction that was confirmed has ended
+        # a marker was written after the request: the confirmed transaction has ended
         return hosted.guards.is_valid(writer.producer_id, guard)
 
     def end(self) -> None:

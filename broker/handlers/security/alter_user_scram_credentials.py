@@ -1,9 +1,9 @@
 """AlterUserScramCredentials: forwarded to the active controller, which stores credentials and sends
 them to every broker.
 
-Behaviour: each user for itself, as Apache Kafka checks it; the answer comes when the living brokers
-know. The client sends a salted password, never the password. A site has users of its own. Versions:
-0.
+Behaviour: each user has a separate result, as in Apache Kafka; the answer is sent when the live
+brokers have received the change. The client sends a salted password, never the password. Each site
+has its own users. Versions: 0.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """CreateAcls: forwarded to the active controller, which stores ACLs and sends them to every broker.
 
-Behaviour: each ACL for itself; one that is there already is no error. The answer comes when the
-living brokers know. Without an authorizer SECURITY_DISABLED for each. Versions: 1 to 3.
+Behaviour: each ACL has a separate result; an existing ACL is not an error. The answer is sent when
+the live brokers have received the change. Without an authorizer SECURITY_DISABLED for each.
+Versions: 1 to 3.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ async def _create(doors: Doors, creations: Any) -> list[Outcome]:
 
 
 def _acl(creation: Any) -> Acl | str:
-    """The ACL of a request, or why there can be none."""
+    """The ACL of a request, or the reason why it is invalid."""
     try:
         pattern = ResourcePattern(
             ResourceType(creation.resource_type), creation.resource_name, PatternType(creation.resource_pattern_type)

@@ -1,7 +1,7 @@
-"""DeleteAcls: forwarded to the active controller, which removes what the filters mean.
+"""DeleteAcls: forwarded to the active controller, which removes the ACLs that match the filters.
 
-Behaviour: each filter for itself, answered with the ACLs that are gone, when the living brokers
-know. Without an authorizer SECURITY_DISABLED for each. Versions: 1 to 3.
+Behaviour: each filter is answered with the ACLs that it removed, when the live brokers have
+received the change. Without an authorizer SECURITY_DISABLED for each. Versions: 1 to 3.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
 
 
 def _filter(entity: Any) -> AclFilter | str:
-    """The filter of a request, or why it is none."""
+    """The filter of a request, or the reason why it is invalid."""
     try:
         return filter_of(entity)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""DescribeAcls: the ACLs that a filter means.
+"""DescribeAcls: the ACLs that match a filter.
 
 Behaviour: from this broker's image, so a change is visible as soon as the controller has sent it to
 this broker. Without an authorizer SECURITY_DISABLED. Versions: 1 to 3.
@@ -33,8 +33,8 @@ class Doors:
 
 
 def filter_of(entity: Any) -> AclFilter:
-    """The filter of a DescribeAcls or DeleteAcls request. ValueError for a number that is none of
-    the protocol.
+    """The filter of a DescribeAcls or DeleteAcls request. Raises ValueError for a number that the
+    protocol does not define.
     """
     return AclFilter(
         resource_type=ResourceType(entity.resource_type_filter),

@@ -1,8 +1,9 @@
-"""DescribeUserScramCredentials: which mechanisms users have credentials for, and their iterations.
+"""DescribeUserScramCredentials: the mechanisms for which users have credentials, and their
+iterations.
 
-Behaviour: all users that have some, or those that are named: RESOURCE_NOT_FOUND for one without,
-DUPLICATE_RESOURCE for one that is named twice. Salts and keys are never answered. Kafka's config
-tool asks this whenever it shows a user's quotas. Versions: 0.
+Behaviour: all users with credentials, or the named ones: RESOURCE_NOT_FOUND for a user without
+credentials, DUPLICATE_RESOURCE for a user that is named twice. Salts and keys are never returned.
+Kafka's config tool asks this whenever it shows a user's quotas. Versions: 0.
 """
 
 from __future__ import annotations

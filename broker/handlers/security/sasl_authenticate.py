@@ -1,8 +1,8 @@
-"""SaslAuthenticate: a message of the mechanism that the client has named.
+"""SaslAuthenticate: one message of the mechanism that the client has chosen.
 
-Behaviour: as `broker/authentication/core/sasl_login.py` decides. What is refused is answered after
+Behaviour: as `broker/authentication/core/sasl_login.py` decides. A refusal is sent after
 `connection.failed.authentication.delay.ms`, with a reason that does not say which part of the login
-was wrong, and the connection closes. The session's lifetime is that of `connections.max.reauth.ms`
+was wrong; then the connection closes. The session's lifetime is that of `connections.max.reauth.ms`
 or of a token. A listener without SASL answers ILLEGAL_SASL_STATE. Versions: 0 to 2.
 """
 

@@ -1,9 +1,9 @@
 """SaslHandshake: the client names the mechanism by which it logs in.
 
-Behaviour: a mechanism that is not offered is UNSUPPORTED_SASL_MECHANISM with those that are, and
-the connection closes; a listener without SASL answers ILLEGAL_SASL_STATE without any, and a client
-that is set up for SASL then says what is wrong. After version 0 the messages come without headers.
-Versions: 0 and 1.
+Behaviour: a mechanism that is not offered gets UNSUPPORTED_SASL_MECHANISM with the list of offered
+ones, and the connection closes. A listener without SASL answers ILLEGAL_SASL_STATE with an empty
+list, so that a client that is configured for SASL reports the problem. After version 0 the messages
+come without headers. Versions: 0 and 1.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """CreateDelegationToken: a token by which its holder logs in as the owner.
 
-Behaviour: of the client itself, or of another owner by CreateTokens on that user (KIP-373). Clients
-without an identity, and those that have logged in by a token, get none. The controller stores it
-without its HMAC, and the answer comes when the living brokers know. Versions: 1 to 3.
+Behaviour: a token of the client itself, or of another owner with the right CreateTokens on that
+user (KIP-373). Clients without an identity, and those that have logged in by a token, get none. The
+controller stores it without its HMAC; the answer is sent when the live brokers have received it.
+Versions: 1 to 3.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def _refusal(doors: Doors, context: RequestContext, owner: Principal, request: A
     is_own = owner == context.principal
     if not is_own and not doors.authorizer.may(context, Check(Operation.CREATE_TOKENS, ResourceType.USER, str(owner))):
         return ErrorCode.delegation_token_authorization_failed
-    # a login by a token makes users alone
+    # the owner of a token is always a user
     if owner.type != USER or any(one.principal_type != USER for one in request.renewers):
         return ErrorCode.invalid_principal_type
     return ErrorCode.none

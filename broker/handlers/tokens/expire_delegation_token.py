@@ -1,9 +1,9 @@
 """ExpireDelegationToken: sets when the token that the client names by its HMAC expires, or removes
 it.
 
-Behaviour: for owner, requester and renewers. A negative period removes the token at once; no login
-by it succeeds any more, and connections that have logged in by it go on until their session ends.
-Versions: 1 and 2.
+Behaviour: allowed for owner, requester and renewers. A negative period removes the token at once;
+later logins by it fail, and connections that have logged in by it continue until their session
+ends. Versions: 1 and 2.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """RenewDelegationToken: moves the expiry of the token that the client names by its HMAC.
 
-Behaviour: for owner, requester and renewers, not beyond the end that the token was made with; an
-expired token stays expired. Versions: 1 and 2.
+Behaviour: allowed for owner, requester and renewers, up to the end that the token was created with;
+an expired token stays expired. Versions: 1 and 2.
 """
 
 from __future__ import annotations

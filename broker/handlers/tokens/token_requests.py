@@ -1,5 +1,5 @@
-"""What the handlers of delegation tokens share: refusals that concern every request, and changes at
-the controller.
+"""The shared parts of the delegation token handlers: common refusals, and changes at the
+controller.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from wire.rules.delegation_tokens import DelegationToken
 from wire.znodes.token_znodes import token_message
 
 NO_TIME: Final = 0
-"""The timestamps of a refusal. Apache Kafka has -1, which kio does not read."""
+"""The timestamps of a refusal. Apache Kafka uses -1, which kio cannot decode."""
 
 
 class TokenRequests:
-    """What requests about tokens may do here, and their changes."""
+    """The common checks and changes of requests about tokens."""
 
     def __init__(self, tokens: DelegationTokens, controller: ControllerClient) -> None:
         self._tokens = tokens
@@ -36,7 +36,9 @@ class TokenRequests:
         return ErrorCode.none if self._tokens.is_enabled else ErrorCode.delegation_token_auth_disabled
 
     async def change(self, token_id: str, token: DelegationToken | None, *, is_new: bool = False) -> ErrorCode:
-        """Have a token stored, or removed (None); the answer comes when the living brokers know."""
+        """Have the controller store the token, or remove it (None); returns when the live brokers
+        have received the change.
+        """
         wanted = pb.DelegationTokenChange(token=token_message(token_id, token), is_new=is_new)
         try:
             reply = await self._controller.alter_delegation_tokens(pb.AlterDelegationTokensRequest(tokens=[wanted]))
@@ -51,5 +53,5 @@ def period_ms(period: timedelta) -> int:
 
 
 def timestamp(time_ms: int) -> TZAware:
-    """A time in Unix ms as kio writes it; its own check of such times wants whole seconds."""
+    """A time in Unix ms as kio writes it; kio's own check would require whole seconds."""
     return cast("TZAware", datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=time_ms))

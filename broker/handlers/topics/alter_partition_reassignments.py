@@ -1,9 +1,10 @@
-"""AlterPartitionReassignments: other replicas for partitions, or the end of a change that is under
-way (KIP-455); forwarded.
+"""AlterPartitionReassignments: assigns other replicas to partitions, or cancels a reassignment
+(KIP-455); forwarded to the controller.
 
-Behaviour: null replicas cancel, an empty list is refused; each partition is answered for itself.
-Replicas of topics that another site leads are moved there (`broker/site/active_site.py`), while
-that does not answer, and for programs of our own always, those of the copies here. Versions: 0 to
+Behaviour: null replicas cancel, an empty list is refused; each partition has a separate result.
+Topics that another site leads are reassigned there (`broker/site/active_site.py`). While that site
+does not answer, and always for Antipode's own programs, the copies here are reassigned. Versions: 0
+to
 1. Not done: nothing.
 """
 

@@ -1,9 +1,10 @@
 """CreatePartitions: forwarded to the active controller.
 
-Behaviour: topics that a link brings are grown at the active site (`broker/site/active_site.py`), or
-refused (POLICY_VIOLATION) when that cannot be. The answer waits a moment for the brokers of this
-site and of its peers to know the new partitions (`broker/site/topic_change_reports.py`), which
-count against the client's quota of mutations. Versions: 0 to 3.
+Behaviour: topics that a link mirrors here get partitions at the active site
+(`broker/site/active_site.py`), or are refused (POLICY_VIOLATION) if that is impossible. The answer
+waits a moment for the brokers of this site and of its peers to know the new partitions
+(`broker/site/topic_change_reports.py`), which are charged to the client's mutation quota. Versions:
+0 to 3.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """CreateTopics: forwarded to the active controller.
 
-Behaviour: names that a link will bring from the active site are created there
-(`broker/site/active_site.py`); when it cannot be asked they are refused (POLICY_VIOLATION). The
-answer waits a moment for the brokers of this site and of its peers to know the new topics, so that
-a client that goes on at once finds them (`broker/site/topic_change_reports.py`). New partitions
-count against the client's quota of mutations at the broker that is asked (clients ask the active
-controller's). Versions: 2 to 7.
+Behaviour: names that a link will mirror from the active site are created there
+(`broker/site/active_site.py`); if that site does not answer, they are refused (POLICY_VIOLATION).
+The answer waits a moment for the brokers of this site and of its peers to know the new topics, so
+that a client finds them immediately afterwards (`broker/site/topic_change_reports.py`). New
+partitions are charged to the client's mutation quota at the broker that receives the request
+(clients ask the active controller's broker). Versions: 2 to 7.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """DeleteTopics: forwarded to the active controller.
 
 Behaviour: by name or (from version 6) by id; a topic with both, with neither or given twice is
-INVALID_REQUEST. Topics that a link brings from the active site are deleted there
-(`broker/site/active_site.py`), or refused (POLICY_VIOLATION) when that cannot be. A topic that has
-a copy here is handed on by the copy's id, so that a topic made again under the same name is never
-deleted in the place of the one that is meant. Mirrors delete nothing, so a copy stays here: one
-whose topic the active site does not have is deleted here, by the second request at the latest;
-where another topic has its name by now, only a request by the copy's id does that, and one by name
-is refused. The answer waits a moment for the brokers of this site and of its peers to forget them
-(`broker/site/topic_change_reports.py`). Partitions that go count against the client's quota of
-mutations. Where delete.topic.enable is false the controller refuses. Versions: 1 to 6.
+INVALID_REQUEST. Topics that a link mirrors from the active site are deleted there
+(`broker/site/active_site.py`), or refused (POLICY_VIOLATION) if that is impossible. A topic that
+has a copy here is forwarded by the copy's id, so that a topic created again under the same name is
+never deleted instead. Mirrors delete nothing, so a copy stays here: if the active site does not
+have its topic, the copy is deleted here, by the second request at the latest. If another topic has
+the name by then, only a request with the copy's id deletes the copy, and one by name is refused.
+The answer waits a moment for the brokers of this site and of its peers to drop them
+(`broker/site/topic_change_reports.py`). Deleted partitions are charged to the client's mutation
+quota. If delete.topic.enable is false, the controller refuses. Versions: 1 to 6.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ MAX_VERSION = 6
 
 NO_TOPIC_ID: Final = bytes(16)
 TopicState = tuple[str | None, bytes]
-"""A topic to delete as the request has it: its name, and its id (zeros: none)."""
+"""A topic to delete as the request names it: its name, and its id (zeros: none)."""
 
 NOT_THERE = (ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id)
 
@@ -158,9 +158,7 @@ def _name_of(image: ClusterImage, topic_id: bytes) -> str:
 
 
 def _meant(image: ClusterImage, name: str | None, topic_id: bytes) -> dict[str, Any]:
-    """The topic in the request to the active site: by the id of the copy here where there is
-    one.
-    """
+    """The topic for the request to the active site: by the id of the copy here, if there is one."""
     copy = image.topics.get(name) if name is not None else None
     if name is not None and copy is None:
         return {"name": name, "topic_id": None}
@@ -174,10 +172,10 @@ async def _with_copies(
     answered: Sequence[Any],
     timeout_ms: int,
 ) -> list[Any]:
-    """The active site's results as the client asked, with copies that it has no topic for deleted
+    """The active site's results in the client's form; copies for which it has no topic are deleted
     here.
 
-    `names` has the ids that were handed on, with the names that the client gave for them.
+    `names` maps the forwarded ids to the names that the client gave.
     """
     image = doors.cluster.image
     results: list[Any] = []
@@ -188,7 +186,8 @@ async def _with_copies(
         copy = _copy_without_topic(image, result)
         if copy is not None:
             link = passive_link_for_new_topic(image, copy.name)
-            # Its view must say so too: a broker that has just started may not know its topics yet.
+            # The active site's view must confirm this: a broker that has just started may not know
+            # its topics yet.
             present = None if link is None else image.topics_of_peer(other_site(link, image.site)).get(copy.name)
             is_replaced = present is not None and present.topic_id != copy.topic_id
             if link is not None and (present is None or (is_replaced and given_name is None)):
@@ -205,7 +204,7 @@ async def _with_copies(
 
 
 def _copy_without_topic(image: ClusterImage, result: Any) -> TopicImage | None:
-    """The copy here of a topic that the active site says it does not have."""
+    """The copy here of a topic that the active site does not have."""
     name = image.topic_names.get(topic_id_bytes(result.topic_id)) if result.error_code in NOT_THERE else None
     return None if name is None else image.topics.get(name)
 
@@ -241,7 +240,7 @@ async def _delete(
     results: list[Any] = []
     for name, topic_id in wanted.items():
         outcome = outcomes.get(name)
-        if outcome is None:  # another topic has its name by now, or none
+        if outcome is None:  # another topic has the name by now, or none
             results.append(_result(build, name, topic_id, ErrorCode.unknown_topic_or_partition, None))
         else:
             results.append(_result(build, name, topic_id, ErrorCode(outcome.error_code), outcome.error_message))

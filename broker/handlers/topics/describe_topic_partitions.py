@@ -1,13 +1,13 @@
 """DescribeTopicPartitions: topics in pages, so that a tool never has to take all partitions of a
 site at once (KIP-966).
 
-Behaviour: topics in the order of their names, as clients must see them (those of a link with the
-active site's leaders); at most as many partitions as asked for and 2000, and then a cursor that
-says where to go on. Without names: all topics. Named topics that this site does not know are asked
-about at its peers (`broker/site/unknown_topics.py`). Replicas outside the in-sync ones that may
-still be elected are not kept track of: their list is empty (Java tools fail on a null one).
-Authorized operations are all there are (`broker/metadata/core/authorized_operations.py`); the
-request has no field that asks for them. Versions: 0.
+Behaviour: topics in the order of their names, as clients must see them (a link's topics with the
+active site's leaders); the page has at most the requested number of partitions, and at most 2000,
+and a cursor for the next page. Without names: all topics. Named topics that this site does not know
+are looked up at its peers (`broker/site/unknown_topics.py`). Eligible leader replicas outside the
+in-sync ones are not tracked: their list is empty (Java tools fail on null). The authorized
+operations contain all operations (`broker/metadata/core/authorized_operations.py`); the request has
+no field for them. Versions: 0.
 """
 
 from __future__ import annotations

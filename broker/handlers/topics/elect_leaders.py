@@ -1,9 +1,9 @@
 """ElectLeaders: preferred or unclean elections, forwarded to the active controller (KIP-460).
 
 Behaviour: no topics means every partition of this site; those that need no election are then left
-out of the answer. Partitions of topics that another site leads are elected there
-(`broker/site/active_site.py`), while that does not answer, and for programs of our own always,
-those of the copies here. The answer waits a moment for the brokers of peers to know the leaders
+out of the answer. Topics that another site leads are elected there (`broker/site/active_site.py`).
+While that site does not answer, and always for Antipode's own programs, the elections concern the
+copies here. The answer waits a moment for the brokers of peers to know the leaders
 (`broker/site/topic_change_reports.py`). Versions: 0 to 2. Not done: nothing.
 """
 

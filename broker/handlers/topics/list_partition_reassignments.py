@@ -1,9 +1,9 @@
-"""ListPartitionReassignments: reassignments that are under way, from the active controller
-(KIP-455).
+"""ListPartitionReassignments: current reassignments, from the active controller (KIP-455).
 
-Behaviour: no topics means all; partitions without one are left out. Of topics that another site
-leads the reassignments there are listed (`broker/site/active_site.py`), while that does not answer,
-and for programs of our own always, those of the copies here. Versions: 0. Not done: nothing.
+Behaviour: no topics means all; partitions without one are left out. For topics that another site
+leads, its reassignments are listed (`broker/site/active_site.py`). While that site does not answer,
+and always for Antipode's own programs, those of the copies here are listed. Versions: 0. Not done:
+nothing.
 """
 
 from __future__ import annotations

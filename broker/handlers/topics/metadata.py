@@ -1,17 +1,18 @@
 """Metadata: brokers, topics, leaders, as clients must see them (merged with the peers of routed
 links).
 
-Behaviour: answers with the addresses of the listener that was asked. While a broker of the site may
-just have died, the answer waits a moment for its successors (`broker/site/suspected_brokers.py`).
-Topics that this site does not know are asked about at its peers (`broker/site/unknown_topics.py`).
-Those that no site has are created when the request and the broker allow it, and answered
-UNKNOWN_TOPIC_OR_PARTITION meanwhile, as by KRaft's brokers; their partitions count against the
-client's quota of mutations, as in Kafka without refusal: it rests. Names that a link carries are
-created at the active site only. From version 12 on a client may name topics by id. An id wins over
-a name beside it (Java's client sends an empty one), and a request that has an id is about its ids
-alone. A topic that is asked for twice is answered once. Topics that the client may not describe are
-left out of a list of all, TOPIC_AUTHORIZATION_FAILED by name and UNKNOWN_TOPIC_ID by id. Versions:
-0 to 13. Encoded by hand (metadata_encoding.py).
+Behaviour: answers with the addresses of the listener that received the request. While a broker of
+the site may just have died, the answer waits a moment for its successors
+(`broker/site/suspected_brokers.py`). Topics that this site does not know are looked up at its peers
+(`broker/site/unknown_topics.py`). Topics that no site has are created if the request and the broker
+allow it; this response has UNKNOWN_TOPIC_OR_PARTITION for them, as from KRaft's brokers. Their
+partitions are charged to the client's mutation quota, which throttles the client and never refuses
+the request, as in Kafka. Topics whose names a link mirrors are created at the active site only.
+From version 12 on a client may name topics by id. An id takes precedence over a name beside it
+(Java's client sends an empty name), and in a request with an id all names are ignored. A topic that
+is asked for twice is answered once. Topics that the client may not describe are missing from a list
+of all; by name they get TOPIC_AUTHORIZATION_FAILED and by id UNKNOWN_TOPIC_ID. Versions: 0 to 13.
+Encoded by hand (metadata_encoding.py).
 """
 
 from __future__ import annotations
@@ -81,8 +82,8 @@ def handle_frame(frame: Frame, exchange: Exchange, doors: Doors) -> None:
 
 
 def _unknown(doors: Doors, context: RequestContext, request: Any) -> dict[str, list[Asked]]:
-    """The topics to ask the peers about. None for a peer's own request, so that two sites do not
-    ask each other in turn.
+    """The topics about which to ask the peers. None for a peer's own request, so that two sites do
+    not ask each other in a circle.
     """
     if context.is_forwarded or (_ids(request) and context.api_version < TOPIC_IDS_FROM):
         return {}
@@ -92,8 +93,8 @@ def _unknown(doors: Doors, context: RequestContext, request: Any) -> dict[str, l
 async def _answer_later(
     doors: Doors, exchange: Exchange, context: RequestContext, request: Any, *, is_doubtful: bool
 ) -> None:
-    """A client that is at work may just have lost a leader: the answer waits for the controller's
-    decision, if there is one to come.
+    """A busy client may just have lost a leader: the answer waits for the controller's decision, if
+    one is expected.
     """
     if is_doubtful:
         await doors.suspected_brokers.settled()
@@ -144,7 +145,8 @@ def answer(
         body = cache.answer(writer, image, listener, topics)
     throttle_time_ms = exchange.throttle_time_ms(mutation_ms)
     if throttle_time_ms and version >= THROTTLE_TIME_FROM:
-        body = throttle_time_ms.to_bytes(4, "big") + body[4:]  # answers are kept encoded, and this is their first field
+        # responses are cached encoded, and this is their first field
+        body = throttle_time_ms.to_bytes(4, "big") + body[4:]
     exchange.reply_body([body], body_size=len(body))
 
 
@@ -165,8 +167,8 @@ def _all_shown(
 
 
 def _create(doors: Doors, exchange: Exchange, names: list[str]) -> float:
-    """Begin to create the topics; how long the client rests for that, in ms. What coordinators need
-    is no client's doing.
+    """Start creating the topics; return the client's throttle time for that, in ms. Topics for
+    coordinators are not charged to the client.
     """
     begun = doors.topic_creator.request(names, doors.cluster.image)
     permits = doors.quotas.mutation_permits(exchange.context)
@@ -200,7 +202,7 @@ def _asked(request: Any) -> list[Asked | None]:
 
 
 def _refused_ids(writer: MetadataWriter, request: Any) -> list[bytes]:
-    """Versions 10 and 11 have a field for ids, and may not be asked by them."""
+    """Versions 10 and 11 have a field for ids, but do not allow requests by id."""
     return [
         writer.topic(
             error=ErrorCode.invalid_request, name=entry.name, topic_id=entry.topic_id.bytes, partitions=(), live=()
@@ -219,9 +221,7 @@ def _topics(
     may_create: bool,
     view: ClientView | None,
 ) -> tuple[list[bytes], list[str], list[ErrorCode]]:
-    """The topics' parts of the answer, the names of those that are to be created, and the errors of
-    topics.
-    """
+    """The topics' parts of the response, the names of those to create, and the errors of topics."""
     encoded: list[bytes] = []
     missing: list[str] = []
     errors: list[ErrorCode] = []
@@ -259,7 +259,9 @@ def _topics(
 
 
 def _refused(writer: MetadataWriter, view: ClientView, asked: Asked | None) -> bytes:
-    """A topic that the client may not know: named, it gets the error; by its id it is unknown."""
+    """The error for a topic that the client may not describe: by name a refusal, by id an unknown
+    topic.
+    """
     return writer.topic(
         error=view.refusal(asked),
         name=None if isinstance(asked, UUID) else asked,

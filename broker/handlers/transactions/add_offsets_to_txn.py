@@ -1,10 +1,10 @@
-"""AddOffsetsToTxn: a transaction is about to commit offsets of a group: the group's partition of
-`__consumer_offsets` takes part.
+"""AddOffsetsToTxn: adds the group's partition of `__consumer_offsets` to a transaction that will
+commit offsets of the group.
 
-While the group has no coordinator that FindCoordinator could name, the answer is one that producers
-retry here, until their timeout, which librdkafka's forget once they look for the coordinator.
-Versions: 0 to 4. Producers of KIP-890's protocol leave it out; TxnOffsetCommit adds the partition
-itself.
+While the group has no coordinator that FindCoordinator could name, this returns an error that makes
+producers retry this request until their timeout. librdkafka's producers lose that timeout once they
+look for the coordinator. Versions: 0 to 4. Producers of KIP-890's protocol do not send it;
+TxnOffsetCommit adds the partition.
 """
 
 from __future__ import annotations

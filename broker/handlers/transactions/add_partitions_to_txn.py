@@ -1,9 +1,9 @@
-"""AddPartitionsToTxn: a transaction is about to write to these partitions.
+"""AddPartitionsToTxn: adds the partitions to which a transaction will write.
 
-Behaviour: producers of the older protocol ask before they write (versions 0 to 3); leaders of
-partitions ask for several transactions at once, to add or only to verify (versions 4 and 5,
-KIP-890). Partitions that no site knows get UNKNOWN_TOPIC_OR_PARTITION, and then none of the
-transaction is added (the others get OPERATION_NOT_ATTEMPTED), as in Kafka.
+Behaviour: producers of the older protocol send it before they write (versions 0 to 3); leaders of
+partitions send several transactions at once, to add or only to verify (versions 4 and 5, KIP-890).
+Partitions that no site knows get UNKNOWN_TOPIC_OR_PARTITION, and then none of the transaction is
+added (the others get OPERATION_NOT_ATTEMPTED), as in Kafka.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def _unknown(doors: Doors, partitions: Collection[TopicPartition]) -> set[TopicP
 
 
 def _translation(context: RequestContext) -> Callable[[ErrorCode], ErrorCode]:
-    """Errors as this version knows them."""
+    """Errors in the form that this version knows."""
     version = context.api_version
 
     def translated(error: ErrorCode) -> ErrorCode:

@@ -1,5 +1,5 @@
-"""DescribeProducers: what the leader of a partition knows of the producers that write to it; for
-tools that look for hanging transactions.
+"""DescribeProducers: the state that the leader of a partition has of its producers; for tools that
+look for hanging transactions.
 
 Versions: 0.
 """

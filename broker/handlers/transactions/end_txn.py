@@ -1,8 +1,8 @@
 """EndTxn: commit or abort a transaction.
 
 Behaviour: answered when the decision is in `__transaction_state`; the markers follow. From version
-5 on (KIP-890) the answer carries the epoch, or the new producer id, under which the producer goes
-on. Versions: 0 to 5.
+5 on (KIP-890) the answer has the epoch, or the new producer id, with which the producer continues.
+Versions: 0 to 5.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Doors:
 
 
 def _check_permits(doors: Doors) -> None:
-    """CoordinatorRefusal while the lease of a link has ended here: another site may be active. The
-    client asks again, and a decision that was written already is answered as it is.
+    """Raises CoordinatorRefusal if the lease of a link has ended here: another site may be active.
+    The client asks again; a decision that was already written is then returned unchanged.
     """
     permits = doors.cluster.permits
     if permits.is_in_use and not permits.may_end_transactions(doors.cluster.image, now_ms=doors.clock.monotonic_ms()):

@@ -1,11 +1,11 @@
 """InitProducerId: an id for an idempotent or a transactional producer.
 
-Behaviour: a new id with epoch 0; a producer that names its id and epoch goes on under the next
+Behaviour: a new id with epoch 0; a producer that sends its id and epoch continues with the next
 epoch (KIP-360), or gets a new id when its epochs are used up; an id without an epoch, or the
 reverse, is INVALID_REQUEST. COORDINATOR_LOAD_IN_PROGRESS, which clients retry, while no controller
-can be reached. Versions: 0 to 5. With a transactional id its coordinator decides: the former
-producer is fenced, its open transaction aborted first. Not done: prepared transactions of two-phase
-commit (KIP-939, version 6, which Apache Kafka 4.3 does not offer by default).
+can be reached. Versions: 0 to 5. With a transactional id, its coordinator decides: the former
+producer is fenced, and its open transaction is aborted first. Not done: prepared transactions of
+two-phase commit (KIP-939, version 6, which Apache Kafka 4.3 does not offer by default).
 """
 
 from __future__ import annotations

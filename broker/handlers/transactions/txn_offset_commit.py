@@ -1,9 +1,10 @@
-"""TxnOffsetCommit: offsets of a group that count when the producer's transaction is committed.
+"""TxnOffsetCommit: offsets of a group that become valid when the producer's transaction is
+committed.
 
 Behaviour: before the first offsets of a transaction its coordinator is asked whether the group's
 partition takes part, unless `transaction.partition.verification.enable` is false; from version 5 on
-(KIP-890) it is made to. Members are checked as for OffsetCommit where the request names one
-(KIP-447). Versions: 0 to 5.
+(KIP-890) the coordinator adds it. Members are checked as for OffsetCommit where the request names
+one (KIP-447). Versions: 0 to 5.
 """
 
 from __future__ import annotations
@@ -73,8 +74,8 @@ async def _commit(doors: Doors, context: RequestContext, request: Any) -> Partit
                 error = outcomes[partition]
             if error is not ErrorCode.none:
                 return PartitionsReply(error=error)
-            # the marker of the transaction before may have passed meanwhile; then the question is
-            # put anew
+            # the marker of the previous transaction may have been written meanwhile; then the
+            # coordinator is asked again
             if shard.guards.is_valid(producer_id, guard):
                 return await doors.groups.commit_in_transaction(shard, _command(doors, request, guard))
         finally:

@@ -1,7 +1,7 @@
-"""WriteTxnMarkers: the coordinator's decision, to be written into partitions led here. Sent by
-brokers, and by tools that abort.
+"""WriteTxnMarkers: writes the coordinator's decision into partitions that this broker leads. Sent
+by brokers, and by tools that abort.
 
-Behaviour: answered when every in-sync replica has the markers. A marker twice does no harm.
+Behaviour: answered when every in-sync replica has the markers. A repeated marker does no harm.
 Versions: 1 and 2, which says whether each transaction has an epoch of its own (KIP-1228).
 """
 

@@ -17,11 +17,11 @@ from broker.log.segments.sparse_index import OFFSET_ENTRY, TIME_ENTRY, SparseInd
 from broker.log.segments.transaction_index import AbortedTransaction, TransactionIndex
 from runtime.disk import Disk, write_all
 
-_WRITE_BYTES = 256 * 1024  # bytes that wait for one gathering write
+_WRITE_BYTES = 256 * 1024  # bytes that wait for one gathered write
 
 
 _WRITE_PIECES_MAX = 64
-"""Each piece may hold on to as much as one read brought."""
+"""Each piece may keep the whole buffer of one read in memory."""
 
 
 _NO_RUN = (b"", 0, 0)
@@ -69,7 +69,7 @@ class CleanedOutput:
             self._since_entry = 0
         end = kept.at + placed.size_bytes
         content, first, last = self._run
-        # neighbours in one read are one piece: a log in which little goes is copied in long runs
+        # neighbours in one read are one piece: a log with few removals is copied in long runs
         if kept.content is content and kept.at == last:
             self._run = (content, first, end)
         else:
@@ -102,7 +102,7 @@ class CleanedOutput:
         """Complete the files and make everything durable."""
         self._write()
         self._add_time_entry()
-        # durable before the names: `_announce` promises that the files are complete
+        # durable before the names: `_announce` promises complete files
         self.offset_index.write(is_durable=True)
         self.time_index.write(is_durable=True)
         for entry in aborted:

@@ -1,17 +1,17 @@
-"""Compaction of inactive segments: reads them, writes new ones with only what must stay, as
-`.cleaned` files.
+"""Compaction of inactive segments: reads them, and writes new ones with only the records to keep,
+as `.cleaned` files.
 
-Runs in a worker thread or process on plain values (`CleaningPlan`), touches nothing that the log
-owns, and is idempotent: what it wrote counts for nothing until
-broker/log/cleaning/log_compaction.py swaps it in. Offsets never change. Batches that keep all their
-records are copied as bytes; others are written anew with their offsets, producer fields and codec,
-fewer records and a new checksum. A producer's last batch stays, empty if need be, because its
-sequence numbers are in it, and so does the last batch of each new segment: segments join without a
-gap, so recovery can distinguish a lost segment from a compacted one. A transaction's marker stays
-while a record of it does, and after that as long as a tombstone would.
+Runs in a worker thread or process on plain values (`CleaningPlan`), touches no files of the log,
+and is idempotent: its output has no effect until broker/log/cleaning/log_compaction.py swaps it in.
+Offsets never change. Batches that keep all their records are copied as bytes; others are written
+anew with their offsets, producer fields and codec, fewer records and a new checksum. A producer's
+last batch stays, empty if necessary, because it has the producer's sequence numbers. The last batch
+of each new segment stays too: segments join without a gap, so recovery can distinguish a lost
+segment from a compacted one. A transaction's marker stays while one of its records does, and after
+that as long as a tombstone would.
 
-Only what is dirty is read for keys: in the part that an earlier pass has cleaned, each key is there
-once. Of a dirty batch that holds the newest record of no key nothing but the header is read again.
+Keys are read from the dirty part only: in the part that an earlier pass has cleaned, each key
+occurs once. If a dirty batch holds no newest record, only its header is read again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LITTLE_SHARE = 1 / 16
 """The share of a segment's size up to which its remaining part counts as little."""
 
 
-SEGMENT_BYTES_MAX = 2**31 - 1  # what a position in an index entry reaches
+SEGMENT_BYTES_MAX = 2**31 - 1  # the largest position that fits an index entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ class CleaningPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanedSegment:
-    """One new segment, which takes the place of `replaces`."""
+    """One new segment, which replaces the segments in `replaces`."""
 
     base_offset: int
     next_offset: int
@@ -136,8 +136,8 @@ class _Cleaning:
         )
 
     def _collect_keys(self) -> list[SourceSegment]:
-        """Note the newest offset of each key; the segments that were read whole before the memory
-        was full.
+        """Record the newest offset of each key; return the segments that were read completely
+        before the memory was full.
         """
         read = []
         for source in self.plan.segments:
@@ -149,7 +149,7 @@ class _Cleaning:
                 if not header.is_control and not self._is_aborted(header):
                     self.keys.note(header, *opened(header, *self._content(header, scan)))
             read.append(source)
-            # whole segments only: `cleaned_to` must be an offset below which every key was noted
+            # whole segments only: `cleaned_to` must be an offset below which every key was recorded
             if self.keys.is_full:
                 break
         self.keys.close()
@@ -160,18 +160,18 @@ class _Cleaning:
         return header.is_transactional and self.aborted.holds(header.producer_id, header.base_offset)
 
     def _fits(self, first: SourceSegment, written_bytes: int, following: SourceSegment) -> bool:
-        """True if a segment has room for another source even if all of the source's bytes stay.
+        """True if a segment has room for another source even if all of the source's bytes are kept.
 
-        One of which little is left may grow past its size by as much. Else each source of which
-        nothing is left would become a segment with one empty batch, and clients that read many such
-        in a row (librdkafka: eleven) believe that the next record is too large for them.
+        A source with few remaining bytes may exceed the size by that amount. Otherwise each source
+        without remaining records would become a segment with one empty batch, and clients that read
+        many such in a row (librdkafka: eleven) believe that the next record is too large for them.
         """
         size_bytes_max = min(self.plan.segment_bytes * (1 + LITTLE_SHARE), SEGMENT_BYTES_MAX)
         is_reachable = following.next_offset - first.base_offset <= RELATIVE_OFFSET_MAX
         return is_reachable and written_bytes + following.size_bytes <= size_bytes_max
 
     def _batches(self, source: SourceSegment) -> Iterator[tuple[BatchHeader, BatchScan]]:
-        """Headers, and the scan that has the batch until the next one is asked for."""
+        """Headers, and the scan, which has the batch until the next one is requested."""
         path = f"{self.plan.directory}/{file_name(source.base_offset, LOG_SUFFIX)}"
         with storage_errors("opening", path):
             descriptor = self.disk.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -187,7 +187,7 @@ class _Cleaning:
         return scan.content()
 
     def _write(self, pending: deque[SourceSegment]) -> CleanedSegment:
-        """Write one new segment from as many of the oldest sources as it takes."""
+        """Write one new segment from as many of the oldest sources as fit."""
         group = [pending.popleft()]
         output = CleanedOutput(
             self.disk,
@@ -214,7 +214,7 @@ class _Cleaning:
         )
 
     def _copy(self, source: SourceSegment, output: CleanedOutput, markers: set[int]) -> BatchHeader | None:
-        """Write what stays of one source; its last batch, None when it has none."""
+        """Write the remaining part of one source; return its last batch, None if it has none."""
         last: BatchHeader | None = None
         is_dirty = source.next_offset > self.plan.dirty_from
         for header, scan in self._batches(source):
@@ -229,7 +229,7 @@ class _Cleaning:
         return last
 
     def _keep(self, header: BatchHeader, scan: BatchScan, *, is_dirty: bool) -> KeptBatch | None:
-        """The batch as it stays: the same bytes, fewer records, empty, or nothing."""
+        """The batch in its remaining form: the same bytes, fewer records, empty, or nothing."""
         newest_count = header.record_count
         if is_dirty:
             newest_count = self.keys.newest_count(header.base_offset, header.last_offset)
@@ -237,7 +237,7 @@ class _Cleaning:
             return self._keep_nothing(header)
         content, at = self._content(header, scan)
         body, start, end = opened(header, content, at)
-        # the quick look first: most batches stay whole, and their records are not walked
+        # the quick check first: most batches stay whole, and their records are not parsed
         if newest_count < header.record_count or not self._stays_whole(header, body, start, end):
             return self._keep_some(header, content, at, body[start:end])
         if header.is_transactional:
@@ -245,8 +245,8 @@ class _Cleaning:
         return KeptBatch(header, content, at)
 
     def _stays_whole(self, header: BatchHeader, body: bytes, start: int, end: int) -> bool:
-        """True if nothing of the batch is removed or changed; where False, a closer look may still
-        find so.
+        """True if nothing of the batch is removed or changed; after False, a closer check may still
+        find that.
         """
         offsets: dict[bytes | None, int] = {}
         tombstone_count = read_keys(
@@ -269,13 +269,13 @@ class _Cleaning:
         return rewritten(header, body, kept, new_horizon_ms)
 
     def _keep_nothing(self, header: BatchHeader) -> KeptBatch | None:
-        """Keep nothing, or an empty batch where the batch is its producer's last one."""
+        """Keep nothing, or an empty batch if this is its producer's last one."""
         is_last = self.plan.producer_last_offsets.get(header.producer_id) == header.last_offset
         return empty_batch(header) if header.producer_id >= 0 and is_last else None
 
     def _keep_marker(self, header: BatchHeader, scan: BatchScan) -> KeptBatch | None:
-        """A marker without records of its transaction goes like a tombstone; a producer's last
-        batch stays in any case.
+        """A marker without records of its transaction is removed like a tombstone; a producer's
+        last batch always stays.
         """
         content, at = self._content(header, scan)
         horizon_ms = header.base_timestamp if header.has_delete_horizon else None

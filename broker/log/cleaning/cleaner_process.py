@@ -1,5 +1,4 @@
-"""Compaction in processes of their own: decoding records would hold the event loop even from a
-thread.
+"""Compaction in separate processes: decoding records would block the event loop even from a thread.
 
 `CleanerProcess` starts `broker/log/cleaning/cleaner_child.py` when there is first something to
 clean, and hands it one plan at a time. `CleanerProcesses` are as many of them as there are plans at
@@ -26,7 +25,7 @@ END_TIMEOUT_S: Final = 2.0
 
 
 class CleanerProcess:
-    """One cleaning process, started when it is needed and started again when it has died."""
+    """One cleaning process, started when needed and restarted when it has died."""
 
     def __init__(self) -> None:
         self._process: asyncio.subprocess.Process | None = None
@@ -43,7 +42,7 @@ class CleanerProcess:
                 await self._end()
                 raise StorageError("compacting", plan.directory, f"the cleaner process ended ({error})") from None
             except BaseException:
-                # no caller waits for its answer now
+                # no caller waits for its answer any more
                 await self._end()
                 raise
         if isinstance(answer, CleaningResult):
@@ -73,8 +72,7 @@ class CleanerProcess:
                 cleaner_child.__name__,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
-                # a child finds modules where this process does, also when it runs from an archive
-                # or a test
+                # the child finds modules where this process does, also from an archive or a test
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
                 # a Ctrl-C in the terminal is for the broker, which ends its child itself
                 start_new_session=True,
@@ -82,7 +80,7 @@ class CleanerProcess:
         return self._process
 
     async def stop(self) -> None:
-        """End the process; what it was writing counts for nothing."""
+        """End the process; its unfinished output has no effect."""
         await self._end()
 
     async def _end(self) -> None:
@@ -90,7 +88,7 @@ class CleanerProcess:
         if process is None or process.returncode is not None:
             return
         assert process.stdin is not None
-        # the end of its input would suffice, but it may be in the middle of a plan
+        # the end of its input would suffice, but the process may be executing a plan
         process.stdin.close()
         process.terminate()
         try:

@@ -1,4 +1,4 @@
-"""A batch that compaction keeps: as it is, empty, or written anew with fewer records."""
+"""A batch that compaction keeps: unchanged, empty, or rewritten with fewer records."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _DELETE_HORIZON_BIT = 0x40
 
 
 def opened(header: BatchHeader, content: bytes, at: int) -> tuple[bytes, int, int]:
-    """The records of the batch at `at` without their codec: bytes, and from where to where in them.
-    Not compressed, they are not copied.
+    """The decompressed records of the batch at `at`: bytes, and the range of the records in them.
+    Uncompressed records are not copied.
     """
     if header.compression == Compression.NONE:
         return content, at + HEADER_SIZE, at + header.size_bytes
@@ -32,7 +32,7 @@ def opened(header: BatchHeader, content: bytes, at: int) -> tuple[bytes, int, in
 
 
 def check_crc(header: BatchHeader, content: bytes, at: int) -> None:
-    """A batch that is about to get a new checksum must deserve it."""
+    """Check the old checksum before a batch gets a new one."""
     if not verify_crc(content, at, header):
         raise InvalidBatch(f"the checksum of batch {header.base_offset} is wrong, it cannot be written anew", 0)
 
@@ -74,7 +74,7 @@ def rewritten(header: BatchHeader, body: bytes, kept: list[RecordSpan], new_hori
 
 
 class KeptBatch(NamedTuple):
-    """A batch that stays: its header, and the bytes that hold it from `at` on."""
+    """A batch that is kept: its header, and the bytes that contain it from `at` on."""
 
     header: BatchHeader
     content: bytes

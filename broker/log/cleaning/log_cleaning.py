@@ -1,9 +1,10 @@
-"""Compaction of a broker's logs: which one, when, by whom; and how far each has been compacted.
+"""Compaction of a broker's logs: chooses the logs, runs the cleaners, and records how far each log
+is compacted.
 
-A pass looks at all compacted logs, cleans those that are worth it outside of the event loop,
-`threads` at a time, and notes how far each is clean in `cleaner-offset-checkpoint`, so that a
-restart does not begin anew. A log with a batch that does not decode is reported once and left alone
-until batches of it are truncated, expired or repaired.
+A pass looks at all compacted logs, cleans those that need it outside the event loop, `threads` at a
+time, and records how far each is clean in `cleaner-offset-checkpoint`, so that a restart does not
+begin anew. A log with a batch that does not decode is reported once and left alone until batches of
+it are truncated, expired or repaired.
 
 Caller: broker/log/directories/log_store.py.
 """
@@ -27,7 +28,7 @@ from runtime.supervision import note_death
 from wire.batches.record_batch import InvalidBatch
 
 Clean = Callable[[CleaningPlan], Awaitable[CleaningResult]]
-"""Does a plan's work somewhere; raises StorageError or InvalidBatch."""
+"""Carries out a plan; raises StorageError or InvalidBatch."""
 
 
 def in_a_thread(disk: Disk) -> Clean:
@@ -69,13 +70,13 @@ class LogCleaning:
         """The content version at which a batch of the log did not decode."""
 
     async def run(self, logs: Iterable[PartitionLog]) -> list[str]:
-        """One pass over these logs, all of them compacted topics'; one sentence for each that was
-        cleaned or cannot be.
+        """Run one pass over these logs, all of compacted topics; return one sentence for each log
+        that was cleaned or cannot be cleaned.
 
-        A log that ends its cleaner each time stays the dirtiest: it never keeps the others from
+        A log whose cleaner always crashes stays the dirtiest: it must not keep the others from
         their turn.
         """
-        # each log once a pass: one that fails or grows does not come back before the others
+        # each log once in a pass: a log that fails or grows does not return before the others
         waiting, sentences = deque(self._choose(logs)), list[str]()
 
         async def clean_one_after_the_other() -> None:
@@ -117,7 +118,7 @@ class LogCleaning:
         return worth_cleaning(found, now_ms)
 
     async def _clean(self, log: PartitionLog) -> str:
-        # the choice may be minutes old when the turn of this log comes
+        # the choice may be minutes old when this log's turn comes
         plan = None if log.is_abandoned else plan_compaction(log, self._now_ms())
         if plan is None:
             return ""
@@ -135,8 +136,8 @@ class LogCleaning:
                 # deleted, or moved away, while its files were read
                 return ""
             raise
-        # the files are read without a lock: `swap_in` refuses where a truncation has changed the
-        # log meanwhile
+        # the files are read without a lock: `swap_in` refuses if a truncation has changed the log
+        # since
         if not await swap_in(log, plan, result, self._descriptors, self._now_ms()):
             return ""
         self.figures.cleaned_count += 1

@@ -6,8 +6,8 @@ step.
     await swap_in(log, plan, result, descriptors, now_ms)      # False: the log was truncated
 
 Only inactive segments below the last stable offset are cleaned. A crash at any point leaves the old
-segments or the new ones (broker/log/cleaning/swapping.py). Records in the uncleaned part never
-depend on what was removed.
+segments or the new ones (broker/log/cleaning/swapping.py). The records of the uncleaned part never
+depend on removed ones.
 
 Caller: broker/log/cleaning/log_cleaning.py.
 """
@@ -36,7 +36,7 @@ from runtime.disk import Disk
 def plan_compaction(log: PartitionLog, now_ms: int) -> CleaningPlan | None:
     """The plan of a pass over `log`; None without new inactive segments since the last pass."""
     sources = _cleanable(log, now_ms)
-    # a log whose start passed its compacted part begins anew there
+    # a log whose start has passed its compacted part is compacted from its start
     dirty_from = log.compacted_to if log.compacted_to >= log.segments.first.base_offset else log.log_start_offset
     if not sources or sources[-1].next_offset <= dirty_from:
         return None
@@ -61,14 +61,14 @@ def plan_compaction(log: PartitionLog, now_ms: int) -> CleaningPlan | None:
 
 
 def _cleanable(log: PartitionLog, now_ms: int) -> list[SourceSegment]:
-    """Inactive, flushed, below the last stable offset; of the uncompacted ones only those past
-    min.compaction.lag.ms.
+    """Inactive, flushed segments below the last stable offset; uncompacted ones only if they are
+    older than min.compaction.lag.ms.
     """
     sources: list[SourceSegment] = []
     stable, lag_ms = log.last_stable_offset, log.config.compaction_lag_ms_min
     for segment, following in pairwise(log.segments.all):
-        # what a crash could lose is not cleaned: a cleaned segment is durable and would outlive its
-        # successor
+        # segments that a crash could lose are not cleaned: a cleaned segment is durable and would
+        # outlive its successor
         if following.base_offset > stable or segment.is_dirty:
             break
         is_dirty = following.base_offset > log.compacted_to
@@ -88,8 +88,8 @@ def _cleanable(log: PartitionLog, now_ms: int) -> list[SourceSegment]:
 async def swap_in(
     log: PartitionLog, plan: CleaningPlan, result: CleaningResult, descriptors: DescriptorCache, now_ms: int
 ) -> bool:
-    """Put the cleaned segments in the place of the originals; False when those are gone, cut or
-    about to be: what is left is dropped.
+    """Replace the originals by the cleaned segments; False if the originals were removed, truncated
+    or are about to be: then the cleaned files are dropped.
     """
     truncation_count = log.truncation_count
     for number, cleaned in enumerate(result.segments):
@@ -107,9 +107,7 @@ async def swap_in(
 
 
 def _replaced(log: PartitionLog, cleaned: CleanedSegment) -> list[Segment] | None:
-    """The segments that it stands for; None when one of them is not in the log any more as it
-    was.
-    """
+    """The segments that it replaces; None if the log no longer has one of them unchanged."""
     present = {segment.base_offset: segment for segment in log.segments.all[:-1]}
     found = [present.get(source.base_offset) for source in cleaned.replaces]
     segments = [segment for segment in found if segment is not None]
@@ -128,12 +126,12 @@ def discard(plan: CleaningPlan, cleaned: Iterable[CleanedSegment], disk: Disk) -
 
 
 class Swap:
-    """One cleaned segment on its way into the log. The steps that force, rename or remove files run
-    in threads.
+    """One cleaned segment that is being swapped into the log. Threads run the steps that flush,
+    rename or remove files.
 
-    While it is under way readers have the new segment under its `.swap` names; the final names are
-    second names of the same files until no reader opens the others any more. A cut of the log
-    cannot wait for a thread: it does the steps that are left itself (`finish`), and so does a stop.
+    During the swap, readers use the new segment under its `.swap` names; the final names are second
+    names of the same files until no reader opens the others any more. A truncation of the log
+    cannot wait for a thread: it does the remaining steps itself (`finish`), and so does a stop.
     """
 
     def __init__(
@@ -157,12 +155,13 @@ class Swap:
         self._done_count = 0
 
     async def run(self) -> None:
-        """Do all steps, those with the disk in threads. StorageError when the disk fails."""
+        """Do all steps, those with disk access in threads. StorageError when the disk fails."""
         with self._log.swaps.under_way(self.finish):
             try:
                 while self._done_count < len(self._steps) and not self._log.is_abandoned:
                     number = self._done_count
-                    # readers' view changes on the loop alone; the steps between touch files
+                    # the readers' view changes only on the event loop; the steps in between touch
+                    # files
                     if self._steps[number] in (self._take_over, self._use_names):
                         self._do(number)
                     else:
@@ -176,20 +175,20 @@ class Swap:
                     raise
 
     def finish(self) -> None:
-        """Do the steps that are left, holding the caller."""
+        """Do the remaining steps, blocking the caller."""
         for number in range(len(self._steps)):
             if not self._log.is_abandoned:
                 self._do(number)
 
     def _do(self, number: int) -> None:
-        # `finish` may come from the loop while the thread is in a step: each step runs once
+        # the loop may call `finish` while the thread is in a step: each step runs once
         with self._lock, self._log.folder.held() as is_here, storage_errors("swapping in", self._stem):
             if is_here and number == self._done_count:
                 self._steps[number]()
                 self._done_count += 1
 
     def _announce(self) -> None:
-        """The new names say that the work is complete: from here on a start takes the cleaned
+        """The new names show that the work is complete: from here on, a start uses the cleaned
         segment.
         """
         for suffix in LOG_FILE_LAST:
@@ -212,8 +211,8 @@ class Swap:
         self._log.replace_segments(self._replaced, [segment], self._now_ms)
 
     def _give_names(self) -> None:
-        # the old names must be free first, durably: a link does not replace a file
-        """The originals give up their names to the new files, which have two then."""
+        # the old names must be free first, durably: a hard link does not replace a file
+        """The originals release their names to the new files, which then have two names."""
         self._log.removals.put_aside()
         for suffix in LOG_FILE_LAST:
             with contextlib.suppress(FileNotFoundError):
@@ -225,7 +224,9 @@ class Swap:
             self._segment.use_names("")
 
     def _drop_swap_names(self) -> None:
-        """The log's first, durably: while it is there, a start takes the others for its indexes."""
+        """The log's `.swap` name first, durably: while it exists, a start uses the others as its
+        indexes.
+        """
         self._disk.unlink(self._stem + LOG_SUFFIX + SWAP_SUFFIX)
         self._disk.fsync_directory(self._log.directory)
         for suffix in SEGMENT_SUFFIXES:

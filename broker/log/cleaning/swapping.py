@@ -2,10 +2,10 @@
 new ones.
 
 Kafka's protocol: the new files are written as `.cleaned`, made durable, renamed to `.swap` (the log
-file last: from then on the new segment is the truth), the old segments are renamed `.deleted`, the
-files get their final names, and the `.swap` names go (the log file's first). At a start a
-`.cleaned` file is dropped with everything beside it, a `.swap` log is finished, and other `.swap`
-files beside no such log are dropped.
+file last: from then on the new segment is valid), the old segments are renamed `.deleted`, the
+files get their final names, and the `.swap` names are removed (the log file's first). At a start, a
+`.cleaned` file is dropped with its companion files, a `.swap` log is finished, and other `.swap`
+files without such a log are dropped.
 
 Callers: broker/log/cleaning/cleaner.py, broker/log/loading.py.
 """
@@ -24,7 +24,7 @@ from runtime.disk import Disk
 CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"
 LOG_FILE_LAST: Final = tuple(sorted(SEGMENT_SUFFIXES, key=lambda suffix: suffix == LOG_SUFFIX))
-"""Order of renaming: the new name of the log file says that the others are complete."""
+"""Order of renaming: the new name of the log file shows that the others are complete."""
 
 
 def has_swaps(names: Iterable[str]) -> bool:
@@ -33,19 +33,19 @@ def has_swaps(names: Iterable[str]) -> bool:
 
 
 def finish_swaps(disk: Disk, directory: str) -> list[str]:
-    """Complete or undo replacements that a crash interrupted; one sentence for each."""
+    """Complete or undo replacements that a crash interrupted; return one sentence for each."""
     names = {entry.name for entry in disk.entries(directory)}
     swapped = sorted(name for name in names if name.endswith(LOG_SUFFIX + SWAP_SUFFIX))
     notes, finished = [], set()
     for name in swapped:
         stem = name.split(".")[0]
         # a crash kept both names of one rename: it was not durable yet, so the old segments are
-        # still the truth
+        # still valid
         if stem + LOG_SUFFIX + CLEANED_SUFFIX in names:
             continue
         finished.add(stem)
         notes.append(f"an interrupted compaction of {directory}/{stem} is finished")
-        # first: the final names belong to the old files until then
+        # first: until then the final names belong to the old files
         _set_aside_replaced(disk, directory, names, stem)
         for suffix in LOG_FILE_LAST:
             if stem + suffix + SWAP_SUFFIX in names:
@@ -61,7 +61,7 @@ def finish_swaps(disk: Disk, directory: str) -> list[str]:
 
 
 def _set_aside_replaced(disk: Disk, directory: str, names: set[str], stem: str) -> None:
-    """Rename the segments that the swapped one replaces: those that begin within it."""
+    """Rename the segments that the swapped one replaces: those that begin within its range."""
     base_offset, end_offset = int(stem), _end_offset(disk, f"{directory}/{stem}{LOG_SUFFIX}{SWAP_SUFFIX}", int(stem))
     for name in sorted(names):
         offset = numbered_offset(name, LOG_SUFFIX)

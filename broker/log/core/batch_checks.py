@@ -1,10 +1,10 @@
 """Checks a record batch before a leader or a follower appends it. Pure.
 
 The structure of a header (lengths, counts, magic) is checked by wire/batches/record_batch.py while
-it is read; here are the rules that depend on who sends the batch and on the topic. A producer's
-batch is walked record by record, as Apache Kafka's LogValidator does: a batch that consumers cannot
-read would stop every one of them at both sites. Batches of leaders and mirrors were checked on
-their way in, and are trusted by their checksum.
+it is read; this module has the rules that depend on the sender and on the topic. Each record of a
+producer's batch is checked, as in Apache Kafka's LogValidator: a batch that consumers cannot read
+would stop all consumers of the partition at both sites. Batches from leaders and mirrors were
+checked when a producer sent them, and are trusted by their checksum.
 
 Three rules are stricter than Kafka's, which stores such batches: records carry offset deltas from 0
 on in steps of 1, a length below -1 is damage, and a record ends where its length says also in a
@@ -47,8 +47,8 @@ class BatchRejected(Exception):
 
 
 OPENED_BYTES_MAX: Final = 32 * 1024 * 1024
-"""A produced batch that opens to more is refused, unless the topic takes batches of that size: a
-few bytes cannot fill the memory.
+"""A produced batch that decompresses to more is refused, unless the topic accepts batches of that
+size: this bounds memory.
 """
 
 
@@ -83,11 +83,9 @@ class BatchLimits:
 
 
 def check_produced(header: BatchHeader, limits: BatchLimits) -> None:
-    """Refuse a client's batch whose header breaks the topic's limits; the CRC is the caller's to
-    check.
-    """
+    """Refuse a client's batch whose header breaks the topic's limits; the caller checks the CRC."""
     check_size(header, limits)
-    # Kafka's clients send 0; another value would survive in a batch that is not patched
+    # Kafka's clients send 0; another value would be stored in a batch that is not patched
     if header.base_offset != 0:
         raise BatchRejected(ErrorCode.invalid_record, f"base offset {header.base_offset}; accepted: 0")
     attributes = header.attributes
@@ -102,7 +100,7 @@ def check_produced(header: BatchHeader, limits: BatchLimits) -> None:
         raise BatchRejected(ErrorCode.invalid_record, "clients may not write control batches")
     if header.producer_id >= 0:
         if header.producer_epoch < 0 or header.base_sequence < 0:
-            # KIP-98: a producer id comes with an epoch and a sequence, or duplicates could not be
+            # KIP-98: a producer id needs an epoch and a sequence, or duplicates could not be
             # recognised
             raise BatchRejected(
                 ErrorCode.invalid_record,
@@ -110,7 +108,7 @@ def check_produced(header: BatchHeader, limits: BatchLimits) -> None:
             )
     elif attributes & 0x10:
         raise BatchRejected(ErrorCode.invalid_record, "transactional batch without a producer id")
-    # the broker alone says when it appended
+    # only the broker sets the append time
     if attributes & 0x08:
         raise BatchRejected(ErrorCode.invalid_timestamp, "producers may not set the timestamp type to LogAppendTime")
 
@@ -125,8 +123,8 @@ def check_size(header: BatchHeader, limits: BatchLimits) -> None:
 
 
 def open_produced(records: Buffer, position: int, header: BatchHeader, limits: BatchLimits) -> bytes:
-    """The records of a client's batch at `position` without their codec; refuses what cannot be
-    opened, or opens to too much.
+    """The decompressed records of a client's batch at `position`; refuses a batch that cannot be
+    decompressed, or is too large decompressed.
     """
     try:
         return open_body(records, position, header, size_bytes_max=limits.opened_bytes_max)
@@ -139,10 +137,11 @@ def open_produced(records: Buffer, position: int, header: BatchHeader, limits: B
 
 
 def check_records(body: bytes, header: BatchHeader, limits: BatchLimits, now_ms: int) -> int:
-    """Refuse a client's batch by its records, which `open_produced` opened; else the largest
-    timestamp of them, in Unix milliseconds.
+    """Refuse a client's batch because of its records, which `open_produced` decompressed; otherwise
+    return their largest timestamp in Unix milliseconds.
 
-    The header's own largest timestamp is not trusted: segments are found, rolled and deleted by it.
+    The header's own largest timestamp is not trusted: segments are searched, rolled and deleted by
+    it.
     """
     try:
         summary = summarize_records(body, header.record_count)
@@ -162,14 +161,14 @@ def check_records(body: bytes, header: BatchHeader, limits: BatchLimits, now_ms:
         )
     if not limits.is_log_append_time:
         _check_timestamps(body, header, summary, limits, now_ms)
-    # all records may be without a timestamp, and deltas of -1 would give less than that
+    # all records may lack a timestamp, and deltas of -1 would give a smaller value
     return max(NO_TIMESTAMP, _timestamp(header, summary.timestamp_delta_max))
 
 
 def _check_timestamps(
     body: bytes, header: BatchHeader, summary: RecordSummary, limits: BatchLimits, now_ms: int
 ) -> None:
-    # a limit of the largest number is none: the difference of two timestamps may be larger
+    # the largest possible limit means no limit: the difference of two timestamps may be larger
     earliest_ms = now_ms - limits.timestamp_before_ms_max if limits.timestamp_before_ms_max < _LONG_MAX else _LONG_MIN
     latest_ms = now_ms + limits.timestamp_after_ms_max
     if (
@@ -187,14 +186,14 @@ def _check_timestamps(
 
 
 def _timestamp(header: BatchHeader, delta_ms: int) -> int:
-    """The timestamp of a record. Java adds in 64 bits; a sum beyond them is kept at the end, where
-    the bounds refuse it.
+    """The timestamp of a record. Java adds in 64 bits; a sum beyond them is limited to the bound,
+    where the checks refuse it.
     """
     return min(max(header.base_timestamp + delta_ms, _LONG_MIN), _LONG_MAX)
 
 
 def _reject_records(body: bytes, header: BatchHeader, code: ErrorCode, fault: Callable[[Record], str | None]) -> None:
-    """Refuse the batch when any of its records has a fault; names each by its index (KIP-467)."""
+    """Refuse the batch if any of its records has a fault; each is named by its index (KIP-467)."""
     errors = [
         RecordError(index, message)
         for index, record in enumerate(decode_body(body, header))

@@ -2,8 +2,9 @@
 an order out.
 
 A log is cleaned when enough of it is dirty (min.cleanable.dirty.ratio), or when a record has stayed
-uncompacted for longer than max.compaction.lag.ms. The overdue come first, then the dirtiest. What
-is younger than min.compaction.lag.ms is no part of the facts: it is not cleanable yet.
+uncompacted for longer than max.compaction.lag.ms. Overdue logs come first, then the dirtiest.
+Records younger than min.compaction.lag.ms are not among the facts, because they are not cleanable
+yet.
 
 Caller: broker/log/cleaning/log_cleaning.py.
 """
@@ -46,7 +47,7 @@ def is_overdue(dirtiness: Dirtiness, rules: CleaningRules, now_ms: int) -> bool:
 
 
 def worth_cleaning(found: Iterable[tuple[Log, Dirtiness, CleaningRules]], now_ms: int) -> list[Log]:
-    """The logs that a pass is worth, in the order in which they are cleaned."""
+    """The logs that need a pass, in the order in which they are cleaned."""
     ranked = []
     for position, (log, dirtiness, rules) in enumerate(found):
         overdue = is_overdue(dirtiness, rules, now_ms)

@@ -1,11 +1,11 @@
-"""Decides what compaction keeps: the newest record of each key, tombstones for a while, and records
+"""Decides what compaction keeps: the newest record of each key, tombstones for a while, and batches
 that producers' state needs. Pure.
 
 The newest offset of each key is collected first (`KeyOffsets`), from the whole range that is
-cleaned; then each batch is judged record by record. Records of aborted transactions are never the
-newest of anything and go. A tombstone goes once `delete.retention.ms` have passed since the
-cleaning that first met it, which is noted in its batch as the delete horizon (KIP-534), so that a
-reader from the start sees the deletion if it is not slower than that.
+cleaned; then each batch is judged record by record. Records of aborted transactions never count as
+newest and are removed. A tombstone is removed when `delete.retention.ms` have passed since the
+first cleaning that read it. That time is stored in its batch as the delete horizon (KIP-534), so
+that a reader from the start sees the deletion if it is not slower than that.
 
 Caller: broker/log/cleaning/cleaner.py.
 """
@@ -20,7 +20,7 @@ from wire.batches.record_batch import BatchHeader
 from wire.batches.records import read_keys
 
 KEYS_MAX: Final = 2_000_000
-"""Keys that one pass remembers; the range is cut where there are more."""
+"""Maximum number of keys in one pass; the range is shortened if there are more."""
 
 
 class AbortedRange(NamedTuple):
@@ -65,8 +65,8 @@ class KeyOffsets:
         return len(self._offsets) >= self._keys_max
 
     def note(self, header: BatchHeader, body: bytes, start: int, end: int) -> None:
-        """The records of a batch, which are `body` from `start` to `end`; batches come in the order
-        of the log. Raises InvalidBatch.
+        """Add the records of a batch, which are `body` from `start` to `end`; batches come in the
+        order of the log. Raises InvalidBatch.
         """
         read_keys(
             body,
@@ -78,8 +78,8 @@ class KeyOffsets:
         )
 
     def close(self) -> None:
-        """Close the range: all its records have been noted, and the questions below may be
-        asked.
+        """Close the range after all its records were added; the queries below are valid only
+        then.
         """
         # records without a key share the key None: none of them is the newest of anything
         self._offsets.pop(None, None)
@@ -94,24 +94,23 @@ class KeyOffsets:
         return bisect_right(self._newest, last_offset, first) - first
 
     def are_newest(self, offsets: Mapping[bytes | None, int]) -> bool:
-        """True if each of these records is surely the newest of its key: noted as such, or without
-        a noted key.
+        """True if each of these records is certainly the newest of its key: added as such, or
+        without an added key.
         """
         if None in offsets:
             return False
-        # all noted with these offsets, or none noted at all; a mixture needs the look at each
-        # record
+        # all added with these offsets, or none added at all; a mixture needs a check of each record
         return offsets.items() <= self._offsets.items() or self._offsets.keys().isdisjoint(offsets)
 
     def is_newest(self, key: bytes | None, offset: int) -> bool:
-        """True if no newer record of `key` was seen. Records without a key have no place in a
+        """True if no newer record of `key` was seen. Records without a key are not kept in a
         compacted log.
         """
         return key is not None and self._offsets.get(key, -1) <= offset
 
 
 def keeps_tombstone(delete_horizon_ms: int | None, now_ms: int) -> bool:
-    """True if a tombstone stays in this pass; `delete_horizon_ms` None when no pass has met it
-    before.
+    """True if a tombstone stays in this pass; `delete_horizon_ms` is None if no earlier pass has
+    read it.
     """
     return delete_horizon_ms is None or now_ms < delete_horizon_ms

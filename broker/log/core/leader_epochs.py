@@ -1,4 +1,4 @@
-"""Keeps which leader epoch wrote which offsets: the table behind truncation by epoch (KIP-101,
+"""Stores which leader epoch wrote which offsets: the table for truncation by epoch (KIP-101,
 KIP-279, KIP-320). Pure.
 
 Entries are (epoch, first offset), both growing. The log feeds it from the batches it appends and
@@ -35,7 +35,7 @@ UNDEFINED_END: Final = EpochEnd(NO_EPOCH, NO_OFFSET)
 
 
 class LeaderEpochs:
-    """The table of one log. `version` grows with each change, so that its keeper knows when to save
+    """The table of one log. `version` grows with each change, so that the owner knows when to save
     it.
     """
 
@@ -50,7 +50,7 @@ class LeaderEpochs:
 
     @property
     def latest(self) -> int:
-        """The newest epoch, -1 when there is none."""
+        """The newest epoch; -1 if there is none."""
         return self._epochs[-1] if self._epochs else NO_EPOCH
 
     @property
@@ -59,13 +59,13 @@ class LeaderEpochs:
         return [EpochStart(*pair) for pair in zip(self._epochs, self._starts, strict=True)]
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Note that `epoch` begins at `start_offset`, unless it is known; entries that contradict
+        """Record that `epoch` begins at `start_offset`, unless it is known; entries that contradict
         it are dropped.
         """
         # the common case, once for each batch: no search
         if epoch < 0 or (self._epochs and epoch == self._epochs[-1]):
             return
-        # a truncation that a crash undid may leave entries above: the batch itself is the truth
+        # a truncation that a crash undid may leave entries above: the batch itself is right
         keep = min(bisect_left(self._epochs, epoch), bisect_left(self._starts, start_offset))
         if self._epochs and keep < len(self._epochs) and self._epochs[keep] == epoch:
             keep += 1
@@ -80,38 +80,37 @@ class LeaderEpochs:
         """The largest epoch at or below `epoch` and where it ended; the log's end for the newest
         epoch.
         """
-        # Kafka's answer for an epoch above its own: the asker has a history that this log does not
-        # know
+        # Kafka's answer for a newer epoch: the client has a history that this log does not know
         if epoch < 0 or not self._epochs or epoch > self._epochs[-1]:
             return UNDEFINED_END
         if epoch == self._epochs[-1]:
             return EpochEnd(epoch, log_end_offset)
-        # the asked epoch is older than the table: it ended where the table begins
+        # the requested epoch is older than the table: it ended where the table begins
         above = bisect_right(self._epochs, epoch)
         if above == 0:
             return EpochEnd(epoch, self._starts[0])
         return EpochEnd(self._epochs[above - 1], self._starts[above])
 
     def epoch_at(self, offset: int) -> int:
-        """The epoch that wrote `offset`, -1 when it is older than the table."""
+        """The epoch that wrote `offset`; -1 if it is older than the table."""
         index = bisect_right(self._starts, offset) - 1
         return self._epochs[index] if index >= 0 else NO_EPOCH
 
     def start_at_or_above(self, epoch: int) -> int | None:
-        """First offset written in `epoch` or a later one, None when nothing was."""
+        """First offset written in `epoch` or a later one; None if there is none."""
         index = bisect_left(self._epochs, epoch)
         return self._starts[index] if index < len(self._starts) else None
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Forget epochs that begin at or after `end_offset`, where the log ends now."""
+        """Remove epochs that begin at or after `end_offset`, the new end of the log."""
         keep = bisect_left(self._starts, end_offset)
         if keep < len(self._starts):
             del self._epochs[keep:], self._starts[keep:]
             self.version += 1
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Forget epochs that ended before `start_offset`, where the log begins now; the one in
-        force there begins there.
+        """Remove epochs that ended before `start_offset`, the new start of the log; the epoch of
+        that offset begins there now.
         """
         index = bisect_right(self._starts, start_offset) - 1
         if index < 0 or self._starts[index] == start_offset == self._starts[0]:
@@ -121,7 +120,7 @@ class LeaderEpochs:
         self.version += 1
 
     def clear(self) -> None:
-        """Forget everything: the log was emptied."""
+        """Remove everything: the log was emptied."""
         if self._epochs:
             del self._epochs[:], self._starts[:]
             self.version += 1

@@ -1,10 +1,10 @@
 """Digests of fixed ranges of offsets, by which two sites compare a log without sending it. Pure.
 
 A leaf is the range of `LEAF_OFFSETS` offsets that begins at a multiple of it: both sites have the
-same leaves although their segments differ. A batch belongs to the leaf of its base offset, also
-when it reaches over the leaf's end. A leaf's digest is BLAKE2b over the headers of its batches in
-log order, so over offsets, leader epochs, sizes, times and checksums; a leaf without a batch has
-the digest of nothing. A node of the tree spans neighbouring leaves: its digest is that of their
+same leaves although their segments differ. A batch belongs to the leaf of its base offset, also if
+it extends past the leaf's end. A leaf's digest is BLAKE2b over the headers of its batches in log
+order, so over offsets, leader epochs, sizes, times and checksums; a leaf without a batch has the
+digest of nothing. A node of the tree spans neighbouring leaves: its digest is computed from their
 digests.
 
 Callers: broker/log/range_digests.py, broker/log/digesting.py.
@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from wire.batches.record_batch import BatchHeader
 
-LEAF_OFFSETS: Final = 4096  # both sites must agree: a change makes every stored digest useless
+LEAF_OFFSETS: Final = 4096  # both sites must agree: a change would invalidate every stored digest
 DIGEST_BYTES: Final = 16
 
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")  # a batch header as it lies in the log
@@ -31,13 +31,13 @@ def sealed_leaf(offset: int) -> int:
 
 
 def first_whole_leaf(log_start_offset: int) -> int:
-    """The first leaf of which a log that starts there holds everything."""
+    """The first leaf that a log with this start holds completely."""
     return -(-log_start_offset // LEAF_OFFSETS)
 
 
 class LeafRun:
-    """Digests leaves one after another, from the leaf `index` on. `sealed` has the digests of those
-    that ended, joined; `next_offset` follows the last batch.
+    """Digests leaves one after another, from the leaf `index` on. `sealed` has the joined digests
+    of complete leaves; `next_offset` follows the last batch.
     """
 
     def __init__(self, index: int) -> None:
@@ -47,25 +47,25 @@ class LeafRun:
         self._hash = blake2b(digest_size=DIGEST_BYTES)
 
     def resumed(self) -> LeafRun:
-        """A run that goes on in the open leaf; this one stays as it is."""
+        """A run that continues in the open leaf; this one stays unchanged."""
         run = LeafRun(self.index)
         run.next_offset = self.next_offset
         run._hash = self._hash.copy()
         return run
 
     def take(self, header: BatchHeader) -> None:
-        """The next batch of the log."""
+        """Add the next batch of the log."""
         self.seal_to(header.base_offset // LEAF_OFFSETS)
         # the header has the records' checksum, so bodies need not be read
         self._hash.update(_HEADER.pack(*header))
         self.reach(header.next_offset)
 
     def reach(self, offset: int) -> None:
-        """No batch that is still to be taken begins below `offset`."""
+        """Record that no batch to come begins below `offset`."""
         self.next_offset = max(self.next_offset, offset)
 
     def seal_to(self, index: int) -> None:
-        """Close the leaves below `index`: all their headers were taken."""
+        """Complete the leaves below `index`: all their headers were added."""
         while self.index < index:
             self.sealed += self._hash.digest()
             self._hash = blake2b(digest_size=DIGEST_BYTES)
@@ -74,7 +74,7 @@ class LeafRun:
 
 
 def joined_headers(headers: Iterable[BatchHeader], first_offset: int, end_offset: int) -> bytes:
-    """The headers of the batches that begin in the range, as they lie in the log."""
+    """The headers of the batches that begin in the range, in their stored form."""
     return b"".join([_HEADER.pack(*one) for one in headers if first_offset <= one.base_offset < end_offset])
 
 
@@ -85,7 +85,7 @@ def part_digest(headers: bytes) -> bytes:
 
 class LeafRange(NamedTuple):
     """The leaves that a range of offsets falls into: `first` to `end` (not included), of which
-    `whole_first` to `whole_end` lie in it wholly; those at the ends may lie in it in part.
+    `whole_first` to `whole_end` are completely inside it; those at the ends may be partly inside.
     """
 
     first: int
@@ -95,12 +95,12 @@ class LeafRange(NamedTuple):
 
     @property
     def has_part_first(self) -> bool:
-        """True if the range begins inside a leaf, or lies inside one."""
+        """True if the range begins or lies inside a leaf."""
         return self.first < self.whole_first
 
     @property
     def has_part_last(self) -> bool:
-        """True if the range ends inside another leaf than the first one."""
+        """True if the range ends inside a leaf other than the first one."""
         return self.whole_end < self.end and self.whole_first <= self.whole_end
 
 
@@ -111,9 +111,9 @@ def leaf_range(first_offset: int, end_offset: int) -> LeafRange:
 
 
 def node_digests(leaves: bytes, first_leaf: int, *, span: int) -> bytes:
-    """Digests, joined, of the nodes of `span` leaves each that these leaves fall into; `leaves` are
-    digests from `first_leaf` on. A node of one leaf is the leaf itself; with `span` 0 there is one
-    node for all.
+    """The joined digests of the nodes, of `span` leaves each, that these leaves belong to; `leaves`
+    are digests from `first_leaf` on. A node of one leaf is the leaf itself; with `span` 0 there is
+    one node for all.
     """
     digests = bytearray()
     left, end_leaf = first_leaf, first_leaf + len(leaves) // DIGEST_BYTES

@@ -1,19 +1,19 @@
-"""Idempotence and transactions of one partition: what each producer wrote last, and which
-transactions are open. Pure.
+"""Idempotence and transactions of one partition: the last batches of each producer, and the open
+transactions. Pure.
 
-A batch is first *prepared* (`prepare_batch`, `prepare_marker`): checked against the state, nothing
-changed. When it is in the log, its `ProducerChange` is *applied*. Replay after a crash prepares
-without checks and applies likewise, so that both paths end in the same state. Sequences run from 0
-to 2^31 - 1 and wrap (KIP-98); the last five batches of a producer are remembered so that a repeated
-request is answered with the original offsets.
+A batch is first *prepared* (`prepare_batch`, `prepare_marker`): it is checked against the state,
+which does not change. When it is in the log, its `ProducerChange` is *applied*. Replay after a
+crash prepares without checks and applies in the same way, so that both paths end in the same state.
+Sequences run from 0 to 2^31 - 1 and wrap (KIP-98); the last five batches of a producer are
+remembered so that a repeated request is answered with the original offsets.
 
 Failover: a producer that was ahead of the mirror when its site died continues above the sequence
 that the promoted log knows. `carry_over(before_offset)` lets each producer whose last batch lies
 below that offset open such a gap once: the gap is the counted loss of the failover, and refusing it
-would stop the producer for good. The mark is an offset and not a flag, so it can be set again from
-the leader epochs after a restart. A batch that follows a just-rejected one (`note_refused`) is not
-such a gap: the client retries the rejected batch, and accepting the later one would claim that
-both were written. The same holds for a producer that a new leader does not know
+would stop the producer permanently. The mark is an offset and not a flag, so it can be set again
+from the leader epochs after a restart. A batch that follows a just-rejected one (`note_refused`) is
+not such a gap: the client retries the rejected batch, and accepting the later one would claim that
+both were written. The same applies to a producer that a new leader does not know
 (`must_newcomers_begin`).
 
 Invariants: (a) a producer's remembered batches are of one epoch and in order; (b) `ongoing` holds
@@ -57,7 +57,7 @@ REFUSALS_REMEMBERED: Final = 1000
 
 
 _GAP_MAX: Final = 2**30
-"""A sequence further ahead than this counts as behind: the space is a ring."""
+"""A sequence further ahead than this counts as behind, because sequences wrap."""
 
 
 @dataclass(slots=True)
@@ -69,22 +69,23 @@ class ProducerStates:
     _unreplicated: dict[int, int] = field(default_factory=dict)
     _carried_over_before: int = -1
     _refused: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Producer id to epoch and first sequence of the earliest batch that was refused and has not
-    come again.
+    """Producer id to epoch and first sequence of the earliest refused batch that has not been
+    retried yet.
     """
     must_newcomers_begin: bool = False
-    """Refuse producers that are not known here and do not begin with sequence 0, for now.
+    """For now, refuse producers that are unknown here and do not begin with sequence 0.
 
-    Right after a change of leaders an earlier batch of such a producer may be on its way yet:
+    Right after a change of leaders an earlier batch of such a producer may still be in flight:
     Java's producer sends its next batch to the new leader while those before it wait for an answer
-    of the old one. Taken first, it would stand before them for ever.
+    of the old one. If this log accepted the later batch first, the earlier one could never be
+    appended.
     """
 
     def __len__(self) -> int:
         return len(self._producers)
 
     def get(self, producer_id: int) -> SnapshotEntry | None:
-        """The state of a producer, None when it is unknown."""
+        """The state of a producer; None if it is unknown."""
         producer = self._producers.get(producer_id)
         return None if producer is None else snapshot_entry(producer_id, producer)
 
@@ -99,7 +100,7 @@ class ProducerStates:
 
     @property
     def has_markers(self) -> bool:
-        """True when one of the producers has ended a transaction here."""
+        """True if one of the producers has ended a transaction here."""
         return any(producer.coordinator_epoch >= 0 for producer in self._producers.values())
 
     # -- before the write --------------------------------------------------------------------------
@@ -113,11 +114,11 @@ class ProducerStates:
         prepared: ProducerChange | None = None,
         may_begin: bool = True,
     ) -> ProducerChange | DuplicateSequence:
-        """The change that a data batch at `first_offset` will make, or that it is a duplicate.
-        Raises an error if the batch must be refused.
+        """The change that a data batch at `first_offset` will make, or the result that it is a
+        duplicate. Raises an error if the batch must be refused.
 
         `prepared` is the change of an earlier batch of the same producer in the same append.
-        Without `is_checked` the batch is taken as it is (followers, mirrors, replay). Without
+        Without `is_checked` the batch is accepted unchecked (followers, mirrors, replay). Without
         `may_begin` the producer's coordinator has not confirmed the partition: a batch that would
         begin a transaction is refused (KIP-890).
         """
@@ -138,7 +139,7 @@ class ProducerStates:
             transaction = first_offset
         changed = Producer(
             epoch=header.producer_epoch,
-            # a new epoch starts its sequences anew: batches of the old one would look like
+            # a new epoch restarts the sequences: batches of the old epoch would look like
             # duplicates
             batches=(*producer.batches[1 - REMEMBERED_BATCHES :], batch) if is_same_epoch else (batch,),
             coordinator_epoch=producer.coordinator_epoch,
@@ -165,8 +166,8 @@ class ProducerStates:
             completed = CompletedTransaction(
                 header.producer_id, producer.transaction_first_offset, offset, is_aborted=not marker.is_commit
             )
-        # a marker with a higher epoch is the coordinator's fence: sequences of the old epoch count
-        # no more
+        # a marker with a higher epoch is the coordinator's fence: sequences of the old epoch are
+        # void
         changed = Producer(
             epoch=header.producer_epoch,
             batches=producer.batches if producer.epoch == header.producer_epoch else (),
@@ -183,7 +184,7 @@ class ProducerStates:
             )
         refused = self._refused_before(header, producer)
         if refused is not None:
-            # the code makes the client send again, and the earlier batch comes first then
+            # the code makes the client retry, and then the earlier batch comes first
             raise PrecedingBatchPending(
                 f"producer {header.producer_id} epoch {header.producer_epoch} sent sequence {first_sequence} before {refused}, "
                 f"which was refused and must be sent again first"
@@ -202,7 +203,7 @@ class ProducerStates:
                     f"producer {header.producer_id} begins epoch {header.producer_epoch} with sequence {first_sequence}",
                 )
             return
-        # after a marker that raised the epoch: any first sequence is right
+        # after a marker that raised the epoch, any first sequence is right
         if not producer.batches:
             return
         expected = (producer.batches[-1].last_sequence + 1) & SEQUENCE_MAX
@@ -217,9 +218,7 @@ class ProducerStates:
         )
 
     def _refused_before(self, header: BatchHeader, producer: Producer) -> int | None:
-        """The sequence of a batch that was refused, is not in the log, and comes before this
-        one.
-        """
+        """The sequence of a refused batch that is not in the log and precedes this one."""
         epoch, sequence = self._refused.get(header.producer_id, (NO_EPOCH, -1))
         if epoch != header.producer_epoch or not _is_behind(sequence, header.base_sequence):
             return None
@@ -228,22 +227,22 @@ class ProducerStates:
             and producer.batches
             and not _is_behind(producer.batches[-1].last_sequence, sequence)
         ):
-            return None  # another leader has taken it since
+            return None  # another leader has appended it since
         return sequence
 
     def _is_carried_over(self, producer: Producer) -> bool:
         return not producer.batches or producer.batches[-1].last_offset < self._carried_over_before
 
     def note_refused(self, header: BatchHeader) -> None:
-        """A client's batch was refused before anything was looked at (no leader, no writes, too few
-        replicas): it will come again.
+        """A client's batch was refused before any check (no leader, no writes, too few replicas):
+        the client will retry it.
         """
         producer_id, first_sequence = header.producer_id, header.base_sequence
         if producer_id < 0:
             return
         known = self._refused.get(producer_id)
         if known is None or known[0] < header.producer_epoch:
-            # oldest first: a producer forgotten here is only checked less strictly
+            # oldest first: a producer that is removed here is only checked less strictly
             while len(self._refused) >= REFUSALS_REMEMBERED:
                 del self._refused[next(iter(self._refused))]
             self._refused[producer_id] = header.producer_epoch, first_sequence
@@ -253,7 +252,7 @@ class ProducerStates:
     # -- after the write ---------------------------------------------------------------------------
 
     def apply(self, change: ProducerChange) -> None:
-        """Take over what a batch changed: it is in the log."""
+        """Apply the change of a batch that is in the log."""
         producer_id, producer, completed = change
         self._producers[producer_id] = producer
         if self._refused:
@@ -263,15 +262,15 @@ class ProducerStates:
         elif producer_id in self._ongoing:
             del self._ongoing[producer_id]
         if completed is not None:
-            # the marker is not replicated yet: a read-committed reader must not pass it before
+            # the marker is not replicated yet: a read-committed reader must not pass it before that
             self._unreplicated[completed.first_offset] = completed.last_offset
 
     def last_stable_offset_after(self, completed: CompletedTransaction) -> int:
-        """The last stable offset as a transaction index entry notes it: once `completed` is over
-        and replicated.
+        """The last stable offset for a transaction index entry, after `completed` is over and
+        replicated.
         """
-        # others' open transactions hold the stable offset back, which readers of the index rely on
-        # to stop
+        # other open transactions hold the stable offset back; readers of the index rely on this to
+        # stop
         others = [first for producer_id, first in self._ongoing.items() if producer_id != completed.producer_id]
         return min(others, default=completed.last_offset + 1)
 
@@ -284,7 +283,7 @@ class ProducerStates:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """The start of the first transaction that is open, or whose end is not replicated."""
+        """The start of the first transaction that is open, or whose marker is not replicated."""
         if not self._ongoing and not self._unreplicated:
             return None
         return min((*self._ongoing.values(), *self._unreplicated))
@@ -295,14 +294,14 @@ class ProducerStates:
         """After a promotion, let a producer whose last batch lies below `before_offset` skip
         sequences once.
 
-        Not stored, harmless when repeated: after a restart it is called again with the offset at
+        It is not stored and can be repeated: after a restart it is called again with the offset at
         which the promotion's epoch began.
         """
         self._carried_over_before = max(self._carried_over_before, before_offset)
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers that were silent for `expiration_ms` and have no open transaction; how
-        many.
+        """Remove producers that were idle for `expiration_ms` and have no open transaction; return
+        their number.
         """
         expired = [
             producer_id
@@ -320,7 +319,7 @@ class ProducerStates:
 
     def last_offsets(self) -> dict[int, int]:
         """Offset of each producer's last remembered record: the cleaner keeps these batches, empty
-        if need be.
+        if necessary.
         """
         return {pid: p.batches[-1].last_offset for pid, p in self._producers.items() if p.batches}
 
@@ -347,15 +346,16 @@ def _check_transaction_is_open(header: BatchHeader, producer: Producer) -> None:
 
 
 def _is_behind(sequence: int, other: int) -> bool:
-    """True when `sequence` comes before `other`."""
-    # the ring: a difference below half of the space means ahead
+    """True if `sequence` precedes `other`."""
+    # sequences wrap: a difference below half of the range means ahead
     return 0 < (other - sequence) & SEQUENCE_MAX < _GAP_MAX
 
 
 def _find_duplicate(producer: Producer, epoch: int, first_sequence: int, last_sequence: int) -> WrittenBatch | None:
     if producer.epoch != epoch:
         return None
-    # both ends must fit: a batch of other size under a used sequence is an error, not a repetition
+    # both ends must match: a batch of another size with a used sequence is an error, not a
+    # repetition
     for batch in producer.batches:
         if batch.last_sequence == last_sequence and batch.first_sequence == first_sequence:
             return batch

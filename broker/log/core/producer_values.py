@@ -1,4 +1,4 @@
-"""What a partition remembers of one producer, and the changes and refusals of its batches."""
+"""The state that a partition keeps of one producer, and the changes and refusals of its batches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SEQUENCE_MAX: Final = 2**31 - 1
 
 
 class OutOfOrderSequence(BatchRejected):
-    """A gap or a repetition older than the remembered batches."""
+    """A gap, or a repetition older than the remembered batches."""
 
     def __init__(self, producer_id: int, reason: str) -> None:
         super().__init__(ErrorCode.out_of_order_sequence_number, reason)
@@ -22,11 +22,11 @@ class OutOfOrderSequence(BatchRejected):
 
 
 class PrecedingBatchPending(BatchRejected):
-    """A gap that will close: what comes before the batch is known to be on its way, or may be.
+    """A gap that will close: batches before this one are known to be in flight, or may be.
 
-    The code is one that every client sends again, for want of a better one.
+    The code is one after which every client retries, because no better one exists.
     OUT_OF_ORDER_SEQUENCE_NUMBER would have librdkafka begin a new epoch and send what is unanswered
-    anew under it, and that may be in the log under the old one.
+    anew under it, although it may be in the log under the old one.
     """
 
     def __init__(self, reason: str) -> None:
@@ -60,7 +60,7 @@ class WrittenBatch(NamedTuple):
 
 
 class SnapshotEntry(NamedTuple):
-    """One producer as Kafka's snapshot file keeps it; -1 where there is nothing."""
+    """One producer in the form of Kafka's snapshot file; -1 for missing values."""
 
     producer_id: int
     producer_epoch: int
@@ -92,7 +92,7 @@ class ProducerChange(NamedTuple):
 
 
 class DuplicateSequence(NamedTuple):
-    """The batch is in the log already, at these offsets."""
+    """The log already has the batch, at these offsets."""
 
     first_offset: int
     last_offset: int
@@ -131,12 +131,12 @@ def snapshot_entry(producer_id: int, producer: Producer) -> SnapshotEntry:
 
 
 def from_snapshot(entry: SnapshotEntry) -> Producer:
-    """The producer that a snapshot file has; one batch is remembered."""
+    """The producer from a snapshot file, with one remembered batch."""
     last = WrittenBatch(entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp_ms)
     return Producer(
         epoch=entry.producer_epoch,
-        # one remembered batch, as in Kafka's file: a repetition of the four before is refused after
-        # a start
+        # one remembered batch, as in Kafka's file: after a start, repetitions of the four before it
+        # are refused
         batches=(last,) if entry.last_offset >= 0 else (),
         coordinator_epoch=entry.coordinator_epoch,
         last_timestamp_ms=entry.timestamp_ms,

@@ -1,12 +1,12 @@
 """Decides which old segments may be deleted, and when a segment is full. Pure: facts about segments
 in, a decision out.
 
-Retention by time looks at a segment's largest record timestamp, by size at what would be left, by
-log start at offsets that DeleteRecords gave up. Nothing at or above the high watermark goes,
-whatever its age: it is not replicated yet.
+Retention by time uses a segment's largest record timestamp, by size the size that would remain, by
+log start the offsets that DeleteRecords removed. Segments at or above the high watermark are never
+deleted, whatever their age: they are not replicated yet.
 
-A hold keeps what a standby lacks beyond the topic's limits, up to bounds of its own; what
-DeleteRecords gave up is never held.
+A hold keeps records that a standby lacks beyond the topic's limits, within its own bounds; records
+removed by DeleteRecords are never held.
 
 Callers: broker/log/partition_log.py.
 """
@@ -32,7 +32,7 @@ class SegmentFacts(NamedTuple):
 
 class RetentionPolicy(NamedTuple):
     """The topic's limits; -1 means none. Without `is_deleting` (compacted topics) only the log
-    start counts.
+    start applies.
     """
 
     retention_ms: int
@@ -42,13 +42,13 @@ class RetentionPolicy(NamedTuple):
     @classmethod
     def of(cls, config: LogConfig, *, is_copy: bool) -> RetentionPolicy:
         """The limits of a topic with this configuration; a copy of another site's topic keeps what
-        that one keeps.
+        the source keeps.
         """
         return cls(config.retention_ms, config.retention_bytes, config.is_deleted and not is_copy)
 
 
 class RetentionHold(NamedTuple):
-    """Records from an offset on are kept beyond the topic's limits: so long, and so many bytes."""
+    """Records from an offset on are kept beyond the topic's limits, for a bounded time and size."""
 
     from_offset: int
     ms_max: int
@@ -106,16 +106,16 @@ def expired_segments(
     log_start_offset: int,
     hold: RetentionHold | None = None,
 ) -> Expiry:
-    """The longest run of oldest segments that some limit gives up; the active segment only when it
-    holds records. `hold` keeps the last of them.
+    """The longest sequence of oldest segments that some limit allows to delete; the active segment
+    only if it has records. `hold` keeps the newest of them.
     """
-    # with no limit (-1) the excess is one byte more than all, and `_expiry_reason` does not look at
-    # it
+    # without a limit (-1), the excess is one byte more than everything, and `_expiry_reason`
+    # ignores it
     excess_bytes = sum(segment.size_bytes for segment in segments) - policy.retention_bytes
     count, reason = 0, ""
     for segment in segments:
         why = _expiry_reason(segment, policy, now_ms, excess_bytes, log_start_offset)
-        # an empty segment is the active one: it has nothing to give up
+        # an empty segment is the active one: it has nothing to delete
         if not why or segment.next_offset > high_watermark or segment.size_bytes == 0:
             break
         excess_bytes -= segment.size_bytes
@@ -173,7 +173,7 @@ def _expiry_reason(
 
 
 class RollPolicy(NamedTuple):
-    """The topic's limits for one segment; `segment_ms` has the jitter taken off already."""
+    """The topic's limits for one segment; the jitter is already subtracted from `segment_ms`."""
 
     segment_bytes: int
     segment_ms: int
@@ -185,7 +185,7 @@ class RollPolicy(NamedTuple):
         """
         segment_ms = config.segment_ms - int(jitter * min(config.segment_jitter_ms, config.segment_ms))
         if config.is_compacted:
-            # the active segment is never compacted: rolling in time is what keeps
+            # the active segment is never compacted: only rolling in time keeps
             # max.compaction.lag.ms
             segment_ms = min(segment_ms, config.compaction_lag_ms_max)
         return cls(config.segment_bytes, segment_ms)
@@ -222,7 +222,7 @@ def roll_reason(
         return "an index is full"
     if last_offset - segment.base_offset > RELATIVE_OFFSET_MAX:
         return "offsets are too far from the segment's base offset"
-    # record times, as in Kafka: old records that are written anew roll segments as they did before
+    # record times, as in Kafka: old records that are written again roll segments as they did before
     if segment.first_timestamp_ms >= 0 and timestamp_ms >= 0:
         waited_ms = timestamp_ms - segment.first_timestamp_ms
     else:

@@ -2,12 +2,12 @@
 
 Offset checkpoints (`recovery-point-offset-checkpoint`, `replication-offset-checkpoint`,
 `log-start-offset-checkpoint`, `cleaner-offset-checkpoint`): version 0, the number of lines, then
-`topic partition offset`. Two of our own in the same format keep what mirrors said of their sources:
-high watermarks, and when they saw them (Unix ms in the offset's place). `leader-epoch-checkpoint`:
-the same with `epoch offset`. `partition.metadata`: version and topic id. `meta.properties`: node
-and cluster id. All are replaced atomically and durably: temporary file, fsync, rename, fsync of the
-directory. A damaged file raises `CorruptCheckpoint`; what that means is the reader's choice
-(without a recovery point everything is checked; without leader epochs they are rebuilt).
+`topic partition offset`. Two additional files in the same format keep reports of mirrors about
+their sources: high watermarks, and when the mirror saw them (Unix ms in the offset's place).
+`leader-epoch-checkpoint`: the same with `epoch offset`. `partition.metadata`: version and topic id.
+`meta.properties`: node and cluster id. All are replaced atomically and durably: temporary file,
+fsync, rename, fsync of the directory. A damaged file raises `CorruptCheckpoint`; the caller decides
+what to do (without a recovery point everything is checked; without leader epochs they are rebuilt).
 
 Callers: broker/log/directories/log_directory.py, broker/log/loading.py.
 """
@@ -76,7 +76,7 @@ def read_epochs(disk: Disk, path: str) -> list[EpochStart]:
         if len(fields) != 2:
             raise CorruptCheckpoint(path, f"line {line!r} is not 'epoch offset'")
         entry = EpochStart(_number(path, fields[0]), _number(path, fields[1]))
-        # epochs grow, offsets may stay: an epoch without records begins where the next one does
+        # epochs grow, offsets may be equal: an epoch without records begins where the next one does
         if entries and not (entries[-1].epoch < entry.epoch and entries[-1].start_offset <= entry.start_offset):
             raise CorruptCheckpoint(path, f"entry {line!r} does not follow the one before")
         entries.append(entry)
@@ -84,7 +84,7 @@ def read_epochs(disk: Disk, path: str) -> list[EpochStart]:
 
 
 def write_topic_id(disk: Disk, path: str, topic_id: bytes, *, is_new: bool = False) -> None:
-    """Replace a partition's metadata file durably; with `is_new` make it, which a crash may leave
+    """Replace a partition's metadata file durably. With `is_new` create it: a crash may leave it
     torn, and the caller makes it durable.
     """
     text = base64.urlsafe_b64encode(topic_id).decode().rstrip("=")

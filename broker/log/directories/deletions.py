@@ -1,11 +1,11 @@
-"""Files and directories on their way off the disk, in threads, each at its own time.
+"""Deletes files and directories in threads, each at its due time.
 
 A deleted log's directory is renamed within moments (`put_aside`; until then its old name is taken,
-see `put_aside_now`) and removed when its file.delete.delay.ms is over; so are the files of segments
-that retention or compaction gave up. Work is done in small pieces with a pause as long as the piece
-took: a topic of thousands of partitions does not keep the disk from clients. A crash may leave
-anything of this: directories and files under their old names are found as strays or given up again,
-those that were renamed are removed at the next start.
+see `put_aside_now`) and removed after file.delete.delay.ms, like the files of segments that
+retention or compaction has dropped. Work is done in small pieces with a pause as long as the piece
+took: so deleting a topic with thousands of partitions does not block the disk for clients. A crash
+may interrupt this at any point: directories and files under their old names are found as strays or
+dropped again, and renamed ones are removed at the next start.
 
 Owner: broker/log/directories/log_store.py. Runs on the event loop; only disk operations run in
 threads.
@@ -40,8 +40,8 @@ ResultT = TypeVar("ResultT")
 
 
 class _PutAside:
-    """A directory to be renamed, by the first who gets to it: a thread, or the loop when the name
-    is wanted again at once.
+    """A directory to be renamed, either by a thread or by the event loop if the name is needed at
+    once; whichever comes first.
     """
 
     def __init__(self, directory: LogDirectory, folder: Folder, source: str, target: str, due_ms: int) -> None:
@@ -53,7 +53,7 @@ class _PutAside:
         self._is_done = False
 
     def run(self, disk: Disk) -> None:
-        """Rename it; nothing the second time."""
+        """Rename it; a second call does nothing."""
         with self._folder.held():
             if self._is_done:
                 return
@@ -75,7 +75,7 @@ class Deletions:
         self._order = itertools.count()
 
     def __len__(self) -> int:
-        """Directories that are not gone yet."""
+        """The number of directories that are not removed yet."""
         return len(self._aside) + len(self._directories)
 
     # -- what is to go -----------------------------------------------------------------------------
@@ -91,15 +91,17 @@ class Deletions:
         self._files.append(path)
 
     def add_directory(self, directory: LogDirectory, path: str, *, due_ms: int) -> None:
-        """Remove this directory, which no start takes for a partition's, from `due_ms` on."""
+        """Remove this directory from `due_ms` on; its name is not that of a partition, so no start
+        loads it.
+        """
         heapq.heappush(self._directories, (due_ms, next(self._order), directory, path))
 
     def add_files(self, removals: PendingRemovals, due_ms: int) -> None:
-        """A log has files that may go from `due_ms` on."""
+        """Add files of a log that may be deleted from `due_ms` on."""
         heapq.heappush(self._logs, (due_ms, next(self._order), removals))
 
     def forget(self, directory: LogDirectory) -> None:
-        """The directory is offline: nothing is done there any more."""
+        """The directory is offline: do nothing there any more."""
         self._aside = {path: aside for path, aside in self._aside.items() if aside.directory is not directory}
         self._directories = [entry for entry in self._directories if entry[2] is not directory]
         heapq.heapify(self._directories)
@@ -111,21 +113,19 @@ class Deletions:
         return path in self._aside
 
     def put_aside_now(self, path: str) -> None:
-        """Rename this directory, if it is still to be renamed, holding the caller."""
+        """Rename this directory, if it is still to be renamed, and block the caller."""
         if path in self._aside:
             self._aside[path].run(self._disk)
             self._note_aside([self._aside[path]])
 
     def put_all_aside_now(self, directory: LogDirectory) -> None:
-        """Rename all in one log directory that is still to be renamed, holding the caller: for a
-        stop.
-        """
+        """Rename all waiting directories in one log directory, and block the caller: for a stop."""
         for path in [path for path, aside in self._aside.items() if aside.directory is directory]:
             self.put_aside_now(path)
 
     async def put_aside(self) -> None:
-        """Rename in threads all that is to be renamed. Raises the first StorageError, after all
-        others had their turn.
+        """Rename all waiting directories in threads. Raises the first StorageError, after all
+        others were tried.
         """
         failure: StorageError | None = None
         await self._remove_loose_files()
@@ -135,8 +135,7 @@ class Deletions:
             failures = await in_thread(partial(self._rename, piece))
             self._note_aside([aside for aside in piece if aside not in failures])
             for aside, error in failures.items():
-                # a rename that failed once is not tried again: the directory is a stray at the next
-                # start
+                # a failed rename is not tried again: the directory is a stray at the next start
                 self._aside.pop(aside.source, None)
                 failure = failure or error
         if failure is not None:
@@ -145,15 +144,16 @@ class Deletions:
     async def _remove_loose_files(self) -> None:
         while self._files:
             piece, self._files = self._files[:RENAMES_PER_PIECE], self._files[RENAMES_PER_PIECE:]
-            # what they kept is no record of any log: one that stays harms nothing, and a disk that
-            # fails is met elsewhere
+            # these files have no records of any log: a remaining one does no harm, and a failing
+            # disk is noticed elsewhere
             with contextlib.suppress(StorageError):
                 await in_thread(partial(remove_files, self._disk, piece))
 
     def _rename(self, piece: Iterable[_PutAside]) -> dict[_PutAside, StorageError]:
         failures = {}
         for aside in piece:
-            # the others have their turn: one bad name must not keep thousands on the disk
+            # continue with the others: one bad name must not keep thousands of directories on the
+            # disk
             try:
                 aside.run(self._disk)
             except StorageError as error:
@@ -162,7 +162,7 @@ class Deletions:
 
     def _note_aside(self, piece: Iterable[_PutAside]) -> None:
         for aside in piece:
-            # a name that was reused since belongs to another entry
+            # a name that was reused belongs to another entry
             if self._aside.get(aside.source) is aside:
                 del self._aside[aside.source]
                 aside.directory.note_names()
@@ -171,8 +171,8 @@ class Deletions:
     # -- removing ----------------------------------------------------------------------------------
 
     async def remove_due(self) -> None:
-        """Remove everything whose time has come. Raises the first StorageError; what is left of
-        that kind has its turn at the next call.
+        """Remove everything that is due. Raises the first StorageError; the rest is tried at the
+        next call.
         """
         failure: StorageError | None = None
         for work in (self.put_aside, self._remove_files, self._remove_directories):
@@ -186,7 +186,7 @@ class Deletions:
     async def _remove_files(self) -> None:
         while self._logs and self._logs[0][0] <= self._now_ms():
             removals = heapq.heappop(self._logs)[2]
-            # names change before files go: a crash in between leaves `.deleted` ones alone
+            # rename before removing: a crash in between leaves only `.deleted` files
             await in_thread(removals.put_aside)
             paths = removals.take_due(self._now_ms())
             for first in range(0, len(paths), FILES_PER_PIECE):
@@ -202,6 +202,6 @@ class Deletions:
     async def _paced(self, work: Callable[[], ResultT]) -> ResultT:
         began_s = time.monotonic()
         result = await in_thread(work)
-        # as long a pause as the work took: clients have half of the disk at least
+        # pause as long as the work took: clients get at least half of the disk's time
         await asyncio.sleep(time.monotonic() - began_s)
         return result

@@ -1,11 +1,11 @@
-"""The offset checkpoints of one log directory: what the files say, and writing them without holding
+"""The offset checkpoints of one log directory: their contents, and writing them without blocking
 the event loop.
 
-What a file will say is collected on the loop, in slices, and written in a thread: temporary file,
-fdatasync, rename, fsync of the directory. Two writes of one file never overlap, and what was
-collected earlier never replaces what was collected later: a truncation lowers a recovery point on
-disk before anything else happens, and an older state that is still on its way must not raise it
-again. A caller that asks while a write is under way shares the next one with all others who ask.
+The content of a file is collected on the loop, in slices, and written in a thread: temporary file,
+fdatasync, rename, fsync of the directory. Two writes of one file never overlap, and an earlier
+collection never replaces a later one: a truncation first lowers a recovery point on disk, and an
+older content that is still being written must not raise it again. A caller during a write shares
+the next write with all other callers.
 
 Owner: broker/log/directories/log_directory.py.
 """
@@ -59,15 +59,15 @@ _OF_COPIES: Final = (checkpoints.SOURCE_HIGH_WATERMARKS, checkpoints.SOURCE_SEEN
 
 @dataclass(slots=True, eq=False)
 class _Draft:
-    """The future content of a file; a higher number was collected later."""
+    """The next content of a file; a higher number was collected later."""
 
     number: int
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
 
 
 class _OffsetFile:
-    """One file. `write` may run in any thread; everything else runs on the loop's, or before there
-    is a loop.
+    """One file. `write` may run in any thread; all other methods run on the event loop, or before
+    it exists.
     """
 
     def __init__(self, disk: Disk, path: str, value: ValueOf) -> None:
@@ -89,7 +89,7 @@ class _OffsetFile:
         return draft
 
     def end(self, draft: _Draft) -> None:
-        """The draft is written, or given up."""
+        """The content was written, or dropped."""
         self._drafts.remove(draft)
 
     def may_name(self, key: TopicPartition) -> bool:
@@ -97,23 +97,21 @@ class _OffsetFile:
         return key in self.lines or any(key in draft.offsets for draft in self._drafts)
 
     def is_settled_since(self, number: int) -> bool:
-        """True if a draft that was begun after `number` is on disk."""
+        """True if content that was collected after `number` is on disk."""
         return self._written_number > number
 
     def latest_number(self) -> int:
-        """The number of the newest draft so far; the call itself takes one."""
+        """The number of the newest content so far; the call itself takes one."""
         return next(self._numbers)
 
     def write(self, draft: _Draft) -> None:
-        """Make the file say what the draft does, durably; nothing where a later draft was written
-        before.
-        """
+        """Write the content durably, unless later content was written before."""
         with self._lock:
-            # a later draft is on disk: this one is older news
+            # later content is on disk: this one is outdated
             if draft.number < self._written_number:
                 return
-            # nothing new to write, but a directory that has vanished is noticed by its next
-            # checkpoint
+            # nothing new to write, but the next checkpoint must notice a directory that has
+            # vanished
             if draft.offsets == self.lines and self._written_number:
                 probe(self._disk, os.path.dirname(self.path))
             else:
@@ -134,7 +132,7 @@ class DirectoryCheckpoints:
         self._files_of_copies = [self._files[name] for name in _OF_COPIES]
 
     def read(self, disk: Disk) -> list[checkpoints.CorruptCheckpoint]:
-        """Take over what the files say; the damaged ones, which count as empty."""
+        """Read the files; return the damaged ones, which count as empty."""
         faults = []
         for file in self._files.values():
             try:
@@ -159,9 +157,10 @@ class DirectoryCheckpoints:
         return file not in self._files_of_copies or bool(draft.offsets or file.lines)
 
     async def save(self, *names: str) -> None:
-        """Bring these files (all without names) up to date, in a thread. Raises StorageError."""
+        """Update these files (all without names), in a thread. Raises StorageError."""
         for file in self._wanted(names or VALUES):
-            # the number is taken before the wait: a draft begun after it has this caller's values
+            # the number is taken before the wait: content collected after it has this caller's
+            # values
             asked = file.latest_number()
             async with file.turn:
                 if not file.is_settled_since(asked):
@@ -172,13 +171,11 @@ class DirectoryCheckpoints:
         try:
             # before the first pause: a log that opens meanwhile replaces its line below
             self._keep_unopened(file, draft)
-            # the keys alone: pairs would be as many new objects for the garbage collector to go
-            # through
+            # only the keys: pairs would be as many new objects for the garbage collector
             for number, key in enumerate(tuple(self._logs), 1):
                 if number % LINES_PER_TURN == 0:
                     await asyncio.sleep(0)
-                # that of a log that was deleted meanwhile, or of its successor, is up to date as
-                # well
+                # the line of a deleted log, or of its successor, is up to date as well
                 log = self._logs.get(key)
                 value = file.value(log) if log is not None else None
                 if value is not None:
@@ -189,8 +186,8 @@ class DirectoryCheckpoints:
             file.end(draft)
 
     def save_now(self, *names: str) -> None:
-        """Like `save`, but blocks the caller: for a stop, and for values that must be on disk
-        before the next statement.
+        """Like `save`, but blocks the caller: for a stop, and for values that must be on disk at
+        once.
         """
         for file in self._wanted(names or VALUES):
             draft = file.begin()

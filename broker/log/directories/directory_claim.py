@@ -1,4 +1,4 @@
-"""Whose a log directory is: its lock, and the broker and cluster that have written to it.
+"""The ownership of a log directory: its lock, and the broker and cluster that have written to it.
 
 Caller: broker/log/directories/log_directory.py.
 """
@@ -44,7 +44,7 @@ class DirectoryClaim:
         with storage_errors("locking", path):
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
         try:
-            # the kind of lock that Java takes: keeps Apache Kafka out as well
+            # the same kind of lock as Java's: it excludes Apache Kafka as well
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(descriptor)
@@ -60,7 +60,7 @@ class DirectoryClaim:
             _LOCKED_HERE.discard(self._locked_path)
 
     def check_identity(self, node_id: int, cluster_id: str) -> None:
-        """Write whose the directory is, or ForeignDirectory."""
+        """Write the owner of the directory, or raise ForeignDirectory."""
         path = f"{self._path}/{checkpoints.META_PROPERTIES}"
         found = checkpoints.read_meta_properties(self._disk, path)
         if not found:
@@ -75,7 +75,7 @@ class DirectoryClaim:
                 )
 
     def take_clean_marker(self) -> bool:
-        """Remove the mark of a clean stop; whether there was one."""
+        """Remove the mark of a clean stop; return whether there was one."""
         with storage_errors("opening", self._path):
             try:
                 self._disk.unlink(f"{self._path}/{checkpoints.CLEAN_SHUTDOWN}")

@@ -1,9 +1,9 @@
-"""A log's directory as threads know it: by its name, which belongs to another log once this one is
-deleted and made again.
+"""A log's directory for threads: its name may belong to another log after this one is deleted and
+created again.
 
-Work in a thread that renames, removes or replaces files by their names holds the folder (`held`)
-and leaves it alone when its log was let go. Renaming the directory of a deleted log holds it too,
-so nothing of the old log reaches the directory of the new one.
+Work in a thread that renames, removes or replaces files by name holds the folder (`held`), and does
+nothing if its log was released. Renaming the directory of a deleted log holds it too, so nothing of
+the old log reaches the directory of the new one.
 
 Owner: broker/log/partition_log.py.
 """
@@ -16,16 +16,16 @@ from contextlib import contextmanager
 
 
 class Folder:
-    """One log's claim on its directory. `let_go` is called on the event loop and waits for
-    nothing.
-    """
+    """One log's claim on its directory. `let_go` is called on the event loop and does not wait."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._is_let_go = False
 
     def let_go(self) -> None:
-        """The log is deleted or its disk failed: work that begins from now on does nothing."""
+        """Release the log, which was deleted or whose disk failed: work that begins later does
+        nothing.
+        """
         self._is_let_go = True
 
     @property

@@ -2,11 +2,11 @@
 to any of its files.
 
 Closed segments are shared by hard links, which costs no space and no time. The segment in which the
-clone ends is copied, batch by batch counted, because the running broker appends to its file in
-place. Indexes and the small files are copied. `core/clone_plan.py` decides which is which.
+clone ends is copied up to a counted batch, because the running broker appends to its file in place.
+Indexes and the small files are copied. `core/clone_plan.py` decides which is which.
 
-The broker goes on meanwhile: retention takes segments away, compaction replaces them. The clone is
-made anew when that happens while it is made.
+The broker continues to run: retention may remove segments and compaction may replace them. If that
+happens during cloning, the clone is started again.
 
 Caller: `antipode rehearse` (cli/recovery/rehearsing).
 """
@@ -42,13 +42,13 @@ ATTEMPTS_MAX: Final = 5
 _COPY_BYTES: Final = 16 * 1024 * 1024
 _SMALL_FILES: Final = (checkpoints.LEADER_EPOCHS, checkpoints.PARTITION_METADATA)
 _OF_SEGMENTS: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
-# answers of file systems and kernels that do not know the call
+# errors of file systems and kernels that do not support the call
 _NO_COPY_BY_RANGE: Final = (errno.EINVAL, errno.ENOSYS, errno.EXDEV, errno.EOPNOTSUPP)
 _READ_ONLY: Final = os.O_RDONLY | os.O_CLOEXEC
 
 
 class SharedSegment(NamedTuple):
-    """A file that has a second name in the clone, and how it was then."""
+    """A file that has a second name in the clone, with its state at that time."""
 
     path: str
     inode: int
@@ -60,9 +60,9 @@ class SharedSegment(NamedTuple):
         try:
             found = os.stat(self.path)
         except FileNotFoundError:
-            return ""  # retention took it away: the clone's name keeps the content
+            return ""  # retention removed it: the clone's name keeps the content
         if found.st_ino != self.inode:
-            return ""  # compaction put another file in its place
+            return ""  # compaction replaced it by another file
         if (found.st_size, found.st_mtime_ns) == (self.size_bytes, self.modified_ns):
             return ""
         return f"{self.path} had {self.size_bytes} bytes and has {found.st_size}, or was written to"
@@ -70,7 +70,7 @@ class SharedSegment(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClonedLog:
-    """One clone. `recovery_offset`: from here on its log is to be read when it is opened."""
+    """One clone. `recovery_offset`: when the clone is opened, its log is read from here on."""
 
     recovery_offset: int
     shared: tuple[SharedSegment, ...]
@@ -78,17 +78,17 @@ class ClonedLog:
 
     @property
     def shared_bytes(self) -> int:
-        """Size of the files that cost nothing."""
+        """Size of the shared files, which take no space."""
         return sum(one.size_bytes for one in self.shared)
 
 
 class _LogChanged(Exception):
-    """The broker has put other files in the place of those that were cloned."""
+    """The broker has replaced files that were being cloned."""
 
 
 def clone_log(source: str, target: str, *, end_offset: int | None) -> ClonedLog:
     """Clone the partition directory `source` as the new directory `target`, up to `end_offset`, or
-    with everything that its last segment holds now. StorageError.
+    with the whole content of its last segment. StorageError.
     """
     for _ in range(ATTEMPTS_MAX):
         try:
@@ -122,8 +122,8 @@ def _clone(source: str, target: str, end_offset: int | None) -> ClonedLog:
         copied_bytes += sum(_copy_small(source, target, name) for name in _small_files(source, plan.copied))
     except (FileNotFoundError, ValueError) as error:
         raise _LogChanged from error
-    # looked at after the copy: a segment that was replaced meanwhile is not the one that the epochs
-    # name
+    # checked after the copy: a segment that was replaced in between is not the one in the epochs
+    # file
     if any(_inode(one.path) not in (one.inode, None) for one in shared):
         raise _LogChanged
     return ClonedLog(recovery_offset=plan.copied, shared=tuple(shared), copied_bytes=copied_bytes)
@@ -155,7 +155,9 @@ def _small_files(source: str, copied: int) -> list[str]:
 
 
 def _copy_bounded(source: str, target: str, base: int, end_offset: int | None) -> int:
-    """The segment up to the end of the clone, never a byte more: its file may grow meanwhile."""
+    """Copy the segment up to the end of the clone and not beyond: its file may grow during the
+    copy.
+    """
     path = f"{source}/{file_name(base, LOG_SUFFIX)}"
     reading = os.open(path, _READ_ONLY)
     try:
@@ -180,7 +182,7 @@ def _copy_bounded(source: str, target: str, base: int, end_offset: int | None) -
 
 
 def _copy_some(reading: int, writing: int, position: int, size_bytes: int) -> int:
-    """Copy by reference where the file system can, else within the kernel."""
+    """Copy by reference if the file system supports it, else within the kernel."""
     try:
         return os.copy_file_range(reading, writing, size_bytes, position, position)
     except OSError as error:

@@ -1,8 +1,8 @@
 """One log directory: its lock, its identity, its checkpoints and the partition directories in it.
 
-Opened once at a start, by one process: a second one is refused. What a clean shutdown left is
-trusted, anything else is recovered partition by partition. Errors of the disk are raised as
-StorageError, never swallowed: what they mean for the broker is the shell's decision.
+Opened once at a start, by one process: a second one is refused. State from a clean shutdown is
+trusted; otherwise logs are recovered partition by partition. Disk errors are raised as
+StorageError, never swallowed: the caller decides what they mean for the broker.
 
 Caller: broker/log/directories/log_store.py.
 """
@@ -39,7 +39,7 @@ _FILES_AT_A_TIME: Final = 1000
 
 
 NoteRemovals = Callable[[PendingRemovals, int], None]
-"""Called with the time (Unix ms) from which files that a log has given up may be deleted."""
+"""Called with the time (Unix ms) from which dropped files of a log may be deleted."""
 
 
 class LogDirectory:
@@ -68,8 +68,8 @@ class LogDirectory:
     # -- opening -----------------------------------------------------------------------------------
 
     def open(self, *, node_id: int, cluster_id: str) -> None:
-        """Lock the directory, check whose it is, read the checkpoints. Creates it when it is not
-        there.
+        """Lock the directory, check its owner, read the checkpoints. Creates it if it does not
+        exist.
         """
         with storage_errors("creating", self.path):
             os.makedirs(self.path, exist_ok=True)
@@ -137,9 +137,9 @@ class LogDirectory:
         except checkpoints.CorruptCheckpoint as fault:
             log.recovery = log.recovery.with_note(f"{fault}; the log takes the id of the topic of this name")
 
-    # not in `open_log`, which runs in threads: the loop owns a log from here on
+    # not in `open_log`, which runs in threads: from here on the event loop owns a log
     def adopt(self, log: PartitionLog) -> None:
-        """Count an opened log among those of this directory."""
+        """Add an opened log to those of this directory."""
         log.removals.note_due = partial(self._note_removals, log.removals)
         log.save_recovery_point_by(
             partial(self.checkpoint_now, checkpoints.RECOVERY_POINTS),
@@ -154,7 +154,7 @@ class LogDirectory:
         due at once.
         """
         directory = self.directory_of(key)
-        # before the directory: a crash after it would give the new log the old one's offsets
+        # before the directory: otherwise a crash could give the new log the old one's offsets
         self._forget_lines_of(key)
         with storage_errors("creating", directory):
             self._disk.make_directory(directory)
@@ -176,9 +176,9 @@ class LogDirectory:
 
     def _name_topic(self, log: PartitionLog, topic_id: bytes) -> None:
         """Set the topic id, by a hard link to the file of another partition of the topic if there
-        is one: a name instead of a new file.
+        is one: this needs no new file.
 
-        The file is never written in place, so neither notices what becomes of the other.
+        The file is never written in place, so a change through one name does not affect the other.
         """
         named, self._named_last = self._named_last, log
         if named is not None and named.topic_id == topic_id and not named.is_abandoned:
@@ -190,8 +190,8 @@ class LogDirectory:
         log.assign_topic_id(topic_id, is_new=True)
 
     def _forget_lines_of(self, key: TopicPartition) -> None:
-        """The lines of a deleted log of the same name must not be believed of a new one after a
-        crash.
+        """After a crash, checkpoint lines of a deleted log must not be applied to a new log of the
+        same name.
         """
         if self.is_named(key):
             self.checkpoint_now()
@@ -203,17 +203,15 @@ class LogDirectory:
     # -- deleting ----------------------------------------------------------------------------------
 
     def let_go(self, log: PartitionLog) -> str:
-        """Forget a log that is deleted; the name that its directory is to have until it is
-        removed.
-        """
+        """Release a log that is deleted; return the name of its directory until it is removed."""
         key = TopicPartition(log.topic, log.partition)
         del self.logs[key]
         log.abandon()
         return f"{self.path}/{deleted_name(key)}"
 
     def note_names(self) -> None:
-        """A directory in here has another name now, which a crash of the machine before the next
-        `sync` may undo.
+        """Record that a directory in here was renamed; a crash of the machine before the next
+        `sync` may undo that.
         """
         self._needs_sync = True
 
@@ -225,7 +223,7 @@ class LogDirectory:
     def sync(self) -> None:
         """Make renamed directories durable; may run in a thread."""
         if self._needs_sync:
-            # names that come while it is under way need another one
+            # names that change during the sync need another one
             self._needs_sync = False
             try:
                 with storage_errors("flushing", self.path):
@@ -240,8 +238,8 @@ class LogDirectory:
             pass
 
     def remove_some(self, path: str, files_max: int) -> bool:
-        """Remove up to `files_max` files of a directory, and the directory with the last ones;
-        whether it is gone.
+        """Remove up to `files_max` files of a directory, and the directory itself after the last
+        ones; return whether it is removed.
         """
         with storage_errors("removing", path):
             try:
@@ -266,7 +264,7 @@ class LogDirectory:
     # -- checkpoints -------------------------------------------------------------------------------
 
     def checkpoint_now(self, *names: str) -> None:
-        """Write these checkpoints (all without names), holding the caller."""
+        """Write these checkpoints (all without names), blocking the caller."""
         self._checkpoints.save_now(*names)
 
     async def checkpoint(self, *names: str) -> None:
@@ -274,8 +272,8 @@ class LogDirectory:
         await self._checkpoints.save(*names)
 
     def is_named(self, key: TopicPartition) -> bool:
-        """True if a checkpoint has a line of this partition, or will have one: a new log of that
-        name must not be taken for the old one.
+        """True if a checkpoint has a line for this partition, or will have one: it must not be
+        applied to a new log of that name.
         """
         return self._checkpoints.may_name(key)
 
@@ -284,15 +282,15 @@ class LogDirectory:
         self._checkpoints.is_loading = True
 
     def end_loading(self) -> None:
-        """Note that all logs are open: new ones are now as in any running broker, whatever the last
-        stop was.
+        """Note that all logs are open: new ones are treated as in any running broker, whatever the
+        last stop was.
         """
         self._checkpoints.is_loading = False
 
     # -- logs that move here -----------------------------------------------------------------------
 
     def future_directories(self) -> dict[TopicPartition, str]:
-        """Partition directories of moves into this directory that did not end, by partition."""
+        """Partition directories of unfinished moves into this directory, by partition."""
         with storage_errors("opening", self.path):
             names = [entry.name for entry in self._disk.entries(self.path) if entry.is_directory]
         found = {}
@@ -306,7 +304,7 @@ class LogDirectory:
     def create_future(
         self, key: TopicPartition, config: LogConfig, *, topic_id: bytes | None, now_ms: int
     ) -> PartitionLog:
-        """A new log in a directory that no start takes for the partition's."""
+        """A new log in a directory that a start does not load as the partition's."""
         mark = f".{uuid.uuid4().hex}{FUTURE_MARK}"
         directory = f"{self.path}/{key.topic}-{key.partition}{mark}"
         with storage_errors("creating", directory):
@@ -328,9 +326,7 @@ class LogDirectory:
         now_ms: int,
         roll_jitter: float,
     ) -> PartitionLog:
-        """Make the directory of a move, which is complete and closed, the partition's, and open its
-        log.
-        """
+        """Make the directory of a completed and closed move the partition's, and open its log."""
         self._forget_lines_of(key)
         with storage_errors("renaming", path):
             self._disk.rename(path, self.directory_of(key))
@@ -371,12 +367,12 @@ class LogDirectory:
             return self._disk.capacity_bytes(self.path)
 
     def close(self, *, broker_epoch: int) -> None:
-        """Close every log, write the checkpoints, and last the marker of a clean stop. The lock is
-        released in any case.
+        """Close every log, write the checkpoints, and finally the mark of a clean stop. The lock is
+        always released.
         """
         try:
             closed: set[tuple[str, int]] = set()
-            # A topic that is created at this moment adds its log meanwhile.
+            # A topic that is being created may add its log at the same time.
             while opened := {key: log for key, log in tuple(self.logs.items()) if key not in closed}:
                 with ThreadPoolExecutor(CLOSING_THREADS, thread_name_prefix="log-closing") as pool:
                     closings = [pool.submit(log.close) for log in opened.values()]

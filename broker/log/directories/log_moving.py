@@ -1,10 +1,10 @@
 """Moving a log to another log directory of the same broker while it is written and read.
 
 A future log in the target directory copies the batches as they are, a chunk at a time, until it has
-caught up; then, without giving the loop back, it takes the rest, is closed, marked as complete, and
-takes the place of the original, whose files go later. Until that moment the original is the log: a
-crash before the mark goes on with the original (and forgets the copy), a crash after it finishes
-the exchange at the next start (`finish_moves`).
+caught up. Then, without yielding to the event loop, it copies the rest, is closed, is marked as
+complete and replaces the original, whose files are deleted later. Until that moment the original is
+the log: after a crash before the mark, the original is used and the copy dropped; after a crash
+later, the next start finishes the replacement (`finish_moves`).
 
 Caller: broker/log/directories/log_store.py, which owns both directories.
 """
@@ -25,12 +25,12 @@ from wire.protocol.ids import TopicPartition
 
 CHUNK_BYTES: Final = 1024 * 1024
 COMPLETE_MARK: Final = "move-complete"
-"""A file in a future directory: the copy has everything, the original may go."""
+"""A file in a future directory: the copy is complete, and the original may be deleted."""
 
 
 @dataclass(slots=True, eq=False)
 class Move:
-    """One log on its way. `future` is made with the first chunk."""
+    """One log on its way. `future` is created with the first chunk."""
 
     source: PartitionLog
     target: LogDirectory
@@ -52,28 +52,28 @@ class Move:
 
 
 class Mover:
-    """Carries moves on, one chunk a call."""
+    """Continues moves, one chunk in each call."""
 
     def __init__(self, disk: Disk, *, now_ms: Callable[[], int]) -> None:
         self._disk = disk
         self._now_ms = now_ms
 
     async def copy(self, move: Move) -> int:
-        """Copy the next chunk; how many bytes. 0: the copy has everything that the original has
-        now.
+        """Copy the next chunk; return its size in bytes. 0: the copy has everything that the
+        original has now.
         """
         future = self._future_of(move)
         source = move.source
         if move.truncations != source.truncation_count:
-            # what was copied may be above the cut and written anew since
+            # copied batches may be above the truncation and have been written again since
             move.truncations = source.truncation_count
             future.truncate_fully_and_start_at(_first_offset(source))
         offset = max(future.log_end_offset, source.log_start_offset)
         with source.read(offset, max_bytes=CHUNK_BYTES) as piece:
             # read in a thread; appended on the loop, which owns the future log
             content = await asyncio.to_thread(piece.read_bytes)
-        # a deletion or a compaction in between leaves the bytes what they were; a cut is seen at
-        # the next chunk
+        # a deletion or a compaction in between does not change the bytes; the next chunk notices a
+        # truncation
         if content and move.truncations == source.truncation_count and not move.is_cancelled:
             future.append_replicated(content)
         return len(content)
@@ -89,20 +89,20 @@ class Mover:
         return move.future
 
     async def is_nearly_done(self, move: Move) -> bool:
-        """Force to disk what was copied, so that the rest holds the loop only for a moment; whether
-        little has come since.
+        """Flush the copied part to disk, so that the rest blocks the loop only briefly; return True
+        if only a little was appended since.
         """
         future, source = move.future, move.source
         if future is None or move.is_cancelled:
             return False
-        # before the loop is held: the last flush then has a chunk to force and no more
+        # before the loop is blocked: the last flush then has at most one chunk
         await future.flush()
         left_bytes = source.bytes_between(max(future.log_end_offset, source.log_start_offset), source.log_end_offset)
         return left_bytes <= CHUNK_BYTES and not move.is_cancelled
 
     def copy_rest(self, move: Move) -> bool:
-        """Copy what came since, holding the loop, and mark the copy complete; False when a cut came
-        in between.
+        """Copy the rest, blocking the loop, and mark the copy complete; False after a truncation in
+        between.
         """
         future, source = move.future, move.source
         assert future is not None
@@ -112,7 +112,7 @@ class Mover:
             with source.read(max(future.log_end_offset, source.log_start_offset), max_bytes=CHUNK_BYTES) as piece:
                 future.append_replicated(piece.read_bytes())
         future.adopt_state(source)
-        # closed, and so durable, before the mark that makes it the log
+        # closed, and therefore durable, before the mark that makes it the log
         future.close()
         path = f"{future.directory}/{COMPLETE_MARK}"
         with storage_errors("writing", path):
@@ -120,7 +120,7 @@ class Mover:
         return True
 
     def forget_mark(self, moved: PartitionLog) -> None:
-        """The copy is the log now."""
+        """Remove the mark: the copy is the log now."""
         path = f"{moved.directory}/{COMPLETE_MARK}"
         with storage_errors("removing", path):
             self._disk.unlink(path)
@@ -134,10 +134,10 @@ def _first_offset(source: PartitionLog) -> int:
 
 
 def finish_moves(directories: list[LogDirectory], disk: Disk, *, may_forget: bool) -> list[str]:
-    """End the moves that a stop interrupted, before logs are loaded; one sentence for each.
+    """Finish moves that a stop interrupted, before logs are loaded; return one sentence for each.
 
-    A complete copy without an original takes its place. Any other copy is forgotten, unless
-    (`may_forget`) the original may be in a directory that is offline.
+    A complete copy without an original replaces it. Any other copy is deleted, unless
+    (`may_forget`) the original may be in an offline directory.
     """
     present = {key for directory in directories for key in directory.partitions()}
     sentences = []
@@ -147,7 +147,8 @@ def finish_moves(directories: list[LogDirectory], disk: Disk, *, may_forget: boo
             if key not in present and _is_complete(disk, path):
                 target = directory.directory_of(key)
                 with storage_errors("renaming", path):
-                    # the mark goes last: without it the only copy would count as an interrupted one
+                    # the mark is removed last: without it, the only copy would count as an
+                    # interrupted one
                     disk.rename(path, target)
                     disk.fsync_directory(directory.path)
                     disk.unlink(f"{target}/{COMPLETE_MARK}")

@@ -1,7 +1,7 @@
-"""Which log is in which directory: logs are made, deleted and marked for a move, and go offline
-with a directory whose disk fails.
+"""The placement of logs in directories: logs are created, deleted and marked for a move, and go
+offline with a directory whose disk fails.
 
-What logs are is decided on the event loop's thread; renaming and removing run in threads
+Decisions about logs run on the event loop's thread; renaming and removing run in threads
 (`deletions.py`).
 
 Caller: broker/log/directories/log_store.py.
@@ -86,7 +86,8 @@ class LogPlacement:
             return
         for directory in tuple(self.directories):
             is_here = error.path == directory.path or error.path.startswith(directory.path + "/")
-            # a missing file in a healthy directory is a log deleted meanwhile, not a failed disk
+            # a missing file in a healthy directory is a log that was deleted meanwhile, not a
+            # failed disk
             if is_here and not (error.is_missing_file and directory.is_readable()):
                 self._fail(directory, error)
 
@@ -95,12 +96,12 @@ class LogPlacement:
         self.offline[directory.path] = str(error)
         gone = tuple(key for key, home in self._homes.items() if home is directory)
         for key in [key for key, move in self.moves.items() if move.target is directory or key in gone]:
-            # the target's files stay where the target itself has failed
+            # if the target itself has failed, its files stay
             self._drop_move(key, remove=self.moves[key].target is not directory)
         for key in gone:
             del self._logs[key], self._homes[key]
         self._offline_logs.update(gone)
-        # before the listeners: they must not find a log whose files are gone
+        # before the listeners: they must not find a log whose files are missing
         directory.abandon()
         self._deletions.forget(directory)
         failure = DirectoryFailure(directory.path, str(error), gone)
@@ -123,7 +124,7 @@ class LogPlacement:
     # -- logs --------------------------------------------------------------------------------------
 
     def get(self, topic: str, partition: int) -> PartitionLog | None:
-        """The log, None when there is none."""
+        """The log; None if there is none."""
         return self._logs.get(TopicPartition(topic, partition))
 
     def open_or_create(
@@ -132,8 +133,8 @@ class LogPlacement:
         """The partition's log with this configuration; a log of an older topic of the same name is
         deleted first.
 
-        Without `is_new` a partition that is not found may be in a directory that is offline: then
-        DirectoryOffline.
+        Without `is_new`, a missing partition may be in an offline directory: then DirectoryOffline
+        is raised.
         """
         key = TopicPartition(topic, partition)
         log = self._logs.get(key)
@@ -141,8 +142,8 @@ class LogPlacement:
             self.delete(log)
             log = None
         if log is None:
-            # a partition that existed may be on the failed disk: an empty log in its place would
-            # hide its records
+            # an existing partition may be on the failed disk: an empty log instead would hide its
+            # records
             if self.offline and (key in self._offline_logs or not is_new):
                 raise DirectoryOffline(", ".join(self.offline))
             return self._create(key, topic_id, config)
@@ -153,7 +154,7 @@ class LogPlacement:
 
     def _create(self, key: TopicPartition, topic_id: bytes, config: LogConfig) -> PartitionLog:
         directory = self.directory_at(self._wanted_homes.pop(key, "")) or self._least_loaded()
-        # the old log's directory may still have the name, until its thread renames it
+        # the old log's directory may still have the name, until its thread has renamed it
         self._deletions.put_aside_now(directory.directory_of(key))
         log = directory.create_log(
             key, config, topic_id=topic_id, now_ms=self._now_ms(), roll_jitter=self._roll_jitter()
@@ -165,40 +166,42 @@ class LogPlacement:
     def _least_loaded(self) -> LogDirectory:
         if len(self.directories) == 1:
             return self.directories[0]
-        # no statfs where there is no choice
+        # no statfs if there is no choice
         free = {directory: directory.free_bytes() for directory in self.directories}
         roomy = [directory for directory in free if free[directory] > NEARLY_FULL_SHARE * directory.capacity_bytes()]
         coming = [move.target for move in self.moves.values()]
-        # logs that are on their way count: many moves at once would all choose the same target
+        # moving logs count too: otherwise many moves at once would all choose the same target
         return min(roomy or free, key=lambda found: (len(found.logs) + coming.count(found), -free[found]))
 
     def directory_at(self, path: str) -> LogDirectory | None:
-        """The log directory with this path, None when there is none or it is offline."""
+        """The log directory with this path; None if it does not exist or is offline."""
         wanted = path.rstrip("/")
         return next((directory for directory in self.directories if directory.path == wanted), None)
 
     def delete(self, log: PartitionLog) -> None:
-        """Take a log away: its directory gets another name within moments, and goes after
+        """Delete a log: its directory is renamed within moments, and removed after
         file.delete.delay.ms.
 
-        A crash before that brings the log back under its old name: it is a stray at the next start.
+        A crash before that restores the log under its old name: it is a stray at the next start.
         """
         directory, target = self._let_go(log)
         due_ms = self._now_ms() + log.config.file_delete_delay_ms
         self._deletions.add_log_directory(directory, log.folder, log.directory, target, due_ms=due_ms)
 
     def remove_file(self, path: str) -> None:
-        """Remove a file that is no log's, within moments; nothing where it is not there."""
+        """Remove a file that belongs to no log, within moments; does nothing if it does not
+        exist.
+        """
         self._deletions.add_file(path)
 
     def _delete_now(self, log: PartitionLog) -> None:
-        """Like `delete`, but durable and blocking: for cases in which a log that comes back would
-        be a second one of the same name.
+        """Like `delete`, but durable and blocking: for cases in which a restored log would be a
+        second one of the same name.
         """
         directory, target = self._let_go(log)
         with log.folder.held(), storage_errors("deleting", log.directory):
             self._disk.rename(log.directory, target)
-        # durable: the copy takes the same name, and a crash must not find two
+        # durable: the copy takes the same name, and after a crash there must not be two
         directory.note_names()
         directory.sync()
         self._deletions.add_directory(directory, target, due_ms=self._now_ms() + log.config.file_delete_delay_ms)
@@ -212,11 +215,12 @@ class LogPlacement:
         return directory, directory.let_go(log)
 
     async def make_way(self, topics: Iterable[TopicImage], *, node_id: int) -> None:
-        """Remove what a former log of the same name left, before logs of these topics are made.
+        """Remove the remains of former logs of the same name, before logs of these topics are
+        created.
 
-        Logs of older topics go, the names of directories become free, and checkpoints lose the
-        lines, all of it in threads. What is left to do after this, `open_or_create` does, holding
-        the loop; so it is where the disk fails here, which is noted.
+        Logs of older topics are deleted, directory names become free, and checkpoint lines are
+        removed, all in threads. `open_or_create` does the rest and blocks the loop; it also does
+        all of this after a disk failure here, which is recorded.
         """
         missing = []
         for topic in topics:
@@ -247,10 +251,10 @@ class LogPlacement:
             self.note_failure(error)
 
     def delete_strays(self, topics: Mapping[str, bytes], *, spared: Collection[str] = ()) -> list[PartitionLog]:
-        """Delete logs of topics that do not exist any more, or exist again under another id; those
-        that were deleted.
+        """Delete logs of topics that do not exist any more, or exist under another id; return the
+        deleted ones.
 
-        Whether the topics in `spared` exist is not known: their logs stay.
+        The topics in `spared` may or may not exist: their logs stay.
         """
         strays = [
             log
@@ -269,10 +273,10 @@ class LogPlacement:
     # -- moving ------------------------------------------------------------------------------------
 
     def wish_home(self, topic: str, partition: int, directory: LogDirectory) -> bool:
-        """Move the partition's log to `directory`, or make it there when it comes into being;
-        whether it is here already.
+        """Move the partition's log to `directory`, or create it there later; return True if the log
+        exists here.
 
-        A move to another directory is given up, and one to where the log is means that it stays.
+        A move to another directory is cancelled; if `directory` already has the log, it stays.
         """
         key = TopicPartition(topic, partition)
         log = self._logs.get(key)

@@ -1,14 +1,13 @@
-"""All logs of a broker over its log directories: loads them side by side, moves, maintains,
+"""All logs of a broker in its log directories: loads them in parallel, and moves, maintains,
 flushes, checkpoints and closes them. `log_placement.py` creates and deletes them.
 
-The shell calls `open` and `load` before it serves, `remove_due`, `maintain`, `compact` and `move`
-every second to few minutes, the checkpoints once a minute, `close` at the end. What logs are is
-decided on the event loop's thread; what takes the disk long (forcing to disk, renaming, removing,
-cleaning) runs in threads, `load` and `close` in their own bounded pools.
+The broker calls `open` and `load` before it serves, `remove_due`, `maintain`, `compact` and `move`
+every second to few minutes, the checkpoints once a minute, and `close` at the end. Decisions about
+logs run on the event loop's thread; slow disk work (flushing, renaming, removing, cleaning) runs in
+threads, `load` and `close` in their own bounded pools.
 
 A directory whose disk fails is taken offline, at a start or later (`note_failure`): its logs are
-let go, the others serve on. When the last one has failed there is nothing left to do; the shell
-ends the broker.
+released, and the others continue to serve. When the last one has failed, the broker ends.
 
 Callers: the broker's shell (replicas, main).
 """
@@ -45,7 +44,7 @@ FLUSHES_AT_A_TIME: Final = 32
 
 IsCopy = Callable[[str], bool]
 HoldOf = Callable[[str, int], RetentionHold | None]
-"""Returns the hold on the logs of a partition, None without one."""
+"""Returns the hold on the logs of a partition; None without one."""
 
 
 def no_hold(_topic: str, _partition: int) -> RetentionHold | None:
@@ -83,8 +82,8 @@ class LogStore(LogPlacement):
     # -- start -------------------------------------------------------------------------------------
 
     def open(self, *, node_id: int, cluster_id: str) -> None:
-        """Lock and read all directories. One whose disk fails is left out, unless no other is
-        there.
+        """Lock and read all directories. A directory whose disk fails is left out, unless it is the
+        only one.
         """
         opened: list[LogDirectory] = []
         try:
@@ -100,17 +99,17 @@ class LogStore(LogPlacement):
             raise
 
     def _leave_out(self, directory: LogDirectory, failure: StorageError) -> None:
-        """Raise what is no failure of a disk, or leaves nothing."""
+        """Raise the failure if it is not a disk failure, or if no directory remains."""
         if not failure.is_disk_failure or self.directories == [directory]:
             raise failure
         self._fail(directory, failure)
 
     def load(self, config_of: Callable[[str], LogConfig]) -> list[RecoveryReport]:
-        """Open every log there is, several at a time; the reports of those that were checked,
-        dropped or mended.
+        """Open every log, several at a time; return the reports of those that were checked,
+        truncated or repaired.
 
         Blocks: call it before serving, or from a thread. A directory whose disk fails goes offline;
-        raises the first StorageError of another kind, and that of the last directory.
+        raises the first StorageError of another kind, and the failure of the last directory.
         """
         for sentence in finish_moves(self.directories, self._disk, may_forget=not self.offline):
             self.directories[0].notes.append(sentence)
@@ -167,15 +166,13 @@ class LogStore(LogPlacement):
 
     @property
     def notes(self) -> list[str]:
-        """The findings of opening and loading that belong to no single log, a sentence each."""
+        """The findings of opening and loading that concern no single log, one sentence each."""
         return [note for directory in self.directories for note in directory.notes]
 
     # -- moving ---------------------------------------------------------------------------------
 
     async def move(self, *, bytes_per_second_max: float = 0.0) -> list[str]:
-        """Carry all moves on until they are done; one sentence for each, also for those that cannot
-        be.
-        """
+        """Carry out all moves; return one sentence for each, also for those that failed."""
         sentences = []
         while self.moves:
             move = next(iter(self.moves.values()))
@@ -199,7 +196,7 @@ class LogStore(LogPlacement):
         return f"the move of {move.key.topic}-{move.key.partition} to {move.target.path} is given up: {error}"
 
     def _exchange(self, move: Move) -> str:
-        """Put the complete copy in the place of the original; both have the same batches now."""
+        """Replace the original by the complete copy; both have the same batches now."""
         source, future, key = move.source, move.future, move.key
         assert future is not None
         start = source.log_start_offset, source.high_watermark, source.compacted_to
@@ -232,13 +229,13 @@ class LogStore(LogPlacement):
         hold_of: HoldOf = no_hold,
         on_expired: Callable[[PartitionLog], None] = lambda _: None,
     ) -> list[str]:
-        """One pass of retention, rolling by time and producer expiry; one sentence for each
+        """One pass of retention, rolling by time and producer expiry; return one sentence for each
         deletion.
 
-        A topic that is a copy of another site's keeps what that one keeps: only its log start
-        counts, which follows. `hold_of` says what of a log is kept beyond its limits;
-        `on_expired` is called for each log that lost segments. Gives the loop back between logs.
-        Raises the first StorageError, after all other logs had their turn.
+        A copy of another site's topic keeps what the source keeps: only its log start applies,
+        which follows the source's. `hold_of` returns what to keep of a log beyond its limits;
+        `on_expired` is called for each log that lost segments. Yields to the event loop between
+        logs. Raises the first StorageError, after all other logs were processed.
         """
         deletions: list[str] = []
         held: list[HeldSegments] = []
@@ -274,7 +271,7 @@ class LogStore(LogPlacement):
         return log.expire_segments(now_ms, is_copy=is_copy, hold=hold)
 
     async def remove_due(self) -> None:
-        """Take off the disk what was deleted file.delete.delay.ms ago: directories of logs, and
+        """Remove from disk what was deleted file.delete.delay.ms ago: directories of logs, and
         segments. Raises the first StorageError.
         """
         try:
@@ -284,9 +281,9 @@ class LogStore(LogPlacement):
             raise
 
     async def compact(self, *, is_copy: IsCopy = never_a_copy) -> list[str]:
-        """Compact the logs that are worth it; one sentence for each.
+        """Compact the logs that need it; return one sentence for each.
 
-        Copies of another site's topics stay byte for byte as they came.
+        Copies of another site's topics stay unchanged, byte for byte.
         """
         compacted = [log for log in self if log.config.is_compacted and not is_copy(log.topic)]
         sentences = await self.cleaning.run(compacted)
@@ -295,8 +292,8 @@ class LogStore(LogPlacement):
         return sentences
 
     async def flush_due(self) -> None:
-        """Flush logs whose flush.ms is over, those with rolled segments, and what is too much to
-        leave open; recovery points follow.
+        """Flush logs whose flush.ms is over, logs with rolled segments, and logs beyond the limit
+        of open descriptors; recovery points follow.
         """
         failure: BaseException | None = None
         due: list[PartitionLog] = []
@@ -306,7 +303,7 @@ class LogStore(LogPlacement):
             if number % LOGS_PER_TURN == 0:
                 await asyncio.sleep(0)
             if log.failure is not None:
-                # the part that met the failure may not have reported it
+                # the code that met the failure may not have reported it
                 self.note_failure(log.failure)
                 continue
             if log.is_flush_due(self._now_ms()):
@@ -318,7 +315,7 @@ class LogStore(LogPlacement):
                 waiting.append((since_ms, log))
         surplus = max(len(waiting) - self.unflushed_max, 0)
         if surplus:
-            # each keeps a descriptor open: those that have waited longest let go of theirs
+            # each keeps a descriptor open: the oldest are flushed so that they can be closed
             due += [log for _, log in sorted(waiting, key=lambda entry: entry[0])[:surplus]]
         await self._each_directory(_sync)
         flushes = [(log, False) for log in due] + [(log, True) for log in rolled]
@@ -328,7 +325,7 @@ class LogStore(LogPlacement):
             raise failure
 
     async def _flush(self, flushes: Sequence[tuple[PartitionLog, bool]]) -> BaseException | None:
-        """Flush these logs, or what is rolled of them, side by side; the first failure."""
+        """Flush these logs, or their rolled segments, in parallel; return the first failure."""
         failure: BaseException | None = None
         flushing = (log.flush(is_rolled_enough=is_rolled_enough) for log, is_rolled_enough in flushes)
         results = await asyncio.gather(*flushing, return_exceptions=True)
@@ -351,7 +348,7 @@ class LogStore(LogPlacement):
         await self._checkpoint(checkpoints.HIGH_WATERMARKS)
 
     async def checkpoint_log_start_offsets(self) -> None:
-        """Write where logs begin, so that a crash brings nothing back that was deleted on
+        """Write where logs begin, so that a crash does not restore records that were deleted on
         request.
         """
         await self._checkpoint(checkpoints.LOG_START_OFFSETS)
@@ -360,8 +357,8 @@ class LogStore(LogPlacement):
         await self._each_directory(lambda directory: directory.checkpoint(*names))
 
     async def _each_directory(self, act: Callable[[LogDirectory], Awaitable[None]]) -> None:
-        """Do it for all; a directory whose disk fails goes offline. Raises the first StorageError
-        afterwards.
+        """Do it for all directories; one whose disk fails goes offline. Raises the first
+        StorageError afterwards.
         """
         failure: StorageError | None = None
         for directory in tuple(self.directories):

@@ -1,10 +1,9 @@
-"""Segments that a log has given up: their files are renamed soon and go at the end of
-file.delete.delay.ms.
+"""Dropped segments of a log: their files are renamed soon and deleted after file.delete.delay.ms.
 
-Readers that were about to open them get that time; after a crash they are removed at the next
-start, or given up again where they have their old names. The loop decides what goes (`expire`,
-`replace`); the disk work is `put_aside`, which a thread does, or the loop where the names are
-wanted at once (`add_now`). Owned by a log.
+Readers that were about to open them get that time. After a crash the next start removes them, or
+drops them again if they have their old names. The loop decides what is dropped (`expire`,
+`replace`). `put_aside` does the disk work, in a thread, or on the loop if the names are needed at
+once (`add_now`). Owned by a log.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from runtime.disk import Disk
 
 
 class PendingRemovals:
-    """Paths with the time from which they may go."""
+    """Paths with the time from which they may be deleted."""
 
     def __init__(self, disk: Disk, directory: str, folder: Folder, *, sync_names: Callable[[], None]) -> None:
         self.note_due: Callable[[int], None] = lambda _: None
@@ -44,23 +43,23 @@ class PendingRemovals:
 
     @property
     def has_names_to_change(self) -> bool:
-        """True if segments that were given up still have their names."""
+        """True if dropped segments still have their names."""
         return bool(self._unnamed)
 
     def put_aside(self) -> None:
-        """Rename what was given up; may run in a thread."""
+        """Rename dropped files; may run in a thread."""
         with self._folder.held() as is_here:
             if not (is_here and self._unnamed):
                 return
-            # were a new segment's name lost in a crash after this, the log would have no end left
+            # if a crash after this lost a new segment's name, the log would have no end
             self._sync_names()
             self._rename_all()
 
     # -- truncation --------------------------------------------------------------------------------
 
     def drop(self, dropped: list[Segment]) -> None:
-        """Give up segments that were taken off the list for good; `settle` must follow before
-        anything is appended.
+        """Drop segments that were permanently removed from the list; call `settle` before the next
+        append.
         """
         if dropped:
             self._add(dropped, 0)
@@ -73,11 +72,11 @@ class PendingRemovals:
 
     @property
     def needs_settling(self) -> bool:
-        """True if a crash could bring back dropped data."""
+        """True if a crash could restore dropped data."""
         return self._drops != self._settled_drops
 
     def settle(self) -> None:
-        """See that what was dropped stays away: a segment that a crash brought back could join onto
+        """Make sure that dropped segments stay dropped: a segment that a crash restored could join
         batches that were appended since.
 
         May run in a thread; the second of two at a time waits for the first.
@@ -87,12 +86,12 @@ class PendingRemovals:
         with self._folder.held() as is_here:
             if not is_here:
                 return
-            # read before the work: what is dropped meanwhile needs another `settle`
+            # read before the work: segments dropped in between need another `settle`
             drops = self._drops
             self._rename_all()
             while self._dropped_files:
                 remove_files(self._disk, [self._dropped_files[0]])
-                # removed from the list after the disk: a failure leaves it for the next try
+                # removed from the list after the disk: a failure leaves it for the next attempt
                 self._dropped_files.popleft()
             with storage_errors("flushing", self._directory):
                 self._disk.fsync_directory(self._directory)
@@ -101,8 +100,8 @@ class PendingRemovals:
     # -- giving up ---------------------------------------------------------------------------------
 
     def add_now(self, segments: Iterable[Segment], due_ms: int) -> None:
-        """Give these up and rename their files before anything else happens: others may get their
-        names.
+        """Drop these segments and rename their files before anything else happens: other segments
+        may get their names.
         """
         self._add(segments, due_ms)
         self._rename_all()
@@ -110,7 +109,7 @@ class PendingRemovals:
     def _add(self, segments: Iterable[Segment], due_ms: int) -> None:
         for segment in segments:
             self._waiting.extend((due_ms, path) for path in segment.paths_after_removal())
-            # given up before it is renamed: no reader opens a name that is about to change
+            # dropped before the rename: no reader opens a name that is about to change
             segment.give_up()
             self._unnamed.append(segment)
         self.note_due(due_ms)
@@ -124,22 +123,22 @@ class PendingRemovals:
                 self._unnamed.popleft()
 
     def add_snapshots(self, base_offsets: Iterable[int], due_ms: int) -> None:
-        """Producers' snapshots at these offsets go as well: producers are never read where no
-        segment begins.
+        """Drop producers' snapshots at these offsets too: producers are never read where no segment
+        begins.
         """
         names = (file_name(base_offset, SNAPSHOT_SUFFIX) for base_offset in base_offsets)
         self._waiting.extend((due_ms, f"{self._directory}/{name}") for name in names)
         self.note_due(due_ms)
 
     def expire(self, segments: Segments, count: int, due_ms: int) -> None:
-        """Take the oldest segments off the list and give them up; `put_aside` must follow."""
+        """Remove the oldest segments from the list and drop them; call `put_aside` afterwards."""
         expired = segments.remove_first(count)
         self._add(expired, due_ms)
         self.add_snapshots((segment.base_offset for segment in expired), due_ms)
 
     def replace(self, segments: Segments, old: list[Segment], new: list[Segment], due_ms: int) -> None:
-        """Put compacted segments in the place of the originals, which are given up; `put_aside`
-        must follow.
+        """Replace the originals, which are dropped, by compacted segments; call `put_aside`
+        afterwards.
         """
         segments.replace(old, new)
         self._add(old, due_ms)
@@ -147,13 +146,15 @@ class PendingRemovals:
         self.add_snapshots(merged, due_ms)
 
     def take_due(self, now_ms: int) -> list[str]:
-        """The files that may go now; the caller removes them."""
+        """The files that may be deleted now; the caller removes them."""
         due = [path for due_ms, path in self._waiting if due_ms <= now_ms]
         self._waiting = [waiting for waiting in self._waiting if waiting[0] > now_ms]
         return due
 
     def remove(self, paths: Iterable[str]) -> None:
-        """Remove these files, unless the directory is another log's by now; may run in a thread."""
+        """Remove these files, unless the directory belongs to another log by now; may run in a
+        thread.
+        """
         with self._folder.held() as is_here:
             if is_here:
                 remove_files(self._disk, paths)

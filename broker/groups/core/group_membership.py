@@ -358,8 +358,7 @@ def _session_ended(turn: Turn, key: TimerKey) -> None:
     member = turn.group.members.get(key.member_id)
     if member is None:
         return
-    # the member cannot send heartbeats while its request waits; a new member may have disconnected
-    # for good
+    # the member cannot send heartbeats while its request waits, and may have disconnected
     if member.is_waiting and not member.is_new:
         turn.restart_session(member)
         return

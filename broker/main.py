@@ -3,8 +3,9 @@ order.
 
 Start: bind the listeners (a taken port is known before anything is written), agree on the cluster
 id, lock and recover the logs, register; clients are let in when the controller has sent the first
-whole image. Stop: no new connections, answer what waits, drain, flush, checkpoint and mark the logs
-clean, and only then leave ZooKeeper. Composed by `cli`, which owns the gRPC and metrics servers.
+whole image. Stop: accept no connections, answer waiting requests, drain, flush, checkpoint and mark
+the logs clean, and only then leave ZooKeeper. Composed by `cli`, which owns the gRPC and metrics
+servers.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ SERVICE_NAME = "antipode.control.BrokerControl"
 
 
 async def _leave_alone(_directories: Sequence[str]) -> None:
-    """The process that had the directories before left nothing that must be ended."""
+    """The previous process with these directories left nothing that must be ended."""
 
 
 class Broker:
@@ -195,8 +196,8 @@ class Broker:
     # --- start
 
     async def start(self, *, grpc_port: int) -> None:
-        """Come up and register; `ready` is set when clients are let in. OperationalFailure says
-        what is in the way.
+        """Start and register; `ready` is set when clients are accepted. Raises OperationalFailure,
+        which names the obstacle.
         """
         self.state = BrokerState.STARTING
         try:
@@ -226,8 +227,8 @@ class Broker:
         self.state = BrokerState.RECOVERING
 
     async def _follow_images(self) -> None:
-        """Each image reaches the parts in this order: quotas and replicas before those that act on
-        them, the listeners last.
+        """Each image is passed to the parts in this order: quotas and replicas before the parts
+        that use them, the listeners last.
         """
         replication, coordination = self.replication, self.coordination
         first: list[ImageListener] = [
@@ -298,8 +299,8 @@ class Broker:
     # --- stop
 
     async def stop(self) -> None:
-        """Stop cleanly: others lead first, the next start needs no recovery. Harmless when repeated
-        or when the start failed.
+        """Stop cleanly: move leaderships first, and leave logs that need no recovery. Harmless when
+        repeated or when the start failed.
         """
         coordination = self.coordination
         if self.storage.is_open and self.ready.is_set() and self.settings.is_shutdown_controlled:

@@ -39,8 +39,8 @@ class Latencies:
         self.sum_ms += elapsed_ms
 
     def cumulated(self, of: int = 0) -> list[tuple[str, float]]:
-        """Counts up to each bound, as Prometheus wants them; those of `of` that were not recorded
-        took no time.
+        """Cumulative counts up to each bound, as Prometheus needs them; events of `of` that were
+        not recorded took no time.
         """
         counts, running, found = list(self.buckets), 0, []
         counts[0] += max(of - sum(counts), 0)
@@ -54,8 +54,8 @@ class ApiMetrics(Latencies):
     """Requests of one API: how many, how long, how many failed, and how long they took in each of
     Kafka's phases.
 
-    Of most phases only what took time is recorded: the hot path has no time to write down that
-    nothing was waited for.
+    Most phases record only requests that took time: the hot path does not record that nothing was
+    awaited.
     """
 
     __slots__ = (
@@ -94,8 +94,8 @@ class ApiMetrics(Latencies):
 
 @dataclass(slots=True)
 class TopicMetrics:
-    """Traffic of one topic. Consumers, mirrors and followers are counted apart, as producers,
-    mirrors and leaders are.
+    """Traffic of one topic. Consumers, mirrors and followers are counted separately, as are
+    producers, mirrors and leaders.
     """
 
     messages_in: int = 0
@@ -135,7 +135,7 @@ class TopicMetrics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """A figure that is read when it is asked for."""
+    """A figure that is computed when it is read."""
 
     name: str
     help: str

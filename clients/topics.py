@@ -86,8 +86,8 @@ class Topics:
         return -1 if topic in self._doubted else self._client.cluster.leader_of(topic, partition)
 
     async def look_up(self, topic: str) -> TopicMetadata:
-        """The cached metadata, or the brokers' present one. BrokerError when the topic does not
-        exist; Unreachable.
+        """The cached metadata, or the brokers' present one. Raises BrokerError when the topic does
+        not exist; Unreachable.
         """
         found = self.known(topic)
         if found is not None:

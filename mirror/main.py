@@ -295,7 +295,7 @@ def daemon_name(grpc_port: int | None) -> str:
 
 
 def check_filters(config: MirrorConfig, link_view: LinkView) -> None:
-    """ConfigurationError when the file's filters are not those of the link, naming both."""
+    """Raises ConfigurationError when the file's filters are not those of the link, naming both."""
     record = link_view.record
     for key, ours, theirs, implied in (
         ("whitelist", config.whitelist, tuple(record.topic_whitelist), ()),
@@ -308,7 +308,9 @@ def check_filters(config: MirrorConfig, link_view: LinkView) -> None:
 
 
 def source_bootstrap(link_view: LinkView) -> tuple[HostPort, ...]:
-    """The source's brokers by the link's record. OperationalFailure when the record has none."""
+    """The source's brokers by the link's record. Raises OperationalFailure when the record has
+    none.
+    """
     servers = link_view.record.sites[link_view.source_site].bootstrap_servers
     if not servers:
         raise OperationalFailure(

@@ -297,4 +297,4 @@ def _acquired(segments: list[Segment]) -> list[tuple[Segment, int]]:
 
 
 async def _save_nothing() -> None:
-    """Saves nothing: for a log whose recovery point no checkpoint has."""
+    """Does nothing: for a log whose recovery point is in no checkpoint."""

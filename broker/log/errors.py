@@ -10,12 +10,12 @@ import errno as errno_names
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# the process met a limit of its own; the disk is well
+# the process has reached one of its own limits; the disk is healthy
 _OUR_OWN_LIMITS = (errno_names.EMFILE, errno_names.ENFILE, errno_names.ENOMEM, errno_names.ENAMETOOLONG)
 
 
 class StorageError(Exception):
-    """The disk refused an operation, or files hold what they must not. `path` says where."""
+    """The disk refused an operation, or files contain invalid data. `path` says where."""
 
     def __init__(self, operation: str, path: str, reason: str) -> None:
         super().__init__(f"{operation} {path}: {reason}")
@@ -25,15 +25,15 @@ class StorageError(Exception):
 
     @property
     def is_disk_failure(self) -> bool:
-        """True if the disk refused: the whole log directory is in doubt then, not one file's
-        content, nor a limit that was met.
+        """True if the disk itself failed: then the whole log directory is in doubt, and not only
+        one file's content.
         """
         return isinstance(self.__cause__, OSError) and self.__cause__.errno not in _OUR_OWN_LIMITS
 
     @property
     def is_missing_file(self) -> bool:
-        """True if a file was missing: a log that was deleted meanwhile, or a directory that is
-        gone.
+        """True if a file was missing: the log was deleted meanwhile, or the directory does not
+        exist.
         """
         return isinstance(self.__cause__, FileNotFoundError)
 
@@ -50,7 +50,7 @@ class DiskFull(StorageError):
 
 
 class CorruptLog(StorageError):
-    """A segment holds bytes that are no batch where one must be."""
+    """A segment has bytes that are not a batch where a batch must be."""
 
     def __init__(self, path: str, position: int, reason: str) -> None:
         super().__init__("reading", path, f"at byte {position}: {reason}")
@@ -77,7 +77,7 @@ class DirectoryOffline(StorageError):
 
 
 class OffsetOutOfRange(Exception):
-    """An offset outside of what the log holds."""
+    """An offset outside the range of the log."""
 
     def __init__(self, offset: int, log_start_offset: int, log_end_offset: int) -> None:
         super().__init__(f"offset {offset} is outside of the log, which holds {log_start_offset} to {log_end_offset}")

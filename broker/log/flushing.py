@@ -1,11 +1,10 @@
-"""Forcing a log to disk without holding the event loop: one fsync covers every append made before
+"""Flushes a log to disk without blocking the event loop: one fsync covers every append made before
 it.
 
-`GroupFlush.flush` runs the fsyncs in a thread. A caller that asks while one is under way waits for
-the next, which then covers all callers. When it is done the recovery point moves: everything below
-it survives a crash of the machine. After a failed fsync the kernel may have dropped the bytes it
-could not write, so nothing written since the last flush can be promised any more: the log refuses
-everything from then on.
+`GroupFlush.flush` runs the fsyncs in a thread. A caller during a flush waits for the next one,
+which then covers all waiting callers. When it is done the recovery point moves: everything below it
+survives a crash of the machine. After a failed fsync the kernel may have dropped the bytes it could
+not write, so writes since the last flush may be lost: from then on the log refuses all operations.
 
 Caller: broker/log/partition_log.py.
 """
@@ -47,11 +46,11 @@ class FlushWork:
 
     def run(self, disk: Disk) -> None:
         """The fsyncs; runs in a thread, touches only its own descriptors and files."""
-        # were a dropped segment still there under its name, a crash would bring it back below the
-        # recovery point that follows
+        # a dropped segment that still had its name would be restored by a crash, below the new
+        # recovery point
         self.settle()
-        # epochs and names follow the batches: a crash in between leaves none that names a lost
-        # record
+        # epochs and names follow the batches: after a crash in between, none of them refers to a
+        # lost record
         for segment, descriptor in (*self.rolled, *self.active):
             with storage_errors("flushing", segment.path):
                 disk.fdatasync(descriptor)
@@ -153,6 +152,6 @@ class GroupFlush:
 
 
 def _mark_retrieved(task: asyncio.Task[None]) -> None:
-    """The failure is kept by the log; a cancelled waiter need not get it."""
+    """The log stores the failure; a cancelled waiter need not receive it."""
     if not task.cancelled():
         task.exception()

@@ -1,8 +1,8 @@
 """Prepares an append before anything is written: checks the batches, places them, and patches them
 for one write.
 
-`take_from_producer` gives offsets and the leader epoch, and asks the producers' state about
-sequences; `apply_replicated` leaves batches as they are. Neither changes anything: a refusal
+`take_from_producer` gives offsets and the leader epoch, and checks sequences with the producers'
+state; `apply_replicated` leaves batches as they are. Neither changes any state: a refusal
 (BatchRejected) or a failed write leaves no trace.
 
 Caller: broker/log/partition_log.py.
@@ -60,7 +60,7 @@ class AppendInfo(NamedTuple):
 @dataclass(slots=True)
 class Intake:
     """An append in the making. `next_offset` follows its last batch; `answered` are batches that
-    are in the log already.
+    the log already has.
     """
 
     next_offset: int
@@ -90,7 +90,7 @@ def take_from_producer(
 ) -> Intake:
     """Batches that a leader appends."""
     intake = Intake(log_end_offset)
-    # what the broker itself has just encoded needs no second check
+    # a batch that the broker itself has just encoded needs no second check
     for position, received in checked_headers(records, is_from_producer=is_from_client, has_checksum=is_from_client):
         stored = (
             _checked(records, position, received, limits, now_ms)
@@ -105,8 +105,7 @@ def take_from_producer(
         offset = intake.next_offset
         if stored.body is not None:
             placed = header._replace(base_offset=offset, partition_leader_epoch=leader_epoch)
-            # the longest way is for batches that the broker compresses anew: all of the header
-            # changes
+            # the longest path is for batches that the broker recompresses: the whole header changes
             intake.pieces += (encode_header(placed, stored.body), stored.body)
         elif header is not received:
             # the header has another timestamp: the checksum is made anew over the same records
@@ -123,23 +122,21 @@ def take_from_producer(
 
 
 class _Stored(NamedTuple):
-    """A batch as the log keeps it: its header, and its records where the broker compressed them
-    anew.
-    """
+    """A batch in its stored form: its header, and its records if the broker recompressed them."""
 
     header: BatchHeader
     body: bytes | None = None
 
 
 def _checked(records: Buffer, position: int, received: BatchHeader, limits: BatchLimits, now_ms: int) -> _Stored:
-    """A client's batch, looked at record by record, under the header and the codec that the topic
+    """A client's batch after the check of each record, with the header and the codec that the topic
     wants.
     """
     check_produced(received, limits)
     body = open_produced(records, position, received, limits)
     max_timestamp = check_records(body, received, limits, now_ms)
     header = _with_append_time(received, limits, now_ms)
-    # a producer's largest timestamp is not believed: retention and lookups by time go by it
+    # a producer's largest timestamp is not trusted: retention and lookups by time use it
     if header is received and max_timestamp != received.max_timestamp:
         header = received._replace(max_timestamp=max_timestamp)
     codec = limits.compression
@@ -174,7 +171,7 @@ def _ask_producers(
     is_checked: bool,
     may_begin: bool,
 ) -> bool:
-    """Note what the batch changes in its producer's state; False when it is in the log already."""
+    """Record the batch's change of its producer's state; False if the log already has the batch."""
     change: ProducerChange | DuplicateSequence
     if header.is_control:
         marker = read_marker(records, position, header)
@@ -221,8 +218,8 @@ def checked_headers(records: Buffer, *, is_from_producer: bool, has_checksum: bo
     """Positions and headers of the batches in `records`, at least one, whose structure is right,
     and checksums if they have any.
 
-    A producer sends one batch for each partition. Codes are those of Apache Kafka for the same
-    bytes: what cannot become right by sending it again is INVALID_RECORD.
+    A producer sends one batch for each partition. The codes are those of Apache Kafka for the same
+    bytes: a batch that a retry cannot correct gets INVALID_RECORD.
     """
     try:
         headers = list(iterate_headers(records, is_from_producer=is_from_producer))

@@ -3,9 +3,9 @@ that follows from the batches.
 
 After a clean shutdown nothing is scanned: the last segment's end is found from its index, producers
 come from the snapshot at the log's end. After a crash the segments from the recovery point on are
-checked batch by batch; at the first bad one the log is cut, later segments are set aside, indexes
-are rebuilt, leader epochs and producers replayed. Everything dropped is in the report. Also
-finishes or forgets what a crash interrupted: deletions (`.deleted`), compactions (`.cleaned`,
+checked batch by batch; at the first bad one the log is truncated, later segments are set aside,
+indexes are rebuilt, leader epochs and producers replayed. Everything dropped is in the report. It
+also completes or drops what a crash interrupted: deletions (`.deleted`), compactions (`.cleaned`,
 `.swap`).
 
 Caller: broker/log/partition_log.py. Runs in worker threads: touches nothing shared but the
@@ -128,7 +128,7 @@ class _Loading:
             ]
         first_unsure = len(segments)
         if not self.is_clean:
-            # the segment that holds the recovery point is unsure too: it was active, or truncated,
+            # the segment with the recovery point is uncertain too: it was active, or truncated,
             # when the point was saved
             first_unsure = max(sum(segment.base_offset <= recovery_point for segment in segments) - 1, 0)
         if not self._load_sure(segments, first_unsure):
@@ -146,7 +146,7 @@ class _Loading:
             self._restore_producers(sure, unsure_from)
             replay = ProducerReplay(self.producers)
             segments = self._recover(segments, first_unsure, replay)
-            # batches that wait in the replay would be missing from the state at the end
+            # batches that still wait in the replay would be missing from the final state
             replay.settle()
             end = segments[-1].next_offset
             drop_snapshots_above(self.disk, self.directory, end)
@@ -211,7 +211,7 @@ class _Loading:
         for base_offset in sorted(offset for offset in numbered if offset is not None):
             log = entries[file_name(base_offset, LOG_SUFFIX)]
             index_bytes = self._index_bytes(entries, base_offset)
-            # a small log has no index files at a stop (`needs_no_index`), so their absence is no
+            # a small log has no index files at a stop (`needs_no_index`), so their absence is not
             # damage
             if index_bytes is None and not (
                 log.size_bytes <= SMALL_SEGMENT_BYTES and _has_no_index(entries, base_offset)
@@ -240,14 +240,14 @@ class _Loading:
     # -- what needs no check -----------------------------------------------------------------------
 
     def _load_sure(self, segments: list[Segment], count: int) -> bool:
-        """Take the first `count` segments as they are; False when the last of all turns out not to
-        be sound.
+        """Load the first `count` segments unchecked; False if the last of all turns out to be
+        damaged.
         """
         for segment, following in pairwise(segments[: count + 1]):
             segment.next_offset = following.base_offset
         for segment in segments[:count]:
-            # the last segment's index is rebuilt below, where a fault can still turn the start into
-            # a check
+            # the last segment's index is rebuilt below, where a fault can still lead to a full
+            # check
             if segment.base_offset in self.damaged_indexes and segment is not segments[-1]:
                 self.progress.notes.append(f"an index of {segment.path} was missing or damaged and is rebuilt")
                 segment.rebuild_indexes(self.config.index_interval_bytes)
@@ -287,8 +287,8 @@ class _Loading:
         for index in range(first, len(segments)):
             segment = segments[index]
             gap = segment.base_offset - expected
-            # a hole wider than a segment reaches is one that a roll left; a smaller one means lost
-            # batches, but in a compacted log
+            # a hole wider than a segment can span was left by a roll; a smaller one means lost
+            # batches, except in a compacted log
             if gap < 0 or (0 < gap <= RELATIVE_OFFSET_MAX and not self.config.is_compacted):
                 reason = f"it begins at {segment.base_offset}, the one before ends at {expected}"
                 return self._drop_from(segments, index, reason)
@@ -315,8 +315,8 @@ class _Loading:
             self._take(segment, check, replay)
             if check.fault:
                 check.look_for_zeros()
-                # durable at once: a segment that follows may begin at the recovery point, and
-                # another crash that brought the tail back would then leave it unchecked
+                # durable at once: a segment that follows may begin at the recovery point, and if
+                # another crash restored the tail, it would be unchecked
                 with storage_errors("truncating", segment.path):
                     self.disk.truncate(descriptor, check.valid_bytes)
                     self.disk.fdatasync(descriptor)
@@ -328,8 +328,8 @@ class _Loading:
         if check.fault:
             dropped = segment.size_bytes - check.valid_bytes
             if check.has_zeros_left:
-                # nothing was written there, or nothing of it reached the disk: a loss shows where
-                # the next segment begins
+                # nothing was written there, or none of it reached the disk: a loss shows where the
+                # next segment begins
                 self.progress.notes.append(f"{dropped} bytes of zeros at the end of {segment.path} are cut off")
             else:
                 self.progress.dropped.append(DroppedTail(segment.path, check.next_offset, dropped, check.fault))
@@ -346,7 +346,7 @@ class _Loading:
         return "" if check.has_zeros_left else check.fault
 
     def _take(self, segment: Segment, check: SegmentCheck, replay: ProducerReplay) -> None:
-        """Take the segment's sound batches into all states, in one pass."""
+        """Apply the segment's valid batches to all states, in one pass."""
         index_batch, assign = segment.index_batch, self.epochs.assign
         interval_bytes = self.config.index_interval_bytes
         for position, header in check.batches():
@@ -366,7 +366,7 @@ class _Loading:
             segment.give_up()
             segment.rename_for_removal()
         if segments[first:]:
-            # one that another crash brought back could join onto batches that were appended since
+            # a segment that another crash restored could join batches that were appended since
             with storage_errors("flushing", self.directory):
                 self.disk.fsync_directory(self.directory)
         return segments[:first]
@@ -377,7 +377,7 @@ def _has_no_index(entries: dict[str, DirectoryEntry], base_offset: int) -> bool:
 
 
 def _is_orphan(name: str, entries: dict[str, DirectoryEntry]) -> bool:
-    """An index whose log file a crash took away in the middle of a deletion."""
+    """True for an index whose log file a crash removed in the middle of a deletion."""
     for suffix in SEGMENT_SUFFIXES:
         offset = numbered_offset(name, suffix)
         if offset is not None:

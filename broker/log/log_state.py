@@ -1,5 +1,5 @@
 """The state of one partition's log: its segments, leader epochs, producers, offsets and recovery
-point, and questions that have an answer from them alone.
+point, and queries that need only these.
 
 Caller: broker/log/log_writing.py.
 """
@@ -32,7 +32,7 @@ from broker.settings.core.topic_configs import LogConfig
 
 
 class CorruptBatch(NamedTuple):
-    """Bytes on the disk that are not what was written; both offsets are included."""
+    """Bytes on disk that differ from what was written; both offsets are included."""
 
     base_offset: int
     last_offset: int
@@ -42,7 +42,7 @@ class CorruptBatch(NamedTuple):
 class LogState:
     """The state of one partition's log. Making it opens the directory, which exists.
 
-    Unless `is_clean` everything from `recovery_point` on is checked: see `recovery`. With `is_new`
+    Unless `is_clean`, everything from `recovery_point` on is checked: see `recovery`. With `is_new`
     the directory is empty. `roll_jitter` between 0 and 1 is the share of segment.jitter.ms that
     this log takes off segment.ms.
     """
@@ -172,12 +172,12 @@ class LogState:
 
     @property
     def truncation_count(self) -> int:
-        """Grows whenever the log is cut at its end."""
+        """Grows with each truncation of the log's end."""
         return self._durability.truncations
 
     def adopt_state(self, other: LogState) -> None:
-        """Be what `other`, a log with the same batches, is beyond its batches; `other` is not used
-        any more.
+        """Take over the state of `other`, a log with the same batches; `other` is not used any
+        more.
         """
         self._epochs.clear()
         for entry in other.leader_epochs:
@@ -210,15 +210,15 @@ class LogState:
         return self._high_watermark
 
     def advance_high_watermark(self, offset: int) -> None:
-        """Take the high watermark that replication has reached, kept between the log's start and
+        """Apply the high watermark that replication has reached, limited to the log's start and
         end.
         """
         self._high_watermark = min(max(offset, self.log_start_offset), self.log_end_offset)
         self._producers.advance_high_watermark(self._high_watermark)
 
     def advance_log_start_offset(self, offset: int) -> None:
-        """Give up everything below `offset`, at most up to the high watermark; segments go with the
-        next retention pass.
+        """Drop everything below `offset`, at most up to the high watermark; the next retention pass
+        removes segments.
         """
         if offset > self._high_watermark:
             raise OffsetOutOfRange(offset, self.log_start_offset, self._high_watermark)
@@ -249,8 +249,10 @@ class LogState:
         return self._producers
 
     def update_config(self, config: LogConfig) -> None:
-        """Take a new configuration; it counts from the next append and the next retention pass."""
-        # compaction changes batches at each site alone, so digests of before would show differences
+        """Apply a new configuration; it is used from the next append and the next retention pass
+        on.
+        """
+        # each site compacts its batches alone, so earlier digests would show differences
         if config.is_compacted and not self.config.is_compacted:
             self.digests.drop_from(0)
         self.config = config
@@ -270,7 +272,7 @@ class LogState:
     # -- leader epochs -----------------------------------------------------------------------------
 
     def start_leader_epoch(self, leader_epoch: int) -> None:
-        """Note that this replica leads from the log's end on in `leader_epoch`."""
+        """Record that this replica leads from the log's end on in `leader_epoch`."""
         if leader_epoch > self._epochs.latest:
             self._epochs.assign(leader_epoch, self.log_end_offset)
 

@@ -48,14 +48,14 @@ class WritableLog(LogState):
         """Check producers' batches, give them offsets and the leader epoch, and write them. All or
         nothing.
 
-        Raises BatchRejected (nothing was written) or StorageError. A batch that is in the log
-        already is not written again: the answer carries its original offsets. Without
-        `is_from_client` (coordinators' batches, markers) limits and sequences are not checked.
-        Without `may_begin_transaction` a transaction's first batch is refused.
+        Raises BatchRejected (nothing was written) or StorageError. A batch that the log already has
+        is not written again: the answer has its original offsets. Without `is_from_client`
+        (coordinators' batches, markers) limits and sequences are not checked. Without
+        `may_begin_transaction` a transaction's first batch is refused.
         """
         self._durability.refuse_when_failed()
         # a later leader's batches may be here already; an older epoch behind them would hide from
-        # followers where logs diverge
+        # followers where the logs differ
         if leader_epoch < self._epochs.latest:
             raise BatchRejected(
                 ErrorCode.fenced_leader_epoch,
@@ -81,7 +81,7 @@ class WritableLog(LogState):
                 ErrorCode.record_list_too_large,
                 f"append of {size_bytes} bytes, segment.bytes is {self.config.segment_bytes}",
             )
-        # bytes first: a failed write leaves epochs and producers as they were, and the client may
+        # bytes first: after a failed write, epochs and producers are unchanged, and the client may
         # try again
         self._write(intake, size_bytes, now_ms)
         # the epoch begins with its first record, also when the leadership began earlier
@@ -131,7 +131,7 @@ class WritableLog(LogState):
         )
 
     def _write(self, intake: Intake, size_bytes: int, now_ms: int) -> None:
-        # a dropped segment that a crash brought back under its name would join onto this batch
+        # a dropped segment that a crash restored under its name would join this batch
         self.removals.settle()
         self._roll_before(intake.placed, size_bytes, now_ms)
         self._segments.active.append(intake.placed, intake.pieces, self.config.index_interval_bytes)
@@ -155,7 +155,7 @@ class WritableLog(LogState):
         try:
             self._segments.active.transactions.append(aborted)
         except StorageError as failure:
-            # the marker is in the log and its entry is not: readers would take the records for
+            # the marker is in the log and its entry is not: readers would treat the records as
             # committed
             self._durability.failure = failure
             raise
@@ -191,8 +191,8 @@ class WritableLog(LogState):
             now_ms=now_ms,
         )
         if reason:
-            # a hole in front of the batch goes into the new segment: segments join without one,
-            # which recovery relies on
+            # a hole before the batch belongs to the new segment: segments join without a gap, on
+            # which recovery relies
             is_reachable = last.last_offset - self.log_end_offset <= RELATIVE_OFFSET_MAX
             self._roll(self.log_end_offset if is_reachable else placed[0].base_offset, now_ms)
 
@@ -207,13 +207,12 @@ class WritableLog(LogState):
             self._write_snapshot(base_offset, self._producers.snapshot())
             self._segments.forget_reads_at_end()
         elif active.base_offset == base_offset:
-            # the file of this name is there and empty: it stays the active one
+            # the file with this name exists and is empty: it stays the active one
             return
         segment = create_segment(self.directory, base_offset, self._descriptors, self.config, now_ms=now_ms)
         self._durability.note_names()
         if not active.size_bytes:
-            # a hole wider than a segment reaches: the empty segment in front of it has nothing to
-            # offer
+            # a hole wider than a segment can span: the empty segment before it is useless
             self._segments.remove_from(len(self._segments) - 1)
             self.removals.add_now([active], now_ms)
         self._segments.add(segment)

@@ -2,9 +2,9 @@
 open.
 
 A control batch holds a single uncompressed record whose key is (version, type) and whose value is
-(version, coordinator epoch). Types other than abort (0) and commit (1) are left alone: they belong
-to Raft logs. A transaction's marker is the same in each of its partitions but for the header, so
-what a small one says is remembered by its bytes.
+(version, coordinator epoch). Types other than abort (0) and commit (1) are ignored: they belong to
+Raft logs. A transaction's marker is the same in each of its partitions but for the header, so
+decoded small markers are cached by their bytes.
 
 Callers: broker/log/partition_log.py and broker/log/loading.py.
 """

@@ -1,7 +1,7 @@
 """The log of one partition: an ordered run of record batches on disk, in Apache Kafka's format.
 
-Owns offsets, segments, leader epochs, producer state and the recovery point. Does not know roles,
-replicas or who may read what: callers bring an end offset. All methods run on the event loop that
+Owns offsets, segments, leader epochs, producer state and the recovery point. It does not know
+roles, replicas or access rights: callers pass an end offset. All methods run on the event loop that
 owns the log; only fsyncs run in a thread, and slices outlive the segments they point into. Batches
 are moved as bytes: an append writes a patched prefix and the untouched rest with one gathering
 write, never opening a record.
@@ -45,7 +45,7 @@ class PartitionLog(WritableLog):
         """Whole batches from `offset` on, below `end_offset`; empty at the end. The caller releases
         the slice.
 
-        The first batch may begin before `offset`. It is returned whole, above `max_bytes`, when
+        The first batch may begin before `offset`. It is returned whole, even above `max_bytes`, if
         `has_minimum_one_batch`.
         """
         self._durability.refuse_when_failed()
@@ -53,7 +53,7 @@ class PartitionLog(WritableLog):
             raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
         end = self.log_end_offset if end_offset is None else min(end_offset, self.log_end_offset)
         return self._segments.read(
-            # -1 leaves out the batch that spans `offset`, where the high watermark lies inside it
+            # -1 leaves out the batch that contains `offset`, if the high watermark is inside it
             offset,
             max_bytes=max_bytes,
             end_offset=end if offset < end else -1,
@@ -61,9 +61,7 @@ class PartitionLog(WritableLog):
         )
 
     def bytes_between(self, offset: int, end_offset: int) -> int:
-        """Bytes that a reader at `offset` has before it up to `end_offset`: for min.bytes of
-        delayed fetches.
-        """
+        """Bytes between `offset` and `end_offset`: for min.bytes of delayed fetches."""
         if not self.log_start_offset <= offset < end_offset:
             return 0
         return self._segments.bytes_between(offset, min(end_offset, self.log_end_offset))
@@ -74,7 +72,7 @@ class PartitionLog(WritableLog):
         found = self._segments.find_timestamp(timestamp_ms, self.log_start_offset)
         while found is not None:
             record = first_record_at(found.content, found.header, timestamp_ms, self.log_start_offset)
-            # None: the record that made the batch match lies below the log's start; the next batch
+            # None: the record that made the batch match is below the log's start; the next batch
             # may match too
             if record is not None:
                 return record._replace(leader_epoch=self._epochs.epoch_at(record.offset))
@@ -95,33 +93,31 @@ class PartitionLog(WritableLog):
     # -- truncating --------------------------------------------------------------------------------
 
     def truncation(self, offset: int) -> AbstractAsyncContextManager[None]:
-        """Truncate to `offset` or restart there in its body, once more asking whether to, and the
-        loop is not held; see `truncation.py`.
+        """Truncate to `offset` or restart there in the body, after a last check by the caller,
+        without blocking the event loop; see `truncation.py`.
         """
         return truncation(self, self._segments, self._durability, offset)
 
     def truncate_to(self, offset: int) -> None:
-        """Drop everything at or above `offset`, and the whole batch that spans it; leader epochs
-        that wrote nothing below it too.
+        """Drop everything at or above `offset`, the whole batch that contains it, and leader epochs
+        without a record below it.
 
-        Inside a segment it is durable with the next flush: a crash before that may bring the tail
-        back, as it was; recovery cuts it where its leader epoch falls below that of batches
-        appended since.
+        Inside a segment it is durable with the next flush: a crash before that may restore the
+        tail; recovery truncates it where its leader epoch is below that of batches appended since.
         """
         self._durability.refuse_when_failed()
         if offset >= self.log_end_offset:
-            # an epoch may have begun at the end without a record; a copy must not keep it in its
-            # history
+            # an epoch may have begun at the end without a record; a copy must not keep it
             self._epochs.truncate_from_end(offset)
             return
-        # a swap that goes on in its thread would rename segments that are dropped here
+        # a swap that continued in its thread would rename segments that are dropped here
         self.swaps.finish()
         if offset < self._segments.first.base_offset:
             self.truncate_fully_and_start_at(offset)
             return
         keep = self._segments.last_kept(offset)
-        # back to where the segment begins: the next one may begin at the cut, and recovery must
-        # look at this one nevertheless
+        # back to where the segment begins: the next one may begin at the truncated end, and
+        # recovery must still check this one
         self._durability.begin_truncation(self._segments.all[keep].base_offset)
         self._truncate_within(keep, offset)
         self.log_end_offset = self._segments.active.next_offset
@@ -145,7 +141,7 @@ class PartitionLog(WritableLog):
             self._truncate_within(keep, offset)
             self.removals.drop(self._segments.remove_first(keep))
         else:
-            # age counts for batches without timestamps: that of the log's files, never that of 1970
+            # batches without timestamps have the age of the log's files, never that of 1970
             created_ms = self._segments.active.created_ms
             self.removals.drop(self._segments.remove_from(0))
             segment = create_segment(self.directory, offset, self._descriptors, self.config, now_ms=created_ms)
@@ -163,19 +159,20 @@ class PartitionLog(WritableLog):
         self.compacted_to = min(self.compacted_to, end)
         self.digests.drop_from(end)
         self._high_watermark = min(max(self._high_watermark, self.log_start_offset), end)
-        # dropped snapshots go with the segments, or a crash would pair them with other batches
+        # dropped snapshots are removed with the segments, or a crash would combine them with other
+        # batches
         drop, segments = self.removals.drop_file, self._segments.all
         restored = restore_producers(self._disk, self.directory, segments, self._producers, end, remove=drop)
         self._snapshot_offset = restored.snapshot_offset
-        # a truncation that a thread finishes (`lowered`) settles there and does not hold the loop
+        # a truncation that a thread finishes (`lowered`) settles there and does not block the loop
         if not self._durability.is_lowered:
             self.removals.settle()
 
     def expire_segments(self, now_ms: int, *, is_copy: bool = False, hold: RetentionHold | None = None) -> str:
-        """Give up what retention wants gone, by time, size and log start (a copy: log start alone),
-        but for what is held; the reason, or empty. `held` says afterwards what is.
+        """Drop segments by time, size and log start (a copy: by log start alone), except those that
+        are held; return the reason, or "". `held` says afterwards what is.
 
-        `removals.put_aside` must follow; the files go after file.delete.delay.ms.
+        Call `removals.put_aside` afterwards; the files are deleted after file.delete.delay.ms.
         """
         self._durability.refuse_when_failed()
         expiry = expired_segments(
@@ -190,7 +187,7 @@ class PartitionLog(WritableLog):
         # bytes count as given up when their segments go, not when a pass that removes nothing finds
         # them
         self.held = held._replace(given_up_bytes=0) if held.given_up_bytes else held
-        # a swap replaces the very segments that would go; the next pass looks again
+        # a swap replaces the same segments; the next pass checks again
         if not expiry.segment_count or self.swaps.is_under_way:
             return ""
         # a log always has an active segment: an empty one takes the end's name
@@ -239,8 +236,7 @@ class PartitionLog(WritableLog):
     def close(self) -> None:
         """Flush, write indexes and the producers' snapshot: the next start needs no recovery."""
         if self._durability.failure is None:
-            # in this order: the snapshot and the trimmed length must be there for the flush that
-            # forces them
+            # in this order: the snapshot and the trimmed length must exist before the flush
             self.removals.settle()
             self._save_producers()
             self._segments.active.trim()
@@ -264,13 +260,13 @@ class PartitionLog(WritableLog):
         self.is_abandoned = True
         self.folder.let_go()
         for segment in self._segments.all:
-            # a dirty segment holds its descriptor until a flush, which will not come
+            # a dirty segment keeps its descriptor until a flush, which will not come
             segment.mark_flushed()
             segment.file.retire()
 
     def note_replaced(self, base_offset: int) -> None:
-        """The batch there was damaged on the disk and has its bytes again; digests that were worked
-        out meanwhile may be of its damaged header.
+        """The damaged batch there has its bytes again; digests that were computed in between may
+        include its damaged header.
         """
         self.corrupt_batches = tuple(one for one in self.corrupt_batches if one.base_offset != base_offset)
         self.content_version += 1

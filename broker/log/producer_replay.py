@@ -1,7 +1,7 @@
-"""The producers' state at an offset of the log: the newest sound snapshot at or below it, then the
+"""The producers' state at an offset of the log: the newest valid snapshot at or below it, then the
 batches after it.
 
-Used when a log is opened and when it was cut. Snapshots above the log's end are removed with it:
+Used when a log is opened and after a truncation. Snapshots above the log's end are removed with it:
 once other batches are there, they would describe producers that never wrote them.
 
 Callers: broker/log/loading.py, broker/log/partition_log.py.
@@ -82,10 +82,10 @@ def restore_producers(
 
 
 class ProducerReplay:
-    """Stored batches, in order, on their way into the state; `settle` must follow the last one.
+    """Replays stored batches, in order, into the state; `settle` must follow the last one.
 
-    Of a producer's batches outside of transactions only the newest few leave a trace, so they wait
-    until they are known to be those.
+    Outside transactions only a producer's newest few batches affect the state, so batches wait
+    until they are known to be among them.
     """
 
     def __init__(self, producers: ProducerStates) -> None:
@@ -93,7 +93,7 @@ class ProducerReplay:
         self._waiting: dict[int, deque[BatchHeader]] = {}
 
     def take(self, header: BatchHeader, content: Buffer) -> AbortedTransaction | None:
-        """Like `replay_batch`, at once or later; only control batches need `content`."""
+        """Like `replay_batch`, immediately or later; only control batches need `content`."""
         producer_id = header.producer_id
         if not header.attributes & (TRANSACTIONAL_BIT | CONTROL_BIT):
             if producer_id in self._waiting:
@@ -107,7 +107,7 @@ class ProducerReplay:
         return replay_batch(self._producers, header, content)
 
     def settle(self) -> None:
-        """Bring what waits into the state."""
+        """Apply the waiting batches to the state."""
         for waiting in self._waiting.values():
             for header in waiting:
                 replay_batch(self._producers, header, b"")

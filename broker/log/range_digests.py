@@ -1,13 +1,13 @@
 """The digests of one log's leaves, in memory and in the file `range-digests` beside the segments.
 
-Digests are what a thread has worked out from batch headers (`digesting.py`); here they are kept,
-given up where the log changes, and brought to the file. A truncation gives up the leaves that it
-reaches, DeleteRecords and retention those below the log's start. A compacted log has none: its
-sites compact on their own, so their batches differ for a good reason.
+Digests are what a thread has worked out from batch headers (`digesting.py`); this module keeps
+them, drops them where the log changes, and writes them to the file. A truncation drops the leaves
+that it reaches; DeleteRecords and retention drop those below the log's start. A compacted log has
+none: its sites compact separately, so their batches differ legitimately.
 
-The file has a header and 20 bytes a leaf: the digest and its CRC-32C. A leaf whose checksum is
-wrong, and everything behind it, is read from the log again. After an unclean stop only leaves below
-the recovery point count: a truncation shortens the file before that point passes it again.
+The file has a header and 20 bytes a leaf: the digest and its CRC-32C. A leaf with a wrong checksum,
+and everything after it, is computed from the log again. After an unclean stop only leaves below the
+recovery point count: a truncation shortens the file before that point passes it again.
 
 Owner: broker/log/partition_log.py. Methods run on the event loop, except `read` and `write`.
 """
@@ -55,8 +55,8 @@ class _Save(NamedTuple):
 
 
 class RangeDigests:
-    """The leaves of one log. `trusted_end` is the offset below which the log that was opened is the
-    one that the file describes.
+    """The leaves of one log. `trusted_end` is the offset below which the opened log is the one that
+    the file describes.
     """
 
     def __init__(
@@ -72,11 +72,11 @@ class RangeDigests:
     ) -> None:
         self.path = f"{directory}/{RANGE_DIGESTS}"
         self.turn = asyncio.Lock()
-        """Held by the one that works digests out."""
+        """Held while digests are computed."""
         self.failure = ""
         """The reason why no more leaves follow; empty while they do."""
         self.generation = 0
-        """Grows when what is being worked out may be wrong."""
+        """Grows when a digest that is being computed may be wrong."""
         self.is_loaded = is_new
         self._disk = disk
         self._folder = folder
@@ -114,7 +114,7 @@ class RangeDigests:
     # -- changes -----------------------------------------------------------------------------------
 
     def begin_at(self, log_start_offset: int) -> None:
-        """Forget the leaves of which the log has not everything any more."""
+        """Drop the leaves that the log no longer holds completely."""
         first = first_whole_leaf(log_start_offset)
         if first <= self._first:
             return
@@ -152,8 +152,8 @@ class RangeDigests:
             self._open = LeafRun(end)
 
     def drop_from(self, offset: int) -> None:
-        """The log is not what it was from `offset` on; leaves below stay. The file is shortened at
-        once, and the next flush makes that durable.
+        """The log has changed from `offset` on; leaves below stay. The file is shortened at once,
+        and the next flush makes that durable.
         """
         self.generation += 1
         self.failure = ""
@@ -205,13 +205,13 @@ class RangeDigests:
         if first == end or not self.is_loaded:
             return None
         file_first, file_end = self._file_range or (end, 0)
-        # made anew when more than half of it describes what lies below the log's start
+        # rewritten when more than half of it describes offsets below the log's start
         is_new = file_end < first or file_first > first or 2 * (first - file_first) > file_end - file_first
         if not is_new and end <= file_end:
             return None
         begin = first if is_new else file_end
         digests = bytes(self._leaves[(begin - first) * DIGEST_BYTES :])
-        # before the write: a truncation meanwhile must see that the file needs shortening
+        # before the write: a concurrent truncation must see that the file needs shortening
         self._described_end = max(self._described_end, end * LEAF_OFFSETS)
         return _Save(begin, first if is_new else file_first, digests, is_new, self.generation)
 

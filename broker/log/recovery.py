@@ -1,11 +1,10 @@
-"""The suspicious walk over a segment after a crash: every header and checksum is looked at, nothing
-is believed.
+"""The check of a segment after a crash: every header and checksum is verified, nothing is trusted.
 
 Reads in large pieces into one buffer, so memory stays bounded whatever lengths the bytes claim, and
 a batch larger than the buffer is checked in passing. The buffer is small enough to stay in a core's
-cache between the read and the checksum. Ends at the first byte that does not begin a sound batch: a
-torn write, zeros, noise, an offset that goes back. What lies behind is dropped by the caller
-(broker/log/loading.py), and reported.
+cache between the read and the checksum. It ends at the first byte that does not begin a valid
+batch: a torn write, zeros, noise, a decreasing offset. The caller drops what follows
+(broker/log/loading.py), and reports it.
 """
 
 from __future__ import annotations
@@ -58,8 +57,8 @@ class RecoveryReport:
 
 
 class SegmentCheck:
-    """Walks one segment file of `size_bytes`; afterwards `valid_bytes`, `next_offset`, `epoch` and
-    `fault` say how far it is sound. `epoch` is that of the last batch before it.
+    """Checks one segment file of `size_bytes`; afterwards `valid_bytes`, `next_offset`, `epoch` and
+    `fault` describe the valid part. `epoch` is that of the last batch before it.
     """
 
     def __init__(
@@ -109,7 +108,7 @@ class SegmentCheck:
             if self.fault:
                 return
             size = LOG_OVERHEAD + header.batch_length
-            # `at` guards against reading again what is at the buffer's start already
+            # `at` prevents reading again what is already at the buffer's start
             if self._filled - at < size and at and size <= len(buffer):
                 self._fill(position)
                 at = 0
@@ -127,8 +126,8 @@ class SegmentCheck:
             yield position, header
 
     def content(self, position: int, header: BatchHeader) -> memoryview:
-        """Bytes of the batch that `batches` has just named, valid until the next one is asked for;
-        empty when it is above the window.
+        """Bytes of the batch that `batches` has just yielded, valid until the next one is
+        requested; empty if it is larger than the window.
         """
         at = position - self._start
         whole = at >= 0 and self._filled - at >= header.size_bytes
@@ -151,7 +150,7 @@ class SegmentCheck:
         return ""
 
     def _fill(self, position: int) -> None:
-        """Have in the buffer what the file holds from `position` on."""
+        """Fill the buffer with the file's content from `position` on."""
         with storage_errors("reading", self._path):
             self._start, self._filled = position, 0
             wanted = min(len(self._buffer), self._size - position)

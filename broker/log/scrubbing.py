@@ -1,10 +1,10 @@
-"""Rereads what lies on the disks, at a bounded rate, and checks it against its checksums: a bit
-that has changed on a disk is found before a consumer or a failover needs it.
+"""Rereads the logs on disk at a bounded rate and verifies their checksums: it finds a changed bit
+before a consumer or a failover needs it.
 
 A pass over a log goes from its start to the high watermark that it had when the pass began. The log
-whose last pass ended longest ago is next. What is found is kept at the log until its next pass, and
-named in the answers to RangeDigests. Passes are counted from the start of the broker: what an
-earlier process has read is not remembered.
+whose last pass ended longest ago is next. Findings are kept at the log until its next pass, and
+named in responses to RangeDigests. Passes are counted from the start of the broker: those of an
+earlier process are not remembered.
 
 Caller: broker/replication/housekeeping.py.
 """
@@ -27,7 +27,7 @@ from wire.batches.record_batch import InvalidBatch, iterate_headers, verify_crc
 
 PIECE_BYTES: Final = 256 * 1024
 CORRUPT_MAX: Final = 100
-"""Batches that are named of one log."""
+"""Maximum number of damaged batches that are named for one log."""
 
 LOGS_A_TURN: Final = 100
 """Logs that are looked at before others have their turn on the event loop."""
@@ -39,7 +39,7 @@ class Scrubber:
     """The passes over a broker's logs."""
 
     def __init__(self, logs: Iterable[PartitionLog], clock: Clock) -> None:
-        """`logs` is gone through anew each time."""
+        """`logs` is iterated again each time."""
         self._logs = logs
         self._clock = clock
         self._started_at_ms = clock.now_ms()
@@ -68,7 +68,7 @@ class Scrubber:
             if now_ms - self._ended(one) >= interval_ms:
                 due.append(one)
         for one in sorted(due, key=self._ended):
-            # the rate is looked at each time: an operator may stop the reading at once
+            # the rate is read each time: an operator may stop the scrubber at once
             if bytes_per_second() <= 0:
                 return
             try:
@@ -87,7 +87,7 @@ class Scrubber:
         end_offset, offset = one.high_watermark, one.log_start_offset
         found: list[CorruptBatch] = []
         while offset < end_offset and not one.is_abandoned:
-            # retention may have moved the start while the piece before was read
+            # retention may have moved the start while the previous piece was read
             offset = max(offset, one.log_start_offset)
             try:
                 with one.read(offset, max_bytes=PIECE_BYTES, end_offset=end_offset) as piece:

@@ -19,7 +19,7 @@ class SourceSeen:
     never), and the leader epoch of the last record of this log then (UNKNOWN: no record).
 
     Records of another epoch at the end of the log are not from that source: this site was promoted
-    since, or the topic left its link. A checkpoint from before that must not be believed.
+    since then, or the topic left its link. A checkpoint from before that must not be used.
     """
 
     high_watermark: int = UNKNOWN
@@ -32,5 +32,5 @@ class SourceSeen:
         return self.high_watermark != UNKNOWN
 
     def forget(self) -> None:
-        """The log is no copy now; a later copy gets reports of its own."""
+        """The log is not a copy any more; a later copy gets new reports."""
         self.high_watermark, self.seen_at_ms, self.log_epoch = UNKNOWN, 0, UNKNOWN

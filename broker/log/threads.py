@@ -1,7 +1,7 @@
-"""Disk work in a thread, so that a slow disk does not hold the event loop.
+"""Disk work in a thread, so that a slow disk does not block the event loop.
 
-Checkpoints, renames and removals have threads of their own: behind the flushes of thousands of logs
-they would wait for minutes.
+Checkpoints, renames and removals have separate threads: after the flushes of thousands of logs they
+would wait for minutes.
 
 Callers: broker/log/*, broker/replication/replicas.py.
 """
@@ -28,11 +28,11 @@ async def in_thread(work: Callable[[], ResultT]) -> ResultT:
 async def to_its_end(work: asyncio.Future[ResultT]) -> ResultT:
     """Wait for work that may have a thread under way, and return its result.
 
-    A thread cannot be cancelled: a task that is cancelled meanwhile goes on, with CancelledError,
-    only when the work has ended. So a stop that waits for its tasks waits for their disk work too.
+    A thread cannot be cancelled: a cancelled task raises CancelledError only when the work has
+    ended. So a stop that waits for its tasks waits for their disk work too.
     """
     try:
-        # without a shield the future would be cancelled and the thread go on unseen
+        # without a shield the future would be cancelled while the thread continues unseen
         return await asyncio.shield(work)
     except asyncio.CancelledError:
         while not work.done():

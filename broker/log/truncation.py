@@ -1,11 +1,11 @@
-"""Truncating a log without holding the event loop: what a crash must find is written in threads,
-before and after the decision.
+"""Truncates a log without blocking the event loop: threads write, before and after the decision,
+what recovery needs after a crash.
 
-Before: a compacted segment that is being swapped in gets there, and the recovery point on disk goes
-back to where recovery has to look again, so that no later crash leaves what is appended then
-unchecked. After: the files that were dropped are renamed and the directory is forced to disk.
-Between the two stands the truncation itself, at once and on the loop. The log does the last part
-itself, holding the loop, when it is written to, flushed or closed earlier.
+Before: a compacted segment that is being swapped in is completed, and the recovery point on disk is
+lowered, so that recovery after any later crash checks the batches that are appended then. After:
+the dropped files are renamed and the directory is flushed to disk. The truncation itself is in
+between, at once and on the loop. If the log is written, flushed or closed earlier, it does the last
+part itself and blocks the loop.
 
 Caller: broker/log/partition_log.py.
 """
@@ -45,8 +45,8 @@ class Swaps:
 
     @contextmanager
     def under_way(self, finish: Callable[[], None]) -> Iterator[None]:
-        """While the body runs, one is being swapped in; `finish` does the remaining steps and holds
-        the caller.
+        """While the body runs, a segment is being swapped in; `finish` does the remaining steps and
+        blocks the caller.
         """
         self._finish = finish
         self._ended.clear()
@@ -57,13 +57,13 @@ class Swaps:
             self._ended.set()
 
     def finish(self) -> None:
-        """Do what is left of the one that is under way, holding the caller."""
+        """Do the remaining steps of a swap in progress, blocking the caller."""
         if self._finish is not None:
             self._finish()
 
     @asynccontextmanager
     async def ended(self) -> AsyncIterator[None]:
-        """While the body runs, none is being swapped in, and none begins."""
+        """While the body runs, no swap is in progress, and none begins."""
         self._holders += 1
         try:
             while self.is_under_way:
@@ -74,7 +74,7 @@ class Swaps:
 
 
 class Truncated(Protocol):
-    """The log's part in a truncation."""
+    """The part of a truncation that the log does."""
 
     log_end_offset: int
     swaps: Swaps
@@ -83,7 +83,7 @@ class Truncated(Protocol):
 
 @asynccontextmanager
 async def truncation(log: Truncated, segments: Segments, durability: Durability, offset: int) -> AsyncIterator[None]:
-    """The body truncates to `offset`, or looks again and does not. Raises StorageError before the
+    """The body truncates to `offset`, or checks again and does not. Raises StorageError before the
     body or after it.
     """
     async with log.swaps.ended():

@@ -21,13 +21,15 @@ class Cluster:
         self._waiting: list[tuple[Callable[[ClusterImage], bool], asyncio.Future[None]]] = []
 
     def replace(self, image: ClusterImage) -> None:
-        """Put a newer image in place and wake those who wait for what it has."""
+        """Replace the image by a newer one, and wake waiters whose condition it fulfils."""
         self.image = image
         self.has_suspended_link = _has_suspended_link(image)
         self.look_again()
 
     def look_again(self) -> None:
-        """Wake those whose condition holds now: what it asks beside the image has changed, too."""
+        """Wake waiters whose condition holds now, because something other than the image has
+        changed.
+        """
         image = self.image
         for condition, future in tuple(self._waiting):
             if future.done():
@@ -35,7 +37,8 @@ class Cluster:
             try:
                 is_met = condition(image)
             except Exception as error:
-                future.set_exception(error)  # it is for who asked, and not for the controller that sent the image
+                # this is the waiter's error, not one of the controller that sent the image
+                future.set_exception(error)
             else:
                 if is_met:
                     future.set_result(None)

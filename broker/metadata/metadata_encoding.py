@@ -1,8 +1,8 @@
-"""Metadata responses by hand, from parts that are encoded once for each image.
+"""Encodes Metadata responses by hand, from parts that are encoded once for each image.
 
-kio needs about 20 µs for each partition; a full answer for 10,000 of them would hold the loop for a
-fifth of a second, at every refresh of every client. Here each topic's bytes are kept as long as its
-image and the set of live brokers stay the same, and a full answer as long as the cluster image
+kio needs about 20 µs for each partition; a full answer for 10,000 of them would block the loop for
+a fifth of a second, at every refresh of every client. Each topic's bytes are cached as long as its
+image and the set of live brokers stay the same, and a full response as long as the cluster image
 does. Layouts: Metadata versions 0 to 13 of the Kafka protocol.
 """
 
@@ -88,8 +88,8 @@ class MetadataWriter:
         partitions: Sequence[PartitionImage],
         live: Iterable[int],
     ) -> bytes:
-        """One topic with its partitions. A topic without a name (an unknown id) is one of which no
-        operations are known.
+        """One topic with its partitions. A topic without a name (an unknown id) has no known
+        operations.
         """
         out = [_INT16.pack(error), self.text(name if self.version >= 12 or name is not None else "")]
         if self.version >= 10:

@@ -39,10 +39,10 @@ class RequestContext:
 
     @property
     def is_forwarded(self) -> bool:
-        """True for what another broker hands on, which is not handed on again."""
+        """True for a request that another broker forwarded; it is not forwarded again."""
         return self.client_id == FORWARDED_CLIENT_ID
 
     @property
     def is_own_tool(self) -> bool:
-        """True for mirrors and tools of our own, which deal with this site as it is."""
+        """True for Antipode's own mirrors and tools, which use this site's own state."""
         return self.client_software == CLIENT_SOFTWARE_NAME

@@ -1,7 +1,8 @@
-"""The audit lines of Kafka's admin requests: which change something, and what each is about.
+"""The audit lines of Kafka's admin requests: the requests that change something, and their
+subjects.
 
-Values are left out: those of configs may be secrets, and those of SCRAM users are. The decision
-itself (denied operations of every request) is in the authorizer's own log.
+Values are left out: those of configs may be secrets, and those of SCRAM users are. The authorizer's
+own log has the decisions (denied operations of every request).
 """
 
 from __future__ import annotations

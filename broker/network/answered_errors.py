@@ -1,4 +1,4 @@
-"""Finds the error codes in an answer: its own, and those of topics, partitions, groups, resources.
+"""Finds the error codes in a response: its own, and those of topics, partitions, groups, resources.
 
 The types of an answer determine where its codes are. Each type is examined once.
 

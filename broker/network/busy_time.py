@@ -1,4 +1,4 @@
-"""How long one request keeps the event loop busy, apart from how long it waits.
+"""The time for which one request keeps the event loop busy, without the time for which it waits.
 
 Caller: broker/network/exchange.py.
 """

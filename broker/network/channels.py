@@ -21,7 +21,7 @@ from wire.protocol.streams.frames import MalformedRequest
 from wire.protocol.streams.receive_mark import ReceiveMark
 
 _LAST: Final = int(socket.MSG_NOSIGNAL)
-# more follows at once: without the flag the head of a response would be a packet of its own
+# more follows at once: without the flag the head of a response would be a separate packet
 _MORE: Final = int(socket.MSG_NOSIGNAL) | int(socket.MSG_MORE)
 
 NEAR_ROUND_TRIP_US: Final = 1000
@@ -65,9 +65,9 @@ def send_buffer_for(connected: socket.socket) -> int:
     """The send buffer that suits a connection, by the round trip of its handshake; 0 leaves it to
     the kernel.
 
-    Left alone, the kernel lets megabytes queue towards a reader on the same machine or in the same
-    rack, and each piece of them costs both sides cache misses and wake-ups: three times the CPU of
-    a send. A far reader needs those megabytes to fill its link.
+    By default, the kernel queues megabytes for a reader on the same machine or in the same rack,
+    and each piece of them costs both sides cache misses and wake-ups: three times the CPU of a
+    send. A far reader needs those megabytes to fill its link.
     """
     try:
         facts = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
@@ -95,8 +95,8 @@ class Channel:
         self.fd = plain.fileno()
 
     def expect(self, missing_bytes: int) -> None:
-        """Set the number of bytes that a frame still needs: readiness may wait for them, or for a
-        good part.
+        """Set the number of bytes that a frame still needs: the socket may become readable only
+        with all, or a good part, of them.
         """
         self._mark.expect(missing_bytes)
 
@@ -105,7 +105,7 @@ class Channel:
         return self._socket.recv_into(view)
 
     def send_buffers(self, buffers: Sequence[bytes | bytearray | memoryview], *, has_more: bool) -> int:
-        """Bytes taken; `has_more` lets the kernel wait for what follows before it fills a
+        """Bytes accepted; `has_more` lets the kernel wait for the next bytes before it sends a
         packet.
         """
         return self._socket.sendmsg(buffers, (), _MORE if has_more else _LAST)
@@ -124,8 +124,8 @@ class Channel:
 
 
 class CompressedChannel(Channel):
-    """A connection both of whose ends send compressed chunks. What it takes, it may have to send
-    later: `flush`.
+    """A connection both of whose ends send compressed chunks. Bytes that it accepts may have to be
+    sent later: call `flush`.
     """
 
     __slots__ = ("_below", "_packer", "_received", "_unpacker", "_unsent", "_wire")
@@ -198,8 +198,8 @@ class CompressedChannel(Channel):
         self._below.close()
 
     def _receive(self) -> bool:
-        """True when plain bytes have come, False at the end of the stream. BlockingIOError when no
-        chunk is whole yet.
+        """True when plain bytes have arrived, False at the end of the stream. BlockingIOError when
+        no chunk is whole yet.
         """
         received = self._below.receive_into(self._wire)
         if not received:
@@ -215,7 +215,7 @@ class CompressedChannel(Channel):
 
     def _pack(self, plain: bytes) -> None:
         self._unsent.extend(self._packer.pack(plain))
-        # the rest goes with the next `flush`; the caller's bytes count as taken
+        # the rest is sent by the next `flush`; the caller's bytes count as accepted
         with contextlib.suppress(BlockingIOError):
             self.flush()
 

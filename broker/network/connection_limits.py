@@ -70,7 +70,8 @@ class HostAddresses:
     async def look_up(self, hosts: Iterable[str]) -> None:
         """Find the addresses of hosts that are names. ConfigurationError when there are none."""
         for host in hosts:
-            # once a host: connections are matched by address, and no lookup may hold a new one up
+            # once for each host: connections are matched by address, and no lookup may delay a new
+            # one
             if not self._addresses(host):
                 self._found[host] = await _looked_up(host)
 

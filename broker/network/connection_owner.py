@@ -1,4 +1,4 @@
-"""What both halves of a client's connection need of the server that has accepted it."""
+"""What both halves of a client's connection need from the server that accepted it."""
 
 from __future__ import annotations
 

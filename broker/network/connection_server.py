@@ -3,11 +3,11 @@
 Limits are Kafka's: connections in total and for each address, connection rates, idle time. At
 `max.connections`, new connections wait unaccepted until one closes. The inter-broker listener, if
 clients have another one, still accepts and closes the connection of another listener that was idle
-for the longest time. A connection over the limit of its address is closed at once. An incomplete
-request that makes no progress, and holds memory that other connections wait for, also loses its
-connection. On an encrypted listener the handshake comes first (`tls_handshakes.py`); it counts like
-a connection. A connection of an address whose logins failed too often is closed at once, except at
-the inter-broker listener.
+for the longest time. A connection over the limit of its address is closed at once. A connection
+with an incomplete request that makes no progress is closed too, if other connections wait for the
+memory that it holds. On an encrypted listener the handshake comes first (`tls_handshakes.py`); it
+counts like a connection. A connection of an address whose logins failed too often is closed at
+once, except at the inter-broker listener.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ ACCEPTS_PER_CALLBACK_MAX: Final = 64  # then others have their turn on the loop
 ACCEPT_PAUSE_S: Final = 0.1
 MEMORY_CHECK_INTERVAL_MS: Final = 5_000
 HELD_CONNECTIONS_MAX: Final = 1000
-"""Connections that came too fast and are held before they are refused; those beyond are refused at
-once.
+"""Connections above the rate that are kept open for a moment before they are closed; further ones
+are closed at once.
 """
 UNLIMITED: Final = 2**31 - 1
 PROGRESS_BYTES_MIN: Final = 64 * 1024
@@ -59,8 +59,8 @@ class ConnectionServer:
         *,
         exempt_listener: str = "",
     ) -> None:
-        """`exempt_listener` is the brokers' own: neither the rate nor the number for the whole
-        broker holds anybody back there.
+        """`exempt_listener` is the inter-broker listener: neither the rate nor the total number of
+        connections applies to it.
         """
         self.handler = handler
         self._limits = limits
@@ -120,7 +120,7 @@ class ConnectionServer:
             # a broker that restarts must get its port although old connections linger
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if self._limits.receive_buffer_bytes > 0:
-                # before listen: the kernel fixes the window scale when a connection comes
+                # before listen: the kernel fixes the window scale when a connection is made
                 listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._limits.receive_buffer_bytes)
             listening.setblocking(False)
             listening.bind((host, port))
@@ -143,7 +143,7 @@ class ConnectionServer:
         if not self._has_room(name):
             self._wait_for_room(listening)
             return
-        # bounded: a storm of connections must not hold those that are being served
+        # bounded: a storm of connections must not delay those that are being served
         for _ in range(ACCEPTS_PER_CALLBACK_MAX):
             try:
                 plain, address = listening.accept()
@@ -151,11 +151,11 @@ class ConnectionServer:
                 self._is_known_to_be_full = False
                 return
             except OSError as error:
-                # most likely no descriptor is free: accepting again at once would spin
+                # usually no descriptor is free: accepting again at once would spin
                 log.warning("connections could not be accepted; retrying", reason=error.strerror)
                 self._pause_accepting(listening, ACCEPT_PAUSE_S)
                 return
-            # before it counts: an address over its rate must not fill the places of others
+            # before it counts: an address above its rate must not use up the places of others
             if not self._is_too_fast(plain, str(address[0])):
                 self._admit(plain, host=str(address[0]), port=int(address[1]), listener=name)
             pause_ms = self._pause_ms(name)
@@ -188,8 +188,8 @@ class ConnectionServer:
             self._accept_again(listening)
 
     def _end_excess(self) -> None:
-        # of clients only: followers and mirrors keep their connections
-        """Idle connections before those with a request in flight."""
+        # only of clients: followers and mirrors keep their connections
+        """Close idle connections before those with a request in flight."""
         excess = self._open_count - self._limits.connections_max
         if excess <= 0:
             return
@@ -199,15 +199,15 @@ class ConnectionServer:
             connection.close("max.connections is exceeded")
 
     def _is_too_fast(self, plain: socket.socket, host: str) -> bool:
-        """True when the address makes connections too fast: this one is closed, but not before a
-        moment has passed (KIP-612).
+        """True if the address connects too fast: the connection is closed after a moment
+        (KIP-612).
         """
         hold_ms = self.rates.came_from(self.clock.monotonic_ms(), host)
         if not hold_ms:
             return False
         self.throttled_count += 1
         log.debug("connection refused: the address exceeds its connection rate", client=host, hold_ms=hold_ms)
-        # closed at once: an answer after a pause is a courtesy that memory cannot afford any more
+        # closed at once: there is no memory for an answer after a pause
         if len(self._held) >= HELD_CONNECTIONS_MAX:
             plain.close()
         else:
@@ -246,7 +246,7 @@ class ConnectionServer:
             plain.close()
             return
         plain.setblocking(False)
-        # responses are small and complete: Nagle's algorithm would hold each back for an
+        # responses are small and complete: Nagle's algorithm would delay each for an
         # acknowledgement
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         send_buffer_bytes = limits.send_buffer_bytes if limits.send_buffer_bytes > 0 else send_buffer_for(plain)
@@ -286,7 +286,7 @@ class ConnectionServer:
         connection = Connection(self, channel, listener=listener, address=address)
         connection.principal = principal
         if entrance is not None:
-            # before the first frame: nothing but the login may pass the gate
+            # before the first frame: only the login may pass the gate
             connection.sasl = entrance.session(connection, self.clock, frame_bytes_max=self.request_bytes_max)
             connection.shut_gate()
         self.connections.add(connection)
@@ -320,7 +320,7 @@ class ConnectionServer:
         self._uncount(connection.address)
 
     def _uncount(self, address: str) -> None:
-        """A connection of this address has gone, or did not come about."""
+        """A connection of this address has closed, or was not completed."""
         host = address.rpartition(":")[0]
         left = self._counts.get(host, 0) - 1
         if left > 0:
@@ -362,7 +362,7 @@ class ConnectionServer:
     def _check_progress(self, connection: Connection, now_ms: float) -> None:
         progress, connection.progress_bytes = connection.progress_bytes, 0
         if progress and not connection.is_between_requests:
-            # A large frame over a poor line is longer under way than anybody may be idle.
+            # A large frame over a slow connection takes longer than the idle timeout.
             connection.used_at_ms = now_ms
         if connection.holds_memory and self.memory.waiting_count and progress < PROGRESS_BYTES_MIN:
             connection.close("a slow, incomplete request held memory that other connections wait for", is_fault=True)

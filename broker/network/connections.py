@@ -9,8 +9,8 @@ so (`reserve_slot`); the next frame is handled when the answer is handed to the 
 pipelined small requests that are there already go out together), so answers keep request order and
 a slow reader stops its own requests. A frame is valid only until `handle` returns.
 
-Encryption is another `Channel`. Where clients log in, `gate` sees each frame first, and passes to
-the handler what this client may ask now (`broker/authentication/sasl_session.py`).
+Encryption is another `Channel`. Where clients log in, `gate` sees each frame first, and passes
+allowed requests to the handler (`broker/authentication/sasl_session.py`).
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ class Server(ConnectionOwner, Protocol):
 
 
 class Connection(FrameReceiver):
-    """One client: cuts frames, hands them over one at a time, sends answers."""
+    """One client: splits the stream into frames, passes them on one at a time, and sends
+    answers.
+    """
 
     __slots__ = (
         "_is_answering",
@@ -119,7 +121,7 @@ class Connection(FrameReceiver):
             self._is_handling = False
 
     def _continue(self) -> None:
-        """Take up what was held back while a request or its answer was under way."""
+        """Continue what was delayed while a request or its answer was in progress."""
         if self._is_busy or self._outgoing or self.is_closed:
             return
         if self._is_resting:
@@ -152,8 +154,8 @@ class Connection(FrameReceiver):
         """End the request in flight: send the parts, a whole response with its size, or nothing at
         all (acks=0: there is no response).
 
-        Nothing more is read for `throttle_time_ms` (KIP-219: the client is answered first, then its
-        connection rests).
+        Nothing more is read for `throttle_time_ms` (KIP-219: the client is answered first, then
+        throttled).
         """
         self._is_busy = False
         self.on_close = None
@@ -183,8 +185,8 @@ class Connection(FrameReceiver):
                 self._unsent.append(on_sent)
 
     def reserve_slot(self, api_key: int, frame_bytes: int, on_close: Callable[[], None] | None = None) -> Place:
-        """Keep the place of the answer to the request in flight (`ResponseSlots.take`); more of its
-        API may be handled meanwhile.
+        """Reserve the position of the response to the request in flight (`ResponseSlots.take`);
+        further requests of its API may be handled in the meantime.
         """
         self._is_busy = False
         self.on_close = None
@@ -220,16 +222,16 @@ class Connection(FrameReceiver):
         return self._server.refuses_login(self._host, self.listener)
 
     def open_gate(self) -> None:
-        """Each request goes to the handler from now on."""
+        """Pass each later request to the handler."""
         self.gate = None
 
     def shut_gate(self) -> None:
-        """Each request goes to the session of SASL first."""
+        """Pass each later request to the SASL session first."""
         self.gate = self.sasl
 
     def compress(self, level: int) -> None:
-        """Both ways in compressed chunks from here on; call it right after the answer that says
-        so.
+        """Send and receive compressed chunks from here on; call it right after the response that
+        announces it.
         """
         self._send_held()
         if self._outgoing and not self.is_closed:
@@ -248,7 +250,7 @@ class Connection(FrameReceiver):
         self._continue()
 
     def _may_hold(self, parts: Sequence[Part]) -> bool:
-        """True for a small answer while more requests may be at hand: `_receive_frames` sends it
+        """True for a small response while more requests may be waiting: `_receive_frames` sends it
         with the next ones.
         """
         if not self._is_handling:
@@ -262,7 +264,7 @@ class Connection(FrameReceiver):
     # --- ending
 
     def close(self, reason: str, *, is_fault: bool = False) -> None:
-        """Close now; what was held for the request in flight is given up."""
+        """Close now; drop what was kept for the request in flight."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -318,12 +320,12 @@ class Connection(FrameReceiver):
 
     @property
     def is_idle(self) -> bool:
-        """True when no request is in flight, nothing waits to be sent, and the client is not held
-        back.
+        """True if no request is in flight, nothing waits to be sent, and the client is not
+        throttled.
         """
         return not (self._is_busy or self._places or self._outgoing or self._is_writing or self._is_resting)
 
     @property
     def is_between_requests(self) -> bool:
-        """True when it is idle and nothing of the next request has come."""
+        """True if the connection is idle and no part of the next request has arrived."""
         return self.is_idle and self._large is None and not self._held

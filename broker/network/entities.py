@@ -1,5 +1,5 @@
-"""Builds kio response entities of any version: a handler names all fields that it knows, the
-version takes those it has.
+"""Builds kio response entities of any version: a handler passes all fields that it knows, and the
+version uses those it has.
 
 kio has one class for each version of a message and of each of its nested parts. Handlers that serve
 many versions would otherwise repeat themselves; here the fields that a version lacks are left out.

@@ -1,10 +1,10 @@
-"""The answer to a request whose handler failed, or has none: the response of its type, with one
-error wherever it can say so.
+"""The response to a request whose handler failed, or has no handler: the response of its type, with
+the error in every field that can have it.
 
-A response that has an error code of its own has nothing else in it. Any other names each thing that
-was asked for (topics, groups, resources and the like, with their partitions) with the error beside
-it: what it has in common with its request is copied, field by field of the same name. Where that
-does not lead to an answer (one of acks=0, say) there is None, and the client loses its connection.
+A response with its own error code has nothing else in it. Any other response names each requested
+item (topics, groups, resources and the like, with their partitions) with the error: fields that the
+request has under the same name are copied. If that gives no response (for example with acks=0), the
+result is None, and the connection is closed.
 
 Caller: broker/dispatch.py.
 """
@@ -51,7 +51,7 @@ def error_response(
     must_say: bool = True,
 ) -> Any | None:
     """The response entity with the error, None where the request can have none. With `must_say`
-    false an empty response will do where no field can say the error.
+    false, an empty response is acceptable if no field can have the error.
     """
     # no answer can go out; the caller closes the connection, as for any failed acks=0
     if api_key == PRODUCE_KEY and request.acks == 0:
@@ -62,11 +62,11 @@ def error_response(
 
 
 def _filled(entity_type: Any, asked: Any, error: ErrorCode) -> Any:
-    """An entity that says what `asked` says in fields of the same name, the error wherever it can,
-    and nothing else.
+    """An entity with the fields of `asked` that have the same name, the error wherever it has a
+    field for it, and nothing else.
 
-    What was asked for by a bare name (a group, say) is named in the entity's first field for a
-    name.
+    An item that was requested by a bare name (a group, for example) is named in the entity's first
+    name field.
     """
     if isinstance(asked, str):
         asked = types.SimpleNamespace(**{field.name: asked for field in _name_fields(entity_type)[:1]})
@@ -99,15 +99,15 @@ def _value(field: Any, asked: Any, error: ErrorCode, *, has_error: bool) -> Any:
 
 
 def _elements(field: Any, element_type: Any, asked: Any, error: ErrorCode, *, has_error: bool) -> Any:
-    # the error at the top says it all; Kafka leaves the rest of such an answer empty
+    # the error at the top is enough; Kafka leaves the rest of such a response empty
     if has_error or not is_dataclass(element_type):
         return ()
     return tuple(_filled(element_type, item, error) for item in _asked_for(asked, field.name))
 
 
 def _asked_for(asked: Any, name: str) -> tuple[Any, ...]:
-    """The items that the array `name` of the response answers: those of that name, else those of
-    the only array.
+    """The items that the array `name` of the response answers: those under the same name, else
+    those of the only array.
     """
     if asked is None or not is_dataclass(asked):
         return ()
@@ -116,7 +116,7 @@ def _asked_for(asked: Any, name: str) -> tuple[Any, ...]:
     }
     found = arrays.get(name)
     if found is None:
-        # two arrays without the response's name: neither is surely what it answers
+        # two arrays without the response's name: it is uncertain which one the response answers
         found = next(iter(arrays.values())) if len(arrays) == 1 else ()
     return tuple(found)
 

@@ -166,7 +166,7 @@ class Exchange:
         self.count_errors(errors_in(entity))
         said = getattr(entity, "throttle_time", NO_THROTTLE)
         said_ms = round(said / MILLISECOND)
-        # handlers that know a longer time keep it; the request quota alone never shortens
+        # handlers that know a longer time keep it; the request quota only lengthens it
         if self.throttle_time_ms(said_ms) > said_ms and hasattr(entity, "throttle_time"):
             entity = replace(entity, throttle_time=i32Timedelta.parse(self._throttle_time_ms * MILLISECOND))
         self._finish([encode_response(header.api_key, header.api_version, header.correlation_id, entity)])
@@ -194,11 +194,10 @@ class Exchange:
         self.connection.close(reason)
 
     def count_errors(self, codes: Iterable[int]) -> None:
-        """The answer, which the handler has encoded itself, carries these error codes; 0 counts for
-        nothing.
+        """Count these error codes of a response that the handler encoded itself; 0 is not counted.
 
-        They count with all of the API, as Kafka's do, also where the request counts with those of
-        its kind.
+        They are counted for the whole API, as in Kafka, even if the request is counted with its own
+        kind.
         """
         self._dispatcher.metrics[self.header.api_key].count_errors(codes)
 
@@ -209,7 +208,7 @@ class Exchange:
         self._dispatcher.start(self, answering)
 
     async def handled_by(self, handling: Coroutine[Any, Any, Any]) -> Any:
-        """The handler's response. The time of the handler's steps is measured apart from the time
+        """The handler's response. Measure the time of the handler's steps separately from the time
         that it waits.
         """
         clock, busy = self._dispatcher.clock, self.busy or BusyTime()
@@ -224,8 +223,8 @@ class Exchange:
         """Reply when the future is done, without a task for it. A failure in `answering` counts as
         one of the handler.
 
-        Nothing of the frame may be needed then: requests of the same API that follow on the
-        connection are handled meanwhile.
+        Nothing of the frame may be needed then: later requests of the same API on the connection
+        are handled in the meantime.
         """
         self._place = self.connection.reserve_slot(self.header.api_key, self.frame_bytes)
         waited.add_done_callback(lambda done: self.resume(partial(answering, done)))
@@ -248,7 +247,7 @@ class Exchange:
         self._place = self.connection.reserve_slot(self.header.api_key, 0, on_close)
 
     def count_as(self, metrics: ApiMetrics) -> None:
-        """Count the request with those of its kind and not with all of its API."""
+        """Count the request with its own kind and not with all requests of its API."""
         # a fetch of a follower would hide consumers' latency in one histogram
         self._metrics = metrics
 
@@ -272,11 +271,11 @@ class Exchange:
         self.request = None
         if parts is None:
             metrics.record(self._answered_ms - self._started_ms)
-        # the place, where one was taken, keeps the answer behind those of earlier requests
+        # the reserved position, if any, keeps the response behind those of earlier requests
         (self._place or self.connection).answer(parts, throttle_time_ms=throttle_time_ms, on_sent=self)
 
     def sent(self, began_ms: float, ended_ms: float) -> None:
-        """The answer was sent between these times, or is given up."""
+        """The response was sent between these times, or was given up."""
         metrics, answered_ms = self._metrics, self._answered_ms
         if began_ms > answered_ms:
             metrics.response_queue.record(began_ms - answered_ms)

@@ -1,7 +1,8 @@
-"""The receiving half of a client's connection: bytes that arrive become frames.
+"""The receiving half of a client's connection: it splits arriving bytes into frames.
 
 Small frames are handled in a buffer that all connections share (a callback never yields while using
-it); a larger frame is received into a buffer of its own, whose bound holds across connections.
+it); a larger frame is received into a separate buffer; the total size of these buffers is bounded
+across connections.
 
 Caller: broker/network/connections.py.
 """
@@ -28,7 +29,7 @@ SIZE: Final = struct.Struct(">i")
 
 
 class FrameReceiver(ResponseSender):
-    """Cuts frames and hands them over one at a time. A subclass handles them."""
+    """Splits the stream into frames and passes them on one at a time. A subclass handles them."""
 
     __slots__ = (
         "_held",
@@ -71,7 +72,7 @@ class FrameReceiver(ResponseSender):
         if is_wanted:
             self._server.loop.add_reader(self._channel.fd, self._on_readable)
             if self._channel.has_received:
-                # no readiness event comes for bytes that the channel holds: it must be called
+                # no readiness event comes for bytes that the channel holds, so it must be called
                 self._server.loop.call_soon(self._on_received_before)
         else:
             self._server.loop.remove_reader(self._channel.fd)
@@ -123,12 +124,12 @@ class FrameReceiver(ResponseSender):
             self._send_held()
         if position < len(data) and not self.is_closed:
             self._held = bytes(data[position:])
-            # not read while nothing can be handled: the kernel's buffer slows the client down
+            # not read while nothing can be handled, so the kernel's buffer slows the client down
             if self._is_busy or self._is_writing or self._is_resting or self._places.must_wait(self._held):
                 self._read(is_wanted=False)
 
     def _handle_frames(self, data: memoryview) -> int:
-        """Handle frames until one is incomplete or must wait; how far `data` is used up."""
+        """Handle frames until one is incomplete or must wait; return how much of `data` is used."""
         position, length = 0, len(data)
         # one frame at a time: the next may depend on this one's outcome
         while length - position >= SIZE.size and not (

@@ -1,7 +1,7 @@
-"""The other brokers of this site, as a broker asks them: one connection each, opened when first
-needed.
+"""The other brokers of this site, for requests to them: one connection each, opened at the first
+use.
 
-Uses the listener that `inter.broker.listener.name` names, otherwise the first that a broker has.
+Uses the listener that `inter.broker.listener.name` names, otherwise a broker's first listener.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ POOLED_BYTES_MAX: Final = 24 * 1024 * 1024  # of all sizes together
 
 
 class MemoryWaiter(Protocol):
-    """A connection that found no room."""
+    """A connection that waits for memory."""
 
     def memory_freed(self) -> None:
         """Note that memory may be free again."""
@@ -24,8 +24,8 @@ class MemoryWaiter(Protocol):
 
 
 class RequestMemory:
-    """Buffers for large frames under one bound; connections that find no room wait for it, first
-    come first served.
+    """Buffers for large frames with a common bound; connections without memory wait in order of
+    arrival.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -60,8 +60,8 @@ class RequestMemory:
         return memoryview(bytearray(capacity))[:size]
 
     def wait(self, connection: MemoryWaiter) -> None:
-        """Call the connection's `memory_freed` once there may be room; one that has tried again
-        meanwhile keeps its place.
+        """Call the connection's `memory_freed` when there may be memory; a connection that tried
+        again meanwhile keeps its position.
         """
         if connection not in self._waiting:
             self._waiting.append(connection)
@@ -74,7 +74,7 @@ class RequestMemory:
         if isinstance(owner, bytearray) and self._pooled_bytes + len(owner) <= POOLED_BYTES_MAX:
             self._pool.setdefault(len(owner), []).append(owner)
             self._pooled_bytes += len(owner)
-        # all of them: which one fits is not known before it tries
+        # all of them: which request fits is only known when it tries
         for _ in range(len(self._waiting)):
             self._waiting.popleft().memory_freed()
 

@@ -60,8 +60,8 @@ class ResponseSender:
             self._send()
 
     def _begin_sending(self) -> None:
-        """Note when sending begins. A lone response never queued, so it costs no look at the
-        clock.
+        """Note when sending begins. A lone response never queued, so the clock is not read for
+        it.
         """
         if self._send_began_ms < 0:
             self._send_began_ms = self._server.clock.monotonic_ms() if len(self._unsent) > 1 else 0.0
@@ -137,8 +137,8 @@ class ResponseSender:
             while left:
                 sent = self._channel.send_file(part.fd, position, left)
                 if not sent:
-                    # the log was truncated under the slice: the length is promised already, so the
-                    # connection must end
+                    # the log was truncated under the slice: its length is already announced, so the
+                    # connection must close
                     raise OSError(errno.EIO, "the log file ends before the end of its records")
                 position += sent
                 left -= sent

@@ -1,9 +1,9 @@
 """Orders the responses of a connection that starts a request before the earlier ones are answered.
 
-A handler that no longer needs its request buffer may take a place for its answer, so that the next
-request of the same API can start. Requests of other APIs wait until no place is open. An answer is
-sent once all earlier ones are, and answers of one turn of the loop are sent together
-(`connections.py`).
+A handler that no longer needs its request buffer may reserve a position for its response, so that
+the next request of the same API can start. Requests of other APIs wait until no place is open. A
+response is sent when all earlier ones are sent, and responses of one turn of the loop are sent
+together (`connections.py`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from wire.protocol.byte_reader import Buffer
 SLOTS_MAX: Final = 64
 """Requests of one connection under way at once."""
 SLOTS_BYTES_MAX: Final = 64 * 1024
-"""Their frames together, unless one alone is larger: what they were parsed into is many times
-that.
+"""Maximum total size of their frames, unless a single one is larger: the parsed requests take many
+times that.
 """
 _HEAD: Final = struct.Struct(">ih")
 """The first fields of a frame: its size and its API key."""
@@ -30,8 +30,8 @@ class Sent(Protocol):
     """A listener that is called when a response has been sent (`broker/dispatch.py`)."""
 
     def sent(self, began_ms: float, ended_ms: float) -> None:
-        """The kernel took the answer between these times, or the connection has closed; begun
-        before the answer means at once.
+        """The kernel accepted the response between these times, or the connection has closed; a
+        start before the response means that it was sent at once.
         """
         ...
 
@@ -76,8 +76,8 @@ class ResponseSlots:
         return len(self._places)
 
     def take(self, api_key: int, frame_bytes: int, on_close: Callable[[], None] | None = None) -> Place:
-        """A place behind all others for the answer to a request of this API and size; 0 when
-        nothing of that is kept.
+        """Reserve the last position for the response to a request of this API and size; 0 if none
+        can be reserved.
 
         `on_close` is called when the connection closes before the answer is there.
         """
@@ -92,12 +92,14 @@ class ResponseSlots:
         return self.take(self._api_key, 0)
 
     def must_wait(self, held: bytes) -> bool:
-        """True if a frame that begins with `held` cannot be handled before a place is answered."""
+        """True if a frame that begins with `held` cannot be handled before a reserved response is
+        there.
+        """
         return bool(self._places) and len(held) >= _HEAD.size and not self.may_follow(held, 0)
 
     def may_follow(self, data: Buffer, position: int) -> bool:
-        """True if the frame at `position` may be handled now: it has the API of the places and fits
-        within their bounds.
+        """True if the frame at `position` may be handled now: it has the API of the reserved
+        positions and fits within their limits.
         """
         if not self._places:
             return True

@@ -1,11 +1,11 @@
 """The bytes of one encrypted connection: an `ssl.SSLSocket` driven by readiness, without asyncio's
 TLS, whose buffers cost a quarter of a megabyte a connection and whose reads copy twice.
 
-OpenSSL holds back bytes on both sides. What it has decrypted of a record and not yet handed over
-does not show in the socket's readiness: `has_received`. A record that is encrypted and not yet
-sent must be offered again as it was: the channel keeps it, and `flush` sends it. A key update of
-TLS 1.3 is answered while reading, so that a read may wait for room to send
-(`receive_waits_for_send`). A send never waits for a read: there is no renegotiation.
+OpenSSL holds back bytes on both sides. Bytes that it has decrypted and not yet returned do not make
+the socket readable: see `has_received`. A record that is encrypted and not yet sent must be offered
+again unchanged: the channel keeps it, and `flush` sends it. A TLS 1.3 key update is answered while
+reading, so a read may have to wait until the socket is writable (`receive_waits_for_send`). A send
+never waits for a read: there is no renegotiation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from broker.network.channels import Channel
 RECORD_BYTES: Final = 16 * 1024
 """The most that a record of TLS holds, and so one read."""
 SENT_AT_ONCE_BYTES_MAX: Final = 64 * 1024
-"""The most that is taken from a file, or copied together, for one send."""
+"""The maximum that is read from a file, or joined, for one send."""
 RECEIVED_AT_ONCE_BYTES_MAX: Final = 256 * 1024
 HELD_BY_TLS_BYTES: Final = 2 * RECORD_BYTES
 """The most bytes of an incomplete frame that OpenSSL may hold, where the socket's mark does not
@@ -53,8 +53,8 @@ class TlsChannel(Channel):
         view = view[:RECEIVED_AT_ONCE_BYTES_MAX]
         filled = self._receive(view)
         received = filled
-        # a full record: more may be decrypted already, and a read of the loop costs more than one
-        # here
+        # a full record: more may be decrypted already, and another read here is cheaper than a turn
+        # of the loop
         while received == RECORD_BYTES and filled < len(view):
             try:
                 received = self._receive(view[filled:])
@@ -109,7 +109,7 @@ class TlsChannel(Channel):
             self.flush()
 
     def close(self) -> None:
-        # A peer that gets no notice of the end has to take the connection for one that was cut.
+        # without a notice of the end, the peer must treat the connection as interrupted
         with contextlib.suppress(OSError, ValueError):
             self._tls.unwrap()
         self._tls.close()

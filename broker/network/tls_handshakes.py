@@ -1,9 +1,9 @@
-"""Handshakes of TLS before a connection is one: bounded in number and in time, and off the loop.
+"""TLS handshakes before a connection exists: bounded in number and time, and outside the loop.
 
 A handshake costs a millisecond or two of arithmetic, which a thread of its own does; the loop only
-waits for the socket. At `HANDSHAKES_MAX` the one that has been under way for the longest time ends
-in favour of a new one: half-open connections hold places, but never keep a client out. A handshake
-that is not through after `HANDSHAKE_TIMEOUT_S` ends too.
+waits for the socket. At `HANDSHAKES_MAX`, a new handshake ends the oldest one: half-open
+connections use up places, but never lock a client out. A handshake that is not complete after
+`HANDSHAKE_TIMEOUT_S` ends too.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class TlsHandshakes:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        # one thread: handshakes must not take the cores from those that are served
+        # one thread: handshakes must not take CPU from clients that are served
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tls-handshake")
         self._under_way: dict[asyncio.Task[str], None] = {}
         self.completed_count = 0
@@ -87,7 +87,7 @@ class TlsHandshakes:
             self._end(on_done, None, "")
             return
         if len(self._under_way) >= HANDSHAKES_MAX:
-            # the oldest: a client that is honest is through within its first second
+            # the oldest: an honest client completes its handshake within a second
             next(iter(self._under_way)).cancel()
         step = _Step()
         task = in_background("tls handshake", self._run(tls, step))
@@ -131,7 +131,7 @@ class TlsHandshakes:
                         await self._ready(tls, self._loop.add_writer, self._loop.remove_writer)
                     else:
                         return ""
-        except (OSError, ValueError) as error:  # ValueError: the socket has gone meanwhile
+        except (OSError, ValueError) as error:  # ValueError: the socket was closed in between
             return _reason(error)
 
     async def _ready(self, tls: ssl.SSLSocket, watch: Callable[..., object], unwatch: Callable[..., object]) -> None:

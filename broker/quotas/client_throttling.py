@@ -3,8 +3,8 @@
 The quotas come with the image, so a change applies to the next request. Each broker counts for
 itself, as in Kafka. Antipode's own programs (other brokers, mirrors, tools) are not throttled where
 clients are anonymous: replication must not wait behind clients, and a mirror has a byte rate of its
-own. Where clients have a principal, the name of a program exempts from nothing: any client can
-claim it, and an operator can give the principal of a mirror its own quota.
+own. If clients have principals, a program's name exempts it from nothing: any client can claim the
+name, and an operator can give the principal of a mirror its own quota.
 `broker/quotas/core/client_quotas.py` decides. Handlers ask through `Exchange.throttle_time_ms`
 (`broker/network/exchange.py`).
 """
@@ -73,24 +73,26 @@ class Quotas:
         self.counts_time = self.request.is_in_use
 
     def is_exempt(self, client_software: str, principal: Principal) -> bool:
-        """True when nothing holds this client back."""
+        """True if no quota applies to this client."""
         return not self.is_in_use or (client_software == CLIENT_SOFTWARE_NAME and principal == ANONYMOUS)
 
     def used_bytes(self, rates: ClientRates, client: QuotaClient, size: int) -> float:
-        """A client produced or is to be sent so many bytes; how long it is throttled, in ms."""
+        """Charge bytes that a client produced or will be sent; return its throttle time in ms."""
         return rates.record(self._clock.monotonic_ms(), user=client.user, client_id=client.client_id, amount=size)
 
     def take_back_bytes(self, rates: ClientRates, client: QuotaClient, size: int) -> None:
-        """The bytes are not sent after all."""
+        """Return bytes that are not sent after all."""
         rates.take_back(self._clock.monotonic_ms(), user=client.user, client_id=client.client_id, amount=size)
 
     def most_fetched(self, client: QuotaClient) -> int | None:
-        """Bytes that one answer may have, None for no limit of quotas."""
+        """Maximum bytes of one response; None without a limit by quotas."""
         most = self.fetch.most_in_windows(user=client.user, client_id=client.client_id)
         return None if most is None else max(int(most), 1)
 
     def used_time(self, client: QuotaClient, busy_ns: int) -> float:
-        """A request kept the broker busy so long; how long the client is throttled, in ms."""
+        """Charge the time for which a request kept the broker busy; return the client's throttle
+        time in ms.
+        """
         used = busy_ns * _PERCENT_OF_NS
         return self.request.record(
             self._clock.monotonic_ms(), user=client.user, client_id=client.client_id, amount=used

@@ -1,5 +1,5 @@
-"""Follow images: host the replicas that they assign to this broker, change their roles, and delete
-them.
+"""Follows images: hosts the replicas that they assign to this broker, changes their roles, and
+deletes them.
 
 `apply` yields to the event loop regularly, because an image may have thousands of partitions.
 """
@@ -50,17 +50,15 @@ class AssignedReplicas:
         self._role_changes = LogLines(STATE_CHANGE, "partition")
 
     async def apply(self, before: ClusterImage, image: ClusterImage, change: ImageChange) -> list[pb.PartitionFailure]:
-        """Take over what changed; partitions that could not be taken over are returned with the
-        reason's code.
-        """
+        """Apply the changes; return the partitions for which that failed, with the error code."""
         known_offline = set(self._partitions.offline)
         for deleted in change.deleted:
-            # deletions first: a topic made again under the same name needs the directory's name
+            # deletions first: a topic created again under the same name needs the directory's name
             await self._delete_topic(deleted.name, is_copy=before.role_of_topic(deleted.name) is LinkRole.PASSIVE)
-        # before a whole image an unknown topic may only not have been listed yet
+        # before a whole image, an unknown topic may just not have been listed yet
         if image.is_complete and (not before.is_complete or before.quarantined - image.quarantined):
             self._delete_strays(image)
-        # in threads, so that `open_or_create` below need not hold the loop for old names
+        # in threads, so that `open_or_create` below need not block the loop for old names
         await self._logs.make_way(change.changed, node_id=image.node_id)
         failures: list[pb.PartitionFailure] = []
         turn_began_ms = self._clock.monotonic_ms()
@@ -94,16 +92,16 @@ class AssignedReplicas:
         return failures
 
     def _delete_strays(self, image: ClusterImage) -> None:
-        """Logs found at start whose topics were deleted while this broker was away; of topics in
-        quarantine that is not known.
+        """Delete logs found at the start whose topics were deleted while this broker was down; logs
+        of topics in quarantine are kept.
         """
         known = {topic.name: topic.topic_id for topic in image.topics.values()}
         for stray in self._logs.delete_strays(known, spared=image.quarantined):
             state_change.info("deleted the log of a deleted topic", topic=stray.topic, partition=stray.partition)
 
     def log_config(self, topic: TopicImage) -> LogConfig:
-        """The topic's config as it is in force here; an override that this broker does not accept
-        is left out.
+        """The topic's effective config here; an override that this broker does not accept is
+        ignored.
         """
         overrides = dict(topic.configs)
         while True:
@@ -117,9 +115,7 @@ class AssignedReplicas:
                 del overrides[error.key]
 
     def apply_broker_properties(self, properties: Mapping[str, str], image: ClusterImage) -> None:
-        """The site-wide counterparts of topic configs are these now: what follows from them is in
-        force at once.
-        """
+        """Apply the site-wide counterparts of topic configs at once."""
         self._broker_properties = properties
         configs = {topic.name: self.log_config(topic) for topic in image.topics.values()}
         for hosted in self._partitions:
@@ -146,8 +142,8 @@ class AssignedReplicas:
 
     def _host(self, topic: TopicImage, partition: PartitionImage, config: LogConfig) -> HostedPartition:
         index = partition.index
-        # one that has had a leader before has a log somewhere: an empty one in its place would say
-        # that nothing had ever been written
+        # a partition that has had a leader has a log somewhere: an empty one instead would claim
+        # that nothing was ever written
         opened = self._logs.open_or_create(
             topic.name, index, topic_id=topic.topic_id, config=config, is_new=partition.leader_epoch == 0
         )
@@ -183,7 +179,7 @@ class AssignedReplicas:
         hosted.write_error = _write_error(image, hosted, link)
         hosted.read_error = read_error(image, hosted.topic, replica_id=CONSUMER)
         self._partitions.act(hosted, effects)
-        # a passive leader follows the source: it too must drop epochs that wrote nothing
+        # a passive leader follows the source: it too must drop epochs without records
         if change is LeadershipChange.BECAME_FOLLOWER or image.role_in(link) is LinkRole.PASSIVE:
             hosted.begin_following()
         is_writable = state.is_leader and hosted.write_error is ErrorCode.none
@@ -205,8 +201,8 @@ class AssignedReplicas:
                 self._partitions.changed(hosted, Change.LEADERSHIP)
 
     def apply_state(self, image: ClusterImage, hosted: HostedPartition, partition: PartitionImage) -> None:
-        """Take what the controller answered about one partition, ahead of the image that will say
-        the same.
+        """Apply the controller's answer about one partition, before the image with the same content
+        arrives.
         """
         if image.node_id in partition.replicas:
             self._change_role(image, hosted, partition)
@@ -230,7 +226,7 @@ class AssignedReplicas:
         self._logs.delete(hosted.log)
         self._standbys.forget(hosted)
         state_change.info("partition deleted", topic=hosted.topic, partition=hosted.index)
-        # last: those who wake up must not find the partition here
+        # last: requests that wake up must not find the partition here
         self._partitions.act(hosted, hosted.state.leave())
 
 

@@ -1,11 +1,10 @@
-"""Write a batch again whose bytes on the disk have changed, with the bytes of another copy of the
-log.
+"""Overwrite a batch whose bytes on disk have changed, with the bytes from another copy of the log.
 
 `core/batch_replacement.py` decides; the damaged bytes go into quarantine first, and the write is on
-disk before the answer. Nothing else of the log changes: offsets, epochs, indexes and what followers
-have stay as they are. A write that is interrupted leaves a damaged batch, and the request may be
-repeated. Readers on the way see the one or the other, by checksum. Called by
-`broker/handlers/links/replace_batches.py`.
+disk before the answer. Nothing else of the log changes: offsets, epochs, indexes and the followers'
+logs stay unchanged. A write that is interrupted leaves a damaged batch, and the request may be
+repeated. A concurrent reader gets either the damaged or the new bytes; their checksum shows which.
+Called by `broker/handlers/links/replace_batches.py`.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ async def replace_batch(
     origin: Origin,
     now_ms: int,
 ) -> str:
-    """Put `offered`, the batch that `header` describes, in the place of the one on the disk; the
-    name of the entry with the damaged bytes, empty where they were whole. PartitionFailure,
+    """Replace the stored batch by `offered`, which `header` describes; return the name of the
+    quarantine entry with the damaged bytes, empty if they were not damaged. PartitionFailure,
     QuarantineFull, StorageError, OSError.
     """
     log = hosted.log
     if not _must_write(log, header, offered):
         return ""
-    # kept before it is overwritten: damaged bytes may be all that is left of a record
+    # kept before it is overwritten: no other copy of a record may exist
     entry = await quarantine.keep(
         log,
         header.base_offset,
@@ -56,7 +55,7 @@ async def replace_batch(
         if _must_write(log, header, offered):
             place.overwrite(offered)
             await asyncio.to_thread(place.sync)
-    # also when the batch was whole in the meantime: its finding is out of date
+    # also if the batch is undamaged by now: its finding is outdated
     log.note_replaced(header.base_offset)
     _state_change.warning(
         "a damaged batch was replaced",
@@ -86,7 +85,7 @@ def _place(log: PartitionLog, header: BatchHeader, size_bytes: int) -> LogSlice:
 
 
 def _must_write(log: PartitionLog, header: BatchHeader, offered: bytes) -> bool:
-    """PartitionFailure when the batch on the disk is not proven to be the offered one."""
+    """Raises PartitionFailure if the batch on disk is not proven to be the offered one."""
     with _place(log, header, len(offered)) as place:
         stored = place.read_bytes()[: len(offered)]
     judged = judge_replacement(stored, offered)

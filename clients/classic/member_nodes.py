@@ -44,7 +44,9 @@ class MemberNodes:
         self.claimed: dict[PartitionKey, str] = {}
 
     async def register(self, registration: ConsumerRegistration) -> None:
-        """Register the member. OperationalFailure when another member has this consumer's id."""
+        """Register the member. Raises OperationalFailure when another member has this consumer's
+        id.
+        """
         await self._zookeeper.ensure_path(ids_path(self._group_id))
         deadline_ms = self._clock.monotonic_ms() + 2 * self._session_timeout_ms
         while True:

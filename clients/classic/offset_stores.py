@@ -91,7 +91,9 @@ class BrokerOffsets:
         self._group = group
 
     async def commit(self, offsets: Mapping[PartitionKey, int]) -> None:
-        """Commit. KafkaClientError when the coordinator is not there in time, OffsetsRefused."""
+        """Commit. Raises KafkaClientError when the coordinator is not there in time,
+        OffsetsRefused.
+        """
         if not offsets:
             return
         wanted = {place: CommittedOffset(offset, -1, "") for place, offset in offsets.items()}

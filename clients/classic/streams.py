@@ -90,8 +90,8 @@ class Stream:
     async def records(self) -> AsyncIterator[tuple[PartitionKey, Record]]:
         """Single records; the consumed offset moves with each.
 
-        InvalidBatch for a damaged batch, again and again: nothing behind it is passed over, the
-        partition stays where the damage begins.
+        Raises InvalidBatch for a damaged batch, again and again: nothing behind it is passed over,
+        the partition stays where the damage begins.
         """
         while (chunk := await self.chunk()) is not None:
             at = chunk.position

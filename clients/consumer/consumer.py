@@ -229,8 +229,8 @@ class Consumer:
     def opened(self, chunk: Chunk) -> Iterator[Record]:
         """The records of a chunk; by `isolation_level` without those of aborted transactions.
 
-        InvalidBatch for a damaged batch; the position is then where the damage begins: polls bring
-        it again until it is sought past.
+        Raises InvalidBatch for a damaged batch; the position is then where the damage begins: polls
+        bring it again until it is sought past.
         """
         at = chunk.position
         try:

@@ -76,8 +76,8 @@ async def fetch_at_leader(
     replica_id: int = CONSUMER,
     leader_epoch: int = NO_EPOCH,
 ) -> PartitionFetched:
-    """One fetch of one partition at its leader, one attempt. BrokerError for any error, after which
-    the leader is looked up again.
+    """One fetch of one partition at its leader, one attempt. Raises BrokerError for any error,
+    after which the leader is looked up again.
 
     A broker whose quota the client exceeds answers with no partition at all and the time to wait
     (KIP-124): that is not an error, and the same fetch goes again after that time.

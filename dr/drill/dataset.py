@@ -41,7 +41,7 @@ class _Timed(NamedTuple):
 
 
 def departures() -> Iterator[SourceRecord]:
-    """Every record once. OperationalFailure when the package is not installed."""
+    """Every record once. Raises OperationalFailure when the package is not installed."""
     folder = _data_folder()
     yield from _planes(folder / "planes.csv")
     flights_text = _unzipped(folder / "flights.csv.zip")

@@ -76,7 +76,7 @@ class DrillClients:
     _last_delivered: dict[str, dict[tuple[str, int], int]] = field(default_factory=dict)
 
     def start_producer(self, name: str, settings: dict[str, Any]) -> None:
-        """Start a producing client. OperationalFailure when the name is taken."""
+        """Start a producing client. Raises OperationalFailure when the name is taken."""
         if name in self.producers:
             raise OperationalFailure(f"load {name!r} was started before: give each a name of its own")
         self.producers[name] = self._start("produce", name, {**settings, "name": name})
@@ -164,7 +164,7 @@ class DrillClients:
         return now_ms - self.acknowledged[-1].acknowledged_at_ms
 
     def check_alive(self) -> None:
-        """OperationalFailure when a client ended with an error."""
+        """Raises OperationalFailure when a client ended with an error."""
         clients = [*self.producers.values(), *(member for members in self.groups.values() for member in members)]
         problems = [problem for client in clients if (problem := client.problem())]
         if problems:

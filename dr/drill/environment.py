@@ -150,7 +150,7 @@ class Environment(_Part):
 
     def bootstrap_servers(self, link: str, site: str) -> str:
         """A site's client addresses; with "" those of the site that the link was made with as
-        source. OperationalFailure for a site that is not in the environment.
+        source. Raises OperationalFailure for a site that is not in the environment.
         """
         name = site or self.link(link).source
         if name not in self.sites:
@@ -203,7 +203,7 @@ def _names(links: tuple[EnvironmentLink, ...]) -> str:
 
 
 def load_environment(path: Path) -> Environment:
-    """Read the file. OperationalFailure names the field that is wrong."""
+    """Read the file. Raises OperationalFailure, which names the field that is wrong."""
     try:
         return parse_environment(path.read_text(encoding="utf-8"), where=str(path))
     except OSError as error:

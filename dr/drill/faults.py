@@ -201,7 +201,7 @@ class ProcessFaults:
                 self.full.remove(process)
 
     def start(self, processes: Sequence[EnvironmentProcess]) -> None:
-        """Start what does not run, in order. OperationalFailure when one has no command."""
+        """Start what does not run, in order. Raises OperationalFailure when one has no command."""
         for process in processes:
             if not process.command:
                 raise OperationalFailure(f"{process.name} cannot be started: the environment gives no command for it")

@@ -36,7 +36,7 @@ class RemoteShell:
     command: tuple[str, ...]
 
     def run(self, line: str, *, accepted: Sequence[int] = (0,)) -> tuple[int, str]:
-        """The exit code and the output of a line. OperationalFailure for a code that is not
+        """The exit code and the output of a line. Raises OperationalFailure for a code that is not
         accepted, and where no answer comes.
         """
         try:

@@ -87,14 +87,16 @@ class SiteActions:
 
     @property
     def _fence_timeout_ms(self) -> int:
-        """Brokers that enforce the fence stop writers while the others are waited for."""
+        """The timeout of the fence: brokers that enforce it stop writers while the others are
+        awaited.
+        """
         return min(self.timeouts.enforce_ms, self.policy.unavailability_max_ms)
 
     async def _store(
         self, client: SiteClient | None, record: LinkRecord, *, timeout_ms: int | None = None, account: str = ""
     ) -> tuple[LinkRecord | None, str]:
-        """Store at one site; the record found there, None when it is not known, and what did not
-        work.
+        """Store the record at one site; return the record found there, None if unknown, and the
+        problem.
         """
         if client is None:
             return None, "no agent address is known"
@@ -102,19 +104,19 @@ class SiteActions:
             timeout_ms = timeout_ms or self.timeouts.enforce_ms
             return await client.adopt_link(record, timeout_ms=timeout_ms, account=account), ""
         except OperationalFailure as failure:
-            # unknown outcome: the playbook looks at the sites again before it decides
+            # unknown outcome: the playbook observes the sites again before it decides
             return None, str(failure)
 
     async def _raise(self, record: LinkRecord, evidence: Evidence) -> tuple[LinkRecord | None, str]:
-        """Store the new epoch at the target, and with it its account where that is final already:
-        writers do not wait for another step.
+        """Store the new epoch at the target, and with it its account if the account is already
+        final: writers then do not wait for another step.
         """
         final = self._accounting().before_the_raise(record, evidence, unix_ms=self.clock.now_ms())
         (stored, problem), _ = await asyncio.gather(
             self._store(self.target, record, account="" if final is None else final.to_json()),
             self.members.fetch() if self._moves_members(record) else asyncio.sleep(0),
         )
-        # another record is there: another run has won, and this account is not about it
+        # another record is there: another run has won, and this account does not belong to it
         if stored == record:
             self.account = final
         return stored, problem
@@ -127,7 +129,9 @@ class SiteActions:
         return self.playbook.source.is_fence_proven and record.is_routed and not is_truncating(record)
 
     async def _notify(self, record: LinkRecord) -> tuple[LinkRecord | None, str]:
-        """Bring the source the record and the account, which it copies from its peer otherwise."""
+        """Send the source the record and the account, which it would otherwise copy from its
+        peer.
+        """
         stored, problem = await self._store(self.source, record)
         if stored is not None and self.source is not None and self.account is not None:
             # the source copies the account from its peer too: this is only sooner
@@ -166,8 +170,8 @@ class SiteActions:
         return ""
 
     async def _truncate(self, record: LinkRecord) -> str:
-        """Truncate the target's logs once the new band's leaders are there."""
-        # before that a leader of the old band could still append
+        """Truncate the target's logs when the leaders of the new epoch band are elected."""
+        # before that, a leader of the old band could still append
         await self._until(has_leaders_above_floor)
         try:
             evidence = await self.observer.site_evidence(self.target, with_groups=True)
@@ -181,8 +185,8 @@ class SiteActions:
         return problem
 
     async def _end_torn(self, record: LinkRecord, evidence: SiteEvidence) -> tuple[TornSurvey, str]:
-        """Commit torn transactions where the target has them; return them and what did not work."""
-        # what was drained is whole: no transaction can be torn there
+        """Commit torn transactions where the target has them; return them and the problem."""
+        # a drained log is complete: no transaction can be torn there
         if record.is_cut_consistent or evidence.copies.keys() <= self.playbook.drained_ends.keys():
             return self._undone, ""
         try:
@@ -209,7 +213,8 @@ class SiteActions:
         takes writes. A fenced source is informed meanwhile: its clients get the new leaders from
         it, and their writes wait at the target until it is confirmed.
         """
-        # the last look of the decision is often enough: each more would be an outage longer
+        # the last observation of the decision is often enough: each further one would lengthen the
+        # outage
         seen = evidence.target
         if seen is None or seen.record != record or not has_leaders_above_floor(seen):
             await self._until(has_leaders_above_floor)

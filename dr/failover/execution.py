@@ -46,7 +46,7 @@ Progress = Callable[[str, str], None]
 
 @dataclass(slots=True, kw_only=True)
 class FailoverRun:
-    """One run; `run` does it, `plan` only says what it would do."""
+    """One run; `run` executes it, `plan` only reports what it would do."""
 
     link: str
     target: SiteClient
@@ -75,13 +75,13 @@ class FailoverRun:
         )
 
     async def run(self) -> FailoverReport:
-        """Go on until the target is active or the playbook refuses."""
+        """Continue until the target is active or the playbook refuses."""
         keeper = RunKeeper(self.link, self.target, self.clock, policy=asdict(self.policy), asked_by=self.asked_by)
         try:
             report = await self._run(keeper)
             self._note_run(keeper, report.epoch, report.reason, outcome=report.outcome)
         finally:
-            # also after a failure: what the keeper has not stored is stored here
+            # also after a failure: this stores what the background writer has not stored yet
             await keeper.close()
         return report
 
@@ -102,14 +102,15 @@ class FailoverRun:
                 with_source=playbook.wants_source,
                 is_source_final=playbook.is_source_final,
             )
-            # A silent site is no load: the deadlines of its calls lengthen no pause.
+            # A site that does not answer has no load: the deadlines of its calls do not lengthen
+            # the pauses.
             is_silent = bool(evidence.source_problem)
             self._asked_s = 0.0 if is_silent else (self.clock.monotonic_ms() - asked_ms) / 1000
             playbook.observe(evidence, self._now_ms())
             decision = playbook.decide(evidence, self._now_ms())
             if decision.step in (Step.DONE, Step.REFUSE):
                 break
-            # once for each step: a drain looks at the sites many times a second
+            # once for each step: a drain observes the sites many times a second
             if not self._steps or self._steps[-1].step != decision.step.value:
                 self._note_run(keeper, evidence.epoch, f"{decision.step.value}: {decision.reason}")
             if decision.step in (Step.PREPARE, Step.DRAIN):
@@ -195,7 +196,7 @@ class FailoverRun:
             self._note(StepEnded(step=step, reason=reason), self.clock.now_ms(), self.clock.monotonic_ms())
         self.progress(step.value, reason)
         share, least_s = (STOPPED_PAUSE_SHARE, STOPPED_POLL_S) if are_writers_stopped else (PAUSE_SHARE, POLL_S)
-        # asking is a load on sites that writers wait for: the pause follows the time they took
+        # queries are a load on sites whose writers wait: the pause follows the time that they took
         await asyncio.sleep(max(least_s, share * self._asked_s))
         first = self._steps[-1]
         duration_ms = self.clock.now_ms() - first.started_at_ms

@@ -1,8 +1,8 @@
-"""The journal of a run: one JSON line for each thing about to be done and each thing done, on disk
-before the next one begins.
+"""The journal of a run: one JSON line before and after each action, on disk before the next one
+begins.
 
-A person reads it after a crash; the machine does not need it, because a rerun decides from what the
-sites say. Its first line says who acts: user, host, process and command.
+A person reads it after a crash; the machine does not need it, because a repeated run decides from
+the sites' state. Its first line names the actor: user, host, process and command.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from runtime.process import OperationalFailure
 
 
 def acting() -> dict[str, Any]:
-    """The user who runs this process, as well as the machine knows; behind sudo also the user who
-    called it.
+    """The user who runs this process, as far as the machine knows; with sudo also the original
+    user.
     """
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
-        user = str(os.getuid())  # of a container's user that has no name
+        user = str(os.getuid())  # a container's user may have no name
     asked_by = os.environ.get("SUDO_USER", "")
     return {
         "who": f"{user}@{socket.gethostname()}" + (f" (sudo by {asked_by})" if asked_by else ""),

@@ -1,10 +1,10 @@
 """The ends of a promoted site's logs before it takes writes: truncated at a time or at the latest
 point without torn transactions, and completed with the decisions of the lost site.
 
-What is removed goes to quarantine at the leaders, and groups that are ahead of the new ends go back
-to them. The offsets follow from the logs: the first record of each partition with that time or a
-later one, the first commit marker of a torn transaction. So a run that was interrupted is repeated
-as a whole: a truncated log has no such record any more. Batches are removed whole.
+Removed records go to quarantine at the leaders, and groups that are ahead of the new ends continue
+at the ends. The offsets follow from the logs: the first record of each partition with that time or
+a later one, the first commit marker of a torn transaction. So an interrupted run is repeated as a
+whole: a truncated log has no such record any more. Batches are removed whole.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ async def planned_ends(
     client: KafkaClient, evidence: SiteEvidence, *, kept_before_ms: int, is_cut_consistent: bool
 ) -> tuple[dict[TopicPartition, int], TornSurvey]:
     """Return where a failover would end the logs that it shortens, and the torn transactions that
-    it takes out. OperationalFailure.
+    it removes. OperationalFailure.
     """
     ends: dict[TopicPartition, int] = {}
     if kept_before_ms:
@@ -95,8 +95,8 @@ async def planned_ends(
 
 
 async def truncate_logs(client: KafkaClient, record: LinkRecord, evidence: SiteEvidence) -> tuple[TornSurvey, str]:
-    """Truncate every log of the link's active site, and bring groups back. Return the torn
-    transactions that this took out, and what did not work, in a sentence; empty: everything did.
+    """Truncate every log of the link's active site, and move groups back. Return the torn
+    transactions that this removed, and the problems in a sentence, empty if there is none.
     OperationalFailure.
     """
     offsets, found = await planned_ends(
@@ -148,7 +148,7 @@ async def _truncate_at_leaders(
 async def _rewind_groups(
     client: KafkaClient, record: LinkRecord, evidence: SiteEvidence, ends: Mapping[TopicPartition, int]
 ) -> list[str]:
-    """Groups that have read further than the logs reach now continue at the end."""
+    """Move groups that have read further than the new log ends back to the ends."""
     assert evidence.groups is not None
     ahead: dict[str, dict[tuple[str, int], CommittedOffset]] = {}
     for place, offset in evidence.groups.offsets.items():
@@ -167,8 +167,8 @@ async def _rewind_groups(
 async def end_torn_transactions(
     client: KafkaClient, record: LinkRecord, evidence: SiteEvidence
 ) -> tuple[TornSurvey, str]:
-    """Commit what the promoted site has of each torn transaction, in every partition. Return the
-    torn transactions, and what did not work, in a sentence. OperationalFailure.
+    """Commit the promoted site's part of each torn transaction, in every partition. Return the torn
+    transactions, and the problems in a sentence. OperationalFailure.
     """
     found = await survey_transactions(client, record, evidence)
     by_leader: dict[int, list[dict[str, Any]]] = {}

@@ -1,10 +1,10 @@
-"""Reading the commit markers at the ends of a site's logs, to find torn transactions
+"""Reads the commit markers at the ends of a site's logs, to find torn transactions
 (`core/torn_transactions.py`).
 
-Only what was written since every partition was last known to have all that the source had can be
-torn, so the logs are read from that time on, with a margin for clocks. A log in which no producer
-has ended a transaction is not read. The logs say so, and not the site's coordinators, because
-transactional ids come over the link apart from the records, and may come later.
+Only transactions that were written after every partition was last known to be complete can be torn,
+so the logs are read from that time on, with a margin for clocks. A log in which no producer has
+ended a transaction is not read. The logs show torn transactions, not the site's coordinators,
+because transactional ids cross the link separately from the records, and may arrive later.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from wire.protocol.ids import DEBUGGING_CONSUMER, TopicPartition
 from wire.rules.links import carries_topic
 
 CLOCK_MARGIN_MS: Final = 5_000
-"""How far the clocks of two machines, and the markers of one transaction, may be apart."""
+"""Maximum difference between the clocks of two machines, or between the markers of one
+transaction.
+"""
 FETCH_BYTES: Final = 8 << 20
 BYTES_MAX: Final = 1 << 30
-"""A site that must read more than this reports that instead of the torn transactions."""
+"""A site that would have to read more than this reports that instead of the torn transactions."""
 PARTITIONS_AT_ONCE: Final = 8
 
 
 def whole_until_ms(position: PartitionPosition) -> int:
-    """The time (Unix ms) until when the copy is known to have everything; 0 when it is not
-    known.
-    """
+    """The time (Unix ms) until which the copy is known to be complete; 0 if unknown."""
     if 0 <= position.source_high_watermark <= position.log_end_offset:
         return max(position.source_seen_at_ms, 0)
     return max(min(position.source_seen_at_ms, position.max_timestamp_ms), 0)
@@ -53,8 +53,8 @@ async def survey_transactions(
     kept_before_ms: int = 0,
 ) -> TornSurvey:
     """The torn transactions of the link at a site whose mirrored logs are as in `evidence`, where
-    they end at `ends` if a failover to a time truncates them there first. OperationalFailure when
-    they cannot be read, or are too long.
+    they end at `ends` if a failover to a time truncates them there first. Raises OperationalFailure
+    when they cannot be read, or are too long.
     """
     if not evidence.copies:
         return TornSurvey()
@@ -112,7 +112,7 @@ class _Scan:
                     if header.is_control and offset <= header.base_offset < end:
                         markers += _commit_markers(records, position, header)
                 if next_offset == offset:
-                    break  # the log ends earlier than it did
+                    break  # the log has been truncated meanwhile
                 offset = next_offset
         return markers
 

@@ -1,8 +1,8 @@
 """Gives the members of consumer groups to the promoted site, so that a planned move begins no
 rebalance and no record is read again (decision 131).
 
-Nothing waits for it: members that are not given over join their groups anew, and read again what
-they have not committed.
+The move does not wait for it: members that are not transferred join their groups anew, and read
+their uncommitted records again.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from runtime.process import OperationalFailure
 from wire.control.broker_pb2 import GroupMembers
 
 TIMEOUT_MS = 1_000
-"""Of one call; writers are stopped meanwhile."""
+"""Timeout of one call; writers are stopped during it."""
 REQUEST_BYTES = 1 << 20
 """About the size of one request with members."""
 NAMED_MAX = 5
 
 
 class MemberHandover:
-    """The members of one run's groups: fetched at the fenced source, given to the target."""
+    """The members of one run's groups: fetched from the fenced source, sent to the target."""
 
     def __init__(self, link: str, *, source: SiteClient | None, target: SiteClient, journal: Journal) -> None:
         self._link = link
@@ -32,7 +32,9 @@ class MemberHandover:
         self._groups: Sequence[GroupMembers] | None = None
 
     async def fetch(self) -> None:
-        """Ask the source for the members, once. It is fenced: no member joins there any more."""
+        """Ask the source for the members, once. The source is fenced: no member joins there any
+        more.
+        """
         # once: the members cannot change under the fence
         if self._source is None or self._groups is not None:
             return
@@ -42,8 +44,8 @@ class MemberHandover:
             self._journal.write("members of groups not fetched", problem=str(failure))
 
     async def give(self, *, epoch: int) -> None:
-        """Give what was fetched to the target, which is at that epoch and not confirmed yet."""
-        # not fetched with the raise where that was interrupted
+        """Send the fetched members to the target, which is at that epoch and not confirmed yet."""
+        # not fetched during the raise if the run was interrupted
         await self.fetch()
         if not self._groups:
             return

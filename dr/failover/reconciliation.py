@@ -1,7 +1,6 @@
-"""Running a reconciliation as a child process and judging its findings against a failover's
-account.
+"""Runs a reconciliation as a child process and compares its findings with a failover's account.
 
-The command is the caller's (`cli` gives `antipode reconcile`), because Spark jobs and disaster
+The caller provides the command (`cli` gives `antipode reconcile`), because Spark jobs and disaster
 recovery do not know each other's code. Its exit code says equal (0), different (1) or not compared
 (2); its standard output holds a JSON object with `findings`.
 """
@@ -20,8 +19,8 @@ from runtime.process import OperationalFailure
 
 EQUAL, DIFFERENT, AS_ACCOUNTED = "equal", "different", "as accounted"
 RECORDS_DIFFER = ("missing", "extra", "diverged")
-"""Findings that a loss of records, and writes after it, make; as the source of the reconciliation
-sees them.
+"""Findings that result from a loss of records and from later writes, from the view of the
+reconciliation's source.
 """
 
 
@@ -48,7 +47,7 @@ async def reconcile(
 ) -> ReconcileResult:
     """Run the command with `{placeholders}` filled in; findings are seen from `source_site`.
 
-    OperationalFailure when it could not compare or time is up.
+    Raises OperationalFailure when it could not compare or time is up.
     """
     arguments = [part.format_map(values) for part in command]
     with log.open("ab") as output:
@@ -80,7 +79,7 @@ def _tail(log: Path) -> str:
 
 
 def last_json(text: str) -> Mapping[str, Any] | None:
-    """The JSON object that the output ends with: all of it, or its last line."""
+    """The JSON object at the end of the output: the whole output, or its last line."""
     for candidate in (text, text.strip().rpartition("\n")[2]):
         try:
             document = json.loads(candidate)
@@ -94,11 +93,11 @@ def last_json(text: str) -> Mapping[str, Any] | None:
 def judge_findings(
     findings: Sequence[Mapping[str, Any]], accounts: Collection[LossAccount], *, source_site: str
 ) -> tuple[str, int]:
-    """`as accounted` when only records differ, and only at or above the offset that the last
-    failover of each partition kept.
+    """`as accounted` if only records differ, and only at or above the offset below which the last
+    failover of each partition kept everything.
 
-    What the old site alone has, or has otherwise, is lost and counted; what the promoted one alone
-    has was written there since. Damage and duplicates are no loss that an account speaks of.
+    Records that only the old site has, or has differently, are lost and counted; records that only
+    the promoted site has were written there since. No account covers damage and duplicates.
     """
     last = {
         (item.topic, item.partition): (item.kept_below, account.from_site)

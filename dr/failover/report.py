@@ -1,4 +1,4 @@
-"""What a run of a failover reports: its steps as they went, and its result."""
+"""The report of a failover run: its steps and its result."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class FailoverReport:
     planned_steps: tuple[str, ...] = ()
     account: LossAccount | None = None
     cuts: tuple[ReplicaTruncation, ...] = ()
-    """The losses of replicas inside the sites that answered, apart from the account."""
+    """Records that replicas inside the sites have lost, separately from the account."""
     sync: str = ""
     """The condition for which acks=all waits at the target now, or would wait; empty on a link that
     never waits.

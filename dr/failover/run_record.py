@@ -2,7 +2,7 @@
 host, the policy, the steps and the outcome. People read it (`antipode failovers show`); a run never
 does, because it decides from the live sites.
 
-Writing holds no step up: the newest state is written in the background, and once more at the end.
+Writing delays no step: the newest state is written in the background, and once more at the end.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ RUNNING = "running"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """One run as it is kept. `epoch` is the link's when the record was written; `steps` are dicts
-    of `StepReport`.
+    """One run in its stored form. `epoch` is the link's when the record was written; `steps` are
+    dicts of `StepReport`.
     """
 
     link: str
@@ -44,8 +44,8 @@ class RunRecord:
 
     @classmethod
     def from_json(cls, text: str) -> RunRecord:
-        """ValueError and TypeError for a text that is none; fields of later releases are left
-        out.
+        """Raises ValueError or TypeError for an invalid text; fields of later releases are
+        ignored.
         """
         document = json.loads(text)
         known = {name: document[name] for name in cls.__dataclass_fields__ if name in document}
@@ -96,10 +96,10 @@ class RunKeeper:
         try:
             await self._site.record_run(self._record.link, run=self._name, document=self._record.to_json())
         except OperationalFailure:
-            return  # the site may be of an earlier release, or away: the run's own steps say so
+            return  # the site may have an earlier release, or be unreachable: the run's own steps show it
 
     async def close(self) -> None:
-        """Write the last state; nothing where none was noted."""
+        """Write the last state, if there is one."""
         if self._writing is None:
             return
         self._writing.cancel()

@@ -1,7 +1,7 @@
 """Making, listing, describing, confirming and deleting links: what the `antipode links` commands do
 at both sites.
 
-A link is at both sites or at neither: what was stored at one is taken back when the other refuses.
+A link is at both sites or at neither: if one site refuses, the record is removed from the other.
 `cli` prints what these functions return.
 """
 
@@ -33,12 +33,12 @@ from wire.rules.links import (
 )
 
 NOTICE_MS = 5_000
-"""Time (ms) in which a site's agents must show a stored link."""
+"""Time (ms) within which a site's agents must report a stored link."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteAddresses:
-    """The addresses of this site for the other one: its LINK listeners and its agents."""
+    """The addresses that this site gives to the other one: its LINK listeners and its agents."""
 
     bootstrap_servers: str
     agents: Sequence[str]
@@ -101,15 +101,16 @@ class LinkSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkAtSite:
-    """The state of a link as one site reports it; `problem` when it reports none."""
+    """The state of a link as one site reports it; `problem` if it reports none."""
 
     site: str
     status: LinkStatus | None = None
     description: DescribeLinkReply | None = None
     problem: str = ""
     mirror_report_age_ms: int | None = None
-    """The age (ms) of the mirror's last report to the passive site that it carries everything, from
-    each daemon for its part; MIRROR_NEVER_SEEN without a report, None when no agent answered.
+    """The age (ms) of the mirror's last report to the passive site that everything is carried,
+    where each daemon reports for its part; MIRROR_NEVER_SEEN without a report, None when no agent
+    answered.
     """
     mirror_problems: tuple[str, ...] = ()
     """Sentences about daemons of the mirror that reported to the passive site that they cannot
@@ -119,7 +120,7 @@ class LinkAtSite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedLink:
-    """The record that would be stored, and what was looked at before."""
+    """The record that would be stored, and the results of the checks."""
 
     record: LinkRecord
     checks: Sequence[LinkCheck]
@@ -133,8 +134,8 @@ class CheckedLink:
 async def check_link(
     spec: LinkSpec, *, source: SiteClient, target: SiteClient, mirror: str = "", clock: Clock | None = None
 ) -> CheckedLink:
-    """Check a link, without a change: obstacles and good results. Raises SiteUnreachable. `mirror`
-    is the MirrorAdmin address of the link's daemon, "" when it is unknown.
+    """Check a link without a change; return obstacles and good results. Raises SiteUnreachable.
+    `mirror` is the MirrorAdmin address of the link's daemon, "" when it is unknown.
     """
     record = spec.record(now_ms=(clock or SystemClock()).now_ms())
     checks = judged("record", record_problems(record), otherwise="names, mode, filters and sync policy are accepted")
@@ -152,7 +153,7 @@ async def check_link(
 async def create_link(
     spec: LinkSpec, *, source: SiteClient, target: SiteClient, clock: Clock | None = None
 ) -> LinkRecord:
-    """Check the link and make it. OperationalFailure says all that is wrong, with nothing left
+    """Check the link and make it. Raises OperationalFailure with all problems, and leaves nothing
     behind.
     """
     return await make_link(
@@ -161,14 +162,14 @@ async def create_link(
 
 
 async def make_link(checked: CheckedLink, *, source: SiteClient, target: SiteClient) -> LinkRecord:
-    """Store the link at both sites and confirm it there. OperationalFailure says all that is wrong,
-    with nothing left behind.
+    """Store the link at both sites and confirm it there. Raises OperationalFailure with all
+    problems, and leaves nothing behind.
     """
     record = checked.record
     _refuse_when(record.name, checked.problems)
     stored_at: list[SiteClient] = []
     try:
-        for client in (target, source):  # the passive one first: no moment with two sites that write
+        for client in (target, source):  # the passive site first: at no moment do two sites write
             await _create_at(client, record, stored_at)
         await _check_topic_ids(record, source=source, target=target)
         for client in (source, target):
@@ -195,7 +196,7 @@ async def _check_topic_ids(record: LinkRecord, *, source: SiteClient, target: Si
 
 
 async def _view_with(record: LinkRecord, client: SiteClient, *, asking_site: str) -> SiteView:
-    """The site's view once its agents have noticed the link, which takes milliseconds by their
+    """The site's view when its agents have noticed the link, which takes milliseconds with their
     watches.
     """
     async for attempt in jittered_backoff(retry_on=SiteUnreachable, initial_ms=10, max_ms=100, budget_ms=NOTICE_MS):
@@ -281,8 +282,8 @@ def governing_record(entries: Sequence[LinkAtSite]) -> LinkRecord:
 
 
 async def delete_link(name: str, clients: Sequence[SiteClient], *, may_skip_unreachable: bool = False) -> list[str]:
-    """Forget the link at every site given; returns those where it is gone. Deleting it twice is no
-    error.
+    """Remove the link at every given site; return the sites where it is removed. A second deletion
+    is not an error.
 
     With `may_skip_unreachable` a site that does not answer keeps its copy: delete it there when it
     is back.
@@ -306,8 +307,8 @@ async def delete_link(name: str, clients: Sequence[SiteClient], *, may_skip_unre
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlteredLink:
-    """The record as it is at the active site now (or would be), and why the other site does not
-    have it yet.
+    """The record at the active site after the change (or as it would be), and the reason why the
+    other site does not have it yet.
     """
 
     record: LinkRecord
@@ -321,11 +322,11 @@ async def alter_link(
     *,
     is_dry_run: bool = False,
 ) -> AlteredLink:
-    """Give a running link other policies: stored and in force at the active site first, then sent
-    to the other one.
+    """Change a running link's policies: they are stored and applied at the active site first, then
+    sent to the other one.
 
-    A site that does not answer takes it from its peer when it is back, unless it is the active one:
-    OperationalFailure. Interrupted anywhere, the same call again does what is left.
+    A passive site that does not answer copies them from its peer when it returns; for an active
+    one, OperationalFailure is raised. After an interruption, the same call does the rest.
     """
     governing = governing_record(await describe_link(name, clients))
     by_name = {client.name: client for client in clients}

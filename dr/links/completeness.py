@@ -1,5 +1,5 @@
-"""Asks both sites of a link, or its mirror, until when everything has arrived: once, or until a
-time is reached.
+"""Asks both sites of a link, or its mirror, until which time everything has arrived: once, or until
+a given time is reached.
 
 The command `antipode links complete` is the caller; `core/completeness.py` decides.
 """
@@ -28,7 +28,7 @@ Show = Callable[[Sequence[TopicCompleteness]], None]
 
 
 async def looks_at_sites(link: str, clients: Mapping[str, SiteClient], clock: Clock) -> Look:
-    """Looks at the link's sites in the direction that it has now. OperationalFailure when neither
+    """Queries the link's sites in its current direction. Raises OperationalFailure when neither
     knows the link.
     """
     entries = await describe_link(link, list(clients.values()))
@@ -51,7 +51,7 @@ async def looks_at_sites(link: str, clients: Mapping[str, SiteClient], clock: Cl
 
 
 def looks_at_mirror(ask: Callable[[], Awaitable[DescribeMirrorReply]], clock: Clock) -> Look:
-    """Looks at what the link's mirror says of itself."""
+    """Queries the link's mirror."""
 
     async def look(completeness: Completeness) -> None:
         asked_at_ms = clock.now_ms()
@@ -67,10 +67,11 @@ def looks_at_mirror(ask: Callable[[], Awaitable[DescribeMirrorReply]], clock: Cl
 async def complete_until(
     look: Look, *, until_ms: int, topics: Sequence[str], timeout_ms: float, clock: Clock, show: Show = lambda _: None
 ) -> list[TopicCompleteness]:
-    """Look until all topics are complete until then, at least once and up to the time-out; how they
-    stand at the end.
+    """Query until all topics are complete until then, at least once and up to the time-out; return
+    their final state.
 
-    A look that fails is repeated while there is time; OperationalFailure when the last one failed.
+    A failed query is repeated while there is time; raises OperationalFailure if the last one
+    failed.
     """
     completeness = Completeness()
     deadline_ms = clock.monotonic_ms() + timeout_ms

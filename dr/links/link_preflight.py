@@ -1,5 +1,5 @@
-"""Asks both sites, the target's controller and the link's mirror what `core/link_preflight.py`
-judges. Changes nothing anywhere.
+"""Collects from both sites, the target's controller and the link's mirror the facts that
+`core/link_preflight.py` judges. Changes nothing anywhere.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 the sites are equal, and the batches that differ by name where they are not.
 
 The digests are those of batch headers, checksums included. A bit of a batch's body that has changed
-on a disk under its old checksum does not show; reading the logs shows it (`antipode reconcile`).
+on disk under its old checksum is not noticed; reading the logs finds it (`antipode reconcile`).
 
 Caller: `antipode reconcile --quick`. `core/descent.py` and `core/equality.py` decide.
 """
@@ -35,10 +35,9 @@ from wire.rules.topic_names import is_internal_topic
 
 SETTLE_POLL_S: Final = 0.1
 STANDSTILL_MS: Final = 2_000
-"""A target that has not got any further for this long is not waited for."""
+"""A target whose ends have not advanced for this long is not awaited any more."""
 RESTARTS_MAX: Final = 3
-"""Number of times that partitions may be started again because retention has moved their log start.
-"""
+"""Maximum number of restarts of a partition because retention has moved its log start."""
 
 Progress = Callable[[str], None]
 
@@ -55,13 +54,13 @@ class ComparisonRequest:
     topic_blacklist: Sequence[str] = ()
     settle_timeout_ms: int = 10_000
     is_lag_a_difference: bool = True
-    """False: what the target has not received yet is left out, topics included."""
+    """False: records and topics that the target has not received yet are ignored."""
 
 
 async def compare_sites(
     request: ComparisonRequest, clock: Clock, progress: Progress = lambda _: None
 ) -> EqualityReport:
-    """Compare. OperationalFailure when a site does not answer or keeps no digests."""
+    """Compare. Raises OperationalFailure when a site does not answer or keeps no digests."""
     async with new_client(request.source_bootstrap) as source, new_client(request.target_bootstrap) as target:
         return await _Comparison(
             request,
@@ -133,7 +132,9 @@ class _Comparison:
         )
 
     async def _keys(self) -> list[PartitionKey]:
-        """The partitions that both sites have. Those of one site alone are named as differences."""
+        """The partitions that both sites have. Partitions that only one site has are reported as
+        differences.
+        """
         source, target = await asyncio.gather(self._source.topics(), self._target.topics())
         wanted = sorted(filter(self._is_wanted, {*source, *target}))
         if not wanted and self._request.is_lag_a_difference:
@@ -161,8 +162,8 @@ class _Comparison:
     async def _note_orphans(
         self, site: SiteDigests, kind: DifferenceKind, topic: str, partitions: Iterable[int]
     ) -> None:
-        """Partitions that one site has: a difference, or of a topic that is still to be created or
-        deleted at the target.
+        """Report partitions that only one site has: a difference, unless the topic is still to be
+        created or deleted at the target.
         """
         is_source = site is self._source
         if not is_source and not self._request.is_lag_a_difference:
@@ -211,7 +212,9 @@ class _Comparison:
         return _Partition(source, target, source_end_offset, descent, ends)
 
     async def _settled(self, before: Mapping[PartitionKey, LogExtent]) -> dict[PartitionKey, LogExtent]:
-        """The target's ends once they have reached the source's, stand still, or time is up."""
+        """The target's ends when they have reached the source's, do not advance, or time is
+        over.
+        """
         deadline_ms = self._clock.monotonic_ms() + self._request.settle_timeout_ms
         found = await self._extents(self._target, list(before))
         moved_ms = self._clock.monotonic_ms()
@@ -226,7 +229,7 @@ class _Comparison:
         return found
 
     async def _extents(self, site: SiteDigests, keys: Sequence[PartitionKey]) -> dict[PartitionKey, LogExtent]:
-        """The extents of the logs; partitions that cannot be compared are noted and left out."""
+        """The extents of the logs; partitions that cannot be compared are recorded and left out."""
         answers = await site.ask([RangeQuery(*key) for key in keys])
         found: dict[PartitionKey, LogExtent] = {}
         for query, content in answers.items():
@@ -248,7 +251,7 @@ class _Comparison:
         return False
 
     def _give_up(self, site: SiteDigests, key: PartitionKey, content: RangeContent) -> None:
-        """The partition is not compared: for a reason that lies in the topic, or because of a
+        """Record that the partition is not compared: for a reason of its topic, or because of a
         problem.
         """
         self._partitions.pop(key, None)
@@ -281,7 +284,7 @@ class _Comparison:
         source: Mapping[RangeQuery, RangeContent],
         target: Mapping[RangeQuery, RangeContent],
     ) -> bool:
-        """Take the answers for one partition; False when its log begins later by now."""
+        """Process the answers for one partition; False if its log begins later by now."""
         one = self._partitions[key]
         answers = {}
         for question in one.descent.questions():

@@ -1,4 +1,4 @@
-"""Asks one site for the digests of its logs: each range at its leader, again where a leader has
+"""Asks one site for the digests of its logs: each range at its leader, and again if a leader has
 moved or still reads its log.
 
 Caller: dr/proof/comparison.py.
@@ -46,8 +46,8 @@ class SiteDigests:
             raise self._failure(error) from error
 
     async def ask(self, queries: Iterable[RangeQuery]) -> dict[RangeQuery, RangeContent]:
-        """An answer for each query, which may be an error that does not pass. OperationalFailure
-        when the site does not answer for all in time.
+        """An answer for each query, which may be a permanent error. Raises OperationalFailure when
+        the site does not answer for all in time.
         """
         found: dict[RangeQuery, RangeContent] = {}
         left = list(dict.fromkeys(queries))

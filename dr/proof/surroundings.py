@@ -1,4 +1,4 @@
-"""Asks both sites for what they hold beside their records, and compares it; `core/surroundings.py`
+"""Reads the state of both sites beside their records, and compares it; `core/surroundings.py`
 decides. Caller: `antipode reconcile`.
 """
 
@@ -63,10 +63,10 @@ async def compare_beside_records(
     settle_timeout_ms: int,
     observer: LinkObserver | None = None,
 ) -> SurroundingsReport:
-    """Compare. With an `observer` of the link the sites' agents report the groups' offsets: the
-    brokers of a routed link send requests about groups to the active site. Mirrors carry groups'
-    offsets some time after the records, so that a difference in them counts when it lasts for
-    `settle_timeout_ms`. OperationalFailure when a site does not answer.
+    """Compare. With an `observer` of the link, the sites' agents report the groups' offsets,
+    because the brokers of a routed link forward requests about groups to the active site. Mirrors
+    carry groups' offsets some time after the records, so a difference in them counts only if it
+    lasts for `settle_timeout_ms`. Raises OperationalFailure when a site does not answer.
     """
     deadline_ms = clock.monotonic_ms() + settle_timeout_ms
     async with new_client(sites.source_bootstrap) as source, new_client(sites.target_bootstrap) as target:
@@ -92,8 +92,8 @@ async def compare_beside_records(
 async def _with_observed_groups(
     observer: LinkObserver, here: SiteSurroundings, there: SiteSurroundings
 ) -> tuple[SiteSurroundings, SiteSurroundings]:
-    """The same with the groups as the agents report them. OperationalFailure when a site's do not
-    answer.
+    """The same with the groups as the agents report them. Raises OperationalFailure when a site's
+    do not answer.
     """
     evidence = await observer.evidence(with_groups=True)
     if evidence.source is None or evidence.target is None:

@@ -1,5 +1,5 @@
-"""A bounded load on a rehearsal's clones by an unmodified client (librdkafka): records that are
-acknowledged are read back, each once, and a transaction commits.
+"""A bounded load on a rehearsal's clones by an unmodified client (librdkafka): acknowledged records
+are read back, each once, and a transaction is committed.
 
 Blocks; `execution.py` runs it in a thread.
 """
@@ -70,7 +70,7 @@ class _Load:
         self._first: dict[PartitionKey, int] = {}
 
     def write(self, topics: Sequence[str], records: int) -> None:
-        """Each record has a name of its own as its key."""
+        """Each record has a unique name as its key."""
         run = uuid.uuid4().hex
         producer = Producer(
             {**self._common, "enable.idempotence": True, "acks": "all", "message.timeout.ms": int(DEADLINE_S * 1000)}

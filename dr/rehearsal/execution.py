@@ -2,10 +2,10 @@
 would promote the standby, clients work on them, and everything is dropped. Mirroring goes on.
 
 The sandbox cannot reach another site: the link record that it gets names no address. So the raised
-epoch stays there. The failover in it is the one that `antipode failover` carries out.
+epoch stays there. The failover in it runs the same code as `antipode failover`.
 
-`core/judgement.py` judges. However a run ends, the sandbox is dropped; what a run leaves that was
-killed, the next one removes first.
+`core/judgement.py` judges. However a run ends, the sandbox is removed; the next run first removes
+what a killed run has left.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ class Rehearsal:
         return load
 
     async def _compare(self, before: Digests, addresses: SandboxAddresses, clones: Cloned) -> None:
-        """The standby before and after, and the clones under their load."""
+        """Compare the standby before and after, and the clones under their load."""
         observer = LinkObserver(self._request.link, target=self._site, source=None, clock=self._clock)
         now = await observer.site_evidence(self._site)
         ends = {key: end for key, end in clones.ends.items() if key in before}
@@ -248,8 +248,8 @@ class Rehearsal:
         self._facts.mirror_after = "" if now.has_mirror else mirror_sentence(now.mirror_age_ms)
 
     async def _drop(self) -> None:
-        """Drop the sandbox, also after a failure; a problem goes into this result and into that of
-        the next run.
+        """Remove the sandbox, also after a failure; a problem is reported in this result and in
+        that of the next run.
         """
 
         async def drop() -> None:

@@ -1,5 +1,5 @@
-"""The parts that a rehearsal needs of its machine: clones of the standby's logs, and a site that
-serves them. `cli/recovery/rehearsing` provides both.
+"""What a rehearsal needs on its machine: clones of the standby's logs, and a site that serves them.
+`cli/recovery/rehearsing` provides both.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PLAIN_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cloned:
     """The clones as they were made. `ends`: where the clone of each carried partition ends;
-    `absent`: carried partitions of which no log is on this machine.
+    `absent`: carried partitions without a log on this machine.
     """
 
     ends: Mapping[TopicPartition, int]
@@ -53,8 +53,8 @@ class Sandbox(Protocol):
     """
 
     async def clear(self) -> str:
-        """Remove what an interrupted rehearsal has left; what that was, empty for nothing.
-        OperationalFailure when it still runs.
+        """Remove what an interrupted rehearsal has left; return a description, empty if there was
+        nothing. OperationalFailure when it still runs.
         """
         ...
 
@@ -69,7 +69,7 @@ class Sandbox(Protocol):
         ...
 
     def shared_file_changes(self) -> list[str]:
-        """Files that the clones share with the standby and that were written to, in sentences."""
+        """Files that the clones share with the standby and that have changed, in sentences."""
         ...
 
     async def drop(self) -> None:

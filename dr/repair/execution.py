@@ -1,8 +1,8 @@
-"""A repair: finds what differs between the sites of an exact link, orders what is to be done, does
-it, and proves the result by digests.
+"""A repair: finds the differences between the sites of an exact link, plans orders, executes them,
+and proves the result by digests.
 
-There is no journal: each run looks at the logs as they are. A run that was interrupted after any
-step leaves records in the log, in quarantine, or in both, and the next run orders what is left.
+There is no journal: each run reads the logs as they are. A run that was interrupted after any step
+leaves records in the log, in quarantine, or in both, and the next run plans the remaining orders.
 The brokers check each order again (`broker/replication/core/batch_replacement.py`,
 `broker/handlers/links/quarantine_records.py`). `core/orders.py` decides.
 """
@@ -33,15 +33,15 @@ from wire.rules.links import blacklist_of, other_site
 DISK_TIMEOUT_MS: Final = 60_000
 """Copies to disk take longer than other answers."""
 UNCHANGED_MAX: Final = 10
-"""Comparisons in a row after which a copy that does not grow is not waited for any longer."""
+"""A copy that has not grown for this many successive comparisons is not awaited any longer."""
 
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairRequest:
-    """The link, where its sites' brokers are, and what to look at; without `suspects` the sites are
-    compared first.
+    """The link, the brokers of its sites, and the offsets to examine; without `suspects` the sites
+    are compared first.
     """
 
     record: LinkRecord
@@ -55,9 +55,7 @@ class RepairRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoneOrder:
-    """An order that was carried out, and the entries of the quarantine that hold what it
-    removed.
-    """
+    """An executed order, and the quarantine entries with the bytes that it removed."""
 
     order: Order
     entries: tuple[str, ...]
@@ -65,7 +63,7 @@ class DoneOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairReport:
-    """The orders, the repairs that were done, and the proof. `proof` is None in a dry run."""
+    """The orders, the executed repairs, and the proof. `proof` is None in a dry run."""
 
     active_site: str
     standby_site: str
@@ -77,9 +75,7 @@ class RepairReport:
 
     @property
     def is_healed(self) -> bool:
-        """Whether nothing is left to do: no refusal, every order done, and the sites proven
-        equal.
-        """
+        """True if nothing remains: no refusal, every order executed, and the sites proven equal."""
         is_proven = self.proof is not None and self.proof.verdict is Verdict.EQUAL
         return not self.refused and not self.problems and len(self.done) == len(self.orders) and is_proven
 
@@ -93,7 +89,7 @@ async def repair(
     progress: Progress = lambda _: None,
 ) -> RepairReport:
     """Repair. `confirm` raises to stop before the first change; `restart_mirror` is awaited with
-    topics whose copies were truncated. OperationalFailure when a site does not answer.
+    topics whose copies were truncated. Raises OperationalFailure when a site does not answer.
     """
     async with AsyncExitStack() as stack:
         clients = {
@@ -274,8 +270,8 @@ class _Repair:
         return metadata.topics[order.topic].topic_id
 
     async def _asked(self, client: Any, order: Order, api_key: int, values: dict[str, Any]) -> Any:
-        """The one outcome. OperationalFailure where the broker refuses, KafkaClientError where it
-        does not answer.
+        """The one outcome. Raises OperationalFailure where the broker refuses, KafkaClientError
+        where it does not answer.
         """
         leader = await client.leader(order.topic, order.partition)
         connection = await client.connection(leader)
@@ -286,8 +282,8 @@ class _Repair:
         return outcome
 
     async def _proof(self, *, is_awaited: bool) -> EqualityReport:
-        """The comparison afterwards; with `is_awaited` repeated while the mirror brings what is
-        missing.
+        """The comparison afterwards; with `is_awaited`, repeated while the mirror copies the
+        missing batches.
         """
         unchanged, before = 0, -1
         while True:

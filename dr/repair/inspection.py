@@ -1,9 +1,9 @@
-"""Reads what both sites hold around suspected offsets, batch by batch with its checksum, and has it
-judged: a window of offsets at a time, until the end of the suspected offsets or an order that ends
-the partition.
+"""Reads the batches and checksums of both sites around suspected offsets and has them judged: one
+window of offsets at a time, until the end of the suspected offsets or an order that ends the
+partition.
 
-Also finds the damaged batches of a log whose broker names none but refuses digests of the ranges
-that have one. Caller: `execution.py`.
+It also finds the damaged batches of a log whose broker names none but refuses digests of ranges
+with one. Caller: `execution.py`.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from wire.client.requests.range_digest_requests import RangeQuery
 from wire.protocol.ids import DEBUGGING_CONSUMER, PartitionKey
 
 WINDOW_BYTES: Final = 8 * 1024 * 1024
-"""Read of one site at a time."""
+"""Maximum size of one read from a site."""
 RETRY_BUDGET_MS: Final = 20_000
 RANGES_MAX: Final = 64
-"""Damaged ranges that are narrowed further at a time; more are read as they are."""
+"""Maximum number of damaged ranges that are narrowed further; others are read whole."""
 OFFSETS_MIN: Final = 4096
-"""A damaged range that is no longer narrowed, but read."""
+"""A damaged range of this size is read and not narrowed further."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +47,8 @@ class Site:
 async def judged_offsets(
     key: PartitionKey, first: int, last: int, *, active: Site, standby: Site, sides: RepairSides
 ) -> list[Judged]:
-    """Judge the partition's suspected offsets, both included. OperationalFailure when a site does
-    not answer.
+    """Judge the partition's suspected offsets, both included. Raises OperationalFailure when a site
+    does not answer.
     """
     found: list[Judged] = []
     at = first
@@ -67,8 +67,8 @@ async def judged_offsets(
 
 
 async def _part(site: Site, key: PartitionKey, first: int, end: int) -> LogPart:
-    """The batches that begin between the two offsets, the end not included, as far as a window
-    goes.
+    """The batches that begin between the two offsets (end not included), as far as one window
+    reaches.
     """
     try:
         starts = await site.client.offsets_at([key], EARLIEST_TIMESTAMP, replica_id=DEBUGGING_CONSUMER)
@@ -93,7 +93,7 @@ async def _part(site: Site, key: PartitionKey, first: int, end: int) -> LogPart:
 
 
 class _Damaged(Exception):
-    """The leader itself cannot read its log there."""
+    """The leader itself cannot read its log at this offset."""
 
 
 async def _fetched(client: KafkaClient, key: PartitionKey, offset: int) -> memoryview:
@@ -111,7 +111,7 @@ async def _fetched(client: KafkaClient, key: PartitionKey, offset: int) -> memor
 
 
 def _batches(content: memoryview, offset: int) -> list[LogBatch]:
-    """The batches from the offset on. InvalidBatch when the first bytes are none."""
+    """The batches from the offset on. Raises InvalidBatch when the first bytes are none."""
     found: list[LogBatch] = []
     try:
         for position, header in iterate_headers(content, may_end_in_partial=True):

@@ -1,4 +1,4 @@
-"""gRPC channels by address, opened once and shared; what an unanswered call means in one place."""
+"""gRPC channels by address, opened once and shared, and the meaning of an unanswered call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from wire.control.mirror_pb2_grpc import MirrorAdminStub
 from wire.control.site_pb2_grpc import SiteAgentStub
 
 UNANSWERED = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED})
-"""The other end may or may not have done it: ask again, there or elsewhere."""
+"""The other end may or may not have executed the call: repeat it, there or at another agent."""
 
 CLOSED_AT_ONCE = "Socket closed"
 """The text that gRPC reports, among others, when a TLS listener receives plaintext."""
@@ -49,7 +49,7 @@ class Channels:
 
 
 def problem_of(error: grpc.aio.AioRpcError) -> str:
-    """The error for a person: its code and the other end's words."""
+    """The error for a person: its code and the other end's message."""
     details = error.details() or "no details"
     hint = ""
     if CLOSED_AT_ONCE in details and not is_control_plane_protected():

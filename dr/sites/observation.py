@@ -1,8 +1,9 @@
-"""Collecting evidence: both sites of a link asked in the order that keeps it sound, the target
-first and the source after it. Under a fence the order does not count, and both are asked at once.
+"""Collects evidence: it asks both sites of a link in the order that keeps the evidence consistent,
+the target first and then the source. Under a fence the order does not matter, and both are asked at
+once.
 
-A source that did not answer within its deadline is left alone for a moment, so that a black hole
-does not slow every step down.
+A source that did not answer within its deadline is not asked again for a moment, so that lost
+packets do not slow every step down.
 """
 
 from __future__ import annotations
@@ -49,9 +50,9 @@ class LinkObserver:
     async def evidence(
         self, *, with_groups: bool = False, with_source: bool = True, is_source_final: bool = False
     ) -> Evidence:
-        """Both sites now, with what groups have committed where asked for. SiteRefused when the
-        target does not know the link. `is_source_final`: the source's logs do not grow, so that
-        both may be asked at once.
+        """Evidence of both sites now, with groups' committed offsets on request. SiteRefused when
+        the target does not know the link. `is_source_final`: the source's logs do not grow, so both
+        may be asked at once.
         """
         source: SiteEvidence | None = None
         if with_source and is_source_final:
@@ -139,7 +140,7 @@ class LinkObserver:
         return await self._groups(client) if is_wanted else None
 
     async def _view(self, client: SiteClient) -> SiteView:
-        """The site's view, sent again only when it has changed since the last look."""
+        """The site's view; it is sent again only if it has changed since the last query."""
         known = self._views.get(client.name, SiteView())
         reply = await client.look(asking_site=self._peer_of(client), known_version=known.version)
         if not reply.is_unchanged:

@@ -1,8 +1,8 @@
-"""A client of one site's agents: any of them will do, the one that answered last is asked first,
-every call has a deadline.
+"""A client of one site's agents: any agent can answer, the one that answered last is asked first,
+and every call has a deadline.
 
-All calls are idempotent, so one that was not answered is asked again at the next agent. Used by
-commands (links, failover, drills); an agent asks its peers itself (`dr/agent/peer_watch.py`).
+All calls are idempotent, so an unanswered call is repeated at the next agent. Used by commands
+(links, failover, drills); an agent asks its peers itself (`dr/agent/peer_watch.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from wire.rules.links import KEPT_POLICY, MANUAL_POLICY, FailoverMode, Reinstate
 ASK_TIMEOUT_MS = 3_000
 STORE_TIMEOUT_MS = 6_000
 CONFIRM_LEASES = 2
-"""Leases that a site may need besides to confirm a link: one runs out, the next one is granted."""
+"""Further leases that a site may need to confirm a link: one ends, and the next one is granted."""
 
 
 class SiteUnreachable(OperationalFailure):
@@ -40,7 +40,7 @@ class SiteRefused(OperationalFailure):
 
 
 class _NoAnswer(Exception):
-    """One agent did not answer; `is_deadline`: within the whole time that it had."""
+    """One agent did not answer; `is_deadline`: it had the whole time."""
 
     def __init__(self, message: str, *, is_deadline: bool) -> None:
         super().__init__(message)
@@ -69,7 +69,7 @@ class LinkChanges:
 
 
 class SiteClient:
-    """Calls to one site. `name` is what messages call it."""
+    """Calls to one site. `name` is the site's name in messages."""
 
     def __init__(self, name: str, agents: Sequence[str], channels: Channels) -> None:
         if not agents:
@@ -84,15 +84,15 @@ class SiteClient:
         return (await self.look(asking_site=asking_site)).view
 
     async def look(self, *, asking_site: str = "", known_version: int = 0) -> site.GetSiteViewReply:
-        """The view, unless it is still the known version, and which znodes of the site cannot be
-        understood.
+        """The view, unless it still has the known version, and the znodes of the site that cannot
+        be parsed.
         """
         request = site.GetSiteViewRequest(asking_site=asking_site, known_version=known_version)
         reply: site.GetSiteViewReply = await self._call("GetSiteView", request)
         return reply
 
     async def links(self) -> site.ListLinksReply:
-        """Every link, with the answering agent's word on its peers."""
+        """Every link, with the answering agent's report on its peers."""
         reply: site.ListLinksReply = await self._call("ListLinks", site.ListLinksRequest())
         return reply
 
@@ -107,8 +107,8 @@ class SiteClient:
         return reply
 
     async def group_members(self, link: str, *, timeout_ms: int) -> Sequence[broker.GroupMembers]:
-        """The members of the groups that the link carries, by group; none for a site of a release
-        that has no such call.
+        """The members of the groups that the link carries, by group; empty if the site's release
+        does not have this call.
         """
         request = broker.DescribeGroupMembersRequest(link=link)
         try:
@@ -124,7 +124,7 @@ class SiteClient:
     async def take_group_members(
         self, link: str, *, epoch: int, groups: Sequence[broker.GroupMembers], timeout_ms: int
     ) -> broker.TakeGroupMembersReply:
-        """Give members of the fenced site's groups to this site, which is promoted and not
+        """Send members of the fenced site's groups to this site, which is promoted and not
         confirmed yet.
         """
         request = broker.TakeGroupMembersRequest(link=link, epoch=epoch, groups=groups)
@@ -132,8 +132,8 @@ class SiteClient:
         return reply
 
     async def mirror_reports(self, link: str) -> site.DescribeGroupsReply:
-        """Return the time as of which the link's mirror had carried all groups' offsets
-        (`synced_at_ms`), and its daemons that fail.
+        """Return the time until which the link's mirror had carried all groups' offsets
+        (`synced_at_ms`), and its failing daemons.
         """
         request = site.DescribeGroupsRequest(link=link, is_brief=True)
         reply: site.DescribeGroupsReply = await self._call("DescribeGroups", request)
@@ -165,8 +165,8 @@ class SiteClient:
         return reply.record
 
     async def adopt_link(self, record: LinkRecord, *, timeout_ms: int, account: str = "") -> LinkRecord:
-        """Store what supersedes, and with it the account of its epoch where one is given, and wait
-        until every broker enforces it; returns what is stored then.
+        """Store a superseding record, together with its epoch's account if given, and wait until
+        every broker enforces it; return the stored record.
         """
         request = site.AdoptLinkRequest(record=record, timeout_ms=timeout_ms, account_json=account)
         reply: site.LinkReply = await self._call("AdoptLink", request, timeout_ms=timeout_ms + ASK_TIMEOUT_MS)
@@ -194,8 +194,8 @@ class SiteClient:
         return reply.record
 
     async def confirm_link(self, name: str, *, epoch: int, lease_ms: int = 0) -> LinkRecord:
-        """Confirm the stored epoch. Under a lease it returns once permits of earlier
-        epochs have run out and the site's brokers have theirs.
+        """Confirm the stored epoch. Under a lease it returns when permits of earlier epochs have
+        ended and the site's brokers have theirs.
         """
         request = site.ConfirmSiteLinkRequest(name=name, epoch=epoch)
         timeout_ms = STORE_TIMEOUT_MS + CONFIRM_LEASES * lease_ms
@@ -203,7 +203,7 @@ class SiteClient:
         return reply.record
 
     async def record_failover(self, link: str, *, epoch: int, document: str) -> None:
-        """Keep an account beside the link."""
+        """Store an account beside the link."""
         request = site.RecordFailoverRequest(link=link, epoch=epoch, json=document)
         await self._call("RecordFailover", request, timeout_ms=STORE_TIMEOUT_MS)
 
@@ -219,7 +219,7 @@ class SiteClient:
         return reply
 
     async def record_run(self, link: str, *, run: str, document: str) -> None:
-        """Keep how a run of a failover goes, beside the link."""
+        """Store the state of a failover run beside the link."""
         request = site.RecordRunRequest(link=link, run=run, json=document)
         await self._call("RecordRun", request, timeout_ms=STORE_TIMEOUT_MS)
 
@@ -235,10 +235,11 @@ class SiteClient:
         await self._call("RecordRehearsal", request, timeout_ms=STORE_TIMEOUT_MS)
 
     async def _call(self, method: str, request: Any, *, timeout_ms: int | None = None) -> Any:
-        """The first answer; `timeout_ms` None: the call is a question, which changes nothing.
+        """The first answer; `timeout_ms` None: the call only reads.
 
-        A question goes to one agent and, when that one is silent, to all others at once: a lost
-        site with many brokers costs two deadlines. Other calls go to one agent after the other.
+        A reading call goes to one agent and, if that one does not answer, to all others at once: a
+        lost site with many brokers costs two deadlines. Other calls go to one agent after the
+        other.
         """
         left = sorted(self.agents, key=lambda address: address != self._first)
         deadline_ms = ASK_TIMEOUT_MS if timeout_ms is None else timeout_ms

@@ -1,5 +1,6 @@
-"""Up to where copies of one topic have the source's history: by leader epochs (KIP-101), and by the
-last batch below, since two sites that were active in one epoch have the same leader epochs.
+"""The offset up to which copies of one topic have the source's history: by leader epochs (KIP-101),
+and by the last batch below it, since two sites that were active in one epoch have the same leader
+epochs.
 
 `wire/batches/log_histories.py` judges the answers. Called by `resets.py` and `reinstatements.py`.
 """
@@ -23,7 +24,7 @@ NOTHING: Final = 0
 @dataclass(frozen=True, slots=True)
 class SharedHistory:
     """The offset below which both sites have the same records, which may be below the copy's log
-    start; `doubt` says why it does not count, empty where it does.
+    start; `doubt` says why it is unreliable, empty if it is reliable.
     """
 
     end_offset: int
@@ -72,7 +73,9 @@ class Histories:
 async def _epoch_ends(
     site: SitePort, asked: Mapping[TopicPartition, EpochEnd], topic: SiteTopic
 ) -> dict[TopicPartition, EpochEnd]:
-    """The epochs that a site's leaders report. Unreachable when one of them does not answer."""
+    """The epochs that a site's leaders report. Raises Unreachable when one of them does not
+    answer.
+    """
     questions = {key: (topic.leaders[key.partition], one.epoch) for key, one in asked.items()}
     answers = await site.epoch_ends(questions)
     found: dict[TopicPartition, EpochEnd] = {}
@@ -89,8 +92,8 @@ def _judge(
     answers: Mapping[TopicPartition, EpochEnd],
     found: dict[TopicPartition, int],
 ) -> dict[TopicPartition, EpochEnd]:
-    """Note in `found` where histories are known to part; what the other site is asked next of the
-    remaining partitions.
+    """Record in `found` where histories are known to differ; return the next queries to the other
+    site about the remaining partitions.
     """
     open_questions: dict[TopicPartition, EpochEnd] = {}
     for key, answer in answers.items():

@@ -54,7 +54,7 @@ class FiguresOfEnds(Protocol):
         ...
 
     def surplus_records(self) -> Mapping[TopicPartition, int]:
-        """Return the records at the target beyond one copy of each, by partition."""
+        """Records at the target beyond one copy of each, by partition."""
         ...
 
 
@@ -316,7 +316,7 @@ class MirrorMetrics(Collector):
 
     def _mirror_maker_families(self, oldest: Mapping[TopicPartition, QueuedBatches]) -> Iterable[Metric]:
         link = self._status().link
-        # As MirrorMaker does, its families name the copy and not the topic that it is of.
+        # As in MirrorMaker, its metric families name the copy and not the source topic.
         name_at_target = self._ends.name_at_target or (lambda topic: topic)
         # MirrorMaker's own names: its counters end in `_count`, and its users' dashboards do not
         # query `_count_total`.

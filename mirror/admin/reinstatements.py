@@ -1,15 +1,15 @@
-"""Reinstates copies of a site that was failed away from: what such a copy has alone goes into
-quarantine at its leader, the copy is truncated to the history that both sites have, and mirroring
-goes on from there.
+"""Reinstates copies of a site that was failed away from: records that only the copy has go into
+quarantine at its leader, the copy is truncated to the common history, and mirroring continues from
+there.
 
-Flows ask for it when they find their copy diverged, and get it where the link's policy is
-`automatic` and the copy's last record is older than the promotion of the active site; a copy with
-newer records means that the active site has lost some, which a person has to look at. A person asks
-by `antipode links reinstate`. Either way the link must be exact, this
-site passive under the newest epoch that it knows, and the common history known: else the copy stays
-as it is, and only `antipode links reset` (`resets.py`) helps. The target's brokers check link,
-epoch and role again when they truncate. A request may be interrupted and repeated at any moment:
-records are in the copy, in quarantine, or in both, and quarantined once at each broker.
+Flows request it when they find their copy diverged. They get it if the link's policy is `automatic`
+and the copy's last record is older than the promotion of the active site; a copy with newer records
+means that the active site has lost records, which a person must examine. A person requests it by
+`antipode links reinstate`. In both cases the link must be exact, this site must be passive under
+the newest known epoch, and the common history must be known; otherwise the copy stays unchanged,
+and only `antipode links reset` (`resets.py`) helps. The target's brokers check link, epoch and role
+again when they truncate. A request may be interrupted and repeated at any moment: records are in
+the copy, in quarantine, or in both, and quarantined once at each broker.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from wire.protocol.ids import TopicPartition
 from wire.rules.links import ReinstatePolicy, carries_topic, matches, reinstate_policy
 
 FIRST_LINK_EPOCH: Final = 1
-"""The epoch of a link that was never turned: no site returns under it."""
+"""The epoch of a link whose direction never changed: no site returns under it."""
 NEW_COPY: Final = "antipode links reset makes the copy anew"
 BY_HAND: Final = (
     "antipode links reinstate puts what the copy has alone into quarantine and mirrors on from the common history"
@@ -55,8 +55,8 @@ class ReinstateOutcome(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reinstatement:
-    """One partition's outcome and the reason in a sentence; offsets from `from_offset` up to
-    `end_offset` are what the copy has, or had, alone.
+    """One partition's outcome and the reason in a sentence; only the copy has, or had, the offsets
+    from `from_offset` up to `end_offset`.
     """
 
     key: TopicPartition
@@ -92,7 +92,7 @@ class Reinstatements:
         self._task: asyncio.Task[None] | None = None
 
     def ask(self, key: TopicPartition, generation: int, reason: str) -> None:
-        """A flow's question; the answer is submitted to the board."""
+        """A flow's request; the answer is submitted to the board."""
         self._asked[key] = (generation, reason)
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._answer())
@@ -123,7 +123,7 @@ class Reinstatements:
         async with self._turn:
             found |= await self._reinstated(diverged, is_dry_run=is_dry_run)
         for key, one in found.items():
-            # A copy with nothing alone any more was truncated by others: `antipode repair`.
+            # A copy without own records was truncated by another program: `antipode repair`.
             is_prefix = key in diverged and one.outcome is ReinstateOutcome.NOTHING
             if not is_dry_run and (is_prefix or one.outcome is ReinstateOutcome.REINSTATED):
                 self._board.submit(key, Start(reason="the copy has the source's history"))

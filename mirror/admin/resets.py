@@ -1,16 +1,17 @@
-"""Deletes copies at the target that cannot be mirrored on, so that they are made anew from the
-start of the source's log.
+"""Deletes copies at the target that cannot be mirrored any further, so that they are copied again
+from the start of the source's log.
 
-For topics in RESET (deleted, or deleted and made again, at the source), FAULTED and GAP, or that
-may lack tombstones, and only at a person's request. The report first counts the records that are
-deleted with a copy: a copy of a topic that was made again, or that left the source's history, has
-records that may exist at no other site. The target's brokers keep those before anything is deleted:
-the records above the history that both sites share by their leader epochs
-(`wire/batches/log_histories.py`) and by the last batch below it, or the whole copy where that
-cannot be known. If a broker refuses to keep them, nothing is deleted. The copy is deleted by its id
-under the link's epoch, so the request can mean neither a topic made meanwhile nor an active site's
-topic. The request can be repeated safely, also after an interruption at any step: records are kept
-only once, and `mirror/topics/topic_sync.py` makes a deleted copy anew.
+Used for topics in RESET (deleted, or deleted and created again, at the source), FAULTED and GAP, or
+with possibly missing tombstones, and only at a person's request. The report first counts the
+records that are deleted with a copy: if the topic was created again, or the copy has left the
+source's history, some of its records may exist at no other site. The target's brokers put these
+into quarantine before anything is deleted: the records above the history that both sites share by
+their leader epochs (`wire/batches/log_histories.py`) and by the last batch below it, or the whole
+copy where that cannot be known. If a broker refuses to keep them, nothing is deleted. The copy is
+deleted by its id under the link's epoch, so the request can delete neither a topic that was created
+later nor an active site's topic. The request can be repeated, also after an interruption at any
+step: records are put into quarantine only once, and `mirror/topics/topic_sync.py` creates a deleted
+copy anew.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _state_change = state_change_logger()
 class ResetOutcome(enum.Enum):
     """The outcome for a topic."""
 
-    PLANNED = "planned"  # a dry run: it would be put away
+    PLANNED = "planned"  # a dry run: it would be reset
     PUT_AWAY = "put away"
     REFUSED = "refused"
     NOTHING = "nothing to do"
@@ -87,7 +88,7 @@ class TopicReset:
 
 
 def is_curable(facts: FlowFacts) -> bool:
-    """True if a new copy improves the partition."""
+    """True if a new copy would help the partition."""
     return facts.state in _CURABLE or facts.may_lack_tombstones
 
 
@@ -175,7 +176,7 @@ class Resets:
 
     def _trouble(self, name: str, wanted: SiteTopic | None, copy: SiteTopic) -> str:
         """The reason why the copy cannot be mirrored any further, from both sites' current answers;
-        empty when it can.
+        empty if it can.
         """
         actual = _view(copy)
         found = gone_trouble(name, actual) if wanted is None else find_trouble(name, _view(wanted), actual)
@@ -190,8 +191,8 @@ class Resets:
         return " and ".join(sorted({facts.state.value for facts in self._facts(name)})) or "not on the board yet"
 
     async def _keep(self, name: str, copy: SiteTopic, logs: Sequence[CopyLog], link: LinkView, reason: str) -> str:
-        """Have the target keep what the source may not have; empty when all of it is on disk there.
-        Unreachable.
+        """Make the target quarantine the records that the source may lack; empty when all of them
+        are on disk there. Unreachable.
         """
         if self._quarantine is None:
             return ""
@@ -213,7 +214,7 @@ class Resets:
         )
 
     async def _logs(self, name: str, wanted: SiteTopic | None, copy: SiteTopic) -> tuple[tuple[CopyLog, ...], str]:
-        """Each partition of the copy, or why one of them cannot be counted."""
+        """Each partition of the copy, or the reason why one of them cannot be counted."""
         leaders = {TopicPartition(name, partition): leader for partition, leader in copy.leaders.items()}
         found = await self._target.log_ends(leaders)
         ends: dict[TopicPartition, LogEnds] = {}
@@ -241,8 +242,8 @@ class Resets:
 
 
 def _kept_from(log: LogEnds, shared: SharedHistory | None) -> int:
-    """The offset from which on the source may lack records of the copy: the copy's start where this
-    is unknown.
+    """The offset from which on the source may lack records of the copy: the copy's start if this is
+    unknown.
     """
     if shared is None or shared.doubt:
         return log.log_start_offset
@@ -250,8 +251,8 @@ def _kept_from(log: LogEnds, shared: SharedHistory | None) -> int:
 
 
 def _kept(name: str, copy: SiteTopic, absence: Absence) -> TopicReset:
-    """A copy whose topic may still be at the source, which does not show it: it may be all that
-    there is.
+    """A copy whose topic may still exist at a source that does not show it: the copy may be the
+    only one.
     """
     trouble = absence_trouble(name, _view(copy), absence)
     reason = f"topic {name} was missing from the source's last metadata" if trouble is None else trouble.reason

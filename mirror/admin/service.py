@@ -1,5 +1,5 @@
-"""MirrorAdmin over gRPC: what the mirror knows of itself, pauses, and comparisons; asked by the
-command line and by drills.
+"""MirrorAdmin over gRPC: the mirror's status, pauses, and comparisons, for the command line and
+drills.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ class RunningMirror(Protocol):
         ...
 
     def look(self) -> MirrorStatus:
-        """Build the status of this moment; the event loop alone may call this."""
+        """Build the current status; only the event loop may call this."""
         ...
 
 
 class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
-    """Serves from the moment that the daemon starts; before it has found its link, the state is
+    """Serves from the daemon's start on; before the daemon has found its link, the state is
     PREPARING.
     """
 
@@ -128,7 +128,7 @@ class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
     async def ResumeMirror(  # noqa: N802 (gRPC's name)
         self, request: pb.PauseMirrorRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> pb.PauseMirrorReply:
-        """Take pauses back, by the patterns that were given."""
+        """Remove pauses with these patterns."""
         mirror = await self._ready(request.link, context)
         unknown = [pattern for pattern in request.topics if pattern not in mirror.pauses.patterns]
         if unknown:
@@ -145,7 +145,7 @@ class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
     async def ResetTopics(  # noqa: N802 (gRPC's name)
         self, request: pb.ResetTopicsRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> pb.ResetTopicsReply:
-        """Put copies away that cannot be mirrored on."""
+        """Delete copies that cannot be mirrored any further."""
         mirror = await self._ready(request.link, context)
         try:
             outcomes = await mirror.resets.reset(request.topics, is_dry_run=request.is_dry_run)
@@ -160,7 +160,9 @@ class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
     async def ReinstateCopies(  # noqa: N802 (gRPC's name)
         self, request: pb.ReinstateCopiesRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> pb.ReinstateCopiesReply:
-        """Quarantine what diverged copies have alone, and mirror on from the common history."""
+        """Quarantine the own records of diverged copies, and continue mirroring from the common
+        history.
+        """
         mirror = await self._ready(request.link, context)
         try:
             outcomes = await mirror.reinstatements.reinstate(request.topics, is_dry_run=request.is_dry_run)
@@ -208,8 +210,8 @@ class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
             )
 
     async def _is_meant(self, link: str, context: grpc.aio.ServicerContext[Any, Any]) -> None:
-        """Refuse a caller that has the address of another link's mirror: it must not read, pause or
-        reset this one by mistake.
+        """Refuse a caller that meant another link's mirror: it must not read, pause or reset this
+        one by mistake.
         """
         if link not in ("", self._link_name):
             await context.abort(
@@ -305,7 +307,7 @@ def describe(mirror: RunningMirror) -> pb.DescribeMirrorReply:
 
 
 def _of_peers(peers: PeersStatus | None) -> dict[str, Any]:
-    """The other daemons of the link, as far as they disagree or fail."""
+    """The link's other daemons that disagree or fail."""
     if peers is None:
         return {}
     return {

@@ -1,7 +1,7 @@
 """The state of a mirror at one moment, as one value for gRPC, health, metrics and the command line.
 
-The mirror builds it once a round, and for each question of MirrorAdmin. Partitions are not part of
-it: the facts of a flow are values themselves, and the board has them.
+The mirror builds it once a round, and for each request to MirrorAdmin. It does not contain
+partitions: the facts of a flow are values themselves, and the board has them.
 """
 
 from __future__ import annotations
@@ -39,17 +39,19 @@ class MirrorStatus:
     groups_stale_since_ms: Mapping[str, int] = field(default_factory=dict)
     """The beginning of each of `group_problems` (Unix ms)."""
     groups_ahead: Mapping[str, str] = field(default_factory=dict)
-    """Groups that are further on at the target, although they may have been reset at the source."""
+    """Groups that are further ahead at the target, although they may have been reset at the
+    source.
+    """
     acls: str = ""
     """How far the ACLs of topics are followed; empty if the link carries none."""
     mirror_maker: str = ""
-    """Which of MirrorMaker 2's topics cannot be written, and why."""
+    """The topics of MirrorMaker 2 that cannot be written, and the reason."""
     transactions: MirrorTransactions | None = None
     """The transactions at the target; None if the link writes none."""
     peers: PeersStatus | None = None
     """The other daemons; None if the link is not shared."""
     stalled_for_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """For how long partitions have not moved although they should."""
+    """How long partitions have not moved although the source has more."""
     stall_remedies: Mapping[str, int] = field(default_factory=dict)
     """The number of actions on stalled partitions, by kind."""
     retention_risks: Mapping[TopicPartition, float] = field(default_factory=dict)

@@ -54,7 +54,7 @@ class GroupConfigSync:
             await asyncio.sleep(self._interval_s)
 
     async def round(self) -> None:
-        """Compare once and carry what differs. Unreachable when a site does not answer."""
+        """Compare once and carry what differs. Raises Unreachable when a site does not answer."""
         link = self._link()
         if link.role in (LinkRole.TURNED, LinkRole.GONE):
             self._refused.clear()

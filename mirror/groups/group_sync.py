@@ -186,8 +186,8 @@ class GroupSync:
             await asyncio.sleep(0 if is_following else pause_ms / 1000)
 
     async def round(self) -> None:
-        """Read all offsets of the source and carry them. Unreachable when a site does not answer at
-        all; what is in the way of single groups is in `problems`.
+        """Read all offsets of the source and carry them. Raises Unreachable when a site does not
+        answer at all; what is in the way of single groups is in `problems`.
         """
         await self._settle_writes()
         link = self._link()

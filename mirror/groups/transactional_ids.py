@@ -57,8 +57,8 @@ class TransactionalIdSync:
             await asyncio.sleep(self._interval_s)
 
     async def round(self) -> None:
-        """Carry once. Unreachable when a site does not answer; what was carried before it failed
-        stays carried.
+        """Carry once. Raises Unreachable when a site does not answer; what was carried before it
+        failed stays carried.
         """
         link = self._link()
         if link.role in (LinkRole.TURNED, LinkRole.GONE) or not link.record.is_routed:

@@ -43,8 +43,8 @@ class OffsetsTail(Protocol):
     """
 
     async def begin(self) -> None:
-        """Start at the last stable offset of each partition. Unreachable when one cannot be read,
-        or when the source does not have the topic.
+        """Start at the last stable offset of each partition. Raises Unreachable when one cannot be
+        read, or when the source does not have the topic.
         """
         ...
 

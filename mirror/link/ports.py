@@ -244,8 +244,8 @@ class ProducersOfTarget(Protocol):
     async def carry(
         self, producers: Mapping[str, TransactionalProducer], *, link: str, link_epoch: int
     ) -> Mapping[str, ErrorCode]:
-        """Send them; returns the outcome of each that was sent. Unreachable when the site does not
-        answer.
+        """Send them; returns the outcome of each that was sent. Raises Unreachable when the site
+        does not answer.
         """
         ...
 
@@ -276,7 +276,7 @@ class QuarantinePort(Protocol):
     async def keep(
         self, ends: Mapping[TopicPartition, EndToKeep], *, link: str, link_epoch: int, reason: str
     ) -> Mapping[TopicPartition, str]:
-        """Have each leader keep the end of its log; empty where it is on disk, else why not.
+        """Have each leader keep the end of its log; empty where it is on disk, else why not. Raises
         Unreachable when a broker does not answer.
         """
         ...
@@ -284,8 +284,9 @@ class QuarantinePort(Protocol):
     async def keep_and_truncate(
         self, ends: Mapping[TopicPartition, EndToKeep], *, link: str, link_epoch: int, reason: str
     ) -> Mapping[TopicPartition, TruncatedCopy]:
-        """Have each leader keep the end of its log and then truncate the log there. Unreachable
-        when a broker does not answer: some may have done it, and asking again is harmless.
+        """Have each leader keep the end of its log and then truncate the log there. Raises
+        Unreachable when a broker does not answer: some may have done it, and asking again is
+        harmless.
         """
         ...
 
@@ -295,8 +296,8 @@ class TopicActor(Protocol):
 
     async def act(self, actions: Sequence[Action], *, link: str, link_epoch: int) -> Sequence[str]:
         """Do actions of one kind, each of another topic, at once; for each of them empty when done
-        (or done before), else why it was refused. Unreachable when no controller answers: some may
-        be done.
+        (or done before), else why it was refused. Raises Unreachable when no controller answers:
+        some may be done.
         """
         ...
 

@@ -15,8 +15,8 @@ from wire.access.settings import ALLOW_PLAINTEXT, HOW_TO, load_control_settings
 
 
 def check_protection(properties: Mapping[str, str], configs: Sequence[MirrorConfig]) -> None:
-    """ConfigurationError for plaintext that the file does not allow, and for files that cannot be
-    used.
+    """Raises ConfigurationError for plaintext that the file does not allow, and for files that
+    cannot be used.
     """
     if _has_control_plane(configs):
         check_daemon(properties, is_listening=_is_listening(configs))

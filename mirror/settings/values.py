@@ -54,7 +54,7 @@ def comma_list(value: object) -> object:
 
 
 def check_patterns(value: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    """Return the patterns. ValueError for one that is no regular expression."""
+    """Return the patterns. Raises ValueError for one that is no regular expression."""
     for pattern in value or ():
         try:
             re.compile(pattern)

@@ -36,7 +36,9 @@ class RecordFilter(Protocol):
     isolation_level: int
 
     async def sift(self, topic: str, partition: PartitionFetched) -> FetchAnswer:
-        """The answer for one partition. Unreachable when what it needs to know cannot be asked."""
+        """The answer for one partition. Raises Unreachable when what it needs to know cannot be
+        asked.
+        """
         ...
 
 

@@ -33,8 +33,8 @@ class NotAllowed(Exception):
 
 
 class AclSync:
-    """The properties with their references replaced. ConfigurationError for a provider or a value
-    that does not exist.
+    """The properties with their references replaced. Raises ConfigurationError for a provider or a
+    value that does not exist.
     """
 
     def __init__(

@@ -31,8 +31,8 @@ class KafkaQuarantine:
     async def keep(
         self, ends: Mapping[TopicPartition, EndToKeep], *, link: str, link_epoch: int, reason: str
     ) -> Mapping[TopicPartition, str]:
-        """Ask each leader; empty where the records are on disk, else why not. Unreachable when a
-        broker does not answer.
+        """Ask each leader; empty where the records are on disk, else why not. Raises Unreachable
+        when a broker does not answer.
         """
         values = {"link": link, "link_epoch": link_epoch, "reason": reason}
         return {key: one.refusal for key, one in (await self._outcomes(ends, values)).items()}
@@ -40,8 +40,8 @@ class KafkaQuarantine:
     async def keep_and_truncate(
         self, ends: Mapping[TopicPartition, EndToKeep], *, link: str, link_epoch: int, reason: str
     ) -> Mapping[TopicPartition, TruncatedCopy]:
-        """Ask each leader; where the copy ends now, else why it was not truncated. Unreachable when
-        a broker does not answer.
+        """Ask each leader; where the copy ends now, else why it was not truncated. Raises
+        Unreachable when a broker does not answer.
         """
         values = {"link": link, "link_epoch": link_epoch, "reason": reason, "must_truncate": True}
         outcomes = await self._outcomes(ends, values)

@@ -72,7 +72,7 @@ class OffsetTranslator:
 
     @classmethod
     async def read(cls, client: KafkaClient, link: str, *, source: KafkaClient | None = None) -> Self:
-        """Read the link's topic at the target, and the opposite notes at the source.
+        """Read the link's topic at the target, and the opposite notes at the source. Raises
         OperationalFailure when the target has none, Unreachable.
         """
         topic = TOPIC_PREFIX + link

@@ -49,8 +49,8 @@ class OppositeLinks:
         self._notes = FollowedNotes(client, prefix=TOPIC_PREFIX, make=_Notes, clock=clock)
 
     async def refresh(self, topics: Mapping[str, UUID]) -> None:
-        """Read what is new in the notes among the source's topics. Unreachable when the source does
-        not answer.
+        """Read what is new in the notes among the source's topics. Raises Unreachable when the
+        source does not answer.
         """
         await self._notes.refresh(topics)
 

@@ -40,7 +40,9 @@ class Provenance:
         return self.origins.get(producer_id, self._source_alias)
 
     async def learn(self, producer_ids: Iterable[int]) -> None:
-        """Make sure that these producers are known. Unreachable when the source does not answer."""
+        """Make sure that these producers are known. Raises Unreachable when the source does not
+        answer.
+        """
         unknown = set(producer_ids) - self._ordinary - self.origins.keys()
         if not unknown:
             return

@@ -41,8 +41,8 @@ class SourceFilter:
         self.isolation_level = isolation_level
 
     async def sift(self, topic: str, partition: PartitionFetched) -> FetchAnswer:
-        """The answer for one partition. Unreachable when the source cannot be asked whose records
-        they are.
+        """The answer for one partition. Raises Unreachable when the source cannot be asked whose
+        records they are.
         """
         records = partition.records if isinstance(partition.records, memoryview) else _NOTHING
         error = error_code(partition.error_code)

@@ -109,8 +109,8 @@ class Translations:
         return self._transactions.era
 
     def demand(self, key: TopicPartition, era: int) -> None:
-        """Unreachable when what was read of a partition in that era may be outdated: another daemon
-        may have written it since.
+        """Raises Unreachable when what was read of a partition in that era may be outdated: another
+        daemon may have written it since.
         """
         if self._transactions is None:
             return

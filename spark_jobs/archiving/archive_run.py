@@ -90,8 +90,8 @@ class ArchiveRun:
         return self._report(is_dry_run=True)
 
     def run(self, spark: SparkSession) -> ArchiveReport:
-        """Archive. OperationalFailure when source or archive cannot be used, or another archiver
-        writes to it.
+        """Archive. Raises OperationalFailure when source or archive cannot be used, or another
+        archiver writes to it.
         """
         lock = ArchiveLock(ArchiveStore.at(self.request.to), self.progress)
         with lock.held():

@@ -42,8 +42,8 @@ def expire(
     progress: Progress = lambda _: None,
 ) -> ExpiryReport:
     """Let go ranges that were archived longer than `older_than_ms` ago, and the oldest ones until
-    the archive has at most `bytes_max` bytes. OperationalFailure without an archive, or while an
-    archiver writes to it.
+    the archive has at most `bytes_max` bytes. Raises OperationalFailure without an archive, or
+    while an archiver writes to it.
     """
     store = ArchiveStore.at(address)
     if is_dry_run:

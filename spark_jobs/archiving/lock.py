@@ -47,7 +47,9 @@ class ArchiveLock:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the lock for the block. OperationalFailure names the archiver that has it."""
+        """Hold the lock for the block. Raises OperationalFailure, which names the archiver that has
+        it.
+        """
         # written before it looks: of two that start together each sees the other
         self._write(self._own())
         renewing = threading.Thread(target=self._renew, name="archive lock", daemon=True)
@@ -62,8 +64,8 @@ class ArchiveLock:
             self._withdraw(self._own())
 
     def check(self) -> None:
-        """Before something is written that others read. OperationalFailure when another archiver
-        has taken the lock, because this process did not renew its claim in time.
+        """Before something is written that others read. Raises OperationalFailure when another
+        archiver has taken the lock, because this process did not renew its claim in time.
 
         An archiver that is only asking withdraws its claim as soon as it sees this one.
         """

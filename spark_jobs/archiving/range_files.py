@@ -46,7 +46,7 @@ class RangeWriter(Protocol):
     """Takes the batches of a range in order."""
 
     def add(self, header: BatchHeader, data: memoryview) -> None:
-        """One batch. InvalidBatch when it does not open."""
+        """One batch. Raises InvalidBatch when it does not open."""
         ...
 
     def finish(self, span: str) -> tuple[ArchivedFile, ...]:
@@ -195,8 +195,8 @@ def _place(batch: StoredBatch) -> int:
 
 
 def stored_batches(chunks: Iterator[bytes]) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """The batches of a file from its bytes, in order. InvalidBatch when the bytes are no batches or
-    end within one.
+    """The batches of a file from its bytes, in order. Raises InvalidBatch when the bytes are no
+    batches or end within one.
     """
     kept = b""
     for chunk in chunks:

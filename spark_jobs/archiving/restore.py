@@ -114,7 +114,7 @@ async def create_topics(topics: Sequence[ArchivedTopic], controllers: Sequence[s
 def restore_logs(
     spark: SparkSession, plan: RestorePlan, *, address: str, bootstrap: str, link: LinkClaim, progress: Progress
 ) -> None:
-    """Append every log. OperationalFailure when one does not end where the archive does."""
+    """Append every log. Raises OperationalFailure when one does not end where the archive does."""
     append_one = partial(append_log, address, bootstrap, link)
     for log, end in in_waves(spark, plan.logs, append_one, "restored partitions:", progress):
         if end != log.end_offset:

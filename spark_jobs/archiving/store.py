@@ -100,8 +100,8 @@ class ArchiveStore:
         return cls(files, root.rstrip("/"))
 
     def manifests(self) -> list[Manifest]:
-        """All manifests by run, without what retention has let go. OperationalFailure when one
-        cannot be read.
+        """All manifests by run, without what retention has let go. Raises OperationalFailure when
+        one cannot be read.
         """
         found = []
         for info in self._listed(MANIFESTS):
@@ -115,8 +115,8 @@ class ArchiveStore:
         return without_expired(sorted(found, key=lambda manifest: manifest.run))
 
     def write_manifest(self, manifest: Manifest) -> None:
-        """Store the document under its name in one step. OperationalFailure when another archiver
-        has stored one of this number.
+        """Store the document under its name in one step. Raises OperationalFailure when another
+        archiver has stored one of this number.
         """
         path = f"{MANIFESTS}/{manifest.run:08d}.json"
         if self.size_of(path) is not None:

@@ -61,8 +61,8 @@ class Audit:
         AuditStore(request.state).settings(window_ms=request.window_ms, counts_topic=request.counts_topic)
 
     def run_until_end(self) -> None:
-        """Count what is there now. OperationalFailure names the sites that failed; the others are
-        counted.
+        """Count what is there now. Raises OperationalFailure, which names the sites that failed;
+        the others are counted.
         """
         problems = []
         for site in self.request.sites:

@@ -55,8 +55,8 @@ class AuditStore:
     directory: Path
 
     def settings(self, **wanted: Any) -> None:
-        """Fix what may not change between runs. OperationalFailure when the state was made with
-        other values.
+        """Fix what may not change between runs. Raises OperationalFailure when the state was made
+        with other values.
         """
         file = self.directory / "audit.json"
         if not file.exists():

@@ -34,8 +34,8 @@ _SCHEMA: Final = pa.schema(
 
 
 def digest_rows(options: ClusterOptions, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
-    """The digests of one range, a row a node of the broker's tree. BrokerError for a compacted log,
-    which has none; UnsupportedApi from other brokers.
+    """The digests of one range, a row a node of the broker's tree. Raises BrokerError for a
+    compacted log, which has none; UnsupportedApi from other brokers.
     """
     content = asyncio.run(_ask(options, wanted))
     size = content.leaf_offsets * LEAVES_PER_RANGE

@@ -61,7 +61,7 @@ class RangeReader:
         self.read_bytes = 0
 
     def chunks(self) -> Iterator[Chunk]:
-        """The range in order. KafkaClientError when the site does not answer; DataLost."""
+        """The range in order. Raises KafkaClientError when the site does not answer; DataLost."""
         with asyncio.Runner() as runner:
             found = self._chunks()
             try:

@@ -31,7 +31,9 @@ def topic_filter(whitelist: Sequence[str], blacklist: Sequence[str]) -> TopicFil
 
 
 def log_ends(bootstrap: str, is_wanted: TopicFilter) -> dict[PartitionKey, LogEnds]:
-    """Every partition's ends. OperationalFailure when the site does not answer for all of them."""
+    """Every partition's ends. Raises OperationalFailure when the site does not answer for all of
+    them.
+    """
 
     async def ask() -> dict[PartitionKey, LogEnds]:
         async with client(bootstrap) as reader:
@@ -104,8 +106,8 @@ class SiteTopics(NamedTuple):
 
 
 def site_topics(bootstrap: str, is_wanted: TopicFilter) -> SiteTopics:
-    """The wanted topics with their ids and the configs that are set on them. OperationalFailure
-    when one has no id.
+    """The wanted topics with their ids and the configs that are set on them. Raises
+    OperationalFailure when one has no id.
     """
 
     async def ask() -> SiteTopics:

@@ -39,8 +39,8 @@ class DocumentWriter:
     _session: requests.Session = field(default_factory=requests.Session)
 
     def write(self, documents: Iterable[Document]) -> list[Rejected]:
-        """Send all; those that the engine refuses. OperationalFailure when it does not take the
-        others in time.
+        """Send all; those that the engine refuses. Raises OperationalFailure when it does not take
+        the others in time.
         """
         rejected: list[Rejected] = []
         for request in bulk_requests(documents):

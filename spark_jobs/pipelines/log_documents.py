@@ -61,8 +61,8 @@ def _keep(directory: Path, match: str, records: DataFrame, batch: int) -> None:
 
 
 def _send(given: argparse.Namespace, records: DataFrame, batch: int) -> None:
-    """One batch to the store. OperationalFailure with the first document that it refuses, unless
-    they are to be skipped.
+    """One batch to the store. Raises OperationalFailure with the first document that it refuses,
+    unless they are to be skipped.
     """
     send = partial(_sent, nodes_of(given.store), given.index)
     rejected = documents_of(records, given.match).rdd.mapPartitions(send).collect()

@@ -34,7 +34,7 @@ class RunJournal:
         self._append({"run_id": run_id, "request": request})
 
     def resume(self, request: Mapping[str, Any]) -> tuple[str, list[JudgedWave]]:
-        """The id of the interrupted run and its waves. OperationalFailure when no run was
+        """The id of the interrupted run and its waves. Raises OperationalFailure when no run was
         interrupted, or when it was started with other options.
         """
         try:

@@ -27,7 +27,7 @@ FINDINGS_MAX = 10_000
 
 @dataclass(slots=True)
 class WaveComparison:
-    """One wave: `run` once. OperationalFailure when a site cannot be read."""
+    """One wave: `run` once. Raises OperationalFailure when a site cannot be read."""
 
     rows: WaveRows
     request: Request

@@ -114,7 +114,7 @@ def _find(hosted: HostedPartition, timestamp_ms: int, end_offset: int, *, replic
     log = hosted.log
     if timestamp_ms == LATEST:
         # The epoch of the record before the returned end: records after it may have later epochs. A
-        # client is also told of an epoch that has only begun. A tool or mirror compares histories,
+        # client also gets an epoch that has only begun. A tool or mirror compares histories,
         # and an epoch without a record is not part of one.
         is_end_of_log = end_offset == log.log_end_offset
         if is_end_of_log and replica_id >= CONSUMER:

@@ -2,7 +2,7 @@
 
 Opened once at a start, by one process: a second one is refused. State from a clean shutdown is
 trusted; otherwise logs are recovered partition by partition. Disk errors are raised as
-StorageError, never swallowed: the caller decides what they mean for the broker.
+StorageError, never swallowed: `log_store.py` decides what they mean.
 
 Caller: broker/log/directories/log_store.py.
 """

@@ -1,9 +1,9 @@
-"""Walking the batches of a segment file with few reads: their headers, and the bytes of those that
-are asked for.
+"""Iterates over the batches of a segment file with few reads: their headers, and the bytes of
+requested ones.
 
 For lookups inside a segment that was checked when it was written or recovered, and for compaction:
-no checksums. A size that cannot be right raises `CorruptLog`, it is never followed. Recovery has
-its own, suspicious walk (broker/log/recovery.py).
+no checksums. An impossible size raises `CorruptLog` and is never used. Recovery has its own
+iteration with checks (broker/log/recovery.py).
 """
 
 from __future__ import annotations

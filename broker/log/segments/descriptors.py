@@ -2,9 +2,9 @@
 without use.
 
 A broker with thousands of partitions has more segments than descriptors. A `SharedFile` is open
-while it has a holder (a slice on its way to a socket, a flush, unflushed bytes) and idle
-afterwards; a `DescriptorCache` keeps a bounded number of idle ones and closes the least recently
-used. A file that was deleted or renamed stays readable for its holders.
+while it has a user (a slice that is being sent, a flush, unflushed bytes) and idle afterwards; a
+`DescriptorCache` keeps a bounded number of idle ones and closes the least recently used. A file
+that was deleted or renamed stays readable for its holders.
 
 Callers: broker/log/segments/segment.py, broker/log/segments/log_slice.py.
 """
@@ -51,8 +51,8 @@ class DescriptorCache:
         self._idle_max = idle_descriptors() if idle_max is None else idle_max
 
     def put(self, file: SharedFile) -> int | None:
-        """Note that `file` is idle; the descriptor that must be closed for it, if any. Called under
-        the lock.
+        """Record that `file` is idle; return the descriptor that must be closed for it, if any.
+        Called under the lock.
         """
         self._idle[file] = None
         if len(self._idle) <= self._idle_max:
@@ -61,7 +61,7 @@ class DescriptorCache:
         return oldest.take_descriptor()
 
     def remove(self, file: SharedFile) -> None:
-        """`file` is in use again or closed. Called under the lock."""
+        """Record that `file` is in use again or closed. Called under the lock."""
         self._idle.pop(file, None)
 
 

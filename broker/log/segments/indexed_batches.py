@@ -20,8 +20,8 @@ from runtime.disk import Disk
 from wire.batches.record_batch import HEADER_SIZE, BatchHeader
 
 SMALL_SEGMENT_BYTES: Final = 64 * 1024
-"""Up to here reading the headers costs less than having files for indexes: a log that ends with so
-little has none at a stop.
+"""Up to this size, reading the headers costs less than index files: at a stop, a log with so small
+a last segment has none.
 """
 
 
@@ -41,8 +41,8 @@ class PlacedBatch(NamedTuple):
 
 
 def place(header: BatchHeader) -> PlacedBatch:
-    """A stored batch. One without records (compaction) has no timestamp: no lookup by time may lead
-    to it.
+    """A stored batch. A batch without records (after compaction) has no timestamp: no lookup by
+    time may lead to it.
     """
     max_timestamp = header.max_timestamp if header.record_count else -1
     return PlacedBatch(header.base_offset, header.last_offset, header.size_bytes, max_timestamp)
@@ -96,8 +96,8 @@ class IndexedBatches:
         return self.file.path
 
     def note_batch(self, position: int, batch: PlacedBatch, index_interval_bytes: int) -> None:
-        """Index a batch that was written at `position`, the newest so far, and have readers near
-        the end find it in memory.
+        """Index the newest batch, written at `position`, and keep its position in memory for
+        readers near the end.
         """
         self.index_batch(position, batch.size_bytes, batch.last_offset, batch.max_timestamp, index_interval_bytes)
         self._recent_bases.append(batch.base_offset)
@@ -155,13 +155,13 @@ class IndexedBatches:
             recent.clear()
 
     def find(self, offset: int) -> BatchPosition | None:
-        """The batch that holds `offset`, or the next one above when it lies in a hole; None at the
-        segment's end.
+        """The batch that contains `offset`, or the next one above it if `offset` is in a hole; None
+        at the segment's end.
         """
         bases = self._recent_bases
         if bases and offset >= bases[0]:
             index = bisect_right(bases, offset) - 1
-            # in a hole behind the batch found: the next one counts
+            # in a hole after the found batch: the next batch is the result
             index += offset >= self._recent_ends[index]
             return BatchPosition(self._recent_positions[index], bases[index]) if index < len(bases) else None
         for position, header in self._scan(self._scan_start(offset - self.base_offset, 0)):
@@ -255,7 +255,7 @@ class IndexedBatches:
         return entry[1] if entry else 0
 
     def _is_sound(self, entry: tuple[int, int]) -> bool:
-        """An entry must name a batch that ends at or before its offset."""
+        """A valid entry names a batch that ends at or before its offset."""
         relative, position = entry
         if not 0 <= position <= self.size_bytes - HEADER_SIZE:
             return False

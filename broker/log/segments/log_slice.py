@@ -1,7 +1,7 @@
-"""A piece of a segment on its way to a reader: a descriptor, a position and a length, for
-`os.sendfile`. The repair of a damaged batch writes over its piece.
+"""A piece of a segment for a reader: a descriptor, a position and a length, for `os.sendfile`. The
+repair of a damaged batch overwrites its slice.
 
-The slice holds the segment's file open until `release`, even when the segment is deleted meanwhile.
+The slice keeps the segment's file open until `release`, even if the segment is deleted in between.
 The owner of a slice releases it exactly once, whatever happens to the reader. Made by
 broker/log/partition_log.py for fetches and mirrors.
 """
@@ -66,7 +66,7 @@ class LogSlice:
             return self._disk.pread(self.fd, self.length, self.position)
 
     def overwrite(self, content: bytes) -> None:
-        """Write over the first bytes of the slice, which are durable after `sync`."""
+        """Overwrite the first bytes of the slice; they are durable after `sync`."""
         if self._file is not None:
             with storage_errors("writing", self._file.path):
                 write_all(self._disk, self.fd, [content], self.position)

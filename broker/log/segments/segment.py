@@ -1,9 +1,9 @@
 """One segment of a partition log: a `.log` file of batches with its offset and time index.
 
-Knows bytes, positions and timestamps; not leader epochs, producers, retention or what may be read
-by whom. Written at its end only, by its owner on the event loop; read by anyone through
+It knows bytes, positions and timestamps, but not leader epochs, producers, retention or access
+rights. Written at its end only, by its owner on the event loop; read by anyone through
 `SharedFile`. The positions of the latest batches are kept in memory, so that readers near the end
-cost no lookup.
+need no lookup.
 
 Index entries follow Kafka: one for each `index.interval.bytes`, naming the last offset of a batch
 and where it begins; time index entries name the largest timestamp so far and the last offset of its
@@ -45,8 +45,8 @@ class Segment(IndexedBatches):
     _is_preallocated = False
 
     def append(self, batches: Sequence[PlacedBatch], pieces: Sequence[Buffer], index_interval_bytes: int) -> None:
-        """Write `pieces`, which hold `batches`, at the end. After a StorageError the segment is as
-        it was.
+        """Write `pieces`, which hold `batches`, at the end. After a StorageError the segment is
+        unchanged.
         """
         start = self.size_bytes
         self._write(pieces, start)
@@ -62,7 +62,7 @@ class Segment(IndexedBatches):
     def _write(self, pieces: Sequence[Buffer], start: int) -> None:
         descriptor = self.file.acquire()
         try:
-            # the truncation after a failed write failed too: what it left would lie behind the new
+            # the truncation after a failed write also failed: its remains would precede the new
             # batches
             if self._has_torn_tail:
                 self._cut(descriptor, start)
@@ -93,7 +93,7 @@ class Segment(IndexedBatches):
         self._is_preallocated = True
 
     def trim(self) -> None:
-        """Cut the file to what was written, where it is longer; durable with the next flush."""
+        """Truncate the file to its content if it is longer; durable with the next flush."""
         if not (self._has_torn_tail or self._is_preallocated):
             return
         descriptor = self.file.acquire()
@@ -128,7 +128,9 @@ class Segment(IndexedBatches):
             self.file.release()
 
     def close(self) -> None:
-        """Complete the indexes, cut what a failed write left and let go of the descriptor."""
+        """Complete the indexes, remove the remains of a failed write, and release the
+        descriptor.
+        """
         self.trim()
         # not forced to disk: a lookup checks the entry that it uses, and rebuilds what is wrong
         if not self.needs_no_index:
@@ -156,7 +158,7 @@ class Segment(IndexedBatches):
         self._forget_recent()
         self._largest = None if found.position else (-1, self.base_offset)
         self._first_timestamp_ms = self._first_timestamp_ms if found.position else None
-        # 0 though bytes may have come since the last entry: the next entry is only later
+        # 0 although bytes may have come since the last entry: the next entry is only later
         self._bytes_since_entry = 0
         self.next_offset = self._end_by_scan()
 
@@ -172,7 +174,7 @@ class Segment(IndexedBatches):
         self._bytes_since_entry = self.size_bytes - (entry[1] if entry else 0)
 
     def facts(self) -> SegmentFacts:
-        """The facts for retention. A segment without timestamps counts by the time of its file."""
+        """The facts for retention. The age of a segment without timestamps is that of its file."""
         largest = self.largest_timestamp()[0]
         return SegmentFacts(
             self.base_offset, self.next_offset, self.size_bytes, largest if largest >= 0 else self.created_ms
@@ -199,7 +201,7 @@ class Segment(IndexedBatches):
         self.transactions.path = stem + TRANSACTION_INDEX_SUFFIX + suffix
 
     def give_up(self) -> None:
-        """The log does not use it any more; slices that are out stay readable."""
+        """The log does not use the segment any more; slices in use stay readable."""
         self.mark_flushed()
         self.file.retire()
 

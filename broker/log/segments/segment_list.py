@@ -1,8 +1,8 @@
 """The ordered segments of one log, and reading across them: slices for fetches, lookups by offset
 and by time.
 
-Readers that go forward leave a note of where their next read begins (`_next_reads`), readers near
-the end find their batch in the active segment's memory; only others pay for an index lookup. Holes
+Readers that read forward store where their next read begins (`_next_reads`), and readers near the
+end find their batch in the active segment's memory; only other readers need an index lookup. Holes
 between segments and inside them (compaction, mirrored holes) are skipped.
 
 Caller: broker/log/partition_log.py, which alone changes the list.
@@ -92,7 +92,7 @@ class Segments:
         self._next_reads.clear()
 
     def forget_reads(self) -> None:
-        """Positions have changed: the active segment was cut."""
+        """Positions have changed: the active segment was truncated."""
         self._changed()
 
     def index_of(self, offset: int) -> int:
@@ -112,7 +112,7 @@ class Segments:
         """Whole batches from the one that holds `offset`, ending before `end_offset`, within one
         segment.
         """
-        # a follower or consumer asks where its last answer ended: no index is looked at
+        # a follower or consumer continues where its last response ended: no index is read
         place = self._next_reads.get(offset) or self._find(offset)
         if place is None or place.base_offset >= end_offset:
             return self._empty(offset)
@@ -127,10 +127,10 @@ class Segments:
         else:
             boundary = segment.boundary(limit, start)
             length, next_offset = (boundary.position - start, boundary.base_offset) if boundary else (0, offset)
-        # max.bytes never keeps a reader from progress (KIP-74)
+        # max.bytes never stops a reader's progress (KIP-74)
         if length <= 0 and has_minimum_one_batch:
             length, next_offset = segment.batch_size(start)
-            # the batch may reach past the high watermark: then it is not for this reader
+            # the batch may extend past the high watermark: then this reader may not have it
             length = length if start + length <= end else 0
         if length <= 0:
             return self._empty(offset)
@@ -171,7 +171,7 @@ class Segments:
         return (found.position, min(found.base_offset, end_offset)) if found else (segment.size_bytes, end_offset)
 
     def _note_next_read(self, offset: int, segment: Segment, position: int) -> None:
-        # the position at the end of a closed segment is no place to read from
+        # the end position of a closed segment is not a valid start of a read
         if position >= segment.size_bytes and segment is not self._list[-1]:
             return
         notes = self._next_reads
@@ -181,7 +181,9 @@ class Segments:
         notes[offset] = _Place(segment, position, offset)
 
     def forget_reads_at_end(self) -> None:
-        """A new segment begins: a read noted at the old one's end must look there."""
+        """A new segment begins: a stored read position at the end of the old one must move to
+        it.
+        """
         active = self._list[-1]
         for offset in [
             o for o, p in self._next_reads.items() if p.segment is active and p.position >= p.segment.size_bytes
@@ -218,8 +220,8 @@ class Segments:
             for entry in segment.transactions.entries():
                 if entry.last_offset >= from_offset and entry.first_offset < end_offset:
                     found.append(entry)
-                # Kafka's stop: once the stable offset has passed the range, later markers end later
-                # transactions
+                # Kafka's stop: after the stable offset has passed the range, later markers end
+                # later transactions
                 if entry.last_stable_offset >= end_offset:
                     return found
         return found

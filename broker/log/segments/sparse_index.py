@@ -2,11 +2,11 @@
 
 `.index` entries are (relative offset, byte position) of 4 bytes each, `.timeindex` entries
 (timestamp of 8 bytes, relative offset of 4), big-endian. Both columns grow, so either can be
-searched. New entries wait in memory until a page of them is there, or until the segment is flushed,
-rolled or closed: after a crash the index of every segment above the recovery point is rebuilt from
+searched. New entries stay in memory until a page of them exists, or until the segment is flushed,
+rolled or closed. After a crash the index of every segment above the recovery point is rebuilt from
 the log, so nothing depends on them. No descriptor stays open and nothing is mapped: a lookup in the
-file costs a few small reads (about 15 µs), and readers that go forward or stay near the end never
-need one.
+file costs a few small reads (about 15 µs), and readers that read forward or near the end never need
+one.
 
 Callers: broker/log/segments/segment.py.
 """
@@ -30,9 +30,9 @@ _BLOCK_ENTRIES: Final = 512  # one read of 4 or 6 KiB instead of nine small ones
 
 
 class SparseIndex:
-    """One index file; `count` entries, of which the newest may not be in the file yet.
+    """One index file; of its `count` entries the newest may not be in the file yet.
 
-    `entries_in_file` is None when there is no file, or none that is sound.
+    `entries_in_file` is None if there is no file, or no valid one.
     """
 
     def __init__(self, path: str, layout: Struct, disk: Disk, *, entries_in_file: int | None = None) -> None:
@@ -73,8 +73,7 @@ class SparseIndex:
         seconds.append(second)
         self._last = (first, second)
         if len(firsts) >= _WAITING_ENTRIES_MAX:
-            # entries can wait: a disk that refuses them is met again, loudly, by the next append,
-            # roll or flush
+            # entries can wait: the next append, roll or flush fails if the disk refuses them
             with contextlib.suppress(StorageError):
                 self.write()
 
@@ -120,7 +119,7 @@ class SparseIndex:
         return [(entry[0], entry[1]) for entry in self._layout.iter_unpack(block[: len(block) // size * size])]
 
     def write(self, *, is_durable: bool = False) -> None:
-        """Bring waiting entries to the file, which is created if need be."""
+        """Write waiting entries to the file, which is created if necessary."""
         waiting = list(zip(*self._waiting, strict=True))
         if self._has_file and not waiting and not is_durable:
             return
@@ -153,8 +152,8 @@ class SparseIndex:
                 self._disk.truncate(descriptor, 0)
             finally:
                 self._disk.close(descriptor)
-        # a crash before the entries are back leaves an empty index: lookups scan from the start,
-        # and find the same
+        # a crash before the entries are rewritten leaves an empty index: lookups then scan from the
+        # start, with the same result
         self._in_file = 0
         self._waiting = ([first for first, _ in entries], [second for _, second in entries])
         self._last = entries[-1] if entries else None

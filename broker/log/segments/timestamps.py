@@ -1,8 +1,8 @@
-"""Finds the record of a timestamp: the last step of a lookup by time, inside the batch that the
-index and headers led to.
+"""Finds the record for a timestamp: the last step of a lookup by time, inside the batch that the
+index and headers gave.
 
-The only place on a client's path where a batch is opened. A batch that does not decode counts as
-its first offset: the lookup is then exact to the batch.
+This is the only code on a client's path that opens a batch. For a batch that cannot be decoded, the
+result is its first offset.
 
 Caller: broker/log/partition_log.py.
 """
@@ -24,8 +24,8 @@ class TimestampOffset(NamedTuple):
 
 
 def first_record_at(batch: bytes, header: BatchHeader, timestamp_ms: int, from_offset: int) -> TimestampOffset | None:
-    """The first record at or above `from_offset` that is of `timestamp_ms` or later; None when the
-    batch has none.
+    """The first record at or above `from_offset` with `timestamp_ms` or later; None if the batch
+    has none.
     """
     first = max(header.base_offset, from_offset)
     if header.is_log_append_time or header.is_control:

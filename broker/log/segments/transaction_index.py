@@ -22,8 +22,8 @@ _VERSION: Final = 0
 
 
 class AbortedTransaction(NamedTuple):
-    """Producer, first record and marker of an aborted transaction, and the last stable offset once
-    it was over.
+    """Producer, first record and marker of an aborted transaction, and the last stable offset after
+    it.
     """
 
     producer_id: int

@@ -1,9 +1,10 @@
-"""May this request touch a topic here? The table of ARCHITECTURE.md as code, in Kafka error codes.
+"""Whether a request may access a topic here. The table of ARCHITECTURE.md as code, in Kafka error
+codes.
 
-Pure. `broker/replication/replicas.py` and handlers ask before they touch a log. Replica ids: -1 is
-a client, -2 a tool that reads any role's copy (Kafka's "debugging consumer"), -3 a mirror, which
-reads where a client may. Both see what all in-sync replicas have, under a sync link too, where the
-high watermark waits for the standby.
+Pure. `broker/replication/replicas.py` and handlers call this before they access a log. Replica ids:
+-1 is a client, -2 a tool that reads any role's copy (Kafka's "debugging consumer"), -3 a mirror,
+which reads where a client may. Both see what all in-sync replicas have, under a sync link too,
+where the high watermark waits for the standby.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def mirror_error(image: ClusterImage, topic: str, *, link_name: str, link_epoch:
 
 def promotion_error(image: ClusterImage, topic: str, *, link_name: str, link_epoch: int) -> ErrorCode:
     """The error that refuses a failover to write to the topic's logs here; `none` in an epoch that
-    was raised for this site, and in which it takes no writes yet.
+    was raised for this site, while it accepts no writes yet.
     """
     link = image.links.get(link_name)
     if link is None or link_epoch > link.epoch:
@@ -76,8 +77,8 @@ def truncation_error(image: ClusterImage, topic: str, *, link_name: str, link_ep
 
 
 def passive_link_for_new_topic(image: ClusterImage, topic: str) -> LinkRecord | None:
-    """The link that forbids clients to create the topic here (it will arrive from the active site),
-    None when they may.
+    """The link that forbids clients to create the topic here (the mirror will create it); None if
+    they may.
     """
     link = image.link_of(topic)
     return link if image.role_in(link) is LinkRole.PASSIVE else None

@@ -1,5 +1,5 @@
-"""Authorized operations: what a client may do with a topic, a group or the cluster, as requests
-with `include_authorized_operations` ask.
+"""Authorized operations: the operations that a client may do on a topic, a group or the cluster,
+for requests with `include_authorized_operations`.
 
 An answer is a bit field; the bit of an operation is its code in Kafka's ACLs (KIP-430). Without an
 authorizer every client may do everything, as in Kafka. A client that does not ask gets NOT_ASKED.
@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from typing import Final
 
 NOT_ASKED: Final = -(1 << 31)
-"""The value of a field that the client did not ask for, and of a resource that the broker could not
-look at.
+"""The value of a field that the client did not request, and of a resource that the broker could not
+check.
 """
 
 

@@ -1,15 +1,15 @@
-"""A broker's knowledge of its site and the peer sites as one immutable value, and what follows for
-each topic.
+"""A broker's knowledge of its site and the peer sites as one immutable value, and the resulting
+view of each topic.
 
 Made from the controller's `ControlBatch` (a full image or a change of it), from confirmed link
 epochs and from the peers' `SiteView`s. Every change yields a new image with a higher `version`;
-whatever did not change is shared with the older one, so that "is it the same object" answers "did
-it change". Handlers read an image, `broker/replication/replicas.py` compares two of them.
+unchanged parts are shared with the older one, so that an identity check shows whether a part
+changed. Handlers read an image, `broker/replication/replicas.py` compares two of them.
 
 Routing: a topic that a routed link carries is answered with the active site's leaders; while this
-site is passive that is the peer's view with what its brokers reported since, and without any view
-of the peer the topic has no leader rather than a wrong one. A copy here of a topic that the active
-site does not have is no topic for clients: they ask either site for the same thing.
+site is passive, these come from the peer's view and its brokers' later reports. Without a view of
+the peer, the topic has no leader rather than a wrong one. A copy here of a topic that the active
+site does not have is not visible to clients: both sites give them the same answer.
 """
 
 from __future__ import annotations
@@ -48,13 +48,15 @@ class LinkRole(enum.Enum):
 
     @property
     def is_suspended(self) -> bool:
-        """True while no site may write: the active role moves, or is not confirmed."""
+        """True while no site may write: the active role is moving, or is not confirmed."""
         return self in (LinkRole.UNCONFIRMED, LinkRole.FENCED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutedTopic:
-    """A topic as clients must see it: whose leaders, and which brokers can be named."""
+    """A topic as clients must see it: the site whose leaders it has, and the brokers that can be
+    named.
+    """
 
     topic: TopicImage
     is_own_site: bool
@@ -62,32 +64,30 @@ class RoutedTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterImage:
-    """A broker's whole knowledge of its site and the peer sites; the module says where it comes
-    from.
+    """A broker's whole knowledge of its site and the peer sites; the module describes the
+    sources.
     """
 
     site: str
     node_id: int
     version: int = 0
     full_version: int = -1
-    """The version that the last full image made: its sender may know nothing of what this broker
-    has reported.
-    """
+    """The version of the last full image: its sender may not have this broker's earlier reports."""
     is_complete: bool = False
     cluster_id: str = ""
     controller_id: int = NO_NODE
     controller_epoch: int = -1
     brokers: Mapping[int, BrokerInfo] = field(default_factory=dict)
     departed: Mapping[int, BrokerInfo] = field(default_factory=dict)
-    """Brokers of this site that have just gone. Metadata goes on listing them for a moment: a
-    client that is to drop a broker and to move its partitions at once may lose sight of the new
+    """Brokers of this site that have just disappeared. Metadata goes on listing them for a moment:
+    a client that must drop a broker and move its partitions at the same time may lose the new
     leaders (librdkafka does, until its next refresh).
     """
     topics: Mapping[str, TopicImage] = field(default_factory=dict)
     topic_names: Mapping[bytes, str] = field(default_factory=dict)
     quarantined: frozenset[str] = frozenset()
-    """Topics that the controller cannot read: what this broker has of them, in `topics` and in its
-    logs, stays as it is.
+    """Topics that the controller cannot read: this broker's state of them, in `topics` and in its
+    logs, stays unchanged.
     """
     links: Mapping[str, LinkRecord] = field(default_factory=dict)
     quotas: Mapping[QuotaEntity, QuotaValues] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class ClusterImage:
     peers: Mapping[str, SiteView] = field(default_factory=dict)
     peer_topics: Mapping[str, PeerTopics] = field(default_factory=dict)
     carriers: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Memory of `links_of`: topic name to link names, shared by images with the same links."""
+    """Cache of `links_of`: topic name to link names, shared by images with the same links."""
 
     def links_of(self, topic: str) -> tuple[str, ...]:
         """The names of the links that carry the topic; several where this site has several
@@ -162,7 +162,9 @@ class ClusterImage:
         return None if found is None else found.partitions.get(index)
 
     def routed_topic(self, topic: str) -> RoutedTopic | None:
-        """The topic as a client must see it, None when no site that counts has it."""
+        """The topic as a client must see it; None if no site from which it could be served has
+        it.
+        """
         own = self.topics.get(topic)
         link = self.link_of(topic)
         if link is None and own is None:
@@ -181,8 +183,8 @@ class ClusterImage:
     def routed_topic_with_id(self, topic_id: bytes) -> RoutedTopic | None:
         """The topic with the id as a client must see it, None when no site that counts has it.
 
-        A copy whose topic was deleted and made again at the active site has a name that is another
-        topic's there: its id leads nowhere.
+        If the topic of a copy was deleted and created again at the active site, the copy's name
+        belongs to another topic there: the copy's id leads nowhere.
         """
         names = (self.topic_names.get(topic_id), *(topics.name_of(topic_id) for topics in self.peer_topics.values()))
         for name in names:
@@ -197,7 +199,7 @@ class ClusterImage:
 
     def only_site_with(self, topic: str) -> str | None:
         """The peer that has a topic which no link carries and this site does not have; clients of
-        both sites are led to it there.
+        both sites are directed to it.
         """
         if topic in self.topics or self.link_of(topic) is not None:
             return None
@@ -219,8 +221,8 @@ class ClusterImage:
         return []
 
     def routed_topic_names(self) -> Iterator[str]:
-        """Names of all topics that a client must see: the own ones, then those that only an active
-        peer has yet.
+        """Names of all topics that a client must see: this site's topics, then those that only an
+        active peer has yet.
         """
         yield from (name for name in self.topics if not self.links or self.routed_topic(name) is not None)
         for topics in self.peer_topics.values():
@@ -264,8 +266,8 @@ _SIGN: Final = 1 << 31
 
 
 def group_partition(group: str, partition_count: int) -> int:
-    """Partition of an internal topic that keeps the name: the absolute value of Java's string hash,
-    -2^31 as 0, as in Apache Kafka.
+    """Partition of an internal topic that stores the name: the absolute value of Java's string
+    hash, with -2^31 as 0, as in Apache Kafka.
     """
     return _absolute_hash(group) % partition_count
 

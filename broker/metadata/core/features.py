@@ -1,5 +1,5 @@
 """Features of the cluster (KIP-584): their levels are fixed by the release of the brokers, so an
-update may only ask for what is in force.
+update may only request the current level.
 
 The levels stand for protocols that clients choose by: transaction.version 2 is KIP-890,
 group.version 1 is KIP-848.

@@ -13,7 +13,7 @@ from wire.control.cluster_pb2 import LinkRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletedTopicImage:
-    """A topic whose logs must go."""
+    """A topic whose logs must be deleted."""
 
     name: str
     topic_id: bytes

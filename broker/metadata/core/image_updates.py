@@ -1,7 +1,7 @@
-"""How a new image comes from an older one: batches of the controller, confirmed link epochs, views
-and reports of peers.
+"""Computes a new image from an older one and batches of the controller, confirmed link epochs, or
+views and reports of peers.
 
-Whatever does not change is the same object in both images.
+Unchanged parts are the same objects in both images.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def check_fence(image: ClusterImage, batch: ControlBatch, *, broker_epoch: int) 
     """Raise StaleControllerEpoch for a batch of an older controller or for an older registration of
     this broker.
 
-    A process that has not registered yet (`broker_epoch` 0) takes nothing: what reaches it is meant
-    for the one before it, whose leaderships it must not resume, because the unflushed end of their
-    logs may be gone.
+    A process that has not registered yet (`broker_epoch` 0) accepts nothing: batches that reach it
+    are addressed to its predecessor. It must not resume the predecessor's leaderships, because the
+    unflushed end of their logs may be lost.
     """
     if batch.controller_epoch < image.controller_epoch:
         raise StaleControllerEpoch(
@@ -45,9 +45,9 @@ def check_fence(image: ClusterImage, batch: ControlBatch, *, broker_epoch: int) 
 
 
 def apply_batch(image: ClusterImage, batch: ControlBatch) -> ClusterImage:
-    """The image after the batch. A change that arrives before any full image is taken too: it names
-    what it changes. InvalidPattern for a link whose filters cannot be matched: each request for a
-    topic would fail by them.
+    """The image after the batch. A change that arrives before any full image is applied too: it
+    contains all that it changes. InvalidPattern for a link whose filters cannot be matched: each
+    request for a topic would fail by them.
     """
     for link in batch.links:
         for pattern in patterns_of(link):
@@ -75,7 +75,7 @@ def apply_batch(image: ClusterImage, batch: ControlBatch) -> ClusterImage:
         topic_names={topic.topic_id: name for name, topic in topics.items()},
         quarantined=quarantined,
         links=image.links if has_same_links else links,
-        # what was confirmed without a bound needs a permit from now on
+        # an epoch that was confirmed without a time limit needs a permit from now on
         confirmed_epochs=_without(image.confirmed_epochs, newly_leased),
         carriers=image.carriers if has_same_links else {},
         quotas=_merged_quotas(image.quotas, batch),
@@ -110,7 +110,7 @@ def _without(confirmed: Mapping[str, int], links: Collection[str]) -> Mapping[st
 
 
 def without_departed(image: ClusterImage) -> ClusterImage:
-    """The image once clients have had time to leave the brokers that went."""
+    """The image after clients have had time to leave the brokers that disappeared."""
     return replace(image, version=image.version + 1, departed={}) if image.departed else image
 
 
@@ -141,8 +141,8 @@ def with_peer_reports(
 
 
 def without_old_reports(image: ClusterImage, site: str, *, before_ms: float) -> ClusterImage:
-    """The image once a view of the peer is so new that what was reported before is in it, or is not
-    so any more.
+    """The image after a peer's view so new that it includes, or has superseded, all earlier
+    reports.
     """
     known = image.topics_of_peer(site)
     topics = known.without_old_reports(before_ms=before_ms)

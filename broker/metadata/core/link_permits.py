@@ -1,9 +1,9 @@
 """The time until which this broker may acknowledge writes under links with a lease, on its own
 monotonic clock.
 
-A role says what the broker may begin; a permit is looked at once more right before an
-acknowledgement leaves. A process that is stopped between its append and its answer, and wakes after
-another site was promoted, so sends no acknowledgement. Pure: the caller has the clock.
+A role decides what the broker may begin; a permit is checked again right before an acknowledgement
+is sent. So a process that is stopped between its append and its answer, and resumes after another
+site was promoted, sends no acknowledgement. Pure: the caller provides the time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class LinkPermits:
         return bool(self._until_ms)
 
     def extend(self, link: str, until_ms: float) -> None:
-        """A permit that ends then; an earlier end than the known one changes nothing."""
+        """Extend the permit to this time; an earlier end than the known one has no effect."""
         self._until_ms[link] = max(until_ms, self._until_ms.get(link, NO_PERMIT))
 
     def withdraw(self, link: str) -> None:
@@ -55,8 +55,8 @@ class LinkPermits:
 
     def may_acknowledge(self, image: ClusterImage, topic: str, *, now_ms: float) -> bool:
         """True if records of the topic that were appended before may be acknowledged now. Under a
-        fence they may: the other site is promoted only with all records that were appended before
-        it.
+        fence they may, because the other site is promoted only with all records that were appended
+        before it.
         """
         for name in image.links_of(topic):
             link = image.links[name]

@@ -1,12 +1,12 @@
-"""The topics of one peer site: its last view, and above that what its brokers have reported since.
+"""The topics of one peer site: its last view, and the later reports of its brokers.
 
 A view comes each second and names every topic; a report (`broker/site/topic_change_reports.py`)
 comes before a client gets the answer to a change, and names what changed. Views and reports may
 overtake each other, so the result must not depend on their order: a topic id that was deleted does
 not come back, and of two states of a partition the one with the higher leader epoch, then partition
-epoch, counts. What a report says holds until a view shows the same, at most until a view that was
-asked for much later (`without_old_reports`). A report costs what it names, however many topics the
-view has.
+epoch, counts. A report is valid until a view shows the same, at most until a view that was
+requested much later (`without_old_reports`). The cost of a report depends on the topics that it
+names, not on the size of the view.
 """
 
 from __future__ import annotations
@@ -88,9 +88,7 @@ class PeerTopics:
         return replace(self, reports={**self.reports, topic.name: report}, _reported=found)
 
     def without_old_reports(self, *, before_ms: float) -> PeerTopics:
-        """The topics without what was reported before, the same object when there is nothing so
-        old.
-        """
+        """The topics without old reports; the same object if there are none."""
         kept = {name: report for name, report in self.reports.items() if report.at_ms >= before_ms}
         return self if len(kept) == len(self.reports) else _combined(self, kept)
 

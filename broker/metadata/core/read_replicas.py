@@ -1,9 +1,9 @@
 """Chooses the replica that a consumer should read from: the one in its own rack (KIP-392), else the
 leader. Pure.
 
-Pure. A leader asks with every fetch of a consumer that says its rack; only replicas are offered
-that are in sync, alive, reachable where the consumer connects, and have the offset that it wants.
-The rule has the name of Kafka's class in `replica.selector.class`.
+Pure. A leader asks with every fetch of a consumer that says its rack; candidates are replicas that
+are in sync, alive, reachable on the consumer's listener, and have the requested offset. The rule
+has the name of Kafka's class in `replica.selector.class`.
 
 Callers: broker/replication/read_routing.py, broker/settings/config.py for the names.
 """
@@ -28,10 +28,11 @@ class ReadableReplica(NamedTuple):
 
 
 def replica_in_rack(rack: str, *, leader_rack: str, followers: Iterable[ReadableReplica]) -> int | None:
-    """The follower to read from, None for the leader: it is in the rack itself, or no replica is.
+    """The follower to read from, None for the leader, if the leader is in the rack itself or no
+    replica is.
 
-    Of several the one that is furthest, then the one that was at the log's end last; the lowest id
-    breaks ties.
+    Of several, the one with the highest offset, then the one that was most recently at the log's
+    end; the lowest id breaks ties.
     """
     if not rack or rack == leader_rack:
         return None

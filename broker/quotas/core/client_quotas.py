@@ -4,11 +4,11 @@ arithmetic. Pure.
 For each kind of quota the first of these entities that has it applies: user and client id, user and
 any client, user, any user and client id, any user and any client, any user, client id, any client.
 Usage counts for the names in the entity: all clients of a user share the user's quota, and each
-user that falls under "any user" has a quota of its own.
+user under "any user" has a separate quota.
 
 A bandwidth or request-time quota is a `WindowedRate`: a client above it is throttled until the rate
-over the windows is back at the quota. Creations and deletions of partitions draw on a `TokenBucket`
-(KIP-599), so that a burst is accepted whole or not begun. Used by
+over the windows is back at the quota. Creations and deletions of partitions use a `TokenBucket`
+(KIP-599), so that a burst is accepted or refused as a whole. Used by
 broker/quotas/client_throttling.py.
 """
 
@@ -22,9 +22,7 @@ from broker.quotas.core.rates import WindowedRate
 from wire.rules.client_quotas import CLIENT_ID, USER, QuotaEntity, QuotaValues
 
 SHARES_MAX: Final = 10_000
-"""Shares that are remembered for one kind of quota; the one that was used longest ago is forgotten
-first.
-"""
+"""Maximum number of shares for one kind of quota; the least recently used one is removed first."""
 REMEMBERED_LIMITS_MAX: Final = 10_000
 UNUSED_MS_MAX: Final = 3_600_000
 """A share without use for so long is forgotten, as in Kafka."""
@@ -33,7 +31,9 @@ AnyQuotas = Mapping[QuotaEntity, QuotaValues]
 
 
 class Limit(NamedTuple):
-    """A quota that holds for a client, and whose use counts against it: an empty name means all."""
+    """A quota that applies to a client, and the names under which its use is counted: an empty name
+    means all.
+    """
 
     bound: float
     user: str
@@ -97,11 +97,11 @@ class ClientRates:
 
     @property
     def is_in_use(self) -> bool:
-        """True when anybody has such a quota."""
+        """True if any client has such a quota."""
         return bool(self._quotas)
 
     def take(self, quotas: AnyQuotas) -> None:
-        """These quotas hold from now on; what was used lately still counts."""
+        """Apply these quotas; recent use still counts."""
         self._quotas = {entity: values for entity, values in quotas.items() if self.key in values}
         # limits are found again by the new quotas; shares keep what was used
         self._limits = {}
@@ -110,7 +110,7 @@ class ClientRates:
         client = (user, client_id)
         if client not in self._limits:
             if len(self._limits) >= REMEMBERED_LIMITS_MAX:
-                # forgotten all at once: clients are found again at their next request
+                # cleared as a whole: clients are looked up again at their next request
                 self._limits.clear()
             self._limits[client] = limit_of(self._quotas, self.key, user=user, client_id=client_id)
         return self._limits[client]
@@ -132,7 +132,7 @@ class ClientRates:
             self._shares.popitem(last=False)
 
     def record(self, now_ms: float, *, user: str, client_id: str, amount: float) -> float:
-        """The client used so much; how long it is throttled now, in ms."""
+        """Record the client's use; return its throttle time now, in ms."""
         limit = self._limit(user, client_id)
         if limit is None:
             return 0.0
@@ -167,7 +167,7 @@ class ClientRates:
 
 
 class TokenBucket:
-    """Tokens that come at a steady rate up to a burst; a client that takes more than there are
+    """Tokens that arrive at a steady rate up to a burst; a client that takes more than there are
     leaves a debt.
     """
 
@@ -225,7 +225,7 @@ class MutationQuotas:
         self._quotas = {entity: values for entity, values in quotas.items() if self._key in values}
 
     def share(self, now_ms: float, *, user: str, client_id: str) -> MutationShare | None:
-        """The share that the client's mutations count against; None if they are not limited."""
+        """The share to which the client's mutations are charged; None if they are not limited."""
         limit = limit_of(self._quotas, self._key, user=user, client_id=client_id) if self._quotas else None
         if limit is None:
             return None
@@ -251,8 +251,8 @@ class MutationQuotas:
 
 
 class MutationPermits:
-    """The mutations of one request. A strict one (newer clients) is refused what it asks for while
-    the bucket is in debt; others are taken, and the client is throttled afterwards.
+    """The mutations of one request. A strict client (a newer version) is refused while the bucket
+    is in debt; requests of others are carried out, and the client is throttled afterwards.
     """
 
     def __init__(self, share: MutationShare | None, *, is_strict: bool, now_ms: float) -> None:

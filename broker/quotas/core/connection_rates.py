@@ -37,8 +37,8 @@ class ConnectionRates:
         return None if values is None else values[CONNECTION_CREATION_RATE]
 
     def came_from(self, now_ms: float, address: str) -> float:
-        """A connection from the address; for how long it is held before it is refused, 0 when it is
-        welcome.
+        """A connection from the address; return how long it is held before it is refused, 0 if it
+        is accepted.
         """
         bound = self.bound_of(address)
         if bound is None:
@@ -52,13 +52,13 @@ class ConnectionRates:
         rate.record(now_ms, 1)
         throttle_time_ms = compute_throttle_time_ms(rate.rate_per_second(now_ms), bound, rate.span_ms(now_ms))
         if throttle_time_ms:
-            # a refused connection does not count, or a client that retries would never get in
+            # a refused connection does not count, or a client that retries would never be accepted
             rate.record(now_ms, -1)
         return min(throttle_time_ms, self._window_ms)
 
     def came(self, now_ms: float, bound: float) -> float:
-        """A connection to the broker, which takes `bound` a second; for how long none more is
-        taken.
+        """A connection to the broker, which accepts `bound` a second; return how long no more are
+        accepted.
         """
         self._whole.record(now_ms, 1)
         throttle_time_ms = compute_throttle_time_ms(

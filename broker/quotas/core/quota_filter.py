@@ -1,4 +1,4 @@
-"""Finds the client quota entities that a DescribeClientQuotas request asks for (KIP-546). Pure."""
+"""Finds the client quota entities that match a DescribeClientQuotas request (KIP-546). Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class FilterPart(NamedTuple):
 
 
 class UnknownEntityType(ValueError):
-    """The filter names a type of entities that there is not."""
+    """The filter names an entity type that does not exist."""
 
 
 class BadFilter(ValueError):
@@ -34,7 +34,7 @@ class BadFilter(ValueError):
 
 
 def check_filter(parts: Sequence[FilterPart]) -> None:
-    """UnknownEntityType or BadFilter, with Kafka's words."""
+    """Raises UnknownEntityType or BadFilter, with Kafka's messages."""
     kinds = [part.kind for part in parts]
     for part in parts:
         if not part.kind:

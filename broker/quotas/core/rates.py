@@ -1,8 +1,8 @@
 """Measures a recent rate: an amount in windows of time, as Kafka measures usage against a quota.
 
 Pure: time enters as `now_ms` (monotonic). The amounts of the last `samples` windows are kept, each
-window beginning with the first amount recorded in it. The rate is what they hold over the time
-since the oldest began, and over all full windows but one at least: the first seconds of traffic
+window beginning with the first amount recorded in it. The rate is their sum divided by the time
+since the oldest began, but at least by all full windows except one: the first seconds of traffic
 after a silence count as a burst that quiet windows may still even out, not as a rate.
 
 Callers: broker/quotas/core/client_quotas.py, replication throttles.
@@ -29,14 +29,16 @@ class WindowedRate:
         windows, kept_ms = self._windows, self._samples * self._window_ms
         while windows and now_ms - windows[0][0] >= kept_ms:
             windows.popleft()
-        # a window begins with its first amount: a silence makes no empty windows
+        # a window begins with its first amount: a pause makes no empty windows
         if not windows or now_ms - windows[-1][0] >= self._window_ms:
             windows.append([now_ms, 0.0])
         windows[-1][1] += amount
         self.recorded_at_ms = now_ms
 
     def rate_per_second(self, now_ms: float) -> float:
-        """The rate over the windows, by the second. Changes nothing: another thread may ask."""
+        """The rate per second over the windows. It changes nothing, so another thread may call
+        it.
+        """
         windows = self._living(now_ms)
         return sum(amount for _, amount in windows) * 1000 / self._span_ms(windows, now_ms) if windows else 0.0
 

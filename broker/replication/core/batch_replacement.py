@@ -1,4 +1,4 @@
-"""May the bytes of a batch on the disk be replaced by others? Only if they are proven to be the
+"""Decides whether the bytes of a batch on disk may be replaced. Only if they are proven to be the
 bytes that were written (`wire/batches/damage.py`). Pure, on the bytes of both.
 """
 

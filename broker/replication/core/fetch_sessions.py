@@ -2,16 +2,16 @@
 sends only changes.
 
 Pure. `open` turns a request's session fields and partitions into the partitions to read; `answer`
-says which of the results a response must carry. A session is used by one request at a time (a
-fetcher has one in flight). Session ids come from the caller.
+selects the results that a response must have. A session is used by one request at a time (a fetcher
+has one in flight). Session ids come from the caller.
 
 A session of a follower or of a mirror also knows which of its partitions are settled: the fetcher
 has all that it may have of them (a follower is in sync as well), and got all news of them. They are
-not looked at again until `mark_changed` says that something happened to them, so that thousands of
-quiet partitions cost nothing.
+not examined again until `mark_changed` reports a change, so that thousands of idle partitions cost
+nothing.
 
 Topics are keyed as the request names them (name before version 13, 16-byte id from then on); a
-session never changes its way.
+session never changes that.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class FetchPartitionState:
     log_start_offset: int = -1
     known_high_watermark: int = UNWATCHED
     is_throttled: bool = False
-    """The last look at it found records that a throttle holds back."""
+    """True if the last check found records that a throttle delays."""
     reported_high_watermark: int = -1
     reported_log_start_offset: int = -1
     reported_last_stable_offset: int = -1
@@ -59,7 +59,7 @@ class FetchPartitionState:
         return self.topic, self.partition
 
     def ask(self, other: FetchPartitionState) -> None:
-        """Take over what a newer request wants."""
+        """Apply the fields of a newer request."""
         self.fetch_offset = other.fetch_offset
         self.partition_max_bytes = other.partition_max_bytes
         self.current_leader_epoch = other.current_leader_epoch
@@ -68,17 +68,17 @@ class FetchPartitionState:
         self.known_high_watermark = other.known_high_watermark
 
     def lacks_high_watermark(self, high_watermark: int) -> bool:
-        """True when the fetcher wants this one at once: it has the records below and
-        does not know that they are safe.
+        """True if the fetcher wants this one at once: it has the records below and does not know
+        that they are safe.
         """
-        # below the follower's own end alone: it could not show a higher one to its readers yet
+        # only below the follower's own end: it could not yet serve more to its readers
         return self.known_high_watermark < min(high_watermark, self.fetch_offset)
 
     def record_answer(
         self, *, high_watermark: int, log_start_offset: int, last_stable_offset: int, is_sent: bool
     ) -> bool:
-        """True when the answer must name the partition (something moved, or `is_sent` anyway);
-        remembers it as answered.
+        """True if the response must contain the partition (a value changed, or `is_sent`); records
+        it as answered.
         """
         has_moved = (
             high_watermark != self.reported_high_watermark
@@ -119,7 +119,7 @@ class FetchSession:
         return self.is_mirrors or self.follower != NO_NODE
 
     def serve_last(self, keys: Iterable[SessionPartition]) -> None:
-        """Partitions that just got data go to the end, so that a busy one cannot starve the
+        """Move partitions that just got data to the end, so that a busy one cannot starve the
         others.
         """
         for key in keys:
@@ -131,7 +131,7 @@ class FetchSession:
                 self.partitions[key] = state
 
     def ask(self, wanted: Iterable[FetchPartitionState], forgotten: Iterable[SessionPartition]) -> None:
-        """Take over what a request names and what it takes out."""
+        """Apply the partitions that a request adds and removes."""
         for state in wanted:
             known = self.partitions.get(state.key)
             if known is None:
@@ -140,7 +140,7 @@ class FetchSession:
                 known.ask(state)
             if self.tracks_changes:
                 self.unsettled[state.key] = None
-                # it may not have applied the answer: an answer that makes it truncate its log has
+                # it may not have applied the response: one that makes it truncate its log contains
                 # nothing else
                 self.partitions[state.key].reported_high_watermark = -1
         for key in forgotten:
@@ -148,7 +148,7 @@ class FetchSession:
             self.unsettled.pop(key, None)
 
     def to_read(self) -> tuple[FetchPartitionState, ...]:
-        """The partitions to look at now."""
+        """The partitions to examine now."""
         if self.tracks_changes:
             return tuple(self.partitions[key] for key in self.unsettled)
         return tuple(self.partitions.values())
@@ -182,7 +182,7 @@ class FetchPlan:
     session: FetchSession | None = None
 
     def to_read(self) -> Sequence[FetchPartitionState]:
-        """The partitions to look at now; of a session they may be others at each look."""
+        """The partitions to examine now; for a session they may differ each time."""
         return self.partitions if self.session is None else self.session.to_read()
 
     @property
@@ -235,7 +235,8 @@ class FetchSessions:
         if one does, and `is_mirrors` is true when a mirror sends it.
         """
         if session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            # a full fetch ends the session that it names: its client starts over, and slots are few
+            # a full fetch ends the session that it names: its client starts again, and slots are
+            # few
             self.close(session_id)
             if session_epoch == FINAL_EPOCH:
                 # -1 is a full fetch without a session: tools and old clients

@@ -1,15 +1,15 @@
 """A partition of a link with the sync policy `bound`: acknowledgements wait when the standby is too
 far behind. Pure.
 
-The standby may lack what is younger than `bound_ms`, so that a failover loses no more than that of
-what was acknowledged with acks=all. Up to half of the bound nothing waits. From there on
-acknowledgements are throttled: what becomes visible is as old as the standby is beyond that half,
-so producers with a bounded number of requests in flight slow down by themselves. Beyond the bound
-they are held, and only what the standby has becomes visible.
+The standby may lack records younger than `bound_ms`, so a failover loses at most these among the
+records acknowledged with acks=all. Up to half of the bound, nothing waits. Above half,
+acknowledgements are throttled: a record becomes visible only when it is as old as the standby's lag
+beyond that half, so producers with a bounded number of requests in flight slow down by themselves.
+Beyond the bound, acknowledgements are held, and only records that the standby has become visible.
 
-The age of a record is not in the log (producers set times), so the leader remembers where its log
-ended at each look (`check`, every 100 ms), and a record counts as old as the look before it. A new
-leader, which does not know how far behind the standby is, holds until the standby has reported.
+The age of a record is not in the log (producers set times), so the leader stores the log end at
+each check (`check`, every 100 ms), and a record counts as old as the check before it. A new leader
+does not know the standby's lag, so it holds acknowledgements until the standby has reported.
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ MARKS_MAX = 128
 
 
 class _Mark(NamedTuple):
-    """Records below `end` are at least as old as `born_at_ms`, as far as no earlier mark has
-    them.
-    """
+    """Records below `end`, and not below an earlier mark, are at least as old as `born_at_ms`."""
 
     born_at_ms: float
     end: int
@@ -56,7 +54,7 @@ class LagBoundedHold(StandbyHold):
         return self.bound is not None and self.bound <= self.acknowledged
 
     def is_behind(self, high_watermark: int) -> bool:
-        """True while the standby lacks something that was shown."""
+        """True while the standby lacks records that were made visible."""
         return self.acknowledged < high_watermark
 
     def report(self, acknowledged: int, *, high_watermark: int, mirrorable_end: int, now_ms: float) -> None:  # noqa: ARG002  as in the other hold
@@ -65,7 +63,7 @@ class LagBoundedHold(StandbyHold):
         self._look(mirrorable_end, now_ms)
 
     def check(self, *, high_watermark: int, mirrorable_end: int, now_ms: float) -> bool:  # noqa: ARG002  as in the other hold
-        """Look at the clock; such a hold is never given up."""
+        """Check by the clock; such a hold is never given up."""
         self._look(mirrorable_end, now_ms)
         return False
 
@@ -73,7 +71,7 @@ class LagBoundedHold(StandbyHold):
         before_ms = self.progressed_at_ms if self.looked_at_ms < 0 else self.looked_at_ms
         if self.limit is not None:
             self.limited_ms += now_ms - before_ms
-        # the time of the look before: a record may count as older than it is, never as younger
+        # the time of the previous check: a record may count as older than it is, never as younger
         self._note_end(mirrorable_end, before_ms)
         self.looked_at_ms = now_ms
         while self._marks and self._marks[0].end <= self.acknowledged:
@@ -84,7 +82,7 @@ class LagBoundedHold(StandbyHold):
     def _note_end(self, end: int, born_at_ms: float) -> None:
         if end <= (self._marks[-1].end if self._marks else self.acknowledged):
             return
-        # a mark covers a step of the bound, or a busy partition would make one for each look
+        # a mark covers a step of the bound, or a busy partition would make one for each check
         if self._marks and born_at_ms - self._marks[-1].born_at_ms < self.bound_ms / MARKS_MAX:
             self._marks[-1] = _Mark(self._marks[-1].born_at_ms, end)
         else:
@@ -94,7 +92,7 @@ class LagBoundedHold(StandbyHold):
         delay_ms = self.lag_ms - self.bound_ms / 2
         if delay_ms <= 0:
             return None
-        # beyond the bound only what the standby has: this is the promise of the policy
+        # beyond the bound, only records that the standby has: this is the promise of the policy
         if self.lag_ms > self.bound_ms:
             return self.acknowledged
         old_enough = (mark.end for mark in self._marks if now_ms - mark.born_at_ms >= delay_ms)

@@ -1,9 +1,9 @@
-"""Do mirrored batches continue a log, repeat what it has, leave a gap, or contradict it? Pure; on
-batch headers alone.
+"""Decides whether mirrored batches continue a log, repeat its batches, leave a gap, or contradict
+it. Pure; on batch headers alone.
 
-The target's log is the mirror's checkpoint, so whatever a mirror sends again after a crash must be
-recognised: batches that lie below the log end are held against those in the log by offsets, leader
-epoch and CRC. `replicas.py` brings the headers and appends what is new.
+The target's log is the mirror's checkpoint, so batches that a mirror sends again after a crash must
+be recognised: batches below the log end are compared with the stored ones by offsets, leader epoch
+and CRC. `replicas.py` provides the headers and appends the new batches.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def meet(
     """The relation of the batches to a log that ends at `log_end_offset`. The caller must still
     compare repeated batches.
 
-    A copy has whole batches. A batch that goes on beyond an end which the mirror knows therefore
-    belongs to another history; beyond an end which it does not know, nothing is shown.
+    A copy has whole batches. A batch that extends past an end that the mirror knows therefore
+    belongs to another history; past an end that it does not know, this proves nothing.
     """
     if expected_log_end_offset > log_end_offset:
         return Meeting(Continuity.GAP)
@@ -51,7 +51,7 @@ def meet(
             return Meeting(Continuity.DIVERGES if is_end_known else Continuity.TRUNCATED_THROUGH, repeated_count)
         repeated_count += 1
     new = batches[repeated_count:]
-    # -1 is a batch from before leader epochs (KIP-101): it says nothing about the history
+    # -1 is a batch from before leader epochs (KIP-101): it proves nothing about the history
     if new and 0 <= new[0].partition_leader_epoch < latest_epoch:
         return Meeting(Continuity.DIVERGES, repeated_count)
     return Meeting(Continuity.CONTINUES, repeated_count)
@@ -60,8 +60,7 @@ def meet(
 def first_difference(
     sent: Sequence[BatchHeader], stored: Sequence[BatchHeader], *, log_start_offset: int, is_compacted: bool
 ) -> BatchHeader | None:
-    """The first batch that was sent again and is not the stored one; None when the log has them
-    all.
+    """The first repeated batch that differs from the stored one; None if the log has them all.
 
     Batches below the log start are gone and cannot be compared. A compacted topic may have dropped
     a batch. A batch that compaction has rewritten at either site keeps its offsets and its leader
@@ -73,7 +72,7 @@ def first_difference(
             continue
         found = by_offset.get(batch.base_offset)
         if found is None:
-            # one site's cleaner may have dropped it; keys decide, not offsets
+            # one site's cleaner may have removed it; keys decide, not offsets
             if is_compacted:
                 continue
             return batch
@@ -88,6 +87,8 @@ def first_difference(
 
 
 def _is_rewritten(batch: BatchHeader) -> bool:
-    """Compaction has taken records out of the batch, or has noted when its tombstones may go."""
+    """True if compaction has removed records of the batch, or has stored when its tombstones may be
+    removed.
+    """
     # a whole batch has as many records as offsets
     return batch.record_count <= batch.last_offset_delta or batch.has_delete_horizon

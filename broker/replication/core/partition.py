@@ -1,14 +1,14 @@
 """The replication machine of one replica: its leader, its in-sync replicas, and how far records are
 safe.
 
-Pure and without `await`. Each command is a method, because appends and fetches give several in a
-millisecond. A command changes the state and returns its effects (`core/partition_effects.py`), on
-which `Replicas.act` acts. The high watermark is the smallest log end offset of the in-sync
-replicas; with one replica it is the own log end. It stands still while fewer are in sync than
-`min.insync.replicas` asks for (KIP-966), so what it has passed was at that many replicas. It also
-waits for a follower that is about to join them, since one that is always a round trip behind a busy
-leader would never get there. Under a sync link it waits for the standby too
-(`core/standby_hold.py`), to which everything below the mirrorable end is sent.
+Pure and without `await`. Each command is a separate method, because appends and fetches give
+several in a millisecond. A command changes the state and returns its effects
+(`core/partition_effects.py`), on which `Replicas.act` acts. The high watermark is the smallest log
+end offset of the in-sync replicas; with one replica it is the own log end. It does not move while
+fewer than `min.insync.replicas` are in sync (KIP-966), so records below it were at that many
+replicas. It also waits for a follower that is about to join them: a follower that is always one
+round trip behind a busy leader could otherwise never join. Under a sync link it waits for the
+standby too (`core/standby_hold.py`), to which everything below the mirrorable end is sent.
 
 A leader changes the in-sync replicas only by proposing to the controller (KIP-497). While a
 proposal is open it is not known which of the two sets is in force, so the high watermark waits for
@@ -76,7 +76,8 @@ class Partition(PartitionState):
         """Follow the controller's decision and the link's terms; STALE (and nothing changed) for an
         older leader epoch.
         """
-        # equal epochs go on: the same image may carry another ISR, configs or terms of the link
+        # equal epochs are processed: the same image may have another ISR, configs or terms of the
+        # link
         if image.leader_epoch < self.leader_epoch:
             return Decision(LeadershipChange.STALE, NO_EFFECTS)
         is_same = image.leader_epoch == self.leader_epoch and image.leader == self.leader
@@ -84,8 +85,8 @@ class Partition(PartitionState):
         if (image.replicas, image.isr) != (self.replicas, self.isr):
             effects += (Wake(Change.REPLICAS),)
         change = LeadershipChange.UNCHANGED
-        # `NONE` counts as a new leadership: a replica that left and comes back has forgotten its
-        # followers
+        # `NONE` counts as a new leadership: a replica that was removed and returns has forgotten
+        # its followers
         if is_same and self.role is not ReplicaRole.NONE:
             # an answer to a proposal and an image travel separately: the higher partition epoch is
             # the newer one
@@ -106,13 +107,13 @@ class Partition(PartitionState):
         self.leader = image.leader
         self.leader_epoch = image.leader_epoch
         self._forget_leadership()
-        # what an earlier leader called mirrorable is not known here; below the high watermark it
-        # holds in any case
+        # the earlier leader's mirrorable end is not known here; the records below the high
+        # watermark are mirrorable in any case
         self.mirrorable_end = self.high_watermark
         if image.leader == self.node_id:
             self.role = ReplicaRole.LEADER
-            # followers may have to truncate below this point: only above it does a fetch show the
-            # same history
+            # followers may have to truncate below this point: only a fetch above it proves the same
+            # history
             self.leader_epoch_start_offset = self.log_end_offset
             if not was_leader:
                 self.led_since_epoch = image.leader_epoch
@@ -146,7 +147,8 @@ class Partition(PartitionState):
         wanted = [replica for replica in self.replicas if replica != self.node_id] if self.is_leader else []
         self.followers = {
             replica: self.followers.get(replica)
-            # in sync counts as caught up now: it has lag_ms_max from here before it is proposed out
+            # being in sync counts as caught up now: it has lag_ms_max from here before it is
+            # removed
             or ReplicaProgress(caught_up_at_ms=now_ms if replica in self.isr else -math.inf)
             for replica in wanted
         }
@@ -173,8 +175,8 @@ class Partition(PartitionState):
         self._awaited_flush_end = end_offset
 
     def record_flush(self, recovery_point: int, *, is_done: bool) -> Effects:
-        """A flush has ended for which an append waited. After a flush that was given up, nothing
-        waits; a later append ends its wait with its own flush.
+        """A flush for which an append waited has ended. After a flush that was given up nothing
+        waits; a later append waits for its own flush.
         """
         if self.flushed_end is not None:
             is_over = not is_done or recovery_point >= self._awaited_flush_end
@@ -191,8 +193,8 @@ class Partition(PartitionState):
         return LOG_REPLACED
 
     def record_copy_truncation(self, log_end_offset: int) -> Effects:
-        """The log that this broker leads was truncated for a mirror. What followers have beyond the
-        new end is not what will be appended there, so it does not count as fetched.
+        """The log that this broker leads was truncated for a mirror. The followers' records beyond
+        the new end differ from those that will be appended there, so they do not count as fetched.
         """
         effects = self.record_truncation(log_end_offset)
         self.leader_epoch_start_offset = min(self.leader_epoch_start_offset, log_end_offset)
@@ -201,8 +203,8 @@ class Partition(PartitionState):
         return effects
 
     def restart_at(self, offset: int) -> Effects:
-        """The own log was emptied and goes on at `offset` (its source or leader begins above all
-        that it had).
+        """The own log was emptied and continues at `offset` (its source or leader begins above all
+        its records).
         """
         self._note(f"restarts at {offset} after {self.log_end_offset}")
         self.truncation_count += 1
@@ -213,7 +215,7 @@ class Partition(PartitionState):
     # --- a follower's side
 
     def follow_high_watermark(self, leader_high_watermark: int) -> Effects:
-        """The leader reported its high watermark; the own one never passes the own log's end."""
+        """The leader reported its high watermark; the own one never exceeds the own log end."""
         # the leader may know more than this follower has: the rest comes with its records
         former, offset = self.high_watermark, min(leader_high_watermark, self.log_end_offset)
         if self.is_leader or offset <= former:
@@ -247,16 +249,16 @@ class Partition(PartitionState):
         return self._advance(FETCHED)
 
     def low_watermark(self, log_start_offset: int, live: Collection[int]) -> int:
-        """The lowest log start among the own log and the living followers', -1 while one of these
-        has not reported its own.
+        """The lowest log start of the own log and the live followers'; -1 while one of them has not
+        reported its own.
         """
         # a broker that is not registered cannot hold up DeleteRecords: it truncates when it returns
         starts = [progress.log_start_offset for node, progress in self.followers.items() if node in live]
         return min([log_start_offset, *starts])
 
     def confirm_caught_up(self, replica: int, *, log_end_offset: int, at_ms: float) -> None:
-        """The replica was at the log's end, `log_end_offset` until now, and asked for nothing else
-        in its last fetch.
+        """The replica was at the log's end, which was `log_end_offset` until now, and its last
+        fetch asked for nothing else.
         """
         progress = self.followers.get(replica)
         # a follower that lacked records cannot have been at the end, whatever its session said
@@ -277,7 +279,7 @@ class Partition(PartitionState):
         return self._advance((StandbyCaughtUp(acknowledged),) if has_caught_up else NO_EFFECTS)
 
     def check_standby(self, *, now_ms: float) -> Effects:
-        """Give up a standby that has been silent for longer than its link allows; a bound on its
+        """Give up a standby that has not reported for longer than its link allows; a bound on its
         lag moves with time alone.
         """
         hold = self.hold
@@ -292,8 +294,8 @@ class Partition(PartitionState):
     # --- in-sync replicas, proposed by the leader
 
     def consider(self, replica: int, broker_epochs: Mapping[int, int], *, lag_ms_max: float) -> Effects:
-        """A follower that is not in sync has fetched: propose it when it has caught up; nothing
-        waits for one that has fallen behind again. `broker_epochs` are the registered brokers'.
+        """A follower that is not in sync has fetched: propose it if it has caught up, and stop
+        waiting for it if it has fallen behind again. `broker_epochs` are the registered brokers'.
         """
         was_joining = replica in self.joining
         isr = self.expanded_isr(replica, broker_epochs, lag_ms_max=lag_ms_max)
@@ -307,15 +309,15 @@ class Partition(PartitionState):
         """The in-sync replicas to propose because of `replica`'s last fetch; None when there is
         nothing to propose.
 
-        It has caught up when it is past what all in sync have and past where this leadership began
-        (what is below, it may have to truncate). One that was at the log's end within `lag_ms_max`
-        is joining from now on, as Kafka's leader has it; no longer when it lags again.
+        It has caught up when it has all records of the in-sync replicas and is past the start of
+        this leadership (below that, it may have to truncate). A follower that was at the log's end
+        within `lag_ms_max` is joining, as in Kafka's leader, until it lags again.
         """
         progress = self.followers.get(replica)
         if progress is None or not self.is_leader or replica in self.isr:
             return None
         now_ms = progress.fetched_at_ms
-        # the time of its fetch, not of this look: a late call must not make it lag
+        # the time of its fetch, not of this check: a late call must not make it lag
         is_joining = now_ms - progress.caught_up_at_ms <= lag_ms_max and progress.is_eligible(
             broker_epochs.get(replica), now_ms=now_ms
         )
@@ -323,8 +325,8 @@ class Partition(PartitionState):
             self.joining.discard(replica)
             return None
         self.joining.add(replica)
-        # `mirrorable_end`, not the high watermark, which a sync link holds back for the other
-        # site's sake
+        # `mirrorable_end`, not the high watermark, which a sync link delays because of the other
+        # site
         has_caught_up = progress.log_end_offset >= max(self.mirrorable_end, self.leader_epoch_start_offset)
         if not has_caught_up or self.proposed_isr is not None:
             return None
@@ -332,7 +334,7 @@ class Partition(PartitionState):
         return tuple(node for node in self.replicas if node in self.isr or node == replica)
 
     def drop_joining(self, broker_epochs: Mapping[int, int], *, now_ms: float, lag_ms_max: float) -> Effects:
-        """Wait no longer for followers that are gone or lag."""
+        """Stop waiting for followers that have disconnected or lag."""
         gone = {
             replica
             for replica in self.joining
@@ -358,7 +360,7 @@ class Partition(PartitionState):
         return self.propose_isr(tuple(node for node in self.isr if node not in lagging)) if lagging else NO_EFFECTS
 
     def propose_isr(self, isr: tuple[int, ...]) -> Effects:
-        """The proposal is on its way: from now on the high watermark waits for both sets."""
+        """The proposal is being sent: from now on the high watermark waits for both sets."""
         self._note(f"proposes {isr}, in sync {self.isr}")
         self.proposed_isr = isr
         return (IsrProposed(isr),)
@@ -370,8 +372,8 @@ class Partition(PartitionState):
         return self._advance(NO_EFFECTS)
 
     def refuse(self, replica: int, broker_epoch: int, *, now_ms: float) -> Effects:
-        """The controller does not want this registration of `replica` in sync, which may be about
-        to stop: wait for it no longer.
+        """The controller does not want this registration of `replica` in sync, because it may be
+        about to stop: stop waiting for it.
         """
         progress = self.followers.get(replica)
         if progress is not None:
@@ -383,8 +385,8 @@ class Partition(PartitionState):
     # --- checks
 
     def check_invariants(self) -> None:
-        """InvariantBroken with the last decisions when the state is not sound; for tests, after
-        every command.
+        """Raises InvariantBroken with the last decisions if the state violates an invariant; tests
+        call it after every command.
         """
         problems = [*violations(self, self._checked)]
         if problems:

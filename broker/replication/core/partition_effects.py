@@ -1,4 +1,4 @@
-"""What a command to `core/partition.py` leads to. `broker/replication/replicas.py` acts on each.
+"""The effects of a command to `core/partition.py`. `broker/replication/replicas.py` acts on each.
 
 Named tuples, because an append makes three of them.
 """
@@ -17,7 +17,7 @@ class LogGrew(NamedTuple):
 
 
 class HighWatermarkMoved(NamedTuple):
-    """Consumers may read up to `offset`, and acks=all is kept below it."""
+    """Consumers may read up to `offset`, and records below it satisfy acks=all."""
 
     former: int
     offset: int
@@ -56,13 +56,13 @@ class StandbyGivenUp(NamedTuple):
 
 
 class StandbyCaughtUp(NamedTuple):
-    """The standby has everything again that was shown without it."""
+    """The standby has all records again that became visible without it."""
 
     acknowledged: int
 
 
 class Wake(NamedTuple):
-    """The requests that wait for this change look again."""
+    """Wake the requests that wait for this change."""
 
     change: Change
 

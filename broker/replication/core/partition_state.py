@@ -1,4 +1,4 @@
-"""The state of one replica, and the ends that follow from it. Pure.
+"""The state of one replica, and the ends computed from it. Pure.
 
 Invariants: P1 to P6, see `core/partition_invariants.py`. Caller: core/partition.py.
 """
@@ -30,7 +30,7 @@ class ReplicaRole(enum.Enum):
 
 
 class Reached(NamedTuple):
-    """What was seen at the last check: what must not fall."""
+    """The ends at the last check, which must not fall."""
 
     leader_epoch: int
     partition_epoch: int
@@ -64,15 +64,15 @@ class PartitionState:
     leader_epoch: int = NO_EPOCH
     leader_epoch_start_offset: int = 0
     led_since_epoch: int = NO_EPOCH
-    """First leader epoch of the unbroken time as leader: what was appended since then is in the log
-    still.
+    """First leader epoch of the uninterrupted leadership: records appended since then are still in
+    the log.
     """
     partition_epoch: int = -1
     replicas: tuple[int, ...] = ()
     isr: tuple[int, ...] = ()
     proposed_isr: tuple[int, ...] | None = None
     joining: set[int] = field(default_factory=set)
-    """On the leader, the followers that will be in sync as soon as they have what the others have;
+    """On the leader, the followers that will be in sync as soon as they have the others' records;
     the high watermark waits for them.
     """
     insync_replicas_min: int = 1
@@ -86,8 +86,8 @@ class PartitionState:
     """
     flushed_end: int | None = None
     """On the leader, while a producer's append waits for a flush (flush.messages): the offset below
-    which the own log is on disk. The high watermark waits for it, so that a loss of power takes
-    back nothing that a consumer has read; None for no such bound.
+    which the own log is on disk. The high watermark waits for it, so that a loss of power removes
+    no record that a consumer has read; None without such a limit.
     """
     hold: StandbyHold | None = None
     followers: dict[int, ReplicaProgress] = field(default_factory=dict)
@@ -112,8 +112,8 @@ class PartitionState:
 
     @property
     def spare_in_sync(self) -> int:
-        """In-sync replicas beyond those that acks=all needs, negative when there are too few; no
-        more are asked for than there are.
+        """In-sync replicas beyond those that acks=all needs; negative if there are too few. No more
+        are required than there are.
         """
         # `max(..., 1)`: before the first image there are no replicas, and the topic's minimum must
         # not count
@@ -125,12 +125,12 @@ class PartitionState:
         return len(self.isr) >= min(self.insync_replicas_min, len(self.replicas) or 1)
 
     def _advance(self, effects: Effects) -> Effects:
-        """The effects, and those of ends that may move now."""
+        """The effects, and those of ends that can move now."""
         # KIP-966: what the high watermark has passed was at min.insync.replicas brokers
         if not self.is_leader or not self.has_enough_in_sync:
             return effects
-        # a leader whose own flush is pending is behind its followers: a loss of power could take
-        # its copy
+        # a leader with a pending flush is behind its followers: a loss of power could remove its
+        # copy
         end = self.log_end_offset if self.flushed_end is None else min(self.log_end_offset, self.flushed_end)
         for replica, progress in self.followers.items():
             if progress.log_end_offset < end and self._counts(replica):

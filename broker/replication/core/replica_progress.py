@@ -1,4 +1,4 @@
-"""How far another replica is, as the leader saw it in that replica's fetches. Pure."""
+"""The progress of another replica, as its fetches show it to the leader. Pure."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Final
 from wire.protocol.ids import UNCHECKED_EPOCH
 
 REFUSAL_PAUSE_MS: Final = 1_000
-"""A registration that the controller refused to have in sync is not proposed again for so long, in
-ms: the controller may only not know it yet.
+"""A registration that the controller refused to have in sync is not proposed again for this time in
+ms: the controller may just not know it yet.
 """
 
 
@@ -32,14 +32,14 @@ class ReplicaProgress:
     def record(
         self, fetch_offset: int, *, leader_end: int, broker_epoch: int, log_start_offset: int, now_ms: float
     ) -> None:
-        """The replica asked for `fetch_offset`. A replica that reaches the end as it was at the
-        fetch before was caught up then.
+        """The replica asked for `fetch_offset`. A replica that reaches the log end of its previous
+        fetch was caught up at that time.
         """
         if fetch_offset >= leader_end:
             self.caught_up_at_ms = now_ms
         elif 0 <= self.leader_end_at_fetch <= fetch_offset:
-            # under steady load a follower is always one answer behind: Kafka counts the end at the
-            # fetch before
+            # under steady load a follower is always one response behind: Kafka counts the end at
+            # the previous fetch
             self.caught_up_at_ms = max(self.caught_up_at_ms, self.fetched_at_ms)
         self.log_end_offset = fetch_offset
         self.leader_end_at_fetch = leader_end
@@ -54,14 +54,14 @@ class ReplicaProgress:
 
     def lags(self, log_end_offset: int, *, now_ms: float, lag_ms_max: float) -> bool:
         """True when the replica has not been at the log's end for `lag_ms_max`."""
-        # at the end it cannot lag, however long no record came
+        # at the end it does not lag, however long no record came
         return self.log_end_offset != log_end_offset and now_ms - self.caught_up_at_ms > lag_ms_max
 
     def is_eligible(self, registered: int | None, *, now_ms: float) -> bool:
-        """True when the broker that fetched is the one registered now, and the controller has not
-        lately refused that one.
+        """True if the broker that fetched is the one registered now, and the controller has not
+        recently refused it.
         """
-        # -1: an older fetch version without an epoch cannot be checked and is believed
+        # -1: an older fetch version without an epoch cannot be checked and is accepted
         if registered is None or self.broker_epoch not in (UNCHECKED_EPOCH, registered):
             return False
         return registered != self.refused_epoch or now_ms - self.refused_at_ms > REFUSAL_PAUSE_MS

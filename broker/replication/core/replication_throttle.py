@@ -3,8 +3,8 @@ room for everything else (KIP-73).
 
 Pure: time enters as `now_ms` (monotonic). A leader and a follower each have a throttle; topic
 configs name the replicas that it holds for (`partition:broker`, or `*` for all). All bytes for
-these are counted; only a replica that is not in sync is held back, so that a throttle never drives
-one out of the in-sync replicas.
+these are counted; only replicas that are not in sync are throttled, so that a throttle never
+removes one from the in-sync replicas.
 
 Callers: broker/handlers/records/fetch.py (leader), broker/replication/following/replica_fetcher.py
 (follower), broker/telemetry/gauges.py.

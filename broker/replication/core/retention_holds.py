@@ -1,10 +1,10 @@
 """The reports of a site's standbys about the logs here. Records that a standby lacks are kept
-longer than the topic's retention, and a consumer near a standby may read there the records that it
-has. Pure.
+longer than the topic's retention, and a consumer near a standby may read the records that the
+standby has there. Pure.
 
-The leader of a partition holds what a standby has not acknowledged, or everything before the first
-report. A follower gives nothing up by itself: its log start follows the leader's. There is one
-`StandbyEnds` for a broker; reports count in the link epoch in which they came.
+The leader of a partition holds the records that a standby has not acknowledged, or all records
+before the first report. A follower deletes nothing by itself: its log start follows the leader's.
+There is one `StandbyEnds` for a broker; reports are valid in the link epoch in which they arrived.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ report every five seconds.
 
 
 class StandbyEnd(NamedTuple):
-    """A report: the standby has everything below `end_offset`. `is_close` when that was everything
-    which the leader had at the report before.
+    """A report: the standby has everything below `end_offset`. `is_close` if those were all the
+    records that the leader had at the previous report.
     """
 
     end_offset: int
@@ -52,8 +52,8 @@ class HoldBounds(NamedTuple):
 
 @dataclass(slots=True)
 class StandbyEnds:
-    """Up to where the standbys have the partitions that are led here, by partition, link and link
-    epoch.
+    """The offsets up to which the standbys have the partitions that this broker leads, by
+    partition, link and link epoch.
     """
 
     _ends: dict[PartitionKey, dict[tuple[str, int], StandbyEnd]] = field(default_factory=dict)
@@ -67,13 +67,15 @@ class StandbyEnds:
         # one report for each link: one of an earlier epoch was about another direction
         for other in [known for known in of_partition if known[0] == link.name]:
             del of_partition[other]
-        # as close as a standby under load can be: it has what the leader had one report ago
+        # a standby under load cannot be closer: it has all records that the leader had one report
+        # ago
         is_close = former is not None and end_offset >= former.high_watermark
         of_partition[link.name, link.epoch] = StandbyEnd(end_offset, high_watermark, now_ms, is_close)
 
     def readable(self, key: PartitionKey, link: LinkRecord, offset: int, *, now_ms: float) -> int | None:
-        """Up to where the link's standby has the partition, None when a consumer of the offset is
-        not sent there: no fresh report, or a standby that lacks the offset and is not close.
+        """The offset up to which the link's standby has the partition. None if a consumer at
+        `offset` must not be sent there: no recent report, or a standby that lacks the offset and is
+        not close.
         """
         known = self._ends.get(key, {}).get((link.name, link.epoch))
         if known is None or now_ms - known.reported_at_ms > REPORT_AGE_MS_MAX:
@@ -93,10 +95,10 @@ class StandbyEnds:
         if not links or not bounds.is_on:
             return None
         if not is_leader:
-            # a follower may be elected: it must not have given up what a standby lacks
+            # a follower may be elected: it must not have deleted records that a standby lacks
             return FOLLOWS_THE_LEADER
         ends = self._ends.get(key, {})
         reports = [ends.get((link.name, link.epoch)) for link in links]
-        # before the first report of any link everything counts as lacking
+        # before the first report of any link, all records count as lacking
         lowest = min(0 if report is None else report.end_offset for report in reports)
         return RetentionHold(from_offset=lowest, ms_max=bounds.ms_max, bytes_max=bounds.bytes_max)

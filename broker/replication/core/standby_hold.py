@@ -1,23 +1,25 @@
-"""A partition of a sync link at the active site: what waits for the standby, and how long. Pure.
+"""A partition of a sync link at the active site: the requests that wait for the standby, and for
+how long. Pure.
 
 Under a sync link the standby counts like one more in-sync replica: the high watermark does not pass
 the offset that the standby acknowledged. So acks=all is answered, and consumers see a record, only
 when both sites have it. A link that may degrade stops waiting when records wait and the standby
 acknowledges nothing for the timeout. It waits again once the standby has caught up, and counts as
-degraded until the standby has everything that was made visible without it. There is one object for
+degraded until the standby has all records that became visible without it. There is one object for
 each leadership.
 
-A standby has caught up when it has everything, or soon has what was there at some moment: while
-records keep coming it is always some round trips behind.
+A standby has caught up when it has everything, or soon has the records of an earlier moment: while
+records arrive it is always some round trips behind.
 
-Under a lease the arbiter learns of it first: a hold that `needs_mark` gives up only when its broker
-is marked out of sync there (`is_marked`), so that the standby is not promoted by itself while it
-may lack what was acknowledged. While the arbiter is silent such a link waits as under `block`.
+Under a lease the arbiter is informed first: a hold that `needs_mark` gives up only when its broker
+is marked out of sync there (`is_marked`), so that the standby is not promoted automatically while
+it may lack acknowledged records. While the arbiter does not answer, such a link waits as under
+`block`.
 
-A hold that is `released` from the beginning belongs to a site promoted over a lost one
-(`dr/sites/core/sync_policies.py` writes such a record): it skips the first timeout. A later change
-of the policy affects only what follows: the hold stays as it is until the standby answers or its
-timeout ends.
+A hold that is `released` from the start belongs to a site that was promoted after the other one was
+lost (`dr/sites/core/sync_policies.py` writes such a record): it skips the first timeout. A later
+change of the policy affects only what follows: the hold stays as it is until the standby answers or
+its timeout ends.
 """
 
 from __future__ import annotations
@@ -39,12 +41,12 @@ class StandbyHold:
     timeout_ms: float
     progressed_at_ms: float
     acknowledged: int = -1
-    """The standby has every record below this offset; -1 while it has said nothing to this
+    """The standby has every record below this offset; -1 while it has not reported to this
     leader.
     """
     is_holding: bool = True
     is_degraded: bool = False
-    """Records have been shown, or acknowledged, that the standby may not have."""
+    """Records have become visible, or were acknowledged, that the standby may not have."""
     noted_end: int = -1
     """The offset that the standby must reach before producers wait for it again; -1 until it
     reports after it was given up.
@@ -53,11 +55,11 @@ class StandbyHold:
     needs_mark: bool = False
     is_marked: bool = False
     wants_mark: bool = False
-    """The standby has been silent for too long, and only the mark is missing."""
+    """The standby has not reported for too long, and only the mark is missing."""
 
     @classmethod
     def released(cls, *, may_degrade: bool, timeout_ms: float, now_ms: float) -> StandbyHold:
-        """Return a hold whose standby is known to be lost: nothing waits before it is back."""
+        """A hold whose standby is known to be lost: nothing waits before the standby returns."""
         return cls(
             may_degrade=may_degrade,
             timeout_ms=timeout_ms,
@@ -68,7 +70,7 @@ class StandbyHold:
         )
 
     def follow_policy(self, *, may_degrade: bool, timeout_ms: float) -> None:
-        """The link's policy is this one now; the time of a silent standby counts from its last
+        """Apply the link's new policy; the time without reports counts from the standby's last
         report, not from now.
         """
         self.may_degrade = may_degrade
@@ -82,7 +84,7 @@ class StandbyHold:
         return self.acknowledged if self.is_holding else None
 
     def is_behind(self, high_watermark: int) -> bool:
-        """True while the standby lacks something that was shown, or has not reported yet."""
+        """True while the standby lacks visible records, or has not reported yet."""
         return self.is_degraded or self.acknowledged < high_watermark
 
     def report(self, acknowledged: int, *, high_watermark: int, mirrorable_end: int, now_ms: float) -> None:
@@ -90,24 +92,23 @@ class StandbyHold:
         if acknowledged > self.acknowledged:
             self.acknowledged = acknowledged
             self.progressed_at_ms = now_ms
-        # `noted_end` first: what was at hand at the last report must have arrived before the lag
-        # counts
+        # `noted_end` first: the records of the last report must have arrived before the lag counts
         if not self.is_holding and self.noted_end <= self.acknowledged:
             has_caught_up = self.acknowledged >= mirrorable_end or now_ms - self.noted_at_ms <= CAUGHT_UP_WITHIN_MS
             # -1: the first report after the standby was given up only sets the goal
             self.is_holding = self.noted_end >= 0 and has_caught_up
             self.noted_end, self.noted_at_ms = mirrorable_end, now_ms
-            # the standby gets the whole timeout from here: it has just been silent for long
+            # the standby gets the whole timeout from here, although it has just been silent
             self.progressed_at_ms = now_ms
-        # not before: until then something was shown that a failover would lose
+        # not before: until then a failover would lose records that became visible
         if self.is_holding and self.acknowledged >= high_watermark:
             self.is_degraded = False
 
     def check(self, *, high_watermark: int, mirrorable_end: int, now_ms: float) -> bool:
-        """True when the hold is given up now, because the standby has been silent for too long."""
+        """True if the hold is given up now, because the standby has not reported for too long."""
         self.wants_mark = False
         if high_watermark >= mirrorable_end or not self.is_holding:
-            # nothing waits: the time of silence begins with the next record
+            # nothing waits: the time without reports begins with the next record
             self.progressed_at_ms = now_ms
             return False
         if not self.may_degrade or now_ms - self.progressed_at_ms < self.timeout_ms:

@@ -1,11 +1,11 @@
-"""Truncate a copy to where its history leaves the source's, after what it has alone is in
+"""Truncate a copy where its history differs from the source's, after its own records are in
 quarantine.
 
 Only the leader of a passive site's copy does this, for the link's mirror, and the high watermark
 goes back with the log. Followers compare the leader epoch of their last batch with each fetch
 (KIP-595) and truncate by the answer, whenever that is: one that is down does so when it returns. A
-follower that is elected before that leads with the old end again; the mirror then finds the same
-divergence there, and has it kept and truncated at that broker. Called by
+follower that is elected before that leads with the old end; the mirror then finds the same
+divergence there, and makes that broker quarantine and truncate it. Called by
 `broker/handlers/links/quarantine_records.py`, which has checked link, epoch and role.
 """
 
@@ -31,16 +31,15 @@ async def truncate_copy(
     check_permission: Callable[[], object],
     reason: str,
 ) -> int:
-    """Remove what the log holds from `offset` on, whole batches, and return where it ends then,
-    when that is on disk. PartitionFailure, StorageError.
+    """Remove whole batches from `offset` on; return the new log end when that is on disk.
+    PartitionFailure, StorageError.
 
-    `kept_end_offset` is where the log ended when its records were kept. A log that has grown since
-    is left as it is. `check_permission` raises PartitionFailure where the mirror may no longer
-    change the copy; it is asked at the moment of the truncation.
+    `kept_end_offset` is the log end when its records were put into quarantine. A log that has grown
+    since is not truncated. `check_permission` raises PartitionFailure if the mirror may no longer
+    change the copy; it is called at the moment of the truncation.
     """
     log = hosted.log
-    # the recovery point goes back on disk first, which takes time: everything is looked at again
-    # inside
+    # lowering the recovery point on disk takes time, so everything is checked again inside
     async with log.truncation(offset):
         check_permission()
         former_end, high_watermark = log.log_end_offset, hosted.state.high_watermark
@@ -52,7 +51,7 @@ async def truncate_copy(
             )
         log.truncate_to(offset)
         replicas.act(hosted, hosted.state.record_copy_truncation(log.log_end_offset))
-    # the mirror appends other records here next: a crash must not bring the removed ones back
+    # the mirror appends other records here next: a crash must not restore the removed ones
     await log.flush()
     _state_change.warning(
         "copy truncated to the history that both sites have",

@@ -94,7 +94,7 @@ Part = TypeVar("Part", bound=PlanPart)
 
 
 def load_plan(path: Path) -> DrillPlan:
-    """Read a plan. OperationalFailure names file, key, value and what is accepted."""
+    """Read a plan. Raises OperationalFailure, which names file, key, value and what is accepted."""
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:

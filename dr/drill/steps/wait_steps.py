@@ -19,7 +19,7 @@ class WaitSteps:
     probe: LagProbe
 
     async def carry_out(self, step: Wait) -> str:
-        """Wait until the condition holds. OperationalFailure when the time is up."""
+        """Wait until the condition holds. Raises OperationalFailure when the time is up."""
         self.clients.collect()
         acknowledged, delivered = len(self.clients.acknowledged), self.clients.delivered_count
 

@@ -28,7 +28,7 @@ async def to_its_end(
 
 
 async def until(condition: Callable[[], Awaitable[bool]], *, within_ms: int, what: str) -> None:
-    """Ask again and again. OperationalFailure with the words given when time is up."""
+    """Ask again and again. Raises OperationalFailure with the words given when time is up."""
     try:
         async with asyncio.timeout(within_ms / 1000):
             while True:

@@ -45,7 +45,7 @@ class _Key(NamedTuple):
 
 @dataclass(slots=True)
 class _Decided:
-    """Where a committed transaction has its markers."""
+    """Finds where a committed transaction has its markers."""
 
     lacking: set[TopicPartition]
     markers: dict[TopicPartition, CommitMarker] = field(default_factory=dict)
@@ -53,8 +53,9 @@ class _Decided:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TornSurvey:
-    """What the markers of a site's logs say. `ends`: where a consistent cut ends the logs that it
-    shortens; `undone_transactions` counts those that it takes out, the torn ones among them.
+    """The content of the markers in a site's logs. `ends`: where a consistent truncation ends the
+    logs that it shortens; `undone_transactions` counts the transactions that it removes, including
+    the torn ones.
     """
 
     torn: tuple[TornTransaction, ...] = ()
@@ -70,8 +71,8 @@ def survey(
     is_carried: Callable[[str], bool],
     since_ms: int = 0,
 ) -> TornSurvey:
-    """From the commit markers of each partition's log. Transactions decided before `since_ms` are
-    taken for whole: their markers may be below what was read.
+    """Compute the survey from the commit markers of each partition's log. Transactions decided
+    before `since_ms` count as complete: their markers may be below the range that was read.
     """
     known = _transactions(markers, is_carried, since_ms)
     torn = {key: decided for key, decided in known.items() if decided.lacking and decided.markers}
@@ -150,7 +151,7 @@ def _cut(
 
 
 def with_transactions(kept: LossAccount, record: LinkRecord, found: TornSurvey, problem: str) -> LossAccount:
-    """The account with what became of transactions under the link's record."""
+    """The account with the results for transactions under the link's record."""
     is_undone = record.is_cut_consistent
     return replace(
         kept,

@@ -1,8 +1,8 @@
 """Report, by partition, the time up to which every record that the link's source accepted has
 arrived at the target. This time only grows.
 
-Pure; `dr/links/completeness.py` asks the sites again and again. What counts for a partition, the
-best of:
+Pure; `dr/links/completeness.py` asks the sites again and again. The completeness of a partition is
+the latest of:
 
 | evidence | complete until |
 | --- | --- |
@@ -11,11 +11,11 @@ best of:
 | the source is silent, and it has reached the end that the mirror last saw there | when the mirror saw it |
 | its newest record, when the clock that stamped it is not ahead of ours | that record's time: later ones with earlier times are late |
 
-Nothing is claimed of a copy that differs from the source's log, or of which nothing shows that it
-is the source's history: its end and its newest record may be of another history.
+Nothing is claimed for a copy that differs from the source's log, or whose history is unproven: its
+end and its newest record may belong to another history.
 
-So a log without new records is complete until now, the time of one whose source does not answer
-does not move, and nothing is claimed about a partition that the target cannot describe.
+So a log without new records is complete until now, the time of a log whose source does not answer
+stands still, and nothing is claimed for a partition that the target cannot describe.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Completeness:
         self._markers: dict[TopicPartition, _Marker] = {}
 
     def take(self, evidence: Evidence, *, asked_at_ms: int) -> None:
-        """A look at both sites that was begun at `asked_at_ms` (Unix ms)."""
+        """Add an observation of both sites that began at `asked_at_ms` (Unix ms)."""
         target = evidence.target.partitions if evidence.target is not None else {}
         source = evidence.source.partitions if evidence.source is not None else {}
         leaderless = {key for site in (evidence.target, evidence.source) if site is not None for key in site.leaderless}
@@ -128,8 +128,8 @@ class Completeness:
 
 
 def _differing(evidence: Evidence) -> dict[TopicPartition, int]:
-    """Records that each copy with another history lacks; UNKNOWN of those that nothing proves while
-    the source is silent.
+    """The number of records that each copy with another history lacks; UNKNOWN for unproven copies
+    while the source does not answer.
     """
     target, source = evidence.target, evidence.source
     if target is None:
@@ -147,8 +147,8 @@ def _newest(position: PartitionPosition, asked_at_ms: int) -> int:
 
 
 def _reported(one: MirrorPartition, asked_at_ms: int) -> int:
-    """A mirror that has brought nothing yet, or does not know how far it is, has a lag since its
-    own start only.
+    """A mirror that has copied nothing yet, or does not know its progress, has a lag only since its
+    own start.
     """
     if one.HasField("complete_ms_ago"):
         return asked_at_ms - one.complete_ms_ago

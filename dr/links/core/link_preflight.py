@@ -1,8 +1,8 @@
 """The checks before a link is created, in their order: each one passes, refuses or warns.
 
-`dr/sites/core/link_checks.py` has the rules of records and pairs of sites; here they stand beside
-what the target's controller said when it was asked, without doing it, to make the source's topics.
-Pure: `dr/links/link_preflight.py` asks.
+`dr/sites/core/link_checks.py` has the rules of records and pairs of sites; this module adds the
+results of the target's controller, which validated the creation of the source's topics without
+creating them. Pure: `dr/links/link_preflight.py` asks.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from wire.protocol.ids import SITE_DEFAULT
 
 PROBE: Final = "antipode-link-check"
 """A topic that is validated and not created where the source has no topics yet: the answer shows
-the replication that the target gives.
+the target's replication factor.
 """
 NAMED_MAX: Final = 5
-"""Topics named in one check; the rest is counted."""
+"""Maximum number of topics named in one check; further ones are counted."""
 PROOF_COUNTS_MS: Final = 900_000
-"""The greatest age (ms) of the last comparison of the sites that still counts; a huge link is
-compared every ten minutes.
+"""Maximum age (ms) of the last comparison of the sites that still counts; a huge link is compared
+every ten minutes.
 """
 REHEARSAL_COUNTS_HOURS: Final = 30 * 24
-"""A rehearsal that is older is a reason for another one."""
+"""After this time, another rehearsal is recommended."""
 HOURS_SHOWN_MAX: Final = 72
 MIN_INSYNC: Final = "min.insync.replicas"
 
@@ -56,19 +56,19 @@ class LinkCheck:
 
 
 def judged(check: str, problems: Sequence[str], *, otherwise: str) -> list[LinkCheck]:
-    """A refusal for each problem; without one, that all is well."""
+    """A refusal for each problem; without problems, a check that passes."""
     if not problems:
         return [LinkCheck(check=check, outcome=Outcome.OK, detail=otherwise)]
     return [LinkCheck(check=check, outcome=Outcome.REFUSED, detail=problem) for problem in problems]
 
 
 def refusals(checks: Iterable[LinkCheck]) -> list[str]:
-    """Return the reasons why the link cannot be created."""
+    """The reasons why the link cannot be created."""
     return [check.detail for check in checks if check.outcome is Outcome.REFUSED]
 
 
 def version_check(releases: Mapping[str, str | None]) -> LinkCheck:
-    """The releases of both sites, None where the site does not report one."""
+    """Check the releases of both sites; None if the site does not report one."""
     silent = [site for site, release in releases.items() if release is None]
     if silent:
         detail = (
@@ -84,8 +84,8 @@ def version_check(releases: Mapping[str, str | None]) -> LinkCheck:
 
 
 def wanted_topics(source: SurveyLinkReply, claim: LinkRecord | None = None) -> list[NewTopic]:
-    """The topics as a mirror would ask for them, or the probe where there are none. `claim` is the
-    link when there is one already.
+    """The topics as a mirror would request them, or the probe if there are none. `claim` is the
+    link, if it exists already.
     """
     if not source.topics:
         return [NewTopic(name=PROBE, partition_count=1, replication_factor=SITE_DEFAULT)]
@@ -132,7 +132,7 @@ def _replication_checks(results: Sequence[TopicResult], *, target: str, live: in
         return [LinkCheck(check="replication factor", outcome=Outcome.REFUSED, detail=detail)]
     factors = sorted({result.replication_factor for result in results if not result.error_code})
     if not factors:
-        return []  # of topics that are there already nothing is said
+        return []  # the controller returns nothing about existing topics
     detail = f"{', '.join(map(str, factors))} at {target}, {live} brokers live there"
     return [LinkCheck(check="replication factor", outcome=Outcome.OK, detail=detail)]
 
@@ -195,8 +195,8 @@ def mirror_check(link: str, *, address: str, answer: DescribeMirrorReply | str) 
 
 
 def mirror_seen_check(sentence: str, *, is_recent: bool, problems: Sequence[str] = ()) -> LinkCheck:
-    """For an existing link, check when its mirror last reported to the standby that it carries all,
-    and which topics its daemons cannot carry.
+    """For an existing link, check when its mirror last reported to the standby that everything is
+    carried, and which groups its daemons cannot carry.
     """
     outcome = Outcome.OK if is_recent and not problems else Outcome.WARNING
     return LinkCheck(check="mirror", outcome=outcome, detail="; ".join((f"{sentence} at the standby", *problems)))

@@ -1,8 +1,8 @@
-"""Computes what would be missing, by topic and by group, if the active site were lost at this
-moment: the answer of `antipode links check`.
+"""Computes by topic and by group what would be lost if the active site were lost at this moment:
+the result of `antipode links check`.
 
-Unlike the plan of a failover (`dr/failover/core/assess.py`) it does not count on fencing and
-draining a site that still answers.
+Unlike the plan of a failover (`dr/failover/core/assess.py`) it assumes that a site that still
+answers is not fenced and drained.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class TopicLack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLack:
-    """Committed offsets of a group that are not at the standby as they are at the active site."""
+    """Committed offsets of a group that differ at the standby from the active site's."""
 
     group: str
     missing_offsets: int
@@ -37,12 +37,12 @@ class GroupLack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readiness:
-    """`problems` say why it is not known, or what else is in the way; empty with no topic and no
-    group missing: nothing is lost.
+    """`problems` say why the loss is unknown, or name other obstacles. If they are empty and no
+    topic and no group is missing, nothing would be lost.
 
     `groups_age_ms`: how long ago the mirror had carried every offset, UNKNOWN (-1) without a
-    report. `resting_mirror_age_ms`: how long ago a mirror reported to the active site that it
-    rests there; UNKNOWN without a report.
+    report. `resting_mirror_age_ms`: how long ago an idle mirror reported to the active site;
+    UNKNOWN without a report.
     """
 
     link: str
@@ -53,10 +53,9 @@ class Readiness:
     groups_age_ms: int = UNKNOWN
     resting_mirror_age_ms: int = UNKNOWN
     problems: tuple[str, ...] = ()
-    # Daemons of the mirror that cannot carry groups' offsets; what is missing by that is in
-    # `groups`.
+    # Daemons of the mirror that cannot carry groups' offsets; the missing offsets are in `groups`.
     mirror_problems: tuple[str, ...] = ()
-    # What was looked at beside the data, for people to know: it decides nothing here.
+    # Results of further checks, for people: they do not affect the decision here.
     checks: tuple[LinkCheck, ...] = ()
 
     @property
@@ -65,8 +64,8 @@ class Readiness:
         return sum(topic.missing_records for topic in self.topics)
 
     def is_ready(self, *, lag_records_max: int, groups_age_ms_max: int) -> bool:
-        """True if a failover now would lose no more than these limits. Groups that lag count unless
-        all groups were carried recently enough.
+        """True if a failover now would lose no more than these limits. Groups with a lag count
+        unless all groups were carried recently enough.
         """
         is_young = self.groups_age_ms != UNKNOWN and self.groups_age_ms <= groups_age_ms_max
         return not self.problems and self.missing_records <= lag_records_max and (not self.groups or is_young)

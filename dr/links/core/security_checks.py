@@ -1,7 +1,8 @@
-"""Whether those who log in at a link's active site and may do something there could do the same at
-the standby: users, ACLs, super users, listeners, certificates. Pure.
+"""Checks whether users who may log in and act at a link's active site could do the same at the
+standby: users, ACLs, super users, listeners, certificates. Pure.
 
-A survey comes from one broker of each site and has no secret (`broker/site/security_survey.py`).
+A survey comes from one broker of each site and contains no secret
+(`broker/site/security_survey.py`).
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ _PLAIN: Final = "PLAIN "
 def security_checks(
     active: SecuritySurvey, standby: SecuritySurvey, *, sites: tuple[str, str], now_ms: int, is_made: bool
 ) -> list[LinkCheck]:
-    """`sites` are the names of the active site and the standby. Without `is_made` there is no
-    mirror yet that carries ACLs and SCRAM users, so that they are no problem.
+    """`sites` are the names of the active site and the standby. Without `is_made` no mirror carries
+    ACLs and SCRAM users yet, so that missing ones are not a problem.
     """
     source, target = sites
     problems = [

@@ -1,10 +1,10 @@
-"""Compares two logs by digests: from one digest of everything down to the batches that differ.
-Pure: `questions` says what both sites are asked next, `take` has what both have answered.
+"""Compares two logs by digests: from one digest of the whole range down to the differing batches.
+Pure: `questions` returns the next queries to both sites, `take` gets their answers.
 
-The descent is bounded: of the nodes that differ on a level the first `NODES_MAX` are looked into,
-and of the leaves the first `LEAVES_MAX` have their batches named. The others are named as ranges of
-offsets. So a pair of logs that have nothing in common costs no more than a pair that differs in a
-few places.
+The descent is bounded: on each level the first `NODES_MAX` differing nodes are examined, and the
+batches of the first `LEAVES_MAX` differing leaves are named. The other nodes and leaves are named
+as ranges of offsets. So a pair of logs with nothing in common costs no more than a pair with a few
+differences.
 
 Caller: dr/proof/comparison.py.
 """
@@ -26,7 +26,7 @@ NODES_ASKED_MAX: Final = 64
 NODES_MAX: Final = 8
 LEAVES_MAX: Final = 4
 DIFFERENCES_MAX: Final = 100
-"""Named in one log; more are counted."""
+"""Maximum number of differences named in one log; further ones are counted."""
 
 
 class DifferenceKind(enum.StrEnum):
@@ -49,7 +49,7 @@ class Question(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """Offsets that differ, both ends included; `detail` says in what."""
+    """Offsets that differ, both ends included; `detail` describes the difference."""
 
     kind: DifferenceKind
     first_offset: int
@@ -116,7 +116,7 @@ class Descent:
                 yield max(begin, question.first_offset), min(begin + node_offsets, question.end_offset)
 
     def _bound(self) -> None:
-        """Look into the first of the open questions, and name the others as they are."""
+        """Examine the first of the open queries, and name the others as ranges."""
         kept = LEAVES_MAX if self._open and self._open[0].span == HEADERS else NODES_MAX
         for question in self._open[kept:]:
             self._name(DifferenceKind.DIVERGED, question.first_offset, question.end_offset - 1, "somewhere in these")

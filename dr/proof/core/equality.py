@@ -43,7 +43,7 @@ class PartitionEquality:
     source: LogExtent | None
     target: LogExtent | None
     source_end_offset: int = 0
-    """Up to where the source's site had replicated it when the comparison began."""
+    """The end up to which the source's site had replicated the log when the comparison began."""
     first_offset: int = 0
     end_offset: int = 0
     differences: tuple[Difference, ...] = ()
@@ -58,7 +58,7 @@ class PartitionEquality:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DamagedLog:
-    """A log that holds bytes which are not what was written, on the disk of one site's leader."""
+    """A log with bytes on disk, at one site's leader, that differ from what was written."""
 
     topic: str
     partition: int
@@ -67,7 +67,7 @@ class DamagedLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicEquality:
-    """The partitions of a topic, added up."""
+    """The sums over a topic's partitions."""
 
     topic: str
     partitions: int
@@ -78,7 +78,7 @@ class TopicEquality:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EqualityReport:
-    """A comparison by digests. `problems` kept it from being whole; `notes` do not."""
+    """A comparison by digests. `problems` made the report incomplete; `notes` do not."""
 
     source_site: str
     target_site: str
@@ -88,11 +88,11 @@ class EqualityReport:
     compared_at_ms: int
     elapsed_ms: int
     damaged: tuple[DamagedLog, ...] = ()
-    """The partitions that were not compared because their bytes on a disk have changed."""
+    """Partitions that were not compared because their bytes on disk have changed."""
 
     @property
     def verdict(self) -> Verdict:
-        """Problems win over differences: a comparison with a gap proves nothing."""
+        """Problems take precedence over differences: an incomplete comparison proves nothing."""
         if self.problems or not self.partitions:
             return Verdict.NOT_COMPARED
         return Verdict.EQUAL if all(one.is_equal for one in self.partitions) else Verdict.DIFFERENT

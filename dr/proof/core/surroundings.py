@@ -1,8 +1,8 @@
-"""Compares what two sites hold beside their records: topics, partition counts, topic configs,
+"""Compares the state of two sites beside their records: topics, partition counts, topic configs,
 committed offsets of groups, ACLs. Pure. Caller: dr/proof/surroundings.py.
 
 None of this decides whether the records are equal. After a failover it decides whether clients can
-go on with them.
+continue.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OWN_CONFIGS: Final = frozenset(
         *("leader.replication.throttled.replicas", "follower.replication.throttled.replicas"),
     }
 )
-"""Configs of topics that each site has for itself, so that mirrors do not copy them."""
+"""Configs of topics that each site keeps separately, so that mirrors do not copy them."""
 
 
 class SurroundingKind(enum.StrEnum):
@@ -37,7 +37,7 @@ class SurroundingKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SurroundingDifference:
-    """One thing that the sites do not have alike; None: the site does not have it."""
+    """One item in which the sites differ; None: the site does not have it."""
 
     kind: SurroundingKind
     name: str
@@ -59,8 +59,8 @@ class LogSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteSurroundings:
-    """What one site holds. `offsets` are committed ones by group and partition; `acls` is None
-    where the site has no authorizer or does not list them, and `notes` say why.
+    """What one site holds. `offsets` are committed ones by group and partition; `acls` is None if
+    the site has no authorizer or does not list them, and `notes` give the reason.
     """
 
     partition_counts: Mapping[str, int] = field(default_factory=dict)
@@ -74,8 +74,8 @@ class SiteSurroundings:
 def compare_surroundings(
     source: SiteSurroundings, target: SiteSurroundings, target_spans: Mapping[PartitionKey, LogSpan]
 ) -> list[SurroundingDifference]:
-    """The differences, by kind and name. Groups' offsets are compared as mirrors write them:
-    clamped to what the target's log holds, and not for groups with members at the target.
+    """The differences, by kind and name. Groups' offsets are compared in the form that mirrors
+    write: limited to the range of the target's log, and not for groups with members at the target.
     """
     found = [*_topics(source.partition_counts, target.partition_counts), *_configs(source, target)]
     found += _groups(source, target, target_spans)

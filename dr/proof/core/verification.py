@@ -1,9 +1,9 @@
 """Keeps the time until which the sites of a link are proven equal; each comparison updates it.
 Pure.
 
-A site is proven equal until a moment when everything that the source's logs held at that moment was
-compared and is equal. A standby that lags proves less, and its lag is no difference: the moment is
-then the last one whose logs' ends it has reached.
+A site is proven equal until a moment if everything that the source's logs held at that moment was
+compared and is equal. A standby with a lag proves less, and its lag is not a difference: the moment
+is then the last one whose log ends it has reached.
 
 Caller: dr/agent/equality_watch.py.
 """
@@ -20,7 +20,7 @@ from wire.control import site_pb2
 from wire.protocol.ids import PartitionKey
 
 SNAPSHOTS_MAX: Final = 120
-"""Moments that are kept until the standby has reached them."""
+"""Maximum number of moments that are kept until the standby has reached them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class LinkVerification:
     compared_at_ms: int = 0
     differences: int = 0
     reason: str = ""
-    """The first difference, or what the last comparison could not compare; empty when all is
+    """The first difference, or what the last comparison could not compare; empty if everything is
     proven.
     """
 
@@ -75,8 +75,8 @@ class VerificationWatch:
         """
 
     def observe(self, report: EqualityReport, *, epoch: int) -> LinkVerification:
-        """The state after a comparison in this epoch of the link. An epoch begins a proof of its
-        own: the standby of the former one may have lost its end.
+        """The state after a comparison in this epoch of the link. Each epoch begins a new proof:
+        the standby of the former one may have lost the end of its logs.
         """
         if self._known is None or self._known.epoch != epoch:
             self._known = LinkVerification(epoch=epoch)
@@ -101,8 +101,8 @@ class VerificationWatch:
         return self._known
 
     def _partition_until(self, key: PartitionKey) -> int:
-        """The last moment whose end of this partition is proven; a partition that differs keeps the
-        former one.
+        """The last moment whose end of this partition is proven; a partition with a difference
+        keeps its earlier moment.
         """
         before_ms, proven_end = self.proven_until_ms.get(key, 0), self.proven_ends.get(key, -1)
         moments = (at_ms for at_ms, ends in reversed(self._snapshots) if ends.get(key, proven_end + 1) <= proven_end)

@@ -1,4 +1,4 @@
-"""Judging a rehearsal: what was found, against what a failover promises. Pure."""
+"""Judges a rehearsal: compares its findings with the promises of a failover. Pure."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ NAMED_MAX = 3
 
 @dataclass(slots=True, kw_only=True)
 class RehearsalFacts:
-    """The findings of a rehearsal, in sentences where something is wrong.
+    """The findings of a rehearsal; problems are sentences.
 
     `kept_below`: by the account of the sandbox's failover; `groups_before`: of the standby before
-    the logs were cloned; `digests`: by partition how the clone or the standby differs.
+    the logs were cloned; `digests`: by partition, the difference of the clone or the standby.
     """
 
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -84,7 +84,7 @@ def _groups(facts: RehearsalFacts) -> list[str]:
         found = facts.groups_after.get(place)
         end = facts.ends.get(TopicPartition(place.topic, place.partition))
         if end is None:
-            continue  # its partition was not cloned, which has a verdict of its own
+            continue  # its partition was not cloned, which is judged separately
         if found is None or found < offset:
             problems.append(f"{place.group} had {offset} in {place.topic}-{place.partition} and has {found}")
         elif found > max(end, offset):

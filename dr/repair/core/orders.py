@@ -1,15 +1,15 @@
-"""Decides how logs that differ are repaired: orders, or refusals with their reasons. Pure, on the
-batches that both sites hold now around what a comparison has found.
+"""Plans the repair of logs that differ: orders, or refusals with their reasons. Pure: it uses the
+batches that both sites hold now around the findings of a comparison.
 
 An order replaces one damaged batch by the other site's bytes, or truncates the standby's copy at
-the first offset that differs, so that the mirror copies everything from there again. What an order
-removes goes into quarantine. The active site's log is never truncated.
+the first offset that differs, so that the mirror copies everything from there again. Bytes that an
+order removes go to quarantine. The active site's log is never truncated.
 
-A batch is replaced where its checksum proves that the other site's bytes are its bytes, whichever
-site has it. A copy is truncated where its batch is damaged beyond that proof, is missing, or was
-written under a leader epoch that ended with the last promotion. Where both sites hold sound batches
-that differ, and no epoch says which one counts, both could be right: that is refused, unless the
-operator trusts the active site.
+A damaged batch, at either site, is replaced if its checksum proves that the other site's bytes were
+its content. A copy is truncated if its batch is damaged beyond that proof, is missing, or was
+written under a leader epoch that ended with the last promotion. If both sites hold valid batches
+that differ, and no epoch decides, both could be right: that is refused, unless the operator trusts
+the active site.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class LogBatch:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPart:
     """The batches that one site's leader holds around the suspected offsets, in log order. From
-    `broken_at` on its bytes are no batches; -1: they all are. `start_offset` and `end_offset` are
+    `broken_at` on its bytes are not batches; -1 if all are. `start_offset` and `end_offset` are
     those of the log.
     """
 
@@ -46,7 +46,7 @@ class LogPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairSides:
-    """The sites of the link, and what decides which one counts."""
+    """The sites of the link, and the facts that decide which one is right."""
 
     active_site: str
     standby_site: str
@@ -86,7 +86,7 @@ class TruncateCopy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """Offsets that stay as they are, and why."""
+    """Offsets that are not repaired, and the reason."""
 
     topic: str
     partition: int
@@ -100,7 +100,7 @@ Judged = Order | Refused
 
 
 def judge_partition(topic: str, partition: int, active: LogPart, standby: LogPart, sides: RepairSides) -> list[Judged]:
-    """Return the orders and refusals for one partition, by offset; empty when nothing differs, or
+    """Return the orders and refusals for one partition, by offset; empty if nothing differs, or
     only the end of a copy that the mirror has not reached yet.
     """
     return list(_Judging(topic, partition, active, standby, sides).judged())
@@ -149,7 +149,7 @@ class _Judging:
             )
 
     def _pair(self, mine: LogBatch, copy: LogBatch) -> Judged | None:
-        """Both sites have a batch that begins at one offset."""
+        """Judge two batches that begin at the same offset."""
         if mine.content == copy.content and mine.is_sound:
             return None
         sides = self._sides
@@ -189,7 +189,7 @@ class _Judging:
         return self._differing(_overlapped(copy, self._active.batches), copy)
 
     def _differing(self, mine: LogBatch | None, copy: LogBatch) -> Judged:
-        """Sound batches that differ, or one that the standby has alone (`mine` None)."""
+        """Judge valid batches that differ, or one that only the standby has (`mine` None)."""
         sides = self._sides
         first = copy.base_offset if mine is None else min(mine.base_offset, copy.base_offset)
         is_of_ended_epoch = copy.leader_epoch < sides.leader_epoch_floor and (

@@ -1,4 +1,4 @@
-"""The offsets that a repair inspects: the findings of a comparison, by partition. Pure.
+"""The offsets that a repair examines: the findings of a comparison, by partition. Pure.
 
 Findings are those of `antipode reconcile` with or without `--quick`, as its `report.json` has them,
 or of a comparison that the repair makes itself.
@@ -33,7 +33,9 @@ def of_equality(report: EqualityReport) -> list[Suspect]:
 
 
 def of_document(text: str) -> list[Suspect]:
-    """Return the offsets that a `report.json` names. ValueError if the text is no such report."""
+    """Return the offsets that a `report.json` names. Raises ValueError if the text is no such
+    report.
+    """
     try:
         findings = json.loads(text)["findings"]
         return [

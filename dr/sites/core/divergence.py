@@ -1,9 +1,9 @@
-"""Whether the copies at a link's standby are the active site's history: partition by partition,
-also when the active site is gone.
+"""Decides whether the copies at a link's standby have the active site's history, for each
+partition, also when the active site is lost.
 
-With the source's log known the leader epochs of both logs decide (`wire/batches/log_histories.py`).
-Without it, a copy counts as the source's history when one of these shows it, and as unproven
-otherwise:
+If the source's log is known, the leader epochs of both logs decide
+(`wire/batches/log_histories.py`). Otherwise, a copy has the source's history if one of these shows
+it, and is unproven if none does:
 
 | evidence | what it shows |
 | --- | --- |
@@ -12,8 +12,8 @@ otherwise:
 | its last record has a leader epoch of the source's, which begin at the floor of the source's promotion | the same |
 | it ends at or below the end of the history that the source took over, by the account of its promotion | it is a prefix |
 
-A copy that goes on beyond that end with none of the source's records holds records that the source
-never had. Accounts are kept at both sites.
+A copy that extends past that end with none of the source's records has records that the source
+never had. Both sites store the accounts.
 """
 
 from __future__ import annotations
@@ -30,10 +30,9 @@ NAMED_MAX = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Divergence:
-    """A copy that holds records which the source's log does not have: from `parts_at` on the two
-    differ.
+    """A copy with records that the source's log does not have: from `parts_at` on the two differ.
 
-    `source_end` UNKNOWN: the source's log is not known.
+    `source_end` UNKNOWN: the source's log is unknown.
     """
 
     key: TopicPartition
@@ -61,8 +60,8 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Differences:
-    """Copies that differ from the source's history, and copies of which nothing shows whose history
-    they are, with their log ends.
+    """Copies that differ from the source's history, and copies with an unproven history, with their
+    log ends.
     """
 
     diverged: Mapping[TopicPartition, Divergence]
@@ -97,11 +96,11 @@ def find_differences(
     promotion: Promotion | None,
     ends: Mapping[TopicPartition, int] | None = None,
 ) -> Differences:
-    """Compare each copy, up to its end or to that in `ends`, with the source's log or with what is
-    known of it.
+    """Compare each copy, up to its end or to that in `ends`, with the source's log or with the
+    known facts about it.
 
-    `is_source_final` says of which logs in `source` the copy cannot be a later state: the source
-    was asked after the target, or is fenced. `promotion` is that of the source, None when no
+    `is_source_final` is True for logs in `source` that include everything the copy could have: the
+    source was asked after the target, or is fenced. `promotion` is that of the source, None if no
     account of it is known.
     """
     diverged: dict[TopicPartition, Divergence] = {}

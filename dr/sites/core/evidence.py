@@ -1,5 +1,4 @@
-"""The known state of both sites of a link at one moment: the input of every decision in this
-package.
+"""The known state of both sites of a link at one time: the input of every decision in this package.
 
 Made by the shell from the site agents' answers, the target first and the source after it, so that a
 healthy target is never ahead of the source in one piece of evidence. Nothing here decides;
@@ -37,13 +36,13 @@ class PartitionPosition:
     source_high_watermark: int = -1
     source_seen_at_ms: int = -1
     high_watermark: int = -1
-    """Up to where every in-sync replica of the site has the log; -1 not reported."""
+    """The offset up to which every in-sync replica of the site has the log; -1 if not reported."""
     max_timestamp_ms: int = -1
-    """Time of the newest record by its own stamp; -1 without records."""
+    """Timestamp of the newest record; -1 without records."""
     epochs: tuple[EpochStart, ...] = ()
     """The leader epochs of the records, oldest first."""
     has_markers: bool = False
-    """True when a producer that the log remembers has ended a transaction in it."""
+    """True if a producer that the log knows has ended a transaction in it."""
 
     def history(self, end_offset: int | None = None) -> LogHistory:
         """Return the history of the log, up to `end_offset` if given."""
@@ -52,7 +51,7 @@ class PartitionPosition:
 
     @property
     def safe_end_offset(self) -> int:
-        """Up to where the site keeps the log even if the leader dies now."""
+        """The offset up to which the site keeps the log even if the leader dies now."""
         return self.log_end_offset if self.high_watermark < 0 else min(self.high_watermark, self.log_end_offset)
 
 
@@ -65,9 +64,7 @@ class GroupPartition(NamedTuple):
 
 
 class TransactionalProducer(NamedTuple):
-    """The producer that holds a transactional id at a site; `is_carried`: as a mirror reported
-    it.
-    """
+    """The producer of a transactional id at a site; `is_carried`: a mirror reported it."""
 
     producer_id: int
     producer_epoch: int
@@ -76,8 +73,8 @@ class TransactionalProducer(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteGroups:
-    """The groups of a link as one site has them. `problems`: why something may be missing;
-    `synced_at_ms`: see the proto.
+    """The groups of a link at one site. `problems`: why entries may be missing; `synced_at_ms`: see
+    the proto.
     """
 
     offsets: Mapping[GroupPartition, int] = field(default_factory=dict)
@@ -85,14 +82,15 @@ class SiteGroups:
     problems: tuple[str, ...] = ()
     synced_at_ms: int = UNKNOWN
     committing_transactions: int = 0
-    """Decided, and not marked in every log yet: their offsets, and the ends of their partitions,
-    are still to come.
+    """Transactions that are decided, but not marked in every log yet: their offsets and markers are
+    still to come.
     """
     transaction_problems: tuple[str, ...] = ()
     mirror_problems: tuple[str, ...] = ()
     """Daemons of the link's mirror that cannot carry groups' offsets, in sentences."""
     producers: Mapping[str, TransactionalProducer] | None = None
-    """Producers by transactional id; None if a broker of an earlier release does not report them.
+    """Producers by transactional id; None if a broker of an earlier release does not report
+    them.
     """
 
 
@@ -132,17 +130,17 @@ class Promotion:
     epoch: int
     to_site: str
     leader_epoch_floor: int
-    """The promoted site's leaders write under epochs from here on; 0 when the account does not
-    say.
+    """The lowest leader epoch of the promoted site's leaders; 0 if the account does not contain
+    it.
     """
     kept_below: Mapping[TopicPartition, int]
-    """A partition of which the account does not know it is left out."""
+    """Partitions that the account does not know are left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteEvidence:
-    """One site's answer: its copy of the link record, what its brokers enforce, and where the logs
-    stand; groups where asked for.
+    """One site's answer: its copy of the link record, the epoch that its brokers enforce, and its
+    logs; groups on request.
     """
 
     site: str
@@ -163,13 +161,13 @@ class SiteEvidence:
     promotions: tuple[Promotion, ...] = ()
     """The promotions from the accounts that the site keeps, oldest first."""
     mirror_age_ms: int = UNKNOWN
-    """Time (ms) since the link's mirror reported to the site, as its target, that it carries
-    everything; UNKNOWN: never.
+    """Time (ms) since the link's mirror reported to the site, as its target, that everything is
+    carried; UNKNOWN: never.
     """
     mirror_round_ms: int = 0
     """The time between the reports of the mirror's slowest daemon; 0: not measured."""
     mirror_problems: tuple[str, ...] = ()
-    """The problems of the mirror's daemons, in sentences: what they cannot carry."""
+    """The problems of the mirror's daemons, in sentences: the groups that they cannot carry."""
     resting_mirror_age_ms: int = UNKNOWN
     """Time (ms) since an idle mirror reported to the site while the site was active; UNKNOWN:
     never.
@@ -181,26 +179,26 @@ class SiteEvidence:
 
     @property
     def accounted_epochs(self) -> frozenset[int]:
-        """Epochs of which the site keeps an account."""
+        """Epochs for which the site stores an account."""
         return frozenset(promotion.epoch for promotion in self.promotions)
 
     @property
     def has_mirror(self) -> bool:
-        """True when a mirror into the site has reported a moment ago, even if only that it fails at
-        something.
-        """
+        """True if a mirror into the site has reported recently, even if only a failure."""
         return self.carries_all or bool(self.mirror_problems)
 
     @property
     def carries_all(self) -> bool:
-        """True when a mirror into the site has reported a moment ago that it carries everything: a
-        moment is longer for one whose rounds take long.
+        """True if a mirror into the site has reported recently that everything is carried; the
+        allowed age is longer for a mirror with long rounds.
         """
         return 0 <= self.mirror_age_ms <= mirror_silent_ms(self.mirror_round_ms)
 
     @property
     def unprotected_partitions(self) -> frozenset[TopicPartition]:
-        """The partitions of which the site keeps nothing, whatever it has under their names."""
+        """The partitions of which the site keeps nothing, even if it has topics with their
+        names.
+        """
         return frozenset(
             TopicPartition(topic.topic, partition) for topic in self.unprotected for partition in topic.partitions
         )
@@ -232,7 +230,7 @@ class SiteEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Both sites of a link, seen for a failover to `target_site`; None for a site that did not
+    """Both sites of a link, observed for a failover to `target_site`; None for a site that did not
     answer.
     """
 
@@ -272,7 +270,7 @@ class Evidence:
 
     @property
     def highest_leader_epoch(self) -> int:
-        """The highest leader epoch seen in either site, in leadership or in a log; -1 when there is
+        """The highest leader epoch at either site, in a leadership or in a log; -1 if there is
         none.
         """
         sites = [site for site in (self.target, self.source) if site is not None]

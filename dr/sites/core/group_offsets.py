@@ -1,9 +1,9 @@
-"""Offsets of consumer groups in a failover: what a site says of them, which of the source's the
-target lacks, and the account of that.
+"""Offsets of consumer groups in a failover: a site's offsets, those of the source that the target
+lacks, and their account.
 
-The mirror carries them beside the records, so a drain is not over when the records are there.
-Compared as the mirror writes them: clamped to what the target's log holds, and not for groups that
-have members at the target. Pure.
+The mirror carries them separately from the records, so a drain does not end with the records. They
+are compared in the form that the mirror writes: limited to the range of the target's log, and not
+for groups with members at the target. Pure.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from dr.sites.core.evidence import GroupPartition, PartitionPosition, SiteGroups
 from wire.protocol.ids import UNKNOWN, TopicPartition
 
 NAMED_MAX = 20
-"""Offsets that an account names; the others are counted."""
+"""Maximum number of offsets that an account names; further ones are counted."""
 
 
 class OffsetBehind(NamedTuple):
-    """An offset that the target does not have as the source has it; `target` None: it has none."""
+    """An offset that differs at the target from the source's; `target` None: the target has
+    none.
+    """
 
     place: GroupPartition
     source: int
@@ -34,8 +36,8 @@ class OffsetBehind(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLoss:
-    """The part of an account that is about groups. `last_contact_ms` counts back to when all was
-    carried; UNKNOWN without a report.
+    """The part of an account that is about groups. `last_contact_ms` is the time since everything
+    was carried; UNKNOWN without a report.
     """
 
     known_lost_offsets: int
@@ -63,8 +65,8 @@ class GroupLoss:
 def offsets_behind(
     source: SiteGroups, target: SiteGroups, ends: Mapping[TopicPartition, PartitionPosition], *, is_routed: bool
 ) -> tuple[OffsetBehind, ...]:
-    """The source's offsets that the target does not have; where a link is not routed, a target that
-    is further has them.
+    """The source's offsets that the target lacks; on a link that is not routed, a target that is
+    further ahead has them.
     """
     found = []
     for place, offset in sorted(source.offsets.items()):
@@ -94,8 +96,8 @@ def group_loss(
     is_routed: bool,
     now_ms: int,
 ) -> GroupLoss:
-    """The account of the groups; `source` is what the source said last, under a fence or not, None
-    when it did not say.
+    """The account of the groups; `source` is the source's last answer, under a fence or not, None
+    if there is none.
     """
     behind = () if source is None else offsets_behind(source, target, ends, is_routed=is_routed)
     is_whole = source is not None and not (

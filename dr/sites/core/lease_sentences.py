@@ -1,4 +1,4 @@
-"""The lease of a link in sentences: what its record says, and whether it can be kept now."""
+"""The lease of a link in sentences: its settings, and whether it can be kept now."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The rules that prevent a link: those for one site alone, and those for both sites together.
 
-Each function returns sentences, empty when all is well, so that a person sees every problem at
-once. Node ids and the cluster id must fit together: clients of one site get the brokers of both
+Each function returns sentences, empty if there is no problem, so that a person sees every problem
+at once. Node ids and the cluster id must fit together: clients of one site get the brokers of both
 sites in one Metadata answer.
 """
 

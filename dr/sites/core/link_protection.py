@@ -1,8 +1,8 @@
-"""Whether a link's standby protects its active site, since when, and if not, why.
+"""Decides whether a link's standby protects its active site, since when, and if not, why.
 
-Protected means: the standby answers, its mirror reports that it carries all, every copy is the
-active site's history, and the standby has had everything that the active site held at one moment
-after the last problem. How far it is behind is another figure: a protected standby may lag. Pure;
+Protected means: the standby answers, its mirror reports that everything is carried, every copy has
+the active site's history, and the standby has had, since the last problem, all records that the
+active site held at one moment. The lag is reported separately: a protected standby may lag. Pure;
 `dr/agent/protection_judge.py` asks the sites.
 """
 
@@ -21,8 +21,8 @@ NAMED_MAX = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkProtection:
-    """The verdict on one link. `reason` is empty while the link is protected, and `since_ms` (Unix
-    ms) is when the verdict came to be: protected since then, or not protected since then.
+    """The verdict on one link. `reason` is empty while the link is protected; `since_ms` (Unix ms)
+    is when the current verdict began.
     """
 
     epoch: int
@@ -39,13 +39,13 @@ class ProtectionWatch:
     """The verdict on one link, brought up to date with each observation."""
 
     def __init__(self, known: LinkProtection | None = None) -> None:
-        """`known` is the verdict that another process stored last."""
+        """`known` is the verdict that another process has stored last."""
         self._verdict = known
         self._ends_to_reach: dict[TopicPartition, int] | None = None
 
     def observe(self, evidence: Evidence, *, now_ms: int) -> LinkProtection:
-        """The verdict with fresh evidence of both sites, for a failover to the standby. ValueError
-        when the active site itself did not answer: then nothing is known.
+        """The verdict from new evidence of both sites, for a failover to the standby. Raises
+        ValueError when the active site itself did not answer: then nothing is known.
         """
         source = evidence.source
         if source is None:
@@ -82,7 +82,7 @@ class ProtectionWatch:
 
 
 def _problem(evidence: Evidence, source: SiteEvidence) -> str:
-    """The gravest thing in the way; empty when there is none."""
+    """The most serious problem; empty if there is none."""
     target = evidence.target
     if target is None:
         return f"{evidence.target_site} does not answer: {evidence.target_problem}"

@@ -1,15 +1,15 @@
-"""The account of a failover: by partition, what is kept, what is known lost, and whether more may
-be; and the same of groups' offsets.
+"""The account of a failover: for each partition, the offsets that are kept, the records that are
+known to be lost, and whether more may be lost; and the same for groups' offsets.
 
-Offsets below `kept_below` are at the promoted site, byte for byte. What the old site acknowledged
-at or above it is lost there (and waits in the old site's log). The figure is exact when the source
-was fenced. Otherwise it is the mirror's last knowledge, `last_contact_ms` before. Where the
-promoted site was a copy with another history, `kept_below` is where the histories differ, and the
-records that it had alone from there on are visible again. Kept as JSON beside the link, at both
-sites, and in the report.
+Offsets below `kept_below` are at the promoted site, byte for byte. Records that the old site
+acknowledged at or above it are lost there (and wait in the old site's log). The number is exact if
+the source was fenced. Otherwise it comes from the mirror's last knowledge, `last_contact_ms`
+before. If the promoted site was a copy with another history, `kept_below` is where the histories
+differ, and the records that only it had from there on become visible again. It is stored as JSON
+beside the link, at both sites, and in the report.
 
-When the old site is back and has given up what it had alone, `dr/sites/core/settlement.py` adds
-what its quarantine holds: then the account is final.
+When the old site is back and all records that only it had are in quarantine,
+`dr/sites/core/settlement.py` adds these: then the account is final.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class PartitionLoss:
     known_lost_records: int
     last_contact_ms: int
     is_protected: bool = True
-    """False: the old site had the partition, and nothing of it has come to the promoted one."""
+    """False: the old site had the partition, and the promoted one has nothing of it."""
     returning_records: int = 0
-    """Offsets from `kept_below` on that the promoted site has and the old one never had: abandoned
-    records that readers see again.
+    """Number of records from `kept_below` on that the promoted site has and the old one never had:
+    readers see these abandoned records again.
     """
     unproven_end: int = UNKNOWN
-    """The end of the promoted site's log when nothing shows that it is the old site's history;
-    `kept_below` is UNKNOWN then.
+    """The end of the promoted site's log if its history is unproven; `kept_below` is UNKNOWN
+    then.
     """
     found_first: int = UNKNOWN
     found_end: int = UNKNOWN
@@ -61,7 +61,7 @@ class PartitionLoss:
     @property
     def difference(self) -> str:
         """Describe in a sentence how the old site's quarantine contradicts the account; empty if it
-        does not. More than is known is no contradiction where the source's end was not exact.
+        does not. More records than known are not a contradiction if the source's end was not exact.
         """
         found = self.found_records
         is_more = found > self.known_lost_records and self.is_source_end_exact
@@ -143,13 +143,15 @@ class LossAccount:
     torn: tuple[TornTransaction, ...] = ()
     """The committed transactions of which the promoted site had only a part."""
     undone_transactions: int = 0
-    """How many committed transactions a consistent cut took out, torn ones among them."""
+    """The number of committed transactions that a consistent truncation removed, including torn
+    ones.
+    """
     transactions_problem: str = ""
     """Why it is not known which transactions are torn."""
 
     @property
     def transaction_sentences(self) -> list[str]:
-        """What became of transactions, for the operator."""
+        """The results for transactions, for the operator."""
         sentences = [one.sentence for one in self.torn]
         if self.undone_transactions > len(self.torn):
             sentences.append(f"{self.undone_transactions} committed transactions are taken out in all")
@@ -159,7 +161,7 @@ class LossAccount:
 
     @property
     def is_final(self) -> bool:
-        """True once the old site is back and has nothing alone any more."""
+        """True once the old site is back and has no records of its own any more."""
         return self.settled_at_ms != UNKNOWN
 
     @property
@@ -192,8 +194,8 @@ class LossAccount:
 
     @property
     def loses_nothing(self) -> bool:
-        """True when it is known that every record and every offset is kept, and that no other
-        record is there.
+        """True if it is known that every record and every offset is kept, and that no other record
+        is there.
         """
         has_offsets = self.groups is None or not self.groups.known_lost_offsets
         return self.is_exact and not self.known_lost_records and not self.returning_records and has_offsets
@@ -219,8 +221,8 @@ class LossAccount:
 
     @property
     def last_contact_ms(self) -> int:
-        """Age of the oldest knowledge of the source among partitions that are not exact, UNKNOWN
-        when nothing was ever known of one.
+        """Age of the oldest knowledge of the source, among partitions without an exact end; UNKNOWN
+        if one of them was never known.
         """
         ages = [item.last_contact_ms for item in self.partitions if not item.is_source_end_exact]
         if not ages:

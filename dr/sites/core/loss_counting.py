@@ -1,5 +1,5 @@
-"""Counts what a failover loses: the account of each partition, from the ends that the promoted site
-kept and the ends that are known of the source. Pure; `loss.py` has the account itself.
+"""Counts the losses of a failover: the account of each partition, from the ends that the promoted
+site kept and the source's known ends. Pure; `loss.py` has the account itself.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def account(
     """The account from the promoted site's kept ends, its mirror's last knowledge, and the source's
     own last report.
 
-    A partition that `kept` does not name is not at the promoted site; one that it maps to UNKNOWN
-    is, but could not be asked. Of `unprotected` topics nothing is kept, also when the site has
-    topics of these names; their site reported them at `peer_seen_at_ms`. `differences` are those of
-    the logs up to their kept ends.
+    A partition that `kept` does not name is not at the promoted site; one with the value UNKNOWN is
+    there, but did not answer. Nothing is kept of `unprotected` topics, even if the site has topics
+    with these names; their site reported them at `peer_seen_at_ms`. `differences` are those of the
+    logs up to their kept ends.
     """
     topics = sorted(unprotected, key=lambda topic: topic.topic)
     missing = {TopicPartition(topic.topic, partition) for topic in topics for partition in topic.partitions}

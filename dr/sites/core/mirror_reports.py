@@ -1,4 +1,6 @@
-"""The reports of the link's mirror at a site's brokers, put together, and as sentences. Pure."""
+"""Combines the reports of the link's mirror at a site's brokers, and describes them in sentences.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,13 @@ from wire.control.broker_pb2 import DescribeGroupOffsetsReply, SyncReport
 from wire.rules.sync_reports import MIRROR_SLOTS, NEVER, ReceivedReport, link_sync_reports
 
 MIRROR_SILENT_MS = 10_000
-"""A mirror reports to the passive site each second that it carries all; without a report for so
-long it does not run, or cannot.
+"""A mirror reports to the passive site each second that everything is carried; without a report for
+this time it does not run, or has a problem.
 """
 SILENT_ROUNDS = 4
 MIRROR_SILENT_MS_MAX = 60_000
-"""A mirror of very many partitions, or on a busy machine, may need long for a round: then so many
-of its own rounds count instead, but never more than this.
+"""A mirror of very many partitions, or on a busy machine, may need long rounds: then a multiple of
+its round time applies instead, up to this maximum.
 """
 MIRROR_NEVER_SEEN = -1
 """The age of a report that never came."""
@@ -25,8 +27,8 @@ GROUPS_NAMED = 3
 def sync_reports_of_mirror(
     replies: Iterable[DescribeGroupOffsetsReply], *, now_ms: int
 ) -> tuple[int, list[SyncReport]]:
-    """Return the time (Unix ms) as of which every part of the link is carried, 0 if that is not
-    known of all parts; and the reports of daemons that fail.
+    """Return the time (Unix ms) until which every part of the link is carried, 0 if that is unknown
+    for a part; and the reports of failing daemons.
     """
     reported = list(replies)
     ages_ms = [reply.synced_ms_ago or _one_age_ms(reply, now_ms) for reply in reported]
@@ -49,8 +51,8 @@ def sync_reports_of_mirror(
 
 
 def mirror_silent_ms(round_ms: int) -> int:
-    """The age of a report from which on the mirror counts as silent; `round_ms` is the measured
-    time between its reports, 0 when it is not known.
+    """The report age from which on the mirror counts as not reporting; `round_ms` is the measured
+    time between its reports, 0 if unknown.
     """
     return max(MIRROR_SILENT_MS, min(SILENT_ROUNDS * round_ms, MIRROR_SILENT_MS_MAX))
 
@@ -63,12 +65,14 @@ def report_round_ms(replies: Iterable[DescribeGroupOffsetsReply]) -> int:
 
 
 def _one_age_ms(reply: DescribeGroupOffsetsReply, now_ms: int) -> list[int]:
-    """A broker of an earlier release knows no parts, and the mirror's time."""
+    """A broker of an earlier release knows no parts, only the time of the whole mirror."""
     return [max(0, now_ms - reply.synced_at_ms) if reply.synced_at_ms else NEVER] * MIRROR_SLOTS
 
 
 def mirror_sentence(age_ms: int | None) -> str:
-    """The age of the mirror's last report that it carries all, as a sentence; "" for None."""
+    """The age of the mirror's last report that everything is carried, as a sentence; "" for
+    None.
+    """
     if age_ms is None:
         return ""
     if age_ms == MIRROR_NEVER_SEEN:

@@ -1,8 +1,8 @@
 """Finds the topics of a link that the standby does not protect: missing, incomplete, or the copy of
-an older topic of that name.
+an older topic with that name.
 
-A site finds them from its own topics and from its peer's last report, so that it knows them also
-when the peer is gone.
+A site finds them from its own topics and its peer's last report, so it knows them even if the peer
+is lost.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from wire.znodes.topic_znodes import TopicAssignment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnprotectedTopic:
-    """Partitions of the active site's topic of which nothing is kept at the other one, and why."""
+    """Partitions of the active site's topic of which the other site keeps nothing, and the
+    reason.
+    """
 
     topic: str
     partitions: tuple[int, ...]

@@ -1,7 +1,7 @@
 """The account of a failover becomes final: when the old site is back and no partition of it has a
-record that the promoted site lacks, what its quarantine holds is what was lost. Pure.
+record that the promoted site lacks, its quarantine contains the lost records. Pure.
 
-A partition has nothing alone when every record above the kept offset has a leader epoch of the
+A partition has no own records if every record above the kept offset has a leader epoch of the
 promoted site's band. Several brokers may keep the same records; the longest entry counts.
 
 The link's epoch may have grown since the failover: each fence that was given back is one. The band

@@ -1,5 +1,5 @@
-"""The ends of the source's logs, as well as they are known: from its own brokers, or from the
-mirror that last reached it. Pure.
+"""The ends of the source's logs, as far as they are known: from its own brokers, or from the mirror
+that last reached it. Pure.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def source_ends(
 
 
 def best_source_end(target: PartitionPosition | None, source: SourceEnd | None) -> SourceEnd | None:
-    """The better of the source's own report and its mirror's knowledge; an exact end beats
-    everything.
+    """The better of the source's own report and its mirror's knowledge; an exact end takes
+    precedence.
     """
     if source is not None and source.is_exact:
         return source

@@ -1,13 +1,12 @@
 """Changes a sync link's policy: an operator sets it, a failover from a lost site suspends it, and
 the agents restore it.
 
-Under `block` and `bound` a site waits for the other one without end. That is what was asked for
-while both live, and an outage of its own after one of them was lost: the promoted site would wait
-for the one that it was promoted over. So the record that such a failover writes says `degrade` and
-keeps the former policy beside it, in one write; there is no step between the two at which a run
-could die. The promoted site puts that policy in force again as soon as the other one has
-everything. A change needs no new epoch: the record's revision grows, and of two changes of one
-record the first one stored wins. `reinstating` and `leasing` change the link's other policies in
+Under `block` and `bound` a site waits for the other one without a time limit. That is intended
+while both live. After one is lost it is an outage: the promoted site would wait for the lost one.
+So such a failover writes a record with `degrade` and the former policy together, in one write; a
+run cannot die between the two. The promoted site applies the former policy again when the other one
+has all records. A change needs no new epoch: the record's revision grows, and of two concurrent
+changes the first one stored wins. `reinstating` and `leasing` change the link's other policies in
 the same way.
 """
 
@@ -23,9 +22,9 @@ from wire.rules.links import SYNC_TIMEOUT_MS, FailoverMode, SyncPolicy, needs_st
 
 def altered(record: LinkRecord, *, policy: SyncPolicy, timeout_ms: int, now_ms: int, bound_ms: int = 0) -> LinkRecord:
     """The record with an operator's policy, which also ends a suspension; `timeout_ms` 0 keeps the
-    one that is known.
+    current one.
 
-    The record itself when it says all that already.
+    The record itself if nothing changes.
     """
     known_ms = record.sync_timeout_ms or SYNC_TIMEOUT_MS
     wanted_ms = 0 if policy is SyncPolicy.NONE else timeout_ms or known_ms
@@ -46,8 +45,8 @@ def altered(record: LinkRecord, *, policy: SyncPolicy, timeout_ms: int, now_ms: 
 
 
 def reinstating(record: LinkRecord, *, policy: str, now_ms: int) -> LinkRecord:
-    """The record with another policy for the records that a returning site has alone; the record
-    itself when it has that one.
+    """The record with another policy for the own records of a returning site; the record itself if
+    nothing changes.
     """
     if record.reinstate_policy == policy:
         return record
@@ -63,8 +62,8 @@ def leasing(
     lag_ms_max: int | None = None,
     now_ms: int,
 ) -> LinkRecord:
-    """The record with another lease, another failover mode or other bounds (None: as it is); the
-    record itself when it has them. Without a lease there is no mode.
+    """The record with another lease, another failover mode or other limits (None: unchanged); the
+    record itself if nothing changes. Without a lease there is no mode.
     """
     wanted = {
         "lease_ms": record.lease_ms if lease_ms is None else lease_ms,
@@ -82,8 +81,8 @@ def leasing(
 
 
 def suspended(record: LinkRecord) -> LinkRecord:
-    """The record of a site that is promoted over a lost one: it does not wait for it. Any other
-    policy than `block` and `bound` stays.
+    """The record of a site that is promoted after the other one was lost: it does not wait for that
+    site. Any other policy than `block` and `bound` stays.
     """
     if not needs_standby(sync_policy(record)):
         return record
@@ -96,7 +95,7 @@ def suspended(record: LinkRecord) -> LinkRecord:
 
 
 def is_suspended(record: LinkRecord) -> bool:
-    """True from a failover over a lost site until the other one has everything, when the link's
+    """True from a failover from a lost site until the other site has everything, if the link's
     policy was `block` or `bound`.
     """
     return bool(record.sync_policy_to_restore)
@@ -114,8 +113,8 @@ def restored(record: LinkRecord, *, now_ms: int) -> LinkRecord:
 
 
 def may_restore(record: LinkRecord, *, site: str, replies: Iterable[DescribePartitionsReply | None]) -> bool:
-    """True when `site` is the one that waits, and each of its brokers (None: silent) says that the
-    other site has everything shown.
+    """True if `site` is the one that waits, and each of its brokers (None: no answer) reports that
+    the other site has all visible records.
     """
     if not is_suspended(record) or record.active_site != site:
         return False

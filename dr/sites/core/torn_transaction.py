@@ -1,4 +1,4 @@
-"""A transaction of which a promoted site has only a part, as the account of the failover names it.
+"""A transaction of which a promoted site has only a part, as named in the failover's account.
 `dr/failover/core/torn_transactions.py` finds them. Pure.
 """
 
@@ -16,7 +16,7 @@ class TornTransaction:
     """A transaction that was committed at the source and of which the standby has only a part.
 
     `kept` are the partitions (`topic-index`) with its commit marker, `lacking` those without.
-    `is_undone`: a consistent cut made it open in all of them, and it is aborted.
+    `is_undone`: a consistent truncation made it open in all of them, and it is aborted.
     """
 
     transactional_id: str

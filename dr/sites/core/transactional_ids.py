@@ -1,7 +1,7 @@
-"""Transactional ids in a failover: which producers of the source the target does not know.
+"""Transactional ids in a failover: the producers of the source that the target does not know.
 
 A promoted site fences each producer that it does not know under a known transactional id, which
-ends most clients. So a drain is not over before the mirror has reported all of them. Pure.
+ends most clients. So a drain ends only when the mirror has reported all of them. Pure.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ def producers_lacking(source: SiteGroups, target: SiteGroups) -> str:
     """Describe the producers that the target lacks; empty if it lacks none, or if a site does not
     report its producers.
 
-    Under the fence an epoch only grows by aborts, and the target takes a higher one for the present
-    producer's.
+    Under the fence an epoch grows only by aborts, and the target accepts a higher one as that of
+    the current producer.
     """
     if source.producers is None or target.producers is None:
         return ""

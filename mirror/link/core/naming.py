@@ -101,8 +101,8 @@ class Naming:
 
 
 def parse_table(text: str) -> dict[str, str]:
-    """`source=target,...` as a table. ValueError for an item without `=`, and for two topics that
-    would become one.
+    """`source=target,...` as a table. Raises ValueError for an item without `=`, and for two topics
+    that would become one.
     """
     table: dict[str, str] = {}
     for item in (part.strip() for part in text.split(",") if part.strip()):

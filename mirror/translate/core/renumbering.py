@@ -63,8 +63,8 @@ class Renumbered:
 def renumber(
     buffer: Buffer, position: int, header: BatchHeader, stamp: Stamp, *, is_transactional: bool = False
 ) -> Renumbered:
-    """The batch at `position` under another producer. InvalidBatch when its checksum is wrong: it
-    must not get a right one.
+    """The batch at `position` under another producer. Raises InvalidBatch when its checksum is
+    wrong: it must not get a right one.
     """
     added_bits = TRANSACTIONAL_BIT if is_transactional else 0
     if not verify_crc(buffer, position, header):

@@ -46,8 +46,8 @@ class FollowedNotes(Generic[Noted]):
         self._reading = asyncio.Lock()
 
     async def refresh(self, topics: Mapping[str, UUID]) -> None:
-        """Read what is new in the notes among the cluster's topics. Unreachable when it does not
-        answer.
+        """Read what is new in the notes among the cluster's topics. Raises Unreachable when it does
+        not answer.
         """
         async with self._reading:
             began_ms = self._clock.monotonic_ms()

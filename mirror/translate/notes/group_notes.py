@@ -96,8 +96,8 @@ class OppositeGroupNotes:
         self._notes = FollowedNotes(client, prefix=GROUPS_TOPIC_PREFIX, make=StoredGroups, clock=clock)
 
     async def refresh(self, topics: Mapping[str, UUID]) -> None:
-        """Read what is new in the notes among the source's topics. Unreachable when the source does
-        not answer.
+        """Read what is new in the notes among the source's topics. Raises Unreachable when the
+        source does not answer.
         """
         await self._notes.refresh(topics)
 

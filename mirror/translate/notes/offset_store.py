@@ -83,8 +83,8 @@ class LinkTopic:
             )
 
     async def save(self, groups: Iterable[Sequence[StoredRecord]], *, now_ms: int) -> None:
-        """Write records, each group of them within one batch. Unreachable when it is not certain
-        that all are written.
+        """Write records, each group of them within one batch. Raises Unreachable when it is not
+        certain that all are written.
         """
         for notes in encoded(groups, now_ms=now_ms):
             await reached(self._client.produce(self.topic, 0, notes.sealed()))

@@ -62,8 +62,8 @@ def body_of(index: str, documents: Iterable[Document]) -> bytes:
 
 
 def answered(documents: Sequence[Document], answer: Mapping[str, Any]) -> Answered:
-    """What an answer says about the documents of its request. ValueError when it is no answer to
-    them.
+    """What an answer says about the documents of its request. Raises ValueError when it is no
+    answer to them.
     """
     items = answer.get("items")
     if not isinstance(items, list) or len(items) != len(documents):

@@ -2,9 +2,9 @@
 continue. Pure.
 
 Logs of two replicas are equal up to the end of the last leader epoch that both have (KIP-101,
-KIP-279). A fetch names the epoch of the follower's last batch; a leader where that epoch has
-another end answers with that end instead of records. Also decides whether an answer is outdated.
-Called by `replica_fetcher.py`.
+KIP-279). A fetch names the epoch of the follower's last batch; if that epoch has another end at the
+leader, the leader answers with that end instead of records. This module also decides whether a
+response is outdated. Called by `replica_fetcher.py`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from broker.replication.core.fetch_sessions import UNWATCHED
 
 def fetcher_number(topic: str, index: int, *, count: int) -> int:
     """The number of the fetcher that follows the partition, out of `count` for a source. Partitions
-    of a topic are spread and keep their fetcher.
+    of a topic are distributed over the fetchers, and each keeps its fetcher.
     """
     # Kafka's formula, with a CRC for Java's hash: Python's own hash differs from process to process
     return (31 * crc32(topic.encode()) + index) % count
 
 
 class Position(NamedTuple):
-    """All of a partition's fetch that may change from one request to the next."""
+    """The fields of a partition's fetch that may change from one request to the next."""
 
     fetch_offset: int
     leader_epoch: int
@@ -41,22 +41,22 @@ class Position(NamedTuple):
 
     @property
     def place(self) -> tuple[int, int, int, int]:
-        """The log's end and leadership. A response counts only if they are still those of its
-        request.
+        """The log's end and leadership. A response is valid only if these are still the values of
+        its request.
         """
         return self[:4]
 
 
 def truncation_offset(*, leader_end: EpochEnd, own_end: EpochEnd, log_end_offset: int, high_watermark: int) -> int:
-    """The offset to truncate the own log to, from the leader's end of an epoch and the own end of
-    it.
+    """The offset to which to truncate the own log, from the ends of an epoch at the leader and
+    here.
 
     `own_end` is the largest own epoch not above the leader's. When it is a smaller one, the
-    leader's epoch is unknown here and the cut is only a first step: the next fetch names an older
-    epoch. A leader without any epoch to compare leaves what is known to be replicated.
+    leader's epoch is unknown here and this truncation is only a first step: the next fetch names an
+    older epoch. If the leader has no epoch to compare, the replicated part stays.
     """
     if leader_end.epoch < 0:
-        # a leader without epochs (a log of an old format) cannot show where histories part
+        # a leader without epochs (a log of an old format) cannot show where histories differ
         return min(high_watermark, log_end_offset)
     if own_end.epoch < 0:
         return min(leader_end.end_offset, log_end_offset)
@@ -76,10 +76,10 @@ class OutOfRange(NamedTuple):
 
 
 def resume_out_of_range(*, leader_start: int, leader_end: int, log_end_offset: int) -> OutOfRange:
-    """A follower that is ahead cuts its log to the leader's end, one that is behind the leader's
-    start begins anew there.
+    """A follower that is ahead truncates its log to the leader's end; one that is behind the
+    leader's start restarts its log there.
     """
-    # what lies between is gone at the leader: no truncation makes the log continue
+    # the records in between are gone at the leader: no truncation makes the log continue
     if leader_start > log_end_offset:
         return OutOfRange(leader_start, must_restart=True)
     return OutOfRange(min(leader_end, log_end_offset), must_restart=False)
@@ -100,5 +100,7 @@ _REACTIONS = {
 
 
 def reaction_to(code: ErrorCode) -> Reaction:
-    """The reaction to an error. A leader with an older epoch than the follower's gets time."""
+    """The reaction to an error. If a leader has an older epoch than the follower, the follower
+    waits.
+    """
     return _REACTIONS.get(code, Reaction.TRY_LATER)

@@ -394,6 +394,9 @@ class Mirror:
         """Give each partition its rank; True when one has another than before."""
         has_changed = False
         for key, row in self.board.rows():
+            if row.ranked_facts is row.facts and row.quiet is not None:
+                continue
+            row.ranked_facts = row.facts
             is_far_behind = is_backfilling(
                 self.board.lag(key),
                 was_backfilling=is_backfill_rank(row.rank),

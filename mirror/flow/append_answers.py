@@ -97,6 +97,9 @@ class AppendAnswers:
     def _appended(self, sent: SentPart, log_end_offset: int) -> None:
         entry = sent.entry
         if entry is None:
+            row = self._board.row(sent.key)
+            if row.quiet is not None and log_end_offset == row.facts.progress.target_log_end_offset:
+                return  # nothing new: the flow stays quiet
             self._board.submit(sent.key, Acknowledged(generation=sent.generation, log_end_offset=log_end_offset))
             self._check_kept(sent, log_end_offset)
             return

@@ -12,7 +12,7 @@ import asyncio
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, assert_never
+from typing import Protocol, assert_never
 from uuid import UUID
 
 from mirror.flow.core.assignment import NORMAL_RANK
@@ -34,7 +34,8 @@ from mirror.flow.core.flow_effects import (
 )
 from mirror.flow.core.flow_events import ClockWentBack, Command, RetryDue, TopicReplaced
 from mirror.flow.core.flow_state import FlowFacts, FlowState
-from mirror.flow.core.lag import Lag, measure
+from mirror.flow.core.lag import Lag, Progress, measure, received
+from mirror.flow.quiet_rounds import Moment, QuietRounds
 from mirror.link.core.link_roles import GapPolicy
 from mirror.link.ports import Leader
 from runtime.clock import Clock
@@ -47,19 +48,13 @@ RETRY_MAX_MS = 500
 RETRY_SLOW_MS = 5000
 
 NO_LEADER = Leader(-1, -1)
+NO_LAG = Lag(records=0, bytes=0, ms=0)
 
 CLOCK_STEP_MS = 100
 """Smaller steps back are ignored: they are within the precision of a lag."""
 
 _log = get_logger("mirror.flow")
 _state_change = state_change_logger()
-
-
-class Moment(NamedTuple):
-    """One moment by both clocks: the wall clock, which may be set, and the monotonic clock."""
-
-    at_ms: int
-    monotonic_ms: float
 
 
 class Effects(Protocol):
@@ -113,9 +108,13 @@ class Row:
     is_ours: bool = True
     # Who goes first under congestion (core/priorities.py).
     rank: int = NORMAL_RANK
+    # The facts that the rank follows from.
+    ranked_facts: FlowFacts | None = field(default=None, repr=False)
     # The fetcher that has batches of it in hand, accepted and not queued yet.
     queueing: object | None = field(default=None, repr=False)
     retry: asyncio.TimerHandle | None = field(default=None, repr=False)
+    # The rounds of its fetcher while nothing happens to the partition; any command ends that.
+    quiet: QuietRounds | None = field(default=None, repr=False)
 
     @property
     def facts(self) -> FlowFacts:
@@ -203,6 +202,8 @@ class FlowBoard:
         KeyError.
         """
         row = self._rows[key]
+        if row.quiet is not None:
+            self.end_quiet(key)
         before = row.flow.facts
         try:
             decision = row.flow.decide(command, self._now_ms())
@@ -220,6 +221,38 @@ class FlowBoard:
             self._act(key, row, effect)
         return decision
 
+    def begin_quiet(self, key: TopicPartition, rounds: QuietRounds) -> bool:
+        """From now on these rounds show that the source has nothing new of the partition; False
+        where its flow has something to decide.
+        """
+        row = self._rows[key]
+        if row.facts.state is not FlowState.MIRRORING or row.facts.attempts:
+            return False
+        row.quiet = rounds
+        return True
+
+    def end_quiet(self, key: TopicPartition) -> None:
+        """Have the flow know what the quiet rounds have shown, before it decides anything else."""
+        row = self._rows[key]
+        row.flow.apply(row.facts._replace(progress=self._progress(row)))
+        row.quiet = None
+
+    def _progress(self, row: Row) -> Progress:
+        """The partition's two ends as they are known now; metrics ask in a thread of their own."""
+        rounds, progress = row.quiet, row.facts.progress
+        if rounds is None:
+            return progress
+        answered_at_ms = self._noted_at(rounds.answered)
+        if answered_at_ms <= progress.source_answered_at_ms:
+            return progress
+        return received(progress, progress.source_high_watermark, self._noted_at(rounds.asked), answered_at_ms)
+
+    def _noted_at(self, moment: Moment) -> int:
+        """The moment on the clock that flows use now: the earlier one, because an answer lacks what
+        came after its request was sent.
+        """
+        return min(moment.at_ms, round(moment.monotonic_ms + self._clock_ahead_ms))
+
     def look_again(self, key: TopicPartition) -> None:
         """Have the partition's fetcher look what there is to fetch."""
         self._effects.fetching_changed(key)
@@ -228,10 +261,15 @@ class FlowBoard:
         """The lag of the partition now; unknown where mirroring has ended because this site is
         active.
         """
-        facts = self._rows[key].facts
-        if facts.state is FlowState.PROMOTED:
+        row = self._rows[key]
+        if row.facts.state is FlowState.PROMOTED:
             return Lag(records=UNKNOWN, bytes=UNKNOWN, ms=UNKNOWN)
-        return measure(facts.progress, now_ms=self._noted_now_ms(), stale_after_ms=self._stale_after_ms)
+        progress = row.facts.progress
+        # most partitions at most looks: as `measure`, without the progress that the flow will have
+        has_all = 0 <= progress.source_high_watermark <= progress.target_log_end_offset
+        if row.quiet is not None and has_all and self.silence_ms(key) <= self._stale_after_ms:
+            return NO_LAG
+        return measure(self._progress(row), now_ms=self._noted_now_ms(), stale_after_ms=self._stale_after_ms)
 
     def moment(self) -> Moment:
         """The present moment, for a request whose answer flows receive."""
@@ -243,17 +281,16 @@ class FlowBoard:
         after the request.
         """
         self._now_ms()
-        # the earlier one: an answer lacks what came after its request was sent
-        return min(moment.at_ms, round(moment.monotonic_ms + self._clock_ahead_ms))
+        return self._noted_at(moment)
 
     def complete_ms_ago(self, key: TopicPartition) -> int | None:
         """The age (ms) of the last moment up to which the target has everything that the source
         had; None when no such moment is known.
         """
-        facts = self._rows[key].facts
-        if facts.state is FlowState.PROMOTED or facts.progress.caught_up_at_ms == UNKNOWN:
+        caught_up_at_ms = self._progress(self._rows[key]).caught_up_at_ms
+        if self._rows[key].facts.state is FlowState.PROMOTED or caught_up_at_ms == UNKNOWN:
             return None
-        return max(0, self._noted_now_ms() - facts.progress.caught_up_at_ms)
+        return max(0, self._noted_now_ms() - caught_up_at_ms)
 
     def is_stalled(self, key: TopicPartition) -> bool:
         """True while the partition is not mirrored, or its source is silent: earlier measurements
@@ -264,7 +301,13 @@ class FlowBoard:
 
     def silence_ms(self, key: TopicPartition) -> int:
         """Milliseconds since the source last answered for the partition."""
-        return self._noted_now_ms() - self._rows[key].facts.progress.source_answered_at_ms
+        return self._noted_now_ms() - self.source_answered_at_ms(key)
+
+    def source_answered_at_ms(self, key: TopicPartition) -> int:
+        """When the source last answered for the partition (Unix ms as flows note it)."""
+        row = self._rows[key]
+        known_ms = row.facts.progress.source_answered_at_ms
+        return known_ms if row.quiet is None else max(known_ms, self._noted_at(row.quiet.answered))
 
     def stop_timers(self) -> None:
         """Stop all retry timers."""

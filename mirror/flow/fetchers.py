@@ -26,6 +26,7 @@ from mirror.flow.core.flow_events import BatchesFetched, FetchFailed, NotEnqueue
 from mirror.flow.core.flow_state import FlowFacts
 from mirror.flow.core.window import QueuedBatches
 from mirror.flow.queue import ByteQueue
+from mirror.flow.quiet_rounds import QuietRounds
 from mirror.flow.throttle import Throttle
 from mirror.link.core.partitions import MalformedBatches, survey
 from mirror.link.ports import FetchAnswer, FetchPart, FetchPort, Unreachable
@@ -73,6 +74,12 @@ class Fetcher:
         self._lane_of = lane_of
         self._clock = clock
         self._quiet_reported_at_ms = 0.0
+        self._quiet = QuietRounds(board.moment())
+        # The parts of the last fetch, while nothing has changed about them.
+        self._known_parts: dict[TopicPartition, tuple[int, FetchPart]] | None = None
+        # The parts that were sent, and the same as the port takes them.
+        self._sent_parts: Mapping[TopicPartition, tuple[int, FetchPart]] = {}
+        self._asked_parts: Sequence[FetchPart] = ()
         self._sent_at_ms = 0.0
         # The same by the wall clock.
         self._asked = board.moment()
@@ -90,8 +97,11 @@ class Fetcher:
 
     def assign(self, partitions: frozenset[TopicPartition]) -> None:
         """Read these from the next fetch on."""
+        for key in self._partitions - partitions:
+            if self._board.row(key).quiet is self._quiet:
+                self._board.end_quiet(key)
         self._partitions = partitions
-        self._wake.set()
+        self.wake()
 
     def let_go(self) -> frozenset[TopicPartition]:
         """After `run` ended, release the partitions with fetched batches in hand, so that other
@@ -106,6 +116,7 @@ class Fetcher:
 
     def wake(self) -> None:
         """A partition's offset changed."""
+        self._known_parts = None
         self._wake.set()
 
     async def run(self) -> None:
@@ -174,7 +185,9 @@ class Fetcher:
 
     def _send(self, parts: Mapping[TopicPartition, tuple[int, FetchPart]]) -> asyncio.Task[Sequence[FetchAnswer]]:
         self._sent_at_ms, self._asked = self._clock.monotonic_ms(), self._board.moment()
-        return asyncio.get_running_loop().create_task(self._fetch([part for _, part in parts.values()]))
+        if parts is not self._sent_parts:
+            self._sent_parts, self._asked_parts = parts, [part for _, part in parts.values()]
+        return asyncio.get_running_loop().create_task(self._fetch(self._asked_parts))
 
     async def _fetch(self, parts: Sequence[FetchPart]) -> Sequence[FetchAnswer]:
         return await self._port.fetch(self.key.node_id, parts)
@@ -186,6 +199,8 @@ class Fetcher:
         return parts
 
     def _parts(self) -> dict[TopicPartition, tuple[int, FetchPart]]:
+        if self._known_parts is not None:
+            return self._known_parts
         parts: dict[TopicPartition, tuple[int, FetchPart]] = {}
         for key in self._partitions:
             row = self._board.row(key)
@@ -195,6 +210,7 @@ class Fetcher:
                 generation, offset = row.wanted
                 part = FetchPart(key=key, topic_id=row.topic_id, offset=offset, leader_epoch=row.source.epoch)
                 parts[key] = (generation, part)
+        self._known_parts = parts
         return parts
 
     async def _answers(
@@ -215,15 +231,17 @@ class Fetcher:
         """A fetch session leaves out unchanged partitions: report to their flows, now and then,
         that the source answered.
         """
+        self._quiet.asked, self._quiet.answered = self._asked, self._board.moment()
         now_ms = self._clock.monotonic_ms()
         if now_ms - self._quiet_reported_at_ms < QUIET_INTERVAL_MS:
             return
         self._quiet_reported_at_ms = now_ms
         answered = {answer.key for answer in answers}
         for key, (generation, _) in parts.items():
+            row = self._board.row(key)
             # a session leaves out what has not changed: no answer is news of its own here
-            if key not in answered:
-                facts = self._board.row(key).facts
+            if row.quiet is not self._quiet and key not in answered:
+                facts = row.facts
                 nothing = NothingFetched(
                     generation=generation,
                     high_watermark=facts.progress.source_high_watermark,
@@ -231,6 +249,8 @@ class Fetcher:
                     asked_at_ms=self._board.as_of(self._asked),
                 )
                 self._board.submit(key, nothing)
+                if key in self._partitions:
+                    self._board.begin_quiet(key, self._quiet)
 
     async def close(self) -> None:
         """Drop the connection."""
@@ -324,6 +344,7 @@ class Fetcher:
     def _has_queued(self, key: TopicPartition) -> None:
         """The reader that has the partition now may go on."""
         self._in_hand.discard(key)
+        self._known_parts = None
         row = self._board.row(key)
         if row.queueing is self:
             row.queueing = None

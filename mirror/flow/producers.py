@@ -124,7 +124,7 @@ class Producer:
                 self._reported_at_ms[key] = (now_ms, row.facts.source_log_start_offset)
                 end_offset = max(row.facts.progress.target_log_end_offset, row.facts.restart_offset)
                 sent = SentPart(key, row.facts.generation, None, end_offset)
-                by_leader.setdefault(row.target.node_id, []).append((_part(row, sent), sent))
+                by_leader.setdefault(row.target.node_id, []).append((self._part(row, sent), sent))
         for node_id, pairs in by_leader.items():
             if self._in_flight.get(node_id, 0) < self._in_flight_max:
                 self._start(node_id, [part for part, _ in pairs], [sent for _, sent in pairs])
@@ -164,7 +164,7 @@ class Producer:
         for entry in entries:
             row = self._board.row(entry.key)
             part_sent = SentPart(entry.key, entry.generation, entry, entry.expected_log_end_offset)
-            parts.append(_part(row, part_sent))
+            parts.append(self._part(row, part_sent))
             sent.append(part_sent)
             # batches carry the source's ends: they are a report
             self._reported_at_ms[entry.key] = (now_ms, row.facts.source_log_start_offset)
@@ -208,25 +208,25 @@ class Producer:
         asyncio.get_running_loop().call_later((RETRY_MS + 1) / 1000, self._wake.set)
 
     def _is_report_due(self, key: TopicPartition, row: Row, now_ms: float) -> bool:
-        if row.target.node_id < 0 or not self._batches.is_idle(key) or not may_report(row.facts):
-            return False
+        # first what is false for most partitions at most looks
         reported_at_ms, reported_log_start = self._reported_at_ms.get(key, (0.0, -1))
         is_old = now_ms - reported_at_ms >= REPORT_INTERVAL_MS
-        return is_old or reported_log_start != row.facts.source_log_start_offset
+        if not is_old and reported_log_start == row.facts.source_log_start_offset:
+            return False
+        return row.target.node_id >= 0 and self._batches.is_idle(key) and may_report(row.facts)
 
-
-def _part(row: Row, sent: SentPart) -> AppendPart:
-    """Build a partition's part of the request."""
-    facts, entry = row.facts, sent.entry
-    return AppendPart(
-        key=sent.key,
-        topic_id=row.topic_id,
-        expected_log_end_offset=sent.expected_log_end_offset,
-        source_high_watermark=facts.progress.source_high_watermark,
-        source_log_start_offset=reported_log_start(
-            facts, expected_log_end_offset=sent.expected_log_end_offset, has_batches=entry is not None
-        ),
-        source_seen_at_ms=facts.progress.source_answered_at_ms,
-        records=entry.records if entry is not None else _NOTHING,
-        skipped=entry.skipped if entry is not None else frozenset(),
-    )
+    def _part(self, row: Row, sent: SentPart) -> AppendPart:
+        """Build a partition's part of the request."""
+        facts, entry = row.facts, sent.entry
+        return AppendPart(
+            key=sent.key,
+            topic_id=row.topic_id,
+            expected_log_end_offset=sent.expected_log_end_offset,
+            source_high_watermark=facts.progress.source_high_watermark,
+            source_log_start_offset=reported_log_start(
+                facts, expected_log_end_offset=sent.expected_log_end_offset, has_batches=entry is not None
+            ),
+            source_seen_at_ms=self._board.source_answered_at_ms(sent.key),
+            records=entry.records if entry is not None else _NOTHING,
+            skipped=entry.skipped if entry is not None else frozenset(),
+        )

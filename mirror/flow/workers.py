@@ -143,6 +143,8 @@ class ProducerPool:
         self._supervisor = supervisor
         self._make = make
         self._producers = [make(lane) for lane in range(producers)]
+        # Remembered: every partition is looked at several times a second.
+        self._lanes: dict[TopicPartition, int] = {}
         self._sentences = _Sentences()
 
     def __iter__(self) -> Iterator[Producer]:
@@ -150,7 +152,10 @@ class ProducerPool:
 
     def lane_of(self, key: TopicPartition) -> int:
         """The partition's producer, by number."""
-        return stable_slot(key, len(self._producers))
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._lanes[key] = stable_slot(key, len(self._producers))
+        return lane
 
     def start(self) -> None:
         """Start all."""

@@ -68,6 +68,7 @@ class KafkaFetch:
             replica_id=replica_id,
         )
         self._session = SessionFetch(limits, partition_max_bytes=partition_max_bytes)
+        self._last_parts: Sequence[FetchPart] = ()
 
     async def fetch(self, node_id: int, parts: Sequence[FetchPart]) -> Sequence[FetchAnswer]:
         """One fetch; partitions of which there is nothing new are not in the answer.
@@ -89,15 +90,23 @@ class KafkaFetch:
         return [await self._record_filter.sift(name, partition) for name, partition in answers]
 
     async def _exchange(self, node_id: int, parts: Sequence[FetchPart]) -> FetchResponse:
-        wanted: dict[tuple[str, int], FetchPosition] = {
-            part.key: FetchPosition(part.offset, part.leader_epoch) for part in parts
-        }
-        request = self._session.request(wanted, {part.key.topic: part.topic_id for part in parts})
+        request = self._request(parts)
         try:
             return await reached(self._client.fetch(node_id, request))
         except BaseException:
             self._session.reset()
             raise
+
+    def _request(self, parts: Sequence[FetchPart]) -> FetchRequest:
+        """Thousands of parts that are the same as before are not looked at one by one."""
+        repeated = self._session.repeated() if parts is self._last_parts else None
+        if repeated is not None:
+            return repeated
+        self._last_parts = parts
+        wanted: dict[tuple[str, int], FetchPosition] = {
+            part.key: FetchPosition(part.offset, part.leader_epoch) for part in parts
+        }
+        return self._session.request(wanted, {part.key.topic: part.topic_id for part in parts})
 
     async def close(self) -> None:
         """Drop the connection."""

@@ -83,6 +83,17 @@ class SessionFetch:
             ],
         )
 
+    def repeated(self) -> FetchRequest | None:
+        """The request for the same partitions at the same positions; None where it must name
+        them.
+        """
+        if self._session.is_new:
+            return None
+        asked = self._session.next_changes({}, frozenset())
+        return self._limits._replace(
+            topics=[], session_id=asked.session_id, session_epoch=asked.session_epoch, forgotten_topics=[]
+        )
+
     def answered(self, response: FetchResponse) -> list[tuple[str, PartitionFetched]]:
         """The partitions of an answer with their topics' names; those of which there is no news are
         left out. Raises BrokerError.

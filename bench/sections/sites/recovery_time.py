@@ -50,7 +50,11 @@ IDLE_S: Final = 20.0
 READY_WITHIN_S: Final = 300
 VALUE: Final = b"v" * 100
 POLICY: Final = FailoverPolicy(is_switchover=True, unavailability_max_ms=30_000, drain_timeout_ms=60_000)
-BROKER_SETTINGS: Final = {"antipode.arbiter.session.timeout.ms": str(LEASE_MS)}
+BROKER_SETTINGS: Final = {
+    "antipode.arbiter.session.timeout.ms": str(LEASE_MS),
+    # the default: the other sections look at each log each second, which is no cost of an idle pair
+    "log.retention.check.interval.ms": "300000",
+}
 
 
 class _Load:

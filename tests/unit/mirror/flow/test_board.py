@@ -24,6 +24,7 @@ from mirror.flow.core.flow_events import (
     TargetFound,
     TombstonesKept,
 )
+from mirror.flow.quiet_rounds import QuietRounds
 from mirror.link.core.link_roles import GapPolicy, LinkRole
 from mirror.link.core.partitions import BatchRun
 from tests.support.clock import ManualClock
@@ -140,3 +141,64 @@ def test_a_clock_that_goes_ahead_may_be_that_of_a_machine_that_stood_still(
     clock.set_now_ms(clock.now_ms() - HOUR_MS)
     tell(board, Acknowledged(generation=1, log_end_offset=11))
     assert board.lag(KEY).ms == 0
+
+
+def answer_quietly(board: FlowBoard, clock: ManualClock, rounds: QuietRounds, *, after_ms: int = 0) -> None:
+    rounds.asked = board.moment()
+    clock.advance(after_ms)
+    rounds.answered = board.moment()
+
+
+def test_quiet_rounds_show_that_the_source_answers_without_a_command(board: FlowBoard, clock: ManualClock) -> None:
+    tell(board, Acknowledged(generation=1, log_end_offset=10))
+    rounds = QuietRounds(board.moment())
+    assert board.begin_quiet(KEY, rounds)
+    facts = board.row(KEY).facts
+    clock.advance(5_000)
+    answer_quietly(board, clock, rounds, after_ms=200)
+    assert board.row(KEY).facts is facts
+    assert (board.lag(KEY).records, board.lag(KEY).ms, board.silence_ms(KEY)) == (0, 0, 0)
+    assert board.complete_ms_ago(KEY) == 200
+    assert board.source_answered_at_ms(KEY) == clock.now_ms()
+
+
+def test_a_source_that_stops_to_answer_quiet_rounds_is_silent(board: FlowBoard, clock: ManualClock) -> None:
+    tell(board, Acknowledged(generation=1, log_end_offset=10))
+    rounds = QuietRounds(board.moment())
+    assert board.begin_quiet(KEY, rounds)
+    clock.advance(500)
+    answer_quietly(board, clock, rounds)
+    clock.advance(1_500)
+    assert (board.silence_ms(KEY), board.lag(KEY).records, board.lag(KEY).ms) == (1_500, -1, 1_500)
+    assert board.is_stalled(KEY)
+
+
+def test_a_command_ends_the_quiet_with_what_the_rounds_have_shown(board: FlowBoard, clock: ManualClock) -> None:
+    tell(board, Acknowledged(generation=1, log_end_offset=10))
+    rounds = QuietRounds(board.moment())
+    assert board.begin_quiet(KEY, rounds)
+    clock.advance(5_000)
+    answer_quietly(board, clock, rounds)
+    shown_ms = clock.now_ms()
+    fetch(board, 10, high_watermark=11)
+    assert board.row(KEY).quiet is None
+    clock.advance(2_000)
+    answer_quietly(board, clock, rounds)
+    assert (board.lag(KEY).records, board.lag(KEY).ms) == (1, 2_000)
+    assert board.row(KEY).facts.progress.caught_up_at_ms == shown_ms
+
+
+@pytest.mark.parametrize("by_ms", [-HOUR_MS, HOUR_MS])
+def test_quiet_rounds_claim_no_more_when_the_clock_is_changed(board: FlowBoard, clock: ManualClock, by_ms: int) -> None:
+    tell(board, Acknowledged(generation=1, log_end_offset=10))
+    rounds = QuietRounds(board.moment())
+    assert board.begin_quiet(KEY, rounds)
+    answer_quietly(board, clock, rounds)
+    clock.advance(300)
+    clock.set_now_ms(clock.now_ms() + by_ms)
+    answer_quietly(board, clock, rounds)
+    complete_ms_ago = board.complete_ms_ago(KEY)
+    assert complete_ms_ago is not None
+    assert complete_ms_ago >= 0
+    clock.advance(700)
+    assert board.complete_ms_ago(KEY) == complete_ms_ago + 700

@@ -9,11 +9,15 @@ from collections.abc import Sequence
 
 import pytest
 
+from mirror.flow.board import FlowBoard
+from mirror.flow.core.flow_decisions import Decision
+from mirror.flow.core.flow_events import Command
 from mirror.flow.fetchers import Fetcher
 from mirror.link.ports import FetchAnswer, FetchPart
 from tests.support.eventually import eventually
 from tests.support.memory.memory_mirror import mirroring, world_with
 from tests.support.memory.memory_sites import MemoryFetch
+from wire.protocol.ids import TopicPartition
 from wire.rules.links import SyncPolicy
 
 SETTINGS = {"num.streams": "1", "antipode.fetch.interval.ms": "1000"}
@@ -79,3 +83,29 @@ async def test_only_a_link_that_nobody_waits_for_rests(monkeypatch: pytest.Monke
             await eventually(world.is_equal)
             await eventually(lambda before=before: len(rests) > before)
     assert any(rests) is not is_sync
+
+
+async def test_idle_partitions_need_no_command_for_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And their silence is judged by the rounds all the same."""
+    world = world_with(partitions=3, batches=1)
+    commands: list[object] = []
+    submit = FlowBoard.submit
+
+    def noted(board: FlowBoard, key: TopicPartition, command: Command) -> Decision:
+        commands.append(command)
+        return submit(board, key, command)
+
+    async with mirroring(world, **SETTINGS) as mirror:
+        await eventually(world.is_equal)
+        await eventually(lambda: all(row.quiet is not None for _, row in mirror.board.rows()))
+        monkeypatch.setattr(FlowBoard, "submit", noted)
+        rows = dict(mirror.board.rows())
+        (rounds,) = {row.quiet for row in rows.values()}
+        assert rounds is not None
+        before = rounds.answered
+        await eventually(lambda: rounds.answered.monotonic_ms > before.monotonic_ms)
+        assert commands == []
+        assert all(mirror.board.silence_ms(key) < 60_000 for key in rows)
+        world.source.produce("orders", 0, 1)
+        await eventually(world.is_equal)
+        assert commands

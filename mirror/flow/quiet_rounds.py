@@ -1,0 +1,28 @@
+"""The rounds of a fetcher in which its source has nothing new of some partitions: their flows learn
+of them together, and only when they decide something.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Moment(NamedTuple):
+    """One moment by both clocks: the wall clock, which may be set, and the monotonic clock."""
+
+    at_ms: int
+    monotonic_ms: float
+
+
+class QuietRounds:
+    """The rounds of one fetcher in which its source had nothing new of the partitions that share
+    this object: thousands of idle flows need no command each to know that the source answers.
+    """
+
+    __slots__ = ("answered", "asked")
+
+    def __init__(self, moment: Moment) -> None:
+        self.asked = moment
+        """When the last answered request was sent."""
+        self.answered = moment
+        """When its answer came."""

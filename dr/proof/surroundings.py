@@ -5,9 +5,9 @@ decides. Caller: `antipode reconcile`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeVar
 
 from kio.schema.errors import ErrorCode
 
@@ -25,15 +25,18 @@ from runtime.clock import Clock
 from runtime.process import OperationalFailure
 from wire.client.client_errors import BrokerError, KafkaClientError
 from wire.client.raw_client import KafkaClient
+from wire.client.requests.access_requests import describe_client_quotas, describe_scram_users
 from wire.client.requests.acl_requests import describe_acls
 from wire.client.requests.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from wire.protocol.ids import DEBUGGING_CONSUMER, PartitionKey
-from wire.rules.acls import Acl, AclFilter
+from wire.rules.acls import AclFilter
+from wire.rules.client_quotas import QuotaEntity
 from wire.rules.topic_names import is_internal_topic
 
 SETTLE_POLL_S: Final = 0.5
 WITHOUT_MEMBERS: Final = frozenset({"", "Empty", "Dead"})
 
+Listed = TypeVar("Listed")
 TopicFilter = Callable[[str], bool]
 
 
@@ -125,13 +128,17 @@ async def _ask(client: KafkaClient, site: str, is_wanted: TopicFilter, *, has_gr
     names = sorted({one.group_id for one in groups})
     notes: list[str] = []
     offsets = await _offsets(client, site, names, topics.keys(), notes)
-    acls = await _acls(client, site, notes)
+    acls = await _listed("ACLs", site, notes, describe_acls(client, AclFilter()))
+    quotas = await _listed("client quotas", site, notes, describe_client_quotas(client))
+    users = await _listed("SCRAM users", site, notes, describe_scram_users(client))
     return SiteSurroundings(
         partition_counts=topics,
         configs=await client.topic_configs(sorted(topics)) if topics else {},
         offsets=offsets,
         groups_with_members=frozenset(one.group_id for one in groups if one.state not in WITHOUT_MEMBERS),
-        acls=acls,
+        acls=None if acls is None else frozenset(acls),
+        quotas=None if quotas is None else {_quota_name(*key): f"{value:.12g}" for key, value in quotas.items()},
+        users=None if users is None else {" ".join(key): f"{count} iterations" for key, count in users.items()},
         notes=tuple(notes),
     )
 
@@ -150,13 +157,20 @@ async def _offsets(
     return found
 
 
-async def _acls(client: KafkaClient, site: str, notes: list[str]) -> frozenset[Acl] | None:
+async def _listed(what: str, site: str, notes: list[str], listing: Awaitable[Listed]) -> Listed | None:
+    """What the site lists; None where it has no authorizer or does not list them, and then a
+    note.
+    """
     try:
-        return frozenset(await describe_acls(client, AclFilter()))
+        return await listing
     except BrokerError as error:
         if error.code is not ErrorCode.security_disabled:
-            notes.append(f"ACLs are not compared: {site} does not list them: {error}")
+            notes.append(f"{what} are not compared: {site} does not list them: {error}")
         return None
+
+
+def _quota_name(entity: QuotaEntity, key: str) -> str:
+    return " ".join([*(f"{kind} {name or '(any)'}" for kind, name in entity), key])
 
 
 async def _spans(client: KafkaClient, site: SiteSurroundings) -> Mapping[PartitionKey, LogSpan]:

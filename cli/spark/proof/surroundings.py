@@ -75,4 +75,6 @@ def print_surroundings(found: SurroundingsReport, sites: tuple[str, str]) -> Non
     for note in found.notes:
         console.print(f"  {note}", highlight=False, markup=False)
     if not found.differences and not found.notes:
-        console.print("beside the records: topics, configs, groups' offsets and ACLs are equal", highlight=False)
+        console.print(
+            "beside the records: topics, configs, groups' offsets, ACLs, quotas and users are equal", highlight=False
+        )

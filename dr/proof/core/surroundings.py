@@ -1,5 +1,6 @@
 """Compares the state of two sites beside their records: topics, partition counts, topic configs,
-committed offsets of groups, ACLs. Pure. Caller: dr/proof/surroundings.py.
+committed offsets of groups, ACLs, client quotas, SCRAM users. Pure. Caller:
+dr/proof/surroundings.py.
 
 None of this decides whether the records are equal. After a failover it decides whether clients can
 continue.
@@ -33,6 +34,8 @@ class SurroundingKind(enum.StrEnum):
     CONFIG = "topic config"
     GROUP = "group offset"
     ACL = "ACL"
+    QUOTA = "client quota"
+    USER = "SCRAM user"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +63,8 @@ class LogSpan:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteSurroundings:
     """What one site holds. `offsets` are committed ones by group and partition; `acls` is None if
-    the site has no authorizer or does not list them, and `notes` give the reason.
+    the site has no authorizer or does not list them, and `notes` give the reason. The same holds
+    for `quotas` and `users`, each of which has its value as text.
     """
 
     partition_counts: Mapping[str, int] = field(default_factory=dict)
@@ -68,6 +72,8 @@ class SiteSurroundings:
     offsets: Mapping[tuple[str, PartitionKey], int] = field(default_factory=dict)
     groups_with_members: frozenset[str] = frozenset()
     acls: frozenset[Acl] | None = None
+    quotas: Mapping[str, str] | None = None
+    users: Mapping[str, str] | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -81,6 +87,8 @@ def compare_surroundings(
     found += _groups(source, target, target_spans)
     if source.acls is not None and target.acls is not None:
         found += _acls(source.acls, target.acls)
+    found += _values(SurroundingKind.QUOTA, source.quotas, target.quotas)
+    found += _values(SurroundingKind.USER, source.users, target.users)
     return found
 
 
@@ -136,3 +144,13 @@ def _acls(source: Collection[Acl], target: Collection[Acl]) -> Iterable[Surround
         yield SurroundingDifference(kind=SurroundingKind.ACL, name=str(acl), source="there", target=None)
     for acl in only_target:
         yield SurroundingDifference(kind=SurroundingKind.ACL, name=str(acl), source=None, target="there")
+
+
+def _values(
+    kind: SurroundingKind, source: Mapping[str, str] | None, target: Mapping[str, str] | None
+) -> Iterable[SurroundingDifference]:
+    if source is None or target is None:
+        return
+    for name in sorted({*source, *target}):
+        if source.get(name) != target.get(name):
+            yield SurroundingDifference(kind=kind, name=name, source=source.get(name), target=target.get(name))

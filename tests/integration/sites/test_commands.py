@@ -482,10 +482,13 @@ def test_reconcile_ends_with_1_for_different_and_2_for_what_was_not_compared(pai
     assert [(one["kind"], one["first_offset"], one["last_offset"]) for one in partition["differences"]] == [
         ("missing", 0, 1)
     ]
+    pair.run(*pair.at("b", "quotas", "set", "--client-id", "only-at-b", "consumer_byte_rate=1048576"))
     beside = pair.json("reconcile", "--quick", "--beside-records", *sides, code=1)["beside_records"]
-    assert [(one["kind"], one["name"], one["target"]) for one in beside["differences"]] == [
-        ("orphan topic", "home-lights", None)
+    assert [(one["kind"], one["name"], one["source"], one["target"]) for one in beside["differences"]] == [
+        ("orphan topic", "home-lights", "1 partitions", None),
+        ("client quota", "client-id only-at-b consumer_byte_rate", None, "1048576"),
     ]
+    pair.run(*pair.at("b", "quotas", "remove", "--client-id", "only-at-b"))
     (topic,) = pair.json("reconcile", "--explain", *sides)["topics"]
     assert (topic["topic"], topic["mode"], topic["offsets"]) == ("home-lights", "headers", 2)
     assert topic["source_bytes"] > 61

@@ -65,3 +65,16 @@ def test_acls_are_compared_where_both_sites_have_some() -> None:
         (SurroundingKind.ACL, False, None, "there"),
     ]
     assert compare_surroundings(source, SiteSurroundings(), {}) == []
+
+
+def test_quotas_and_users_are_compared_where_both_sites_list_them() -> None:
+    source = SiteSurroundings(
+        quotas={"user a producer_byte_rate": "5", "same": "1"}, users={"a SCRAM-SHA-256": "4096 iterations"}
+    )
+    target = SiteSurroundings(quotas={"user a producer_byte_rate": "6", "same": "1", "client-id c x": "2"}, users={})
+    assert named(source, target) == [
+        ("client quota", "client-id c x", None, "2"),
+        ("client quota", "user a producer_byte_rate", "5", "6"),
+        ("SCRAM user", "a SCRAM-SHA-256", "4096 iterations", None),
+    ]
+    assert named(source, SiteSurroundings()) == []

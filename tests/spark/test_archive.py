@@ -217,7 +217,7 @@ def in_waves_here(_spark: Any, items: Sequence[Any], work: Any, *_: Any) -> list
     return [(item, work(item)) for item in items]
 
 
-@pytest.mark.parametrize("is_before", [True, False])
+@pytest.mark.parametrize("is_before", [pytest.param(True, marks=pytest.mark.long), False])
 @pytest.mark.parametrize("step", STEPS)
 def test_a_run_that_is_killed_at_a_step_stores_no_range_twice(
     archive: Archive, monkeypatch: pytest.MonkeyPatch, step: str, *, is_before: bool

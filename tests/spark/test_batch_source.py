@@ -148,10 +148,22 @@ def test_a_committed_read_leaves_out_markers_and_what_was_aborted(spark: SparkSe
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"startingOffset": "earliest"}, "option startingoffset is 'earliest'; accepted"),
-        ({"startingOffsets": "latest"}, "option startingOffsets is 'latest'; accepted: for a batch earliest"),
-        ({"assign": '{"t": [0]}'}, "not together with assign"),
-        ({"startingOffsets": '{"batch-source": {"0": 1}}'}, "without batch-source-1, batch-source-2"),
+        pytest.param(
+            {"startingOffset": "earliest"},
+            "option startingoffset is 'earliest'; accepted",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            {"startingOffsets": "latest"},
+            "option startingOffsets is 'latest'; accepted: for a batch earliest",
+            marks=pytest.mark.long,
+        ),
+        pytest.param({"assign": '{"t": [0]}'}, "not together with assign", marks=pytest.mark.long),
+        pytest.param(
+            {"startingOffsets": '{"batch-source": {"0": 1}}'},
+            "without batch-source-1, batch-source-2",
+            marks=pytest.mark.long,
+        ),
         ({"antipode.site": "z"}, "option antipode.site is 'z'; accepted: the site of a bootstrap server"),
     ],
 )

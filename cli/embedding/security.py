@@ -10,12 +10,19 @@ from typing import Any, Final
 
 from cli.credentials.authority import PRIVATE, Authority, load_authority, make_authority, save_authority, write_file
 from cli.credentials.passwords import password_hash
+from cli.embedding.layout_plan import HOST
+from cli.embedding.part_properties import (
+    bridge_rules,
+    control_properties,
+    login_properties,
+    properties_text,
+    zookeeper_properties,
+)
 from cli.embedding.site_layout import (
     ADMIN,
     ARBITER,
     BRIDGE_IDENTITY,
     BRIDGE_USERS,
-    HOST,
     KAFKA_USERS,
     MIRROR_USER,
     OPERATOR,
@@ -25,11 +32,6 @@ from cli.embedding.site_layout import (
     Layout,
     SecurityLayout,
     SiteLayout,
-    bridge_rules,
-    control_properties,
-    login_properties,
-    properties_text,
-    zookeeper_properties,
 )
 from cli.shared.command_config import use_command_config
 from runtime.configuration import read_properties

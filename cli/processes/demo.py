@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.embedding.site_layout import Wishes
+from cli.embedding.layout_plan import Wishes
 from cli.recovery.drill import print_result, reconcile_command, run_with_view
 from cli.shared.failures import failures_as_messages, usage_error
 from cli.shared.output import console, report_progress
@@ -45,7 +45,9 @@ def demo(
 
     Example: antipode demo --dir out/demo
     """
-    from cli.embedding.embedded import ENVIRONMENT_FILE, EmbeddedSites, LinkFilters, layout_in_directory
+    from cli.embedding.embedded import ENVIRONMENT_FILE, EmbeddedSites
+    from cli.embedding.link_setup import LinkFilters
+    from cli.embedding.port_file import layout_in_directory
     from dr.drill.environment import parse_environment
     from dr.drill.plan.drill_plan import load_plan
 

@@ -9,10 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.embedding.site_layout import Wishes, check
-from cli.links.links import FailoverChoice, SyncChoice, failover_mode_of, split_list
+from cli.embedding.layout_plan import Wishes, check
+from cli.links.policies import FailoverChoice, SyncChoice, failover_mode_of
 from cli.processes.daemons import parse_property
 from cli.shared.failures import usage_error
+from cli.shared.lists import split_list
 from cli.shared.output import Output, OutputFormat, console, print_json, report_progress
 from cli.shared.sync_options import SyncBoundOption, checked_bound_ms
 from runtime.process import run_daemon
@@ -86,7 +87,9 @@ def up(
 
     Example: antipode up --sites a,b --brokers 1 --dir out/sites --output json
     """
-    from cli.embedding.embedded import EmbeddedSites, LinkFilters, layout_in_directory
+    from cli.embedding.embedded import EmbeddedSites
+    from cli.embedding.link_setup import LinkFilters
+    from cli.embedding.port_file import layout_in_directory
 
     wishes = Wishes(
         sites=tuple(name.strip() for name in sites.split(",") if name.strip()),

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.links.links import split_list
 from cli.links.mirrors import MirrorAddress, known_mirrors
 from cli.shared.failures import failures_as_messages
+from cli.shared.lists import split_list
 from cli.shared.output import Output, OutputFormat, console, print_json, print_table, report_progress
 from cli.shared.sites import EnvironmentFile, needed_environment, open_environment, site_clients
 from runtime.clock import SystemClock

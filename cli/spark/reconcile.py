@@ -13,28 +13,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.links.links import split_list
 from cli.recovery.drill import new_directory
 from cli.shared.failures import failures_as_messages, usage_error
+from cli.shared.lists import split_list
 from cli.shared.output import Output, OutputFormat, print_json
-from cli.shared.sites import EnvironmentFile, needed_environment, open_environment, site_clients
+from cli.shared.sites import EnvironmentFile
 from cli.shared.times import parse_time
 from cli.spark.proof.digests import compare_digests
 from cli.spark.proof.records import compare_records, explain, print_records, write_history_of
+from cli.spark.proof.sides import Sides, check_sites_answer, sides_of_brokers, sides_of_link
 from cli.spark.proof.surroundings import compare_surroundings, print_surroundings, surroundings_document
-from runtime.addresses import parse_host_port, parse_host_ports
-from runtime.process import OperationalFailure
-from wire.rules.links import DEFAULT_TOPIC_BLACKLIST, blacklist_of
+from runtime.addresses import parse_host_port
 
 if TYPE_CHECKING:
-    from dr.drill.environment import Environment
     from dr.proof.comparison import ComparisonRequest
     from spark_jobs.reconciling.request import Request
-    from wire.control.cluster_pb2 import LinkRecord
 
 REPORTS = Path("out/reconciliations")
 NOT_COMPARED = 2
-ANSWERED_WITHIN_MS = 5_000
 
 
 def reconcile(
@@ -133,7 +129,7 @@ def reconcile(
             )
             if is_resumed and out is None:
                 raise usage_error("--resume goes on with a run whose report lies at --out: give --out")
-            sides = _sides_of_link(environment, link) if not source and not target else _sides(source, target)
+            sides = sides_of_link(environment, link) if not source and not target else sides_of_brokers(source, target)
             sides = replace(
                 sides,
                 topic_whitelist=split_list(whitelist) or sides.topic_whitelist,
@@ -260,7 +256,7 @@ class Run:
 
 
 def _compare(sides: Sides, request: Request, run: Run) -> int:
-    asyncio.run(_check_sites_answer(sides))
+    asyncio.run(check_sites_answer(sides))
     beside = None
     if run.is_beside_compared:
         beside = compare_surroundings(sides, run.environment, settle_timeout_ms=request.settle_timeout_ms)
@@ -281,87 +277,3 @@ def _compare(sides: Sides, request: Request, run: Run) -> int:
         if beside is not None:
             print_surroundings(beside, (request.source_site, request.target_site))
     return found.verdict.exit_code
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sides:
-    """The two sites and what is compared unless the options say otherwise."""
-
-    source_site: str
-    target_site: str
-    source: str
-    target: str
-    link: str = ""
-    """Empty for sites that were named by their brokers."""
-    topic_whitelist: tuple[str, ...] = (".*",)
-    topic_blacklist: tuple[str, ...] = DEFAULT_TOPIC_BLACKLIST
-
-
-def _sides(source: str, target: str) -> Sides:
-    for option, value in (("--source", source), ("--target", target)):
-        try:
-            parse_host_ports(value)
-        except ValueError as error:
-            raise usage_error(
-                f"{option} {value!r} is not usable ({error}): give both, or --environment and --link"
-            ) from error
-    return Sides(source_site="source", target_site="target", source=source, target=target)
-
-
-def _sides_of_link(environment: Path | None, link: str) -> Sides:
-    known = open_environment(needed_environment(environment))
-    name = link or (known.links[0].name if len(known.links) == 1 else "")
-    if not name:
-        raise usage_error(
-            f"--link is not given; accepted: {', '.join(one.name for one in known.links) or 'no link is there'}"
-        )
-    entry = known.link(name)
-    record = asyncio.run(_link_record(known, name))
-    return Sides(
-        source_site=entry.source,
-        target_site=entry.target,
-        source=known.sites[entry.source].bootstrap_servers,
-        target=known.sites[entry.target].bootstrap_servers,
-        link=name,
-        topic_whitelist=tuple(record.topic_whitelist),
-        topic_blacklist=blacklist_of(record),
-    )
-
-
-async def _check_sites_answer(sides: Sides) -> None:
-    """Ask a broker of each site, both at a time, before Spark is started: that takes far longer
-    than to see that one is away.
-    """
-    named = {sides.source_site: sides.source, sides.target_site: sides.target}
-    found = await asyncio.gather(*(_problem_of(site, servers) for site, servers in named.items()))
-    if problems := [problem for problem in found if problem]:
-        raise OperationalFailure("; ".join(problems))
-
-
-async def _problem_of(site: str, bootstrap_servers: str) -> str:
-    from wire.client.client_errors import KafkaClientError
-    from wire.client.connection import ConnectionOptions
-    from wire.client.raw_client import KafkaClient
-
-    options = ConnectionOptions(client_id="antipode-cli", request_timeout_ms=ANSWERED_WITHIN_MS)
-    brokers = parse_host_ports(bootstrap_servers)
-    try:
-        async with KafkaClient(brokers, options, retry_budget_ms=ANSWERED_WITHIN_MS) as client:
-            await client.metadata([])
-    except KafkaClientError as error:
-        return f"site {site}: no broker at {bootstrap_servers} answers ({error})"
-    return ""
-
-
-async def _link_record(environment: Environment, name: str) -> LinkRecord:
-    """The link as the first site that answers has it: the filters are the same at both.
-    OperationalFailure when none does.
-    """
-    from dr.links.administration import describe_link
-
-    async with site_clients(environment.agents()) as clients:
-        entries = await describe_link(name, list(clients.values()))
-    for entry in entries:
-        if entry.description is not None:
-            return entry.description.record
-    raise OperationalFailure("; ".join(entry.problem for entry in entries))

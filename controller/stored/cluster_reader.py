@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from kazoo.exceptions import NoNodeError
 
 from controller.core.state.cluster import UNCLEAN_ELECTION, Cluster
-from controller.core.state.derived_phases import derive_phases
 from controller.core.state.site_values import Broker, Leadership, SiteRules, Topic
 from controller.stored.acl_store import read_acls
 from controller.stored.batched_reads import Answer, Arguments, Item, in_flight, windows
@@ -115,7 +114,7 @@ class ClusterReader:
         cluster.quarantine = dict(found.problems)
         marked = await self._zookeeper.children(znodes.DELETE_TOPICS)
         cluster.deletions = set(marked) & set(cluster.topics)
-        derive_phases(cluster)
+        cluster.derive_phases()
         return cluster
 
     async def stored_topics(self, names: Sequence[str]) -> StoredTopics:

@@ -73,7 +73,7 @@ class ClusterWriter:
             case facts.TopicCreated() | facts.TopicReleased():
                 return await self._missing_parents(change.topic.name)
             case facts.PartitionsAdded():
-                topics[change.topic] = topics[change.topic].grown(change)
+                topics[change.topic] = topics[change.topic].grown(change.assignment, change.over_version)
                 return [_assignment_step(topics[change.topic])]
             case facts.PartitionsReassigned():
                 topics[change.topic] = topics[change.topic].reassigned(change.partitions)

@@ -18,9 +18,9 @@ from typing import Final
 
 from kazoo.exceptions import NoNodeError
 
-from cli.embedding.embedded import is_healthy
+from cli.embedding.part_processes import is_healthy
+from cli.embedding.part_properties import properties_text
 from cli.embedding.parts import Part, log_size, until_ready
-from cli.embedding.site_layout import properties_text
 from cli.recovery.rehearsing.clones import data_directory, sandbox_directory
 from cli.recovery.rehearsing.standby import StandbyBroker, StandbyTopic
 from deploy.ports import LOOPBACK, free_ports

@@ -14,7 +14,7 @@ from runtime.process import OperationalFailure
 from wire.rules.links import matches
 
 if TYPE_CHECKING:
-    from cli.spark.reconcile import Sides
+    from cli.spark.proof.sides import Sides
     from dr.proof.surroundings import SurroundingsReport
 
 SHOWN_MAX = 20

@@ -26,10 +26,9 @@ from controller.core.commands import AlterReassignments
 from controller.core.draft import Draft
 from controller.core.elections import Election, NoLeader
 from controller.core.state import facts
-from controller.core.state.facts import NewReplicas
 from controller.core.state.partition_states import PartitionPhase
 from controller.core.state.replica_states import ReplicaPhase
-from controller.core.state.site_values import Replica
+from controller.core.state.site_values import NewReplicas, Replica
 from controller.core.topics.topic_checks import Refusal
 from wire.protocol.ids import NO_NODE, TopicPartition
 

@@ -27,7 +27,7 @@ from typing import Final
 
 from controller.core.state import facts as fact
 from controller.core.state import partition_states, replica_states
-from controller.core.state.derived_phases import derive_topic
+from controller.core.state.derived_phases import derived_partition_phase, derived_replica_phase
 from controller.core.state.partition_states import PartitionPhase
 from controller.core.state.replica_states import ReplicaPhase
 from controller.core.state.site_values import Broker, Leadership, Replica, SiteRules, Topic
@@ -243,7 +243,7 @@ class Cluster:
             case fact.TopicCreated():
                 self.topics[change.topic.name] = change.topic
             case fact.PartitionsAdded():
-                self.topics[change.topic] = self.topics[change.topic].grown(change)
+                self.topics[change.topic] = self.topics[change.topic].grown(change.assignment, change.over_version)
             case fact.PartitionsReassigned():
                 self.topics[change.topic] = self.topics[change.topic].reassigned(change.partitions)
             case fact.TopicConfigsReplaced():
@@ -272,13 +272,26 @@ class Cluster:
             case fact.TopicReleased():
                 self.topics[change.topic.name] = change.topic
                 self.leaderships.update(change.leaderships)
-                derive_topic(self, change.topic)
+                self._derive_topic(change.topic)
             case fact.QuarantineRead():
                 self.quarantine = dict(change.problems)
             case fact.LinkProblemsRead():
                 self.link_problems = dict(change.problems)
             case fact.DeletionMarkDropped():
                 pass
+
+    def derive_phases(self) -> None:
+        """Give every loaded partition and replica its phase: the first step of a takeover."""
+        for topic in self.topics.values():
+            self._derive_topic(topic)
+
+    def _derive_topic(self, topic: Topic) -> None:
+        for partition in topic.partitions():
+            self.partition_phases[partition] = derived_partition_phase(self.leaderships.get(partition), self.brokers)
+        for replica in topic.replicas():
+            self.replica_phases[replica] = derived_replica_phase(
+                is_alive=replica.node in self.brokers, is_deleting=self.is_deleting(topic.name)
+            )
 
     def _apply_entity_configs(
         self,

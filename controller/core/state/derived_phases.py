@@ -1,49 +1,34 @@
-"""The phases of partitions and replicas when a controller takes over."""
+"""The phases of a partition and a replica when a controller takes over: what follows from what is
+stored and who is alive.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from controller.core.state.partition_states import PartitionPhase
 from controller.core.state.replica_states import ReplicaPhase
-from controller.core.state.site_values import Replica, Topic
-from wire.protocol.ids import NO_NODE, TopicPartition
-
-if TYPE_CHECKING:
-    from controller.core.state.cluster import Cluster
+from controller.core.state.site_values import Broker, Leadership
+from wire.protocol.ids import NO_NODE
 
 
-def derive_phases(cluster: Cluster) -> None:
-    """Give every loaded partition and replica the phase that follows from what is stored and who is
-    alive.
+def derived_partition_phase(leadership: Leadership | None, brokers: Mapping[int, Broker]) -> PartitionPhase:
+    """The phase of a partition with this stored leadership; `brokers` are those alive, by node id.
 
     A leader that registered after its leadership was written is another incarnation of that broker:
     it may have lost the unflushed end of its log, so its partitions count as offline and get a new
     leader epoch.
     """
-    for topic in cluster.topics.values():
-        derive_topic(cluster, topic)
-
-
-def derive_topic(cluster: Cluster, topic: Topic) -> None:
-    """Give the partitions and replicas of one topic their phases."""
-    for partition in topic.partitions():
-        cluster.partition_phases[partition] = _derived_phase(cluster, partition)
-    for replica in topic.replicas():
-        cluster.replica_phases[replica] = _derived_replica_phase(cluster, replica)
-
-
-def _derived_phase(cluster: Cluster, partition: TopicPartition) -> PartitionPhase:
-    leadership = cluster.leaderships.get(partition)
     if leadership is None:
         return PartitionPhase.NEW
-    leader = None if leadership.leader == NO_NODE else cluster.brokers.get(leadership.leader)
+    leader = None if leadership.leader == NO_NODE else brokers.get(leadership.leader)
     if leader is None or leader.epoch > leadership.known_zxid:
         return PartitionPhase.OFFLINE
     return PartitionPhase.ONLINE
 
 
-def _derived_replica_phase(cluster: Cluster, replica: Replica) -> ReplicaPhase:
-    if replica.node in cluster.brokers:
+def derived_replica_phase(*, is_alive: bool, is_deleting: bool) -> ReplicaPhase:
+    """The phase of a replica, by its broker and its topic."""
+    if is_alive:
         return ReplicaPhase.ONLINE
-    return ReplicaPhase.DELETION_INELIGIBLE if cluster.is_deleting(replica.topic) else ReplicaPhase.OFFLINE
+    return ReplicaPhase.DELETION_INELIGIBLE if is_deleting else ReplicaPhase.OFFLINE

@@ -15,7 +15,7 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from controller.core.state.partition_states import PartitionPhase
     from controller.core.state.replica_states import ReplicaPhase
-    from controller.core.state.site_values import Broker, Leadership, Replica, Topic
+    from controller.core.state.site_values import Broker, Leadership, NewReplicas, Replica, Topic
     from wire.control.cluster_pb2 import LinkRecord
     from wire.protocol.ids import TopicPartition
     from wire.rules.acls import AccessEntry, ResourcePattern
@@ -88,14 +88,6 @@ class PartitionsAdded(Struct, frozen=True, kw_only=True):
     topic: str
     assignment: Mapping[int, tuple[int, ...]]
     over_version: int | None = None
-
-
-class NewReplicas(Struct, frozen=True, kw_only=True):
-    """Replicas of a partition, and which of them a reassignment adds or is to remove."""
-
-    replicas: tuple[int, ...]
-    adding: tuple[int, ...] = ()
-    removing: tuple[int, ...] = ()
 
 
 class PartitionsReassigned(Struct, frozen=True, kw_only=True):

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from controller.core.state import facts as fact
+from msgspec import Struct
+
 from wire.protocol.ids import TopicPartition
 from wire.znodes.broker_znodes import BrokerRegistration
 
@@ -56,6 +57,14 @@ class Leadership:
     known_zxid: int = 0
 
 
+class NewReplicas(Struct, frozen=True, kw_only=True):
+    """Replicas of a partition, and which of them a reassignment adds or is to remove."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
     """One topic: identity, replicas by partition, overrides. `version` is that of its assignment
@@ -96,12 +105,14 @@ class Topic:
         """True while the partition gets other replicas."""
         return bool(self.adding.get(index) or self.removing.get(index))
 
-    def grown(self, added: fact.PartitionsAdded) -> Topic:
-        """The topic with more partitions."""
-        version = self.version if added.over_version is None else added.over_version
-        return replace(self, assignment={**self.assignment, **added.assignment}, version=version + 1)
+    def grown(self, added: Mapping[int, tuple[int, ...]], over_version: int | None = None) -> Topic:
+        """The topic with more partitions. `over_version` is the version of the znode that the write
+        replaced, where that is not this topic's own.
+        """
+        version = self.version if over_version is None else over_version
+        return replace(self, assignment={**self.assignment, **added}, version=version + 1)
 
-    def reassigned(self, partitions: Mapping[int, fact.NewReplicas]) -> Topic:
+    def reassigned(self, partitions: Mapping[int, NewReplicas]) -> Topic:
         """The topic with other replicas for some partitions."""
         adding = {index: nodes for index, nodes in self.adding.items() if index not in partitions}
         removing = {index: nodes for index, nodes in self.removing.items() if index not in partitions}

@@ -11,8 +11,8 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from cli.credentials.authority import PRIVATE, load_authority, make_authority, write_file
-from cli.embedding.embedded import layout_in_directory
-from cli.embedding.site_layout import Wishes
+from cli.embedding.layout_plan import Wishes
+from cli.embedding.port_file import layout_in_directory
 from runtime.configuration import read_properties
 from tests.compatibility.security.credentials import Credentials, Mechanism
 from tests.support.embedded.embedded_sites import EmbeddedSites, SitesStarter

@@ -20,7 +20,6 @@ from controller.core.decisions import Decision, PartitionOutcome, Publish, Publi
 from controller.core.machine import ControllerMachine
 from controller.core.state import facts
 from controller.core.state.cluster import Cluster
-from controller.core.state.derived_phases import derive_phases
 from controller.core.state.replica_states import ReplicaPhase
 from controller.core.state.site_values import Broker, Leadership, SiteRules, Topic
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
@@ -94,7 +93,7 @@ class SiteModel:
         cluster.deletions = self.deletions & cluster.topics.keys()
         cluster.unregistered = set(self.unregistered)
         cluster.altered_unclean_election = self.altered_unclean_election
-        derive_phases(cluster)
+        cluster.derive_phases()
         self.machine = ControllerMachine(cluster)
         return self.give(ask.TakeOver(unreachable=unreachable))
 
@@ -139,7 +138,7 @@ class SiteModel:
                 assert topic.name not in self.topics
                 self.topics[topic.name] = topic
             case facts.PartitionsAdded():
-                self.topics[change.topic] = self.topics[change.topic].grown(change)
+                self.topics[change.topic] = self.topics[change.topic].grown(change.assignment, change.over_version)
             case facts.PartitionsReassigned():
                 self.topics[change.topic] = self.topics[change.topic].reassigned(change.partitions)
             case facts.TopicConfigsReplaced():

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from cli.embedding.embedded import PORTS_FILE, layout_in_directory
-from cli.embedding.site_layout import Wishes
+from cli.embedding.layout_plan import Wishes
+from cli.embedding.port_file import PORTS_FILE, layout_in_directory
 from runtime.disk import RealDisk
 
 

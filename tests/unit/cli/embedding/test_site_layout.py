@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.embedding.site_layout import Wishes, broker_properties, check, mirror_properties, plan, ports_needed
+from cli.embedding.layout_plan import Wishes, check, plan, ports_needed
+from cli.embedding.part_properties import broker_properties, mirror_properties
 
 
 def _wishes(**fields: object) -> Wishes:

@@ -1,0 +1,98 @@
+"""`antipode links alter`: changes the policies of a running link."""
+
+from __future__ import annotations
+
+import enum
+from typing import Annotated
+
+import typer
+
+from cli.links.link_output import print_record
+from cli.links.mirrors import (
+    Name,
+)
+from cli.links.policies import (
+    FailoverOption,
+    LagMsOption,
+    LagRecordsOption,
+    LeaseOption,
+    ReinstateChoice,
+    failover_mode_of,
+    reinstate_policy_of,
+)
+from cli.links.site_calls import with_clients
+from cli.shared.failures import print_error, usage_error
+from cli.shared.output import Output, OutputFormat
+from cli.shared.sites import EnvironmentFile, SiteOptions, agents
+from cli.shared.sync_options import SyncBoundOption, checked_bound_ms
+from wire.rules.links import (
+    SyncPolicy,
+)
+
+
+class AlteredSync(enum.Enum):
+    """The policies to which a running link may change."""
+
+    BLOCK = SyncPolicy.BLOCK.value
+    DEGRADE = SyncPolicy.DEGRADE.value
+    BOUND = SyncPolicy.BOUND.value
+    NONE = "none"
+
+
+def alter(
+    name: Name,
+    sync: Annotated[
+        AlteredSync | None,
+        typer.Option(help="As for create; none: acknowledge at once. Ends what a failover suspended, too."),
+    ] = None,
+    sync_timeout_ms: Annotated[
+        int | None, typer.Option("--sync-timeout-ms", min=1, help="How long degrade waits for a silent target.")
+    ] = None,
+    sync_bound_ms: SyncBoundOption = None,
+    reinstatement: Annotated[ReinstateChoice | None, typer.Option("--reinstate", help="As for create.")] = None,
+    lease_ms: LeaseOption = None,
+    failover: FailoverOption = None,
+    failover_lag_records_max: LagRecordsOption = None,
+    failover_lag_ms_max: LagMsOption = None,
+    environment: EnvironmentFile = None,
+    site: SiteOptions = None,
+    is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be in force, change nothing.")] = False,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Change the policies of a running link: what acks=all waits for, what becomes of a returning
+    site's own records, the lease, and what the standby does by itself. In force at the active site
+    when this returns; the other one may be away.
+
+    Example: antipode links alter a-b --lease-ms 10000 --failover automatic
+    """
+    from dr.links.administration import alter_link
+    from dr.sites.core.lease_sentences import lease_sentence
+    from dr.sites.core.sync_policies import policy_sentence
+    from dr.sites.site_client import LinkChanges
+
+    if sync is None and sync_timeout_ms is not None:
+        raise usage_error("--sync-timeout-ms is a part of --sync degrade: give --sync too")
+    changes = LinkChanges(
+        sync=SyncPolicy.NONE if sync is AlteredSync.NONE else None if sync is None else SyncPolicy(sync.value),
+        sync_timeout_ms=sync_timeout_ms or 0,
+        sync_bound_ms=checked_bound_ms(sync, sync_bound_ms),
+        reinstate=None if reinstatement is None else reinstate_policy_of(reinstatement),
+        lease_ms=lease_ms,
+        failover_mode=None if failover is None else failover_mode_of(failover),
+        failover_lag_records_max=failover_lag_records_max,
+        failover_lag_ms_max=failover_lag_ms_max,
+    )
+    if changes.is_empty:
+        raise usage_error("say what to change: --sync, --reinstate, --lease-ms, --failover or --failover-max-lag-...")
+    altered = with_clients(
+        agents(environment, site),
+        lambda clients: alter_link(name, list(clients.values()), changes, is_dry_run=is_dry_run),
+    )
+    record = altered.record
+    verb = "would be changed" if is_dry_run else "is changed"
+    said = policy_sentence(record) or "acks=all waits for no other site"
+    said += f"; copies are reinstated by {'the mirror' if record.reinstate_policy else 'a person'}"
+    said += f"; {lease_sentence(record)}"
+    print_record(record, f"link {name} {verb} at {record.active_site}: {said}", output)
+    if altered.problem:
+        print_error(altered.problem)

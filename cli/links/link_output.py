@@ -1,0 +1,132 @@
+"""Links as `antipode links` prints them: rows of tables, and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from cli.shared.failures import print_error
+from cli.shared.output import OutputFormat, console, print_json, print_table
+from wire.rules.links import (
+    SyncPolicy,
+    blacklist_of,
+)
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from dr.links.administration import LinkAtSite
+    from wire.control.cluster_pb2 import LinkRecord
+
+
+def phase_name(record: LinkRecord) -> str:
+    from wire.control.cluster_pb2 import LinkPhase
+
+    return LinkPhase.Name(record.phase).lower()
+
+
+def record_document(record: LinkRecord) -> dict[str, Any]:
+    return {**fields_of(record), "phase": phase_name(record)}
+
+
+def fields_of(message: Message) -> dict[str, Any]:
+    """Every field as plain data; numbers stay numbers (protobuf's own JSON writes long ones as
+    texts).
+    """
+    from google.protobuf.descriptor import FieldDescriptor
+    from google.protobuf.json_format import MessageToDict
+
+    longs = {field.name for field in message.DESCRIPTOR.fields if field.cpp_type == FieldDescriptor.CPPTYPE_INT64}
+    found = MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+    return {name: int(value) if name in longs else value for name, value in found.items()}
+
+
+def _sync(record: LinkRecord) -> str:
+    """The policy in a word or three; empty when nothing waits."""
+    from dr.sites.core.sync_policies import is_suspended
+
+    suspension = f" ({record.sync_policy_to_restore} suspended)" if is_suspended(record) else ""
+    bound = f" {record.sync_bound_ms} ms" if record.sync_policy == SyncPolicy.BOUND.value else ""
+    return f"{record.sync_policy}{bound}{suspension}"
+
+
+def status_document(entry: LinkAtSite) -> dict[str, Any]:
+    if entry.status is None:
+        return {"site": entry.site, "problem": entry.problem}
+    return {
+        "site": entry.site,
+        "link": record_document(entry.status.record),
+        "is_confirmed": entry.status.is_confirmed,
+        "is_peer_reachable": entry.status.is_peer_reachable,
+        "contested_by": entry.status.contested_by or None,
+        "lease": fields_of(entry.status.lease) if entry.status.HasField("lease") else None,
+        "mirror_report_age_ms": entry.mirror_report_age_ms,
+        "mirror_problems": list(entry.mirror_problems),
+    }
+
+
+def status_row(entry: LinkAtSite) -> Sequence[object]:
+    from dr.sites.core.mirror_reports import mirror_sentence
+
+    if entry.status is None:
+        return ("?", entry.site, "", "", "", "", "", entry.problem, "", "", "")
+    record, contested_by = entry.status.record, entry.status.contested_by
+    return (
+        record.name,
+        entry.site,
+        record.active_site,
+        record.epoch,
+        phase_name(record),
+        _sync(record),
+        f"no: {contested_by} is active, says the peer"
+        if contested_by
+        else "yes"
+        if entry.status.is_confirmed
+        else "no",
+        "answers" if entry.status.is_peer_reachable else "silent",
+        "; ".join((mirror_sentence(entry.mirror_report_age_ms), *entry.mirror_problems)),
+        ",".join(record.topic_whitelist),
+        ",".join(blacklist_of(record)),
+    )
+
+
+def description_document(entry: LinkAtSite) -> dict[str, Any]:
+    if entry.description is None:
+        return {"site": entry.site, "problem": entry.problem}
+    return {
+        "site": entry.site,
+        "link": record_document(entry.description.record),
+        "partitions": [fields_of(item) for item in entry.description.partitions],
+        "cuts": [fields_of(item) for item in entry.description.cuts],
+    }
+
+
+def print_description(entry: LinkAtSite) -> None:
+    from dr.sites.core.sync_policies import policy_sentence
+
+    if entry.description is None:
+        print_error(entry.problem)
+        return
+    record = entry.description.record
+    rows = [
+        (item.topic, item.partition, item.log_start_offset, item.log_end_offset, "degraded" if item.is_degraded else "")
+        for item in entry.description.partitions
+    ]
+    title = f"site {entry.site}: {record.active_site} is active in epoch {record.epoch}, {phase_name(record)}"
+    if said := policy_sentence(record):
+        title += f"; {said}"
+    print_table(title, ("topic", "partition", "start offset", "end offset", "sync"), rows)
+    if entry.description.cuts:
+        cuts = [
+            (item.topic, item.partition, item.node_id, item.cuts, item.records, item.bytes, item.kept_bytes)
+            for item in entry.description.cuts
+        ]
+        columns = ("topic", "partition", "broker", "cuts", "records", "bytes", "kept bytes")
+        print_table(f"site {entry.site}: cut from logs since their brokers started", columns, cuts)
+
+
+def print_record(record: LinkRecord, sentence: str, output: OutputFormat) -> None:
+    if output is OutputFormat.JSON:
+        print_json(record_document(record))
+    else:
+        console.print(sentence)

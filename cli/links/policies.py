@@ -1,0 +1,111 @@
+"""The options of `antipode links` about policies: what acks=all waits for, what becomes of a
+returning site, the lease, and what the standby does by itself.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Annotated
+
+import typer
+
+from wire.rules.links import (
+    LEASE_MS_DEFAULT,
+    FailoverMode,
+    ReinstatePolicy,
+    SyncPolicy,
+)
+
+
+class SyncChoice(enum.Enum):
+    """The way in which the source waits for the target."""
+
+    BLOCK = SyncPolicy.BLOCK.value
+    DEGRADE = SyncPolicy.DEGRADE.value
+    BOUND = SyncPolicy.BOUND.value
+
+
+class FailoverChoice(enum.Enum):
+    """The standby's reaction to the loss of the active site."""
+
+    MANUAL = "manual"
+    OBSERVE = FailoverMode.OBSERVE.value
+    AUTOMATIC = FailoverMode.AUTOMATIC.value
+
+
+class ReinstateChoice(enum.Enum):
+    """The actor that moves a returning site's own records into quarantine: a person or the link's
+    mirror.
+    """
+
+    MANUAL = "manual"
+    AUTOMATIC = ReinstatePolicy.AUTOMATIC.value
+
+
+SyncOption = Annotated[
+    SyncChoice | None,
+    typer.Option(
+        help="block: acks=all is answered, and consumers see a record, only when the target has it. degrade: the same, until the "
+        "target is silent for --sync-timeout-ms. bound: acks=all waits only while the target is more than --sync-bound-ms behind.",
+    ),
+]
+
+
+ReinstateOption = Annotated[
+    ReinstateChoice,
+    typer.Option(
+        "--reinstate",
+        help="automatic: what a site that returns after a failover has alone goes into quarantine, and the site is a standby again. "
+        "manual: antipode links reinstate does that.",
+    ),
+]
+
+
+LeaseOption = Annotated[
+    int | None,
+    typer.Option(
+        "--lease-ms",
+        min=0,
+        help="Have the arbiter decide which site writes: a site that reaches neither the arbiter nor its standby stops writers "
+        f"after so long. 0: no lease. Usual: {LEASE_MS_DEFAULT}.",
+    ),
+]
+
+
+FailoverOption = Annotated[
+    FailoverChoice | None,
+    typer.Option(
+        "--failover",
+        help="What the standby does when the active site is lost. manual: nothing. observe: reports that it would fail over now "
+        "(the default with a lease). automatic: fails over. The last two need a lease.",
+    ),
+]
+
+
+LagRecordsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--failover-max-lag-records",
+        min=0,
+        help="An automatic failover waits for a person when the standby is known to lack more records. 0: no bound.",
+    ),
+]
+
+
+LagMsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--failover-max-lag-ms",
+        min=0,
+        help="The same, when a copy was behind for longer than this before the site was lost. 0: no bound.",
+    ),
+]
+
+
+def failover_mode_of(choice: FailoverChoice) -> FailoverMode:
+    """The mode of a link's record."""
+    return FailoverMode.MANUAL if choice is FailoverChoice.MANUAL else FailoverMode(choice.value)
+
+
+def reinstate_policy_of(choice: ReinstateChoice) -> ReinstatePolicy:
+    return ReinstatePolicy.AUTOMATIC if choice is ReinstateChoice.AUTOMATIC else ReinstatePolicy.MANUAL

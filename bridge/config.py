@@ -15,7 +15,7 @@ from pydantic import Field, field_validator, model_validator
 
 from runtime.addresses import HostPort, parse_host_port, parse_host_ports
 from runtime.configuration import ConfigurationError, Settings, load_settings
-from runtime.protection import check_bridge_protection
+from runtime.security.protection import check_bridge_protection
 from wire.identity.core.failed_logins import (
     DELAY_MS,
     DELAY_MS_KEY,

@@ -3,7 +3,7 @@ log apart.
 
 Cores never log. Shells log a decision's reason with ids and epochs as fields. Leadership, link and
 site-role changes go to the `state_change` logger alone: that is the file an operator reads first.
-Who changed what goes to `antipode.audit` (`runtime/audit.py`).
+Who changed what goes to `antipode.audit` (`runtime/security/audit.py`).
 """
 
 from __future__ import annotations

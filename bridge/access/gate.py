@@ -17,7 +17,7 @@ from bridge.access.logins import HttpPrincipal, Logins
 from bridge.core.refusals import Refused, unauthorized
 from bridge.metrics import BridgeMetrics
 from bridge.parts import refused_response
-from runtime.audit import DENIED, audit
+from runtime.security.audit import DENIED, audit
 
 CALLER: Final = "antipode.caller"
 OPEN_PATHS: Final = ("/health",)

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from runtime.configuration import ConfigurationError
-from runtime.file_stamps import stamps_of
 from runtime.logs import get_logger
+from runtime.security.file_stamps import stamps_of
 
 log = get_logger(__name__)
 

@@ -20,8 +20,8 @@ from broker.authentication.sasl_offers import ScramUsers, read_sasl_offer
 from broker.authentication.sasl_session import Client, LoginCounts, SaslSession
 from runtime.clock import Clock, SystemClock
 from runtime.configuration import ConfigurationError
-from runtime.file_stamps import FileStamps, stamps_of
 from runtime.logs import get_logger
+from runtime.security.file_stamps import FileStamps, stamps_of
 from runtime.supervision import Supervisor
 from wire.identity.core.distinguished_names import subject_of
 from wire.identity.token_checks import TokenKeys

@@ -14,7 +14,7 @@ from kio.schema.errors import ErrorCode
 
 from broker.metadata.request_context import RequestContext
 from broker.network.answered_errors import errors_in
-from runtime.audit import ALLOWED, DENIED, FAILED, NAMES_SHOWN, audit
+from runtime.security.audit import ALLOWED, DENIED, FAILED, NAMES_SHOWN, audit
 from wire.protocol.messages.batch_replacement_messages import REPLACE_BATCHES
 from wire.protocol.messages.quarantine_messages import DELETE, QUARANTINE, QUARANTINE_RECORDS
 

@@ -1,8 +1,8 @@
 """Kafka's broker properties that have no effect in Antipode, with the reasons.
 
 A properties file of Apache Kafka may be used. A key whose absence makes a site less protected than
-its file states is refused (`runtime/protection.py`); a key that merely has no effect is logged once
-at the start, with the reason. Called by `broker/settings/config.py`.
+its file states is refused (`runtime/security/protection.py`); a key that merely has no effect is
+logged once at the start, with the reason. Called by `broker/settings/config.py`.
 """
 
 from __future__ import annotations

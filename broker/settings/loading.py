@@ -29,7 +29,7 @@ from broker.settings.group_settings import (
 )
 from runtime.configuration import ConfigurationError, load_settings, similar_key, unknown_keys
 from runtime.logs import get_logger
-from runtime.protection import check_site_protection
+from runtime.security.protection import check_site_protection
 from wire.access.metrics import METRICS_KEYS
 from wire.access.settings import CONTROL_KEYS
 from wire.access.zookeeper import ZOOKEEPER_KEYS

@@ -45,6 +45,7 @@ partition.
 
 
 def zookeeper_part(site: SiteLayout, users: Mapping[str, str] | None, security: SecurityLayout | None) -> Part:
+    """The ZooKeeper of a site; `users` are its logins, None for a plain one."""
     name = f"zookeeper-{site.name}"
     server = ZooKeeperServer(
         name=name,
@@ -58,6 +59,7 @@ def zookeeper_part(site: SiteLayout, users: Mapping[str, str] | None, security: 
 
 
 def toxiproxy_part(layout: Layout) -> Part:
+    """The toxiproxy between the sites."""
     assert layout.toxiproxy is not None
     server = ToxiproxyServer(
         name="toxiproxy", directory=layout.directory / "toxiproxy", port=parse_host_port(layout.toxiproxy).port
@@ -66,6 +68,7 @@ def toxiproxy_part(layout: Layout) -> Part:
 
 
 def arbiter_part(arbiter: ArbiterLayout, users: Mapping[str, str] | None, security: SecurityLayout | None) -> Part:
+    """The ZooKeeper of the arbiter."""
     server = ZooKeeperServer(
         name=ARBITER,
         certificate=None if security is None else security.identity(ARBITER),
@@ -78,18 +81,21 @@ def arbiter_part(arbiter: ArbiterLayout, users: Mapping[str, str] | None, securi
 
 
 def broker_part(layout: Layout, site: SiteLayout, broker: BrokerLayout, overrides: Mapping[str, str]) -> Part:
+    """A broker; `overrides` replace properties of its file."""
     properties = {**broker_properties(site, broker, layout.arbiter, layout.security), **overrides}
     child = _daemon("broker", broker.name, broker.directory, "server.properties", properties)
     return Part(child=child, is_ready=lambda: is_healthy(broker.grpc, service=""))
 
 
 def mirror_part(mirror: MirrorLayout, security: SecurityLayout | None) -> Part:
+    """A mirror daemon."""
     properties = mirror_properties(mirror, security)
     child = _daemon("mirror", f"mirror-{mirror.name}", mirror.directory, "mirror.properties", properties)
     return Part(child=child, is_ready=lambda: is_healthy(mirror.grpc, service=MIRROR_ADMIN))
 
 
 def bridge_part(bridge: BridgeLayout, security: SecurityLayout | None) -> Part:
+    """The HTTP bridge."""
     properties = bridge_properties(bridge, security)
     url, trusted = f"{bridge_url(bridge, security)}/health", None if security is None else security.authority
     child = _daemon("bridge", "bridge", bridge.directory, "bridge.properties", properties)

@@ -62,6 +62,7 @@ def replace_file(file: Path, text: str) -> None:
 
 
 def refuse_taken_ports(layout: Layout) -> None:
+    """OperationalFailure when another program listens at an address of the layout."""
     taken = [f"{address} ({what})" for what, address in listeners(layout) if not is_free(parse_host_port(address).port)]
     if taken:
         raise OperationalFailure(

@@ -20,12 +20,14 @@ if TYPE_CHECKING:
 
 
 def phase_name(record: LinkRecord) -> str:
+    """The phase in lower case."""
     from wire.control.cluster_pb2 import LinkPhase
 
     return LinkPhase.Name(record.phase).lower()
 
 
 def record_document(record: LinkRecord) -> dict[str, Any]:
+    """The JSON form of a link's record."""
     return {**fields_of(record), "phase": phase_name(record)}
 
 
@@ -51,6 +53,7 @@ def _sync(record: LinkRecord) -> str:
 
 
 def status_document(entry: LinkAtSite) -> dict[str, Any]:
+    """The JSON form of a link as one site sees it."""
     if entry.status is None:
         return {"site": entry.site, "problem": entry.problem}
     return {
@@ -66,6 +69,7 @@ def status_document(entry: LinkAtSite) -> dict[str, Any]:
 
 
 def status_row(entry: LinkAtSite) -> Sequence[object]:
+    """A row of `antipode links list`."""
     from dr.sites.core.mirror_reports import mirror_sentence
 
     if entry.status is None:
@@ -91,6 +95,7 @@ def status_row(entry: LinkAtSite) -> Sequence[object]:
 
 
 def description_document(entry: LinkAtSite) -> dict[str, Any]:
+    """The JSON form of a link's record and logs at one site."""
     if entry.description is None:
         return {"site": entry.site, "problem": entry.problem}
     return {
@@ -102,6 +107,7 @@ def description_document(entry: LinkAtSite) -> dict[str, Any]:
 
 
 def print_description(entry: LinkAtSite) -> None:
+    """Print a link's record and logs at one site as a table."""
     from dr.sites.core.sync_policies import policy_sentence
 
     if entry.description is None:
@@ -126,6 +132,7 @@ def print_description(entry: LinkAtSite) -> None:
 
 
 def print_record(record: LinkRecord, sentence: str, output: OutputFormat) -> None:
+    """Print the record as JSON, or the sentence."""
     if output is OutputFormat.JSON:
         print_json(record_document(record))
     else:

@@ -108,4 +108,5 @@ def failover_mode_of(choice: FailoverChoice) -> FailoverMode:
 
 
 def reinstate_policy_of(choice: ReinstateChoice) -> ReinstatePolicy:
+    """The policy of a link's record."""
     return ReinstatePolicy.AUTOMATIC if choice is ReinstateChoice.AUTOMATIC else ReinstatePolicy.MANUAL

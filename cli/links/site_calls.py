@@ -17,6 +17,10 @@ Answer = TypeVar("Answer")
 
 
 def with_clients(known: Agents, ask: Callable[[dict[str, SiteClient]], Awaitable[Answer]]) -> Answer:
+    """The answer of `ask`, which gets a client of each site by its name. A failure ends the command
+    with one line.
+    """
+
     async def run() -> Answer:
         async with site_clients(known) as clients:
             return await ask(clients)

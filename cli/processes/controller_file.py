@@ -14,7 +14,7 @@ from broker.settings.loading import read_keys
 from controller.config import ControllerSettings
 from runtime.configuration import load_settings, similar_key, unknown_keys
 from runtime.logs import get_logger
-from runtime.protection import check_site_protection
+from runtime.security.protection import check_site_protection
 
 log = get_logger(__name__)
 

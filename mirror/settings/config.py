@@ -24,7 +24,7 @@ from mirror.settings.translate_settings import TranslateSettings
 from mirror.settings.values import LinkMode, Patterns, PatternsOrNone, comma_list
 from runtime.addresses import HostPort, parse_host_port, parse_host_ports
 from runtime.configuration import ConfigurationError, load_settings
-from runtime.protection import check_mirror_protection
+from runtime.security.protection import check_mirror_protection
 from wire.access.metrics import METRICS_KEYS
 from wire.access.settings import CONTROL_KEYS
 from wire.client.security import SECURITY_KEYS, ClientSecurity, load_security

@@ -10,8 +10,8 @@ from typing import Final
 import grpc
 
 from runtime.configuration import ConfigurationError
-from runtime.file_stamps import stamps_of
 from runtime.logs import get_logger
+from runtime.security.file_stamps import stamps_of
 from wire.access.core.callers import UnusableName, parse_tokens
 from wire.access.core.roles import Caller
 from wire.access.settings import PREFIX, ControlSettings

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
-from runtime.audit import ALLOWED, DENIED, FAILED, audit
 from runtime.logs import get_logger
+from runtime.security.audit import ALLOWED, DENIED, FAILED, audit
 from wire.access.core.callers import SubjectRule, UnusableName, caller_of_certificate, caller_of_token
 from wire.access.core.roles import ANONYMOUS, RULES, Caller, Decision, Role, Verdict, decide
 from wire.access.core.subjects import subjects_of

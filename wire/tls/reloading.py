@@ -5,8 +5,8 @@ from __future__ import annotations
 import ssl
 
 from runtime.configuration import ConfigurationError
-from runtime.file_stamps import stamps_of
 from runtime.logs import get_logger
+from runtime.security.file_stamps import stamps_of
 from wire.tls.server_settings import ServerTlsSettings
 
 log = get_logger(__name__)

@@ -38,6 +38,9 @@ class Sides:
 
 
 def sides_of_brokers(source: str, target: str) -> Sides:
+    """Two sites that are named by their brokers alone, as host:port lists. Ends the command when a
+    list is not usable.
+    """
     for option, value in (("--source", source), ("--target", target)):
         try:
             parse_host_ports(value)
@@ -49,6 +52,7 @@ def sides_of_brokers(source: str, target: str) -> Sides:
 
 
 def sides_of_link(environment: Path | None, link: str) -> Sides:
+    """The sites of a link of the environment file. An empty `link` is the only one there."""
     known = open_environment(needed_environment(environment))
     name = link or (known.links[0].name if len(known.links) == 1 else "")
     if not name:

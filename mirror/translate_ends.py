@@ -30,6 +30,7 @@ from mirror.sites.dialing import Dialing
 from mirror.sites.kafka_site import RETRY_BUDGET_MS, KafkaSite
 from mirror.sites.kafka_transfer import KafkaFetch
 from mirror.topics.acl_sync import AclSync
+from mirror.translate.claiming import end_transactions
 from mirror.translate.core.transaction_cycle import CycleLimits
 from mirror.translate.link_holder import LinkHolder
 from mirror.translate.metrics import TransactionMetrics
@@ -40,7 +41,7 @@ from mirror.translate.provenance import Provenance
 from mirror.translate.record_filter import SourceFilter
 from mirror.translate.tail_reader import TailReader
 from mirror.translate.transactional_append import TransactionalAppend
-from mirror.translate.transactions import Transactions, end_transactions
+from mirror.translate.transactions import Transactions
 from mirror.translate.translated_append import TranslatedAppend
 from mirror.translate.translated_source import TranslatedSource
 from mirror.translate.translated_target import TranslatedTarget
@@ -341,7 +342,7 @@ class TranslateEnds:
             target=self._target_client,
             source_groups=self.source,
             translations=self.translations,
-            downstream=self.target.downstream,
+            downstream=self.target.places.downstream,
             metrics=CheckpointMetrics(
                 registry,
                 source=config.source_alias,

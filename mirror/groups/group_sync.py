@@ -23,7 +23,8 @@ from kio.schema.errors import ErrorCode
 
 from mirror.flow.board import FlowBoard
 from mirror.flow.core.flow_state import FlowState
-from mirror.groups.core.group_offsets import Circumstances, Copy, GroupDecision, GroupOffsets, Offsets
+from mirror.groups.core.group_offsets import GroupOffsets
+from mirror.groups.core.group_state import Circumstances, Copy, GroupDecision, Offsets
 from mirror.groups.metrics import CheckpointMetrics
 from mirror.groups.source_commits import SourceCommits
 from mirror.link.core.committed_offsets import REMOVED

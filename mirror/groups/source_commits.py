@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mirror.groups.core.commit_log import CommitLog
-from mirror.groups.core.group_offsets import Offsets
+from mirror.groups.core.group_state import Offsets
 from mirror.link.core.committed_offsets import GroupOffset
 from mirror.link.group_ports import OffsetsTail
 from mirror.link.ports import Unreachable

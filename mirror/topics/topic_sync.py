@@ -13,39 +13,22 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final, TypeVar
+from typing import TypeVar
 
-from mirror.flow.board import NO_LEADER, FlowBoard
+from mirror.flow.board import FlowBoard
 from mirror.flow.core import beginnings
 from mirror.flow.core.flow_effects import Side
-from mirror.flow.core.flow_events import (
-    Command,
-    CopyBegins,
-    CopyRenewed,
-    LinkTurned,
-    SourceLeaderChanged,
-    Start,
-    TombstonesKept,
-    TopicAgrees,
-    TopicConflict,
-    TopicHidden,
-    TopicRefused,
-    TopicReplaced,
-)
-from mirror.flow.core.tombstones import tombstones_kept_ms
 from mirror.flow.retention_watch import RetentionWatch
 from mirror.link.core.link_roles import LinkRole
-from mirror.link.core.refusals import Refusal, Refusals
+from mirror.link.core.refusals import Refusals
 from mirror.link.core.topic_plan import (
     Absence,
     Action,
     AlterConfigs,
     CreateTopic,
     DeleteCopy,
-    Finding,
     GrowTopic,
     NameAtTarget,
-    Plan,
     TopicView,
     Trouble,
     nothing_carried,
@@ -54,6 +37,7 @@ from mirror.link.core.topic_plan import (
 )
 from mirror.link.link_watch import LinkView
 from mirror.link.ports import LogEnds, SitePort, SiteTopic, SourcePort, TopicActor, Unreachable
+from mirror.topics.topic_board import TopicBoard
 from runtime.clock import Clock
 from runtime.logs import get_logger
 from runtime.retries import jittered_backoff
@@ -71,13 +55,6 @@ PAUSE_WHEN_POKED_S = 0.05
 UNTOLD_INITIAL_MS = 50
 UNTOLD_MAX_MS = 1000
 """The longest wait for a copy's configs before they are asked for again."""
-
-_TROUBLES: Final[Mapping[Finding, Callable[..., Command]]] = {
-    Finding.REPLACED: TopicReplaced,
-    Finding.SHRUNK: TopicConflict,
-    Finding.GONE: TopicReplaced,
-    Finding.HIDDEN: TopicHidden,
-}
 
 Result = TypeVar("Result")
 
@@ -130,13 +107,16 @@ class TopicSync:
         self._excluded_configs = excluded_configs
         self._keeps_beginnings = keeps_beginnings
         self._on_topology = on_topology
-        self._on_renewed = on_renewed
+        self._placing = TopicBoard(
+            board,
+            link=link,
+            keeps_beginnings=keeps_beginnings,
+            on_topology=on_topology,
+            on_renewed=on_renewed,
+        )
         self._poked = asyncio.Event()
         self._configs_at_ms = float("-inf")
         self._problem: SiteUnreachable | None = None
-        self._troubles: dict[str, Trouble] = {}
-        # Topics whose copy is missing or was deleted: the next one begins anew.
-        self._renewed: set[str] = set()
         # Where the copies begin that the target has, by topic and partition; 0 what is not named.
         self._beginnings: dict[str, Mapping[int, int]] = {}
         # Copies that the target lists, but whose beginning it has not reported.
@@ -157,11 +137,11 @@ class TopicSync:
     @property
     def troubles(self) -> Mapping[str, Trouble]:
         """Topics that cannot be mirrored, and why."""
-        return self._troubles
+        return self._placing.troubles
 
     def renew(self, topic: str) -> None:
         """The topic's copy was deleted: its replacement begins anew."""
-        self._renewed.add(topic)
+        self._placing.renewed.add(topic)
         self._beginnings.pop(topic, None)
         self.poke()
 
@@ -222,11 +202,11 @@ class TopicSync:
         )
         await self._read_beginnings(wanted.agreed, target, configs[1])
         outcomes, has_changed = await self._act(await self._begun(wanted.actions, source), link)
-        self._update_board(source, target, wanted)
-        self._report_tombstones(configs[0])
+        self._placing.update(source, target, wanted, self._beginnings)
+        self._placing.report_tombstones(configs[0])
         self.retention.note(configs[0])
         self._apply_refusals(outcomes, source, target, compared=configs[0].keys() & configs[1].keys())
-        self._renewed = (self._renewed & source.keys()) | (source.keys() - target.keys())
+        self._placing.keep_renewed(source.keys(), target.keys())
         self.synced_at_ms = self._clock.now_ms()
         return has_changed
 
@@ -339,7 +319,7 @@ class TopicSync:
             _log.info("no longer refused", topic=refusal.topic, was=refusal.reason)
         for refusal in self.refusals:
             if refusal.change is not AlterConfigs:
-                self._show_refusal(refusal, source[refusal.topic], target.get(refusal.topic))
+                self._placing.show_refusal(refusal, source[refusal.topic], target.get(refusal.topic))
 
     async def _outcomes(self, actions: Sequence[Action], link: LinkView) -> AsyncIterator[tuple[Action, str]]:
         """Each action with why it was refused, empty when it was done."""
@@ -347,76 +327,6 @@ class TopicSync:
             act = partial(self._actor.act, request, link=link.name, link_epoch=link.epoch)
             for outcome in zip(request, await _asking(Side.TARGET, act), strict=True):
                 yield outcome
-
-    def _update_board(self, source: Mapping[str, SiteTopic], target: Mapping[str, SiteTopic], wanted: Plan) -> None:
-        has_moved = False
-        for name in wanted.agreed & self._beginnings.keys():
-            for partition in sorted(source[name].leaders.keys() & target[name].leaders.keys()):
-                has_moved |= self._place(TopicPartition(name, partition), source[name], target[name])
-            if name in self._renewed:
-                self._renewed.discard(name)
-                self._on_renewed(name)
-        for name, trouble in wanted.troubles.items():
-            there = source.get(name) or target[name]
-            for partition in there.leaders:
-                self._show_trouble(TopicPartition(name, partition), there, trouble)
-        for key in [key for key in self._board if key.topic not in source and key.topic not in target]:
-            self._board.retire(key, f"topic {key.topic} was deleted at both sites")
-        self._troubles = _logged(wanted.troubles, before=self._troubles)
-        if has_moved:
-            self._on_topology()
-
-    def _place(self, key: TopicPartition, source: SiteTopic, target: SiteTopic) -> bool:
-        """The partition on the board with its leaders; True when anything about it is new."""
-        is_new = key not in self._board
-        row = self._board.add(key, source.topic_id)
-        # A topic that comes back must not be read at its old positions.
-        is_back, row.is_retired = row.is_retired, False
-        before = (row.source, row.target)
-        row.topic_id, row.source, row.target = (
-            source.topic_id,
-            source.leaders[key.partition],
-            target.leaders[key.partition],
-        )
-        otherwise = 0 if self._keeps_beginnings else UNKNOWN
-        begins = self._beginnings[key.topic].get(key.partition, otherwise)
-        if begins != row.facts.begins_offset:
-            self._board.submit(key, CopyBegins(offset=begins))
-        if is_new:
-            link = self._link()
-            self._board.submit(key, LinkTurned(role=link.role, reason=link.reason))
-            self._board.submit(key, Start())
-        elif key.topic in self._renewed:
-            self._board.submit(key, CopyRenewed())
-        elif row.facts.waits_for_topic:
-            # Also when its copy was deleted meanwhile and has been made anew: then there was a
-            # round without a trouble.
-            self._board.submit(key, TopicAgrees())
-        elif before[0] != row.source:
-            reason = f"broker {row.source.node_id} leads {key} at the source in epoch {row.source.epoch}: comparing the histories"
-            self._board.submit(key, SourceLeaderChanged(reason=reason))
-        return is_new or is_back or before != (row.source, row.target)
-
-    def _report_tombstones(self, configs: Mapping[str, Mapping[str, str]]) -> None:
-        for key, row in self._board.rows():
-            if key.topic in configs:
-                kept_ms = tombstones_kept_ms(configs[key.topic])
-                if kept_ms != row.facts.tombstones_kept_ms:
-                    self._board.submit(key, TombstonesKept(kept_ms=kept_ms))
-
-    def _show_trouble(self, key: TopicPartition, topic: SiteTopic, trouble: Trouble) -> None:
-        """A topic that cannot be mirrored is on the board too: nothing is left out in silence."""
-        row = self._board.add(key, topic.topic_id)
-        row.source, row.is_retired = NO_LEADER, False
-        self._board.submit(key, _TROUBLES[trouble.finding](reason=trouble.reason))
-
-    def _show_refusal(self, refusal: Refusal, source: SiteTopic, target: SiteTopic | None) -> None:
-        """Partitions that the target does not make are on the board too."""
-        for partition in sorted(source.leaders.keys() - (target.leaders.keys() if target is not None else set())):
-            key = TopicPartition(refusal.topic, partition)
-            row = self._board.add(key, source.topic_id)
-            row.source, row.target, row.is_retired = source.leaders[partition], NO_LEADER, False
-            self._board.submit(key, TopicRefused(reason=refusal.reason))
 
     def _report_filters(self, nothing_carried: str) -> None:
         if nothing_carried and not self.nothing_carried:
@@ -444,14 +354,6 @@ async def _asking(side: Side, call: Callable[[], Awaitable[Result]]) -> Result:
         return await call()
     except Unreachable as error:
         raise SiteUnreachable(side, str(error)) from error
-
-
-def _logged(troubles: Mapping[str, Trouble], *, before: Mapping[str, Trouble]) -> dict[str, Trouble]:
-    """The troubles; those that are new have been logged."""
-    for name, trouble in troubles.items():
-        if before.get(name) != trouble:
-            _log.warning(trouble.reason, topic=name, finding=trouble.finding.value)
-    return dict(troubles)
 
 
 def _beginning(action: CreateTopic, starts: Mapping[str, Mapping[int, int]]) -> CreateTopic:

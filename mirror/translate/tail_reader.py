@@ -24,7 +24,7 @@ from mirror.translate.core.translation import Position, Translation
 from mirror.translate.notes.offset_store import READ_COMMITTED, fetch_records, fetch_with_skipped
 from mirror.translate.provenance import Provenance
 from mirror.translate.record_filter import SourceFilter
-from mirror.translate.transactions import TakenOver
+from mirror.translate.transaction import TakenOver
 from mirror.translate.translations import Translations
 from runtime.clock import Clock
 from runtime.logs import get_logger

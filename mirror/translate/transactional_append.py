@@ -25,7 +25,8 @@ from mirror.sites.kafka_site import reached
 from mirror.translate.core.translation import Planned, TargetWentBack
 from mirror.translate.produce_rounds import OutgoingPart, Round, all_of, answered, rounds_of, send_round
 from mirror.translate.provenance import Provenance
-from mirror.translate.transactions import FENCING, TakenOver, Transaction, Transactions, is_fencing
+from mirror.translate.transaction import FENCING, TakenOver, Transaction, is_fencing
+from mirror.translate.transactions import Transactions
 from mirror.translate.translations import Translations
 from wire.batches.record_batch import BatchHeader
 from wire.client.client_errors import error_code

@@ -20,30 +20,26 @@ import asyncio
 import contextlib
 import uuid
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
-from typing import Protocol
-
-from kio.schema.errors import ErrorCode
 
 from mirror.link.core.slots import slot_of
 from mirror.link.ports import Unreachable
-from mirror.sites.kafka_site import reached
-from mirror.translate.core.renumbering import Stamp, next_sequence
+from mirror.translate.claiming import fence_rivals, successor_in
 from mirror.translate.core.transaction_cycle import CycleLimits, Phase, TransactionCycle
 from mirror.translate.metrics import TransactionMetrics
-from mirror.translate.notes.core.claims import Claim, ClaimName, outlived, rivals_of, successor_of
+from mirror.translate.note_writer import NoteWriter
+from mirror.translate.notes.core.claims import Claim, ClaimName
 from mirror.translate.notes.core.stored_map import StoredRecord, claim_record, claim_tombstone, writer_record
-from mirror.translate.notes.offset_store import READ_COMMITTED, READ_UNCOMMITTED, OffsetStore, encoded
+from mirror.translate.notes.offset_store import OffsetStore
+from mirror.translate.transaction import Book, TakenOver, Transaction, is_fencing
 from mirror.translate.transaction_coordinator import TransactionCoordinator
 from runtime.clock import Clock
 from runtime.logs import get_logger, state_change_logger
 from runtime.supervision import was_asked_to_end
 from wire.batches.record_batch import BatchHeader
-from wire.client.client_errors import TRANSIENT, BrokerError, broker_error, error_code
 from wire.client.raw_client import KafkaClient
 from wire.client.requests.transaction_requests import ProducerIdentity
 from wire.control.mirror_pb2 import MirrorTransactions
 from wire.protocol.ids import PartitionKey, TopicPartition
-from wire.protocol.messages.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
 
 TRANSACTIONAL_ID_PREFIX = "antipode-mirror."
 
@@ -54,55 +50,8 @@ its claim.
 
 LAST_ABORT_TIMEOUT_S = 3.0
 
-FENCING = frozenset({ErrorCode.producer_fenced, ErrorCode.invalid_producer_epoch})
-"""The errors with which a target refuses an epoch that is not the last one."""
-
-NO_TRANSACTIONS = ""
-"""Instead of the transactional id: the claim of a mirror that writes without."""
-
 _log = get_logger("mirror.transactions")
 _state_change = state_change_logger()
-
-
-class TakenOver(Unreachable):
-    """Another mirror of the link writes now; this one must not."""
-
-
-class Book(Protocol):
-    """The notes of the link (`translations.py`)."""
-
-    def notes(self, keys: Iterable[TopicPartition]) -> Sequence[Sequence[StoredRecord]]:
-        """The notes for the state after all planned batches of these partitions, with other
-        changes.
-        """
-        ...
-
-    def settle(self, keys: Iterable[TopicPartition]) -> None:
-        """The last notes, and with them everything planned of these partitions, count."""
-        ...
-
-    def give_up(self, keys: Iterable[TopicPartition]) -> None:
-        """The last notes do not count, and nothing planned of these partitions."""
-        ...
-
-    async def load(self) -> None:
-        """Read the target's notes, and use them."""
-        ...
-
-
-class Transaction:
-    """One transaction as its writers see it. `over` resolves when it is committed, with Unreachable
-    when it was broken off.
-    """
-
-    def __init__(self, stamp: ProducerIdentity) -> None:
-        self.stamp = stamp
-        self.notes: list[Sequence[StoredRecord]] = []
-        # Partitions whose brokers know already that they belong to it.
-        self.begun: set[PartitionKey] = set()
-        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        # There may be no waiter.
-        self.over.add_done_callback(lambda over: over.cancelled() or over.exception())
 
 
 class Transactions:
@@ -138,7 +87,7 @@ class Transactions:
         metrics.open_records = lambda: cycle.record_count
         metrics.open_for_ms = lambda: cycle.open_for_ms(clock.monotonic_ms())
         self._identity = ProducerIdentity(-1, -1)
-        self._note_sequence = 0
+        self._notes = NoteWriter(client, store, clock, self.transactional_id, request_timeout_ms=request_timeout_ms)
         self._opening = asyncio.Lock()
         self._opened_not_before_ms = 0.0
         # The claim of the last opening, and the offset in the link's topic from which claims are
@@ -151,8 +100,7 @@ class Transactions:
         # Why another mirror writes now and this one must not; empty while none does.
         self.taken_over = ""
         self._current: Transaction | None = None
-        # The effect of `exactly.once.source.support` on transactions; `required` is Connect's value
-        # of `exactly.once.support`.
+        # The epoch whose transaction was broken off and may still be open at the target.
         self._left_open: ProducerIdentity | None = None
         self._ending: asyncio.Task[None] | None = None
         self._beginnings: dict[int, asyncio.Lock] = {}
@@ -346,7 +294,7 @@ class Transactions:
             if self._cycle.unadded([self._place]):
                 await self._coordinator.add(transaction.stamp, [self._place])
                 self._cycle.add([self._place])
-            await self._write_notes(transaction.stamp, notes)
+            await self._notes.write(transaction.stamp, notes)
         if self._cycle.places:
             await self._coordinator.end(transaction.stamp, is_commit=True)
             now_ms = self._clock.monotonic_ms()
@@ -358,34 +306,7 @@ class Transactions:
 
     @property
     def _place(self) -> PartitionKey:
-        return (self._store.topic, 0)
-
-    async def _write_notes(self, stamp: ProducerIdentity, notes: Sequence[Sequence[StoredRecord]]) -> int:
-        """The offset at which they begin."""
-        first = -1
-        for records in encoded(notes, now_ms=self._clock.now_ms()):
-            batch = records.sealed(Stamp(*stamp, self._note_sequence))
-            topic = TopicRecords(self._store.topic, None, [PartitionRecords(0, batch)])
-            request = ProduceRequest(self.transactional_id, -1, self._request_timeout_ms, [topic])
-            offset = await reached(self._produce(request))
-            first = offset if first < 0 else first
-            self._note_sequence = next_sequence(self._note_sequence, records.count)
-        return first
-
-    async def _produce(self, request: ProduceRequest) -> int:
-        """The offset at which the batch lies."""
-        node_id = await self._client.leader(*self._place)
-        try:
-            response = await self._client.produce_to(node_id, request)
-        except TRANSIENT:
-            self._client.forget_leaders([self._store.topic])
-            raise
-        assert response is not None
-        produced = response.topics[0].partitions[0]
-        if produced.error_code:
-            self._client.forget_leaders([self._store.topic])
-            raise broker_error(error_code(produced.error_code), message=produced.error_message, api_key=0)
-        return produced.base_offset
+        return self._notes.place
 
     # The producer.
 
@@ -406,9 +327,10 @@ class Transactions:
 
     async def _open(self) -> None:
         if self._claim is not None:
-            await self._look_for_successor(self._claim)
+            await self._refuse_when_taken_over(self._claim)
         stamp = await self._coordinator.fence()
-        self._note_sequence, self._left_open = 0, None
+        self._left_open = None
+        self._notes.begin()
         await self._store.create()
         name = ClaimName(self.transactional_id, stamp.producer_id, stamp.producer_epoch)
         claim = Claim(name=name, mirror=self._mirror, slots=self.slots())
@@ -417,7 +339,7 @@ class Transactions:
             own.insert(0, claim_tombstone(self._claim))
         self._claimed_at = await self._note(stamp, own)
         self._claim = claim
-        fenced = await self._fence_rivals(claim)
+        fenced = await fence_rivals(claim, self._store, self._coordinator_of)
         if self._cycle.must_read or claim.is_shared:
             # Everything written under the fenced epochs is decided, and further writes under them
             # are refused.
@@ -441,32 +363,12 @@ class Transactions:
         offset at which they are.
         """
         await self._coordinator.add(stamp, [self._place])
-        offset = await self._write_notes(stamp, [records])
+        offset = await self._notes.write(stamp, [records])
         await self._coordinator.end(stamp, is_commit=True)
         return offset
 
-    async def _fence_rivals(self, own: Claim) -> list[Claim]:
-        """Fence all that have claimed any of our slots. Claims that are dead now, ours of earlier
-        epochs among them.
-        """
-        claims = await self._store.claims()
-        if own.name not in claims:
-            raise Unreachable(f"the claim of {self.transactional_id} is not in {self._store.topic} yet")
-        rivals = rivals_of(own, claims.values())
-        for transactional_id in sorted({claim.name.transactional_id for claim in rivals} - {NO_TRANSACTIONS}):
-            await self._coordinator_of(transactional_id).fence()
-            _state_change.info("fenced a transactional id with an overlapping claim", transactional_id=transactional_id)
-        return [*rivals, *outlived(own, claims.values())]
-
-    async def _look_for_successor(self, own: Claim) -> None:
-        """TakenOver when another mirror has later claimed slots that it does not share with this
-        one.
-        """
-        # Another daemon's open transaction must hide nothing; on a link that is not shared, an
-        # aborted claim has no owner.
-        isolation_level = READ_UNCOMMITTED if own.is_shared else READ_COMMITTED
-        later = await self._store.claims(first_offset=self._claimed_at, isolation_level=isolation_level)
-        successor = successor_of(own, later.values())
+    async def _refuse_when_taken_over(self, own: Claim) -> None:
+        successor = await successor_in(self._store, own, since=self._claimed_at)
         if successor is not None:
             name = successor.name.transactional_id or "without transactions"
             self.taken_over = (
@@ -475,22 +377,3 @@ class Transactions:
             )
             _state_change.warning(self.taken_over)
             raise TakenOver(self.taken_over)
-
-
-def is_fencing(error: BaseException) -> bool:
-    """True if the target has reported that a later epoch of our transactional id exists."""
-    cause = error.__cause__
-    return isinstance(cause, BrokerError) and cause.code in FENCING
-
-
-async def end_transactions(client: KafkaClient, store: OffsetStore, *, clock: Clock, timeout_ms: int) -> None:
-    """Abort the open transactions of others and fence their producers, for a mirror that writes
-    without transactions. Unreachable.
-    """
-    claim = Claim(name=ClaimName(NO_TRANSACTIONS, -1, -1), mirror=uuid.uuid4().hex, slots=None)
-    await store.save([[claim_record(claim)]], now_ms=clock.now_ms())
-    rivals = rivals_of(claim, (await store.claims()).values())
-    for transactional_id in sorted({rival.name.transactional_id for rival in rivals}):
-        await TransactionCoordinator(client, transactional_id, timeout_ms=timeout_ms).fence()
-    await store.save([[claim_tombstone(rival) for rival in rivals]], now_ms=clock.now_ms())
-    await store.settled()

@@ -22,11 +22,10 @@ from mirror.link.core.topic_plan import Action, AlterConfigs, CreateTopic, Delet
 from mirror.link.group_ports import GroupReading, GroupStates
 from mirror.link.ports import Leader, LogAnswer, LogEnds, Refused, SiteTopic, Unreachable
 from mirror.sites.kafka_site import KafkaSite, reached
-from mirror.translate.core import both_ways
-from mirror.translate.core.translation import Translation
 from mirror.translate.notes.group_notes import GroupNotes
-from mirror.translate.opposite_links import OppositeLinks, UnknownPlace
+from mirror.translate.opposite_links import OppositeLinks
 from mirror.translate.tail_reader import TailReader
+from mirror.translate.target_places import TargetPlaces
 from mirror.translate.translations import Translations
 from runtime.logs import get_logger
 from wire.batches.log_histories import EpochEnd
@@ -59,11 +58,10 @@ class TranslatedTarget:
         is_syncing_configs: bool,
     ) -> None:
         self._carries = carries
-        self._opposite = opposite
+        self.places = TargetPlaces(naming, translations, opposite)
         self._group_notes = group_notes
         # The groups' offsets at the target, as last read there.
         self._read: dict[str, Mapping[TopicPartition, GroupOffset]] = {}
-        self._unknown_places: set[str] = set()
         self._is_syncing_configs = is_syncing_configs
         self._source = source
         self._target = target
@@ -215,16 +213,16 @@ class TranslatedTarget:
 
         positions = await self._tails.positions(leaders, ask)
         with contextlib.suppress(Unreachable):  # what is known of opposite links may be old
-            await self._look_opposite()
+            await self.places.refresh(self._sources_topics or {})
         return {key: self._from_the_start(key, answer, ends.get(key, answer)) for key, answer in positions.items()}
 
     async def _ends(self, leaders: Mapping[TopicPartition, Leader]) -> Mapping[TopicPartition, LogAnswer]:
         """The target's own log ends, by the source's names."""
-        renamed = {self._at_target(key): leader for key, leader in leaders.items()}
+        renamed = {self.places.at_target(key): leader for key, leader in leaders.items()}
         ends = await self._target.log_ends(renamed)
         found: dict[TopicPartition, LogAnswer] = {}
         for key in leaders:
-            end = ends.get(self._at_target(key))
+            end = ends.get(self.places.at_target(key))
             if end is not None:
                 found[key] = end
             if isinstance(end, LogEnds):
@@ -237,7 +235,7 @@ class TranslatedTarget:
         """
         if not isinstance(position, LogEnds) or not isinstance(end, LogEnds):
             return position
-        start = self.upstream(key, end.log_start_offset)
+        start = self.places.upstream(key, end.log_start_offset)
         return position if start is None else replace(position, log_start_offset=start)
 
     async def epoch_ends(
@@ -259,10 +257,10 @@ class TranslatedTarget:
 
     async def offsets_of(self, groups: Sequence[str]) -> GroupReading:
         """Return the offsets of several groups at once, like `offsets`."""
-        await self._look_opposite()
+        await self.places.refresh(self._sources_topics or {})
         found = await self._target.offsets_of(groups)
         self._read |= found.by_group
-        by_target = {self._at_target(key): key for key, _ in self._translations.known()}
+        by_target = {self.places.at_target(key): key for key, _ in self._translations.known()}
         known: dict[str, dict[TopicPartition, GroupOffset]] = {}
         last_in_sync: dict[str, dict[TopicPartition, LastInSync]] = {}
         for group, offsets in found.by_group.items():
@@ -285,41 +283,11 @@ class TranslatedTarget:
 
         Between two records there are several of the source for one of the target.
         """
-        note = self._group_notes.of(group, self._at_target(key))
+        note = self._group_notes.of(group, self.places.at_target(key))
         is_unmoved = note is not None and note.target_offset == target_offset
         if note is None or not is_unmoved or self._is_short(group, key, note.source_offset):
-            return self.upstream(key, target_offset)
+            return self.places.upstream(key, target_offset)
         return note.source_offset
-
-    async def _look_opposite(self) -> None:
-        if self._naming.policy is not NamingPolicy.PREFIX:  # there copies are topics of their own
-            topics = self._sources_topics or {}
-            await self._opposite.refresh({name: topic.topic_id for name, topic in topics.items()})
-
-    def downstream(self, key: TopicPartition, offset: int) -> int | None:
-        """Return the target offset at which a consumer of the source continues; None if unknown."""
-        try:
-            return both_ways.downstream(self._translations.of(key), self._opposite_of(key), offset)
-        except UnknownPlace as error:
-            self._report_unknown(key.topic, str(error))
-            return None
-
-    def upstream(self, key: TopicPartition, offset: int) -> int | None:
-        """Return the source offset at which a consumer of the target continues; None if unknown."""
-        try:
-            return both_ways.upstream(self._translations.of(key), self._opposite_of(key), offset)
-        except UnknownPlace as error:
-            self._report_unknown(key.topic, str(error))
-            return None
-
-    def _opposite_of(self, key: TopicPartition) -> Translation | None:
-        binding = self._translations.binding(key.topic)
-        return None if binding is None else self._opposite.of(key, binding)
-
-    def _report_unknown(self, topic: str, reason: str) -> None:
-        if topic not in self._unknown_places:
-            self._unknown_places.add(topic)
-            _log.warning("group offsets of a topic are not mirrored", topic=topic, reason=reason)
 
     async def commit(
         self,
@@ -335,29 +303,29 @@ class TranslatedTarget:
         Offsets that the source has forgotten are left to the target's own retention, and those that
         cannot be translated are left out.
         """
-        await self._look_opposite()
+        await self.places.refresh(self._sources_topics or {})
         wanted: dict[PartitionKey, CommittedOffset] = {}
         for key, at in offsets.items():
             if at is REMOVED:
-                self._group_notes.forget(group, self._at_target(key))
+                self._group_notes.forget(group, self.places.at_target(key))
                 continue
-            offset = self.downstream(key, at.offset)
+            offset = self.places.downstream(key, at.offset)
             if offset is not None and not self._is_passed(group, key, at.offset, offset):
-                wanted[self._at_target(key)] = CommittedOffset(offset, -1, at.metadata)
+                wanted[self.places.at_target(key)] = CommittedOffset(offset, -1, at.metadata)
         outcomes = await reached(self._client.commit(group, wanted)) if wanted else {}
         for key, at in offsets.items():
-            place = self._at_target(key)
+            place = self.places.at_target(key)
             if place in wanted and outcomes.get(place) is ErrorCode.none:
                 self._group_notes.note(group, place, source_offset=at.offset, target_offset=wanted[place].offset)
-        skipped = {self._at_target(key) for key in offsets} - wanted.keys()
+        skipped = {self.places.at_target(key) for key in offsets} - wanted.keys()
         outcomes |= dict.fromkeys(skipped, ErrorCode.none)
-        return {key: outcomes.get(self._at_target(key), ErrorCode.unknown_server_error) for key in offsets}
+        return {key: outcomes.get(self.places.at_target(key), ErrorCode.unknown_server_error) for key in offsets}
 
     def _is_passed(self, group: str, key: TopicPartition, source_offset: int, offset: int) -> bool:
         """Whether a step forward at the source were one back here: with an old map of the opposite
         link offsets come out too small.
         """
-        read = self._read.get(group, {}).get(self._at_target(key))
+        read = self._read.get(group, {}).get(self.places.at_target(key))
         if read is None or offset >= read.offset:
             return False
         known = self._as_noted(group, key, read.offset)
@@ -369,15 +337,15 @@ class TranslatedTarget:
         """
         read = self._read.get(group, {})
         for key, at in offsets.items():
-            place = self._at_target(key)
-            if place in read and self.downstream(key, at.offset) == read[place].offset:
+            place = self.places.at_target(key)
+            if place in read and self.places.downstream(key, at.offset) == read[place].offset:
                 self._group_notes.note(group, place, source_offset=at.offset, target_offset=read[place].offset)
 
     async def outgrown(self, carried: Mapping[str, Mapping[TopicPartition, GroupOffset]]) -> Sequence[str]:
         """Join the end of the rank."""
         if self._naming.policy is NamingPolicy.PREFIX:
             return ()
-        await self._look_opposite()
+        await self.places.refresh(self._sources_topics or {})
         return [
             group
             for group, offsets in carried.items()
@@ -388,7 +356,7 @@ class TranslatedTarget:
         """Whether the note of a group with this offset at the source is now too far back at the
         target, and the group has not moved.
         """
-        place = self._at_target(key)
+        place = self.places.at_target(key)
         note, read = self._group_notes.of(group, place), self._read.get(group, {}).get(place)
         if (
             note is None
@@ -396,7 +364,7 @@ class TranslatedTarget:
             or (read is not None and read.offset > note.target_offset)
         ):
             return False
-        offset = self.downstream(key, source_offset)
+        offset = self.places.downstream(key, source_offset)
         return offset is not None and offset > note.target_offset
 
     async def send_report(self, report: SyncReport, *, link: str, link_epoch: int) -> None:
@@ -406,9 +374,6 @@ class TranslatedTarget:
         """Drop the connections."""
         await self._target.close()
         await self._client.close()
-
-    def _at_target(self, key: TopicPartition) -> TopicPartition:
-        return TopicPartition(self._naming.target_name(key.topic), key.partition)
 
 
 def _refusal(outcome: TopicOutcome | None) -> str:

@@ -10,15 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.groups.core.group_offsets import (
-    BEHIND_BELIEVED_AFTER_MS,
-    FORGOTTEN_AFTER_MS,
-    PROBLEM_PAUSE_MS_MAX,
-    Circumstances,
-    Copy,
-    GroupDecision,
-    GroupOffsets,
-)
+from mirror.groups.core.group_decisions import BEHIND_BELIEVED_AFTER_MS, FORGOTTEN_AFTER_MS
+from mirror.groups.core.group_offsets import PROBLEM_PAUSE_MS_MAX, GroupOffsets
+from mirror.groups.core.group_state import Circumstances, Copy, GroupDecision
 from mirror.link.core.committed_offsets import REMOVED, GroupOffset
 from runtime.invariants import InvariantBroken
 from wire.protocol.ids import TopicPartition

@@ -24,11 +24,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 from zlib import crc32
 
-from mirror.groups.core.offset_choice import Stay, TargetRange, offset_to_commit
+from mirror.groups.core.group_decisions import decide
+from mirror.groups.core.group_state import Circumstances, GroupDecision, GroupState, Offsets
 from mirror.link.core.committed_offsets import REMOVED, GroupOffset, LastInSync
 from runtime.invariants import InvariantBroken
 from wire.protocol.ids import TopicPartition
@@ -44,117 +44,14 @@ WRITTEN_AGAIN_MS: Final = 3_600_000
 sensible retention.
 """
 
-FORGOTTEN_AFTER_MS: Final = 60_000
-"""Time (ms) for which the source must lack an offset before it counts as removed: a topic's
-deletion takes its offsets along, and the mirror must notice that first.
-"""
-
-BEHIND_BELIEVED_AFTER_MS: Final = 10_000
-"""Time (ms) for which a group must be behind at the source of a routed link before that counts as a
-reset. On other links the group may be ahead because it has members at the target now and then.
-"""
-
 STORY_LENGTH: Final = 16
-REPORTED_AHEAD: Final = (Stay.UNKNOWN, Stay.MOVED_ON)
-"""The states in which the target stays ahead of a source that may want the group to go back."""
-
-Offsets = Mapping[TopicPartition, GroupOffset]
-
-
-class Copy(NamedTuple):
-    """The copy of one partition, as this daemon knows it."""
-
-    is_ours: bool
-    is_mirroring: bool
-    log_start_offset: int
-    log_end_offset: int  # -1: unknown
-    losses: int  # how often the copy ended below its earlier end
-
-    @property
-    def is_known(self) -> bool:
-        """True when this daemon mirrors the partition and knows where the copy ends."""
-        return self.is_ours and self.log_end_offset >= 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Circumstances:
-    """The link and the copies at the moment of a decision."""
-
-    now_ms: float  # monotonic
-    is_routed: bool
-    is_draining: bool
-    # None: the partition is not on the board.
-    copy_of: Callable[[TopicPartition], Copy | None]
-    # True for topics that the link carries.
-    is_carried: Callable[[str], bool]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupDecision:
-    """The decision for one group."""
-
-    group: str
-    # Offsets to write, and the source's offsets that they stand for.
-    writes: Offsets = field(default_factory=dict)
-    sources: Offsets = field(default_factory=dict)
-    # The target's own offsets, written again so that they do not expire there.
-    refreshed: Offsets = field(default_factory=dict)
-    removed: tuple[TopicPartition, ...] = ()
-    # The source's offsets of partitions in which nothing needs to be written.
-    settled: Offsets = field(default_factory=dict)
-    # The target's offsets of partitions in which both ends agree anew.
-    in_sync: Offsets = field(default_factory=dict)
-    target_ahead: Mapping[TopicPartition, str] = field(default_factory=dict)
-    behind_since_ms: Mapping[TopicPartition, float] = field(default_factory=dict)
-    missing_since_ms: Mapping[TopicPartition, float] = field(default_factory=dict)
-    # Partitions that the link no longer has.
-    forgotten: tuple[TopicPartition, ...] = ()
-    is_written_again: bool = False
-    # The decision differs as soon as copies have grown.
-    is_open: bool = False
-    # Every offset of the source is among those that were looked at.
-    is_whole: bool = True
-
-
-@dataclass(slots=True)
-class _Group:
-    written_again_at_ms: float
-    at_source: dict[TopicPartition, GroupOffset] = field(default_factory=dict)
-    # All of its offsets were read since the source's commits are followed.
-    is_read: bool = False
-    # Partitions whose offset at the source came from the target, by a link in the other direction.
-    from_target: Collection[TopicPartition] = ()
-    # The source's offsets when they were carried last, and the target's offsets.
-    carried: dict[TopicPartition, GroupOffset] = field(default_factory=dict)
-    at_target: dict[TopicPartition, GroupOffset] = field(default_factory=dict)
-    # Since when the source is without an offset that was carried.
-    missing_since_ms: dict[TopicPartition, float] = field(default_factory=dict)
-    # Since when the source has been behind the target.
-    behind_since_ms: dict[TopicPartition, float] = field(default_factory=dict)
-    # Partitions in which the group has moved at the target by itself since both ends agreed.
-    moved_at_target: set[TopicPartition] = field(default_factory=set)
-    # Partitions in which the target stays ahead for an unproven cause, and that cause.
-    target_ahead: dict[TopicPartition, str] = field(default_factory=dict)
-    is_active: bool = False
-    is_open: bool = False
-    problem: str = ""
-    paused_until_ms: float = 0.0
-    pause_ms: int = 0
-
-    def forget(self, key: TopicPartition) -> None:
-        self.carried.pop(key, None)
-        self.at_target.pop(key, None)
-        self.missing_since_ms.pop(key, None)
-        self.behind_since_ms.pop(key, None)
-        self.target_ahead.pop(key, None)
-        self.moved_at_target.discard(key)
 
 
 class GroupOffsets:
     """The machine of one link's daemon. One event loop only."""
 
     def __init__(self) -> None:
-        self._groups: dict[str, _Group] = {}
+        self._groups: dict[str, GroupState] = {}
         # How often each copy had lost its end when offsets were last compared with it.
         self._losses: dict[TopicPartition, int] = {}
         self._story: deque[tuple[object, ...]] = deque(maxlen=STORY_LENGTH)
@@ -315,41 +212,7 @@ class GroupOffsets:
         """Decide what to write for a group that is known at the target; this changes nothing
         yet.
         """
-        group = self._groups[name]
-        is_written_again = link.now_ms >= group.written_again_at_ms
-        found = _Found()
-        for key, offset in group.at_source.items():
-            copy = link.copy_of(key)
-            if copy is None or not copy.is_known:
-                if (copy is None or copy.is_ours) and link.is_carried(key.topic):
-                    # the partition will come: the group is not whole without it
-                    found.is_whole, found.is_open = False, True
-                continue
-            # the copy will grow: the group is looked at again then
-            if offset.offset > copy.log_end_offset:
-                found.is_open = True
-            self._choose(group, key, offset=offset, target=_range(copy), link=link, found=found)
-            is_refreshed = is_written_again and not group.is_active and key not in found.writes
-            if is_refreshed and key in group.at_target:
-                found.refreshed[key] = group.at_target[key]
-        missing, removed, forgotten = self._missing(group, link)
-        return GroupDecision(
-            group=name,
-            writes=found.writes,
-            sources={key: group.at_source[key] for key in found.writes},
-            refreshed=found.refreshed,
-            # members at the target decide by themselves (c)
-            removed=() if group.is_active else removed,
-            settled=found.settled,
-            in_sync=found.in_sync,
-            target_ahead=found.target_ahead,
-            behind_since_ms=found.behind_since_ms,
-            missing_since_ms=missing,
-            forgotten=forgotten,
-            is_written_again=is_written_again,
-            is_open=found.is_open,
-            is_whole=found.is_whole,
-        )
+        return decide(name, self._groups[name], link)
 
     def apply(self, decision: GroupDecision, link: Circumstances) -> None:
         """Take a decision over; its writes are sent next. InvariantBroken when they may not be."""
@@ -425,69 +288,15 @@ class GroupOffsets:
 
     # Inside.
 
-    def _group(self, name: str, now_ms: float) -> _Group:
+    def _group(self, name: str, now_ms: float) -> GroupState:
         group = self._groups.get(name)
         if group is None:
             # Groups are written again spread over the period, and not all in one round.
             again_ms = now_ms + WRITTEN_AGAIN_MS * (crc32(name.encode()) % 1000) / 1000
-            group = self._groups[name] = _Group(written_again_at_ms=again_ms)
+            group = self._groups[name] = GroupState(written_again_at_ms=again_ms)
         return group
 
-    def _choose(
-        self,
-        group: _Group,
-        key: TopicPartition,
-        offset: GroupOffset,
-        target: TargetRange,
-        link: Circumstances,
-        found: _Found,
-    ) -> None:
-        at_target = group.at_target.get(key)
-        is_behind_for_long = False
-        if at_target is not None and offset.offset < at_target.offset:
-            since_ms = found.behind_since_ms[key] = group.behind_since_ms.get(key, link.now_ms)
-            is_behind_for_long = link.now_ms - since_ms >= BEHIND_BELIEVED_AFTER_MS
-        outcome = offset_to_commit(
-            source=offset,
-            source_before=group.carried.get(key),
-            target_committed=at_target,
-            target=target,
-            is_active_at_target=group.is_active,
-            has_moved_at_target=not link.is_routed and key in group.moved_at_target,
-            is_from_target=key in group.from_target,
-            is_final=link.is_routed and (link.is_draining or is_behind_for_long),
-        )
-        if isinstance(outcome, GroupOffset):
-            found.writes[key] = outcome
-            return
-        if outcome is Stay.IN_SYNC and group.carried.get(key) != offset:
-            found.in_sync[key] = group.at_target[key]
-        if outcome in (Stay.IN_SYNC, Stay.AHEAD) or (outcome is Stay.UNKNOWN and link.is_routed):
-            found.settled[key] = offset
-        elif outcome in REPORTED_AHEAD:
-            found.target_ahead[key] = f"{offset.offset} at the source; {outcome.value}"
-
-    def _missing(
-        self, group: _Group, link: Circumstances
-    ) -> tuple[dict[TopicPartition, float], tuple[TopicPartition, ...], tuple[TopicPartition, ...]]:
-        """Return the time since which carried offsets are missing at the source, the offsets to
-        remove, and those to forget because their partition no longer belongs to the link.
-        """
-        since: dict[TopicPartition, float] = {}
-        removed: list[TopicPartition] = []
-        forgotten: list[TopicPartition] = []
-        for key in group.carried.keys() - group.at_source.keys():
-            copy = link.copy_of(key)
-            if copy is None:
-                forgotten.append(key)
-                continue
-            since[key] = group.missing_since_ms.get(key, link.now_ms)
-            is_gone = link.now_ms - since[key] >= FORGOTTEN_AFTER_MS
-            if is_gone and copy.is_ours and copy.is_mirroring:
-                removed.append(key)
-        return since, tuple(removed), tuple(forgotten)
-
-    def _check_write(self, group: _Group, key: TopicPartition, offset: GroupOffset, link: Circumstances) -> None:
+    def _check_write(self, group: GroupState, key: TopicPartition, offset: GroupOffset, link: Circumstances) -> None:
         copy, before, at_target = link.copy_of(key), group.carried.get(key), group.at_target.get(key)
         if copy is None or not copy.is_ours:
             self._break(f"f: {key} is another daemon's")
@@ -499,7 +308,7 @@ class GroupOffsets:
         if at_target is not None and offset.offset < at_target.offset and not is_reset and not link.is_routed:
             self._break(f"b: {key} would go back from {at_target.offset} to {offset.offset}")
 
-    def _notice_losses(self, group: _Group, link: Circumstances) -> None:
+    def _notice_losses(self, group: GroupState, link: Circumstances) -> None:
         """Forget offsets of copies that ended below their earlier end: such a copy may have been
         deleted, with its groups' offsets.
         """
@@ -517,7 +326,7 @@ class GroupOffsets:
             for key in [key for key in group.at_target if is_meant(key)]:
                 del group.at_target[key]
 
-    def _forget_partitions_of_others(self, group: _Group, link: Circumstances) -> None:
+    def _forget_partitions_of_others(self, group: GroupState, link: Circumstances) -> None:
         """Another daemon carries these partitions by now, so their offsets at the target are
         unknown here.
         """
@@ -532,21 +341,3 @@ class GroupOffsets:
             for name, key, source, carried, at_target, written in self._story
         ]
         raise InvariantBroken(f"{what}; story: {' | '.join(lines)}")
-
-
-@dataclass(slots=True)
-class _Found:
-    """The results of a decision, partition by partition."""
-
-    writes: dict[TopicPartition, GroupOffset] = field(default_factory=dict)
-    refreshed: dict[TopicPartition, GroupOffset] = field(default_factory=dict)
-    settled: dict[TopicPartition, GroupOffset] = field(default_factory=dict)
-    in_sync: dict[TopicPartition, GroupOffset] = field(default_factory=dict)
-    target_ahead: dict[TopicPartition, str] = field(default_factory=dict)
-    behind_since_ms: dict[TopicPartition, float] = field(default_factory=dict)
-    is_open: bool = False
-    is_whole: bool = True
-
-
-def _range(copy: Copy) -> TargetRange:
-    return TargetRange(log_start_offset=copy.log_start_offset, log_end_offset=copy.log_end_offset)

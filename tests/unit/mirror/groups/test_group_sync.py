@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from mirror.admin.service import describe
 from mirror.flow.core.flow_state import FlowState
-from mirror.groups.core import group_offsets
+from mirror.groups.core import group_decisions, group_offsets
 from mirror.groups.group_sync import GroupSync
 from mirror.link.core.committed_offsets import GroupOffset
 from mirror.link.core.slots import slot_of
@@ -172,7 +172,7 @@ async def test_the_time_that_a_group_s_offsets_take_is_shown_by_mirror_maker_s_n
 async def test_offsets_that_the_source_forgot_are_forgotten_at_the_target_and_groups_with_them(
     world: MemoryWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_offsets, "FORGOTTEN_AFTER_MS", 100)
+    monkeypatch.setattr(group_decisions, "FORGOTTEN_AFTER_MS", 100)
     async with mirroring(world):
         await are_carried(world)
         del world.source.group_offsets["billing"][SECOND]
@@ -187,7 +187,7 @@ async def test_offsets_of_a_topic_that_is_gone_from_the_source_stay_with_its_cop
 ) -> None:
     async with mirroring(world) as mirror:
         await are_carried(world)
-        monkeypatch.setattr(group_offsets, "FORGOTTEN_AFTER_MS", 0)
+        monkeypatch.setattr(group_decisions, "FORGOTTEN_AFTER_MS", 0)
         world.source.delete("orders")
         await eventually(lambda: states(mirror) == {FlowState.RESET})
         world.source.group_offsets.clear()
@@ -277,7 +277,7 @@ async def test_a_group_that_was_reset_while_no_mirror_looked_goes_back_where_nob
     world: MemoryWorld, monkeypatch: pytest.MonkeyPatch, *, is_routed: bool
 ) -> None:
     """M4: else a failover would pass over what the reset wanted read again."""
-    monkeypatch.setattr(group_offsets, "BEHIND_BELIEVED_AFTER_MS", 100)
+    monkeypatch.setattr(group_decisions, "BEHIND_BELIEVED_AFTER_MS", 100)
     world.record.is_routed = is_routed
     world.target.group_offsets = {"billing": {FIRST: GroupOffset(12)}, "live": {FIRST: GroupOffset(3)}}
     async with mirroring(world):
@@ -464,7 +464,7 @@ async def test_a_write_that_takes_long_delays_no_other_group(world: MemoryWorld,
 async def test_offsets_that_vanish_from_the_followed_source_are_forgotten_at_the_target(
     world: MemoryWorld, tail: MemoryOffsetsTail, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_offsets, "FORGOTTEN_AFTER_MS", 100)
+    monkeypatch.setattr(group_decisions, "FORGOTTEN_AFTER_MS", 100)
     async with mirroring(world):
         await is_followed(world, tail)
         del world.source.group_offsets["billing"][SECOND]

@@ -1,0 +1,106 @@
+"""What the machine of `group_offsets.py` knows of a group, the circumstances of a decision, and the
+decision. Values only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from mirror.link.core.committed_offsets import GroupOffset
+from wire.protocol.ids import TopicPartition
+
+Offsets = Mapping[TopicPartition, GroupOffset]
+
+
+class Copy(NamedTuple):
+    """The copy of one partition, as this daemon knows it."""
+
+    is_ours: bool
+    is_mirroring: bool
+    log_start_offset: int
+    log_end_offset: int  # -1: unknown
+    losses: int  # how often the copy ended below its earlier end
+
+    @property
+    def is_known(self) -> bool:
+        """True when this daemon mirrors the partition and knows where the copy ends."""
+        return self.is_ours and self.log_end_offset >= 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Circumstances:
+    """The link and the copies at the moment of a decision."""
+
+    now_ms: float  # monotonic
+    is_routed: bool
+    is_draining: bool
+    # None: the partition is not on the board.
+    copy_of: Callable[[TopicPartition], Copy | None]
+    # True for topics that the link carries.
+    is_carried: Callable[[str], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDecision:
+    """The decision for one group."""
+
+    group: str
+    # Offsets to write, and the source's offsets that they stand for.
+    writes: Offsets = field(default_factory=dict)
+    sources: Offsets = field(default_factory=dict)
+    # The target's own offsets, written again so that they do not expire there.
+    refreshed: Offsets = field(default_factory=dict)
+    removed: tuple[TopicPartition, ...] = ()
+    # The source's offsets of partitions in which nothing needs to be written.
+    settled: Offsets = field(default_factory=dict)
+    # The target's offsets of partitions in which both ends agree anew.
+    in_sync: Offsets = field(default_factory=dict)
+    target_ahead: Mapping[TopicPartition, str] = field(default_factory=dict)
+    behind_since_ms: Mapping[TopicPartition, float] = field(default_factory=dict)
+    missing_since_ms: Mapping[TopicPartition, float] = field(default_factory=dict)
+    # Partitions that the link no longer has.
+    forgotten: tuple[TopicPartition, ...] = ()
+    is_written_again: bool = False
+    # The decision differs as soon as copies have grown.
+    is_open: bool = False
+    # Every offset of the source is among those that were looked at.
+    is_whole: bool = True
+
+
+@dataclass(slots=True)
+class GroupState:
+    """What is known of one group at both ends."""
+
+    written_again_at_ms: float
+    at_source: dict[TopicPartition, GroupOffset] = field(default_factory=dict)
+    # All of its offsets were read since the source's commits are followed.
+    is_read: bool = False
+    # Partitions whose offset at the source came from the target, by a link in the other direction.
+    from_target: Collection[TopicPartition] = ()
+    # The source's offsets when they were carried last, and the target's offsets.
+    carried: dict[TopicPartition, GroupOffset] = field(default_factory=dict)
+    at_target: dict[TopicPartition, GroupOffset] = field(default_factory=dict)
+    # Since when the source is without an offset that was carried.
+    missing_since_ms: dict[TopicPartition, float] = field(default_factory=dict)
+    # Since when the source has been behind the target.
+    behind_since_ms: dict[TopicPartition, float] = field(default_factory=dict)
+    # Partitions in which the group has moved at the target by itself since both ends agreed.
+    moved_at_target: set[TopicPartition] = field(default_factory=set)
+    # Partitions in which the target stays ahead for an unproven cause, and that cause.
+    target_ahead: dict[TopicPartition, str] = field(default_factory=dict)
+    is_active: bool = False
+    is_open: bool = False
+    problem: str = ""
+    paused_until_ms: float = 0.0
+    pause_ms: int = 0
+
+    def forget(self, key: TopicPartition) -> None:
+        """Forget what is known of the partition."""
+        self.carried.pop(key, None)
+        self.at_target.pop(key, None)
+        self.missing_since_ms.pop(key, None)
+        self.behind_since_ms.pop(key, None)
+        self.target_ahead.pop(key, None)
+        self.moved_at_target.discard(key)

@@ -1,0 +1,159 @@
+"""Puts the outcome of a round over topics on the board: partitions with their leaders, topics that
+cannot be mirrored, and what the target refuses to make.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+from mirror.flow.board import NO_LEADER, FlowBoard
+from mirror.flow.core.flow_events import (
+    Command,
+    CopyBegins,
+    CopyRenewed,
+    LinkTurned,
+    SourceLeaderChanged,
+    Start,
+    TombstonesKept,
+    TopicAgrees,
+    TopicConflict,
+    TopicHidden,
+    TopicRefused,
+    TopicReplaced,
+)
+from mirror.flow.core.tombstones import tombstones_kept_ms
+from mirror.link.core.refusals import Refusal
+from mirror.link.core.topic_plan import Finding, Plan, Trouble
+from mirror.link.link_watch import LinkView
+from mirror.link.ports import SiteTopic
+from runtime.logs import get_logger
+from wire.protocol.ids import UNKNOWN, TopicPartition
+
+_TROUBLES: Final[Mapping[Finding, Callable[..., Command]]] = {
+    Finding.REPLACED: TopicReplaced,
+    Finding.SHRUNK: TopicConflict,
+    Finding.GONE: TopicReplaced,
+    Finding.HIDDEN: TopicHidden,
+}
+
+_log = get_logger("mirror.topics")
+
+
+class TopicBoard:
+    """The topics of one link on its board."""
+
+    def __init__(
+        self,
+        board: FlowBoard,
+        *,
+        link: Callable[[], LinkView],
+        keeps_beginnings: bool,
+        on_topology: Callable[[], None],
+        on_renewed: Callable[[str], None],
+    ) -> None:
+        self._board = board
+        self._link = link
+        self._keeps_beginnings = keeps_beginnings
+        self._on_topology = on_topology
+        self._on_renewed = on_renewed
+        # Topics whose copy is missing or was deleted: the next one begins anew.
+        self.renewed: set[str] = set()
+        self.troubles: Mapping[str, Trouble] = {}
+
+    def keep_renewed(self, source: AbstractSet[str], target: AbstractSet[str]) -> None:
+        """Keep the topics that are still to begin anew, and add those that the target lacks."""
+        self.renewed = (self.renewed & source) | (source - target)
+
+    def update(
+        self,
+        source: Mapping[str, SiteTopic],
+        target: Mapping[str, SiteTopic],
+        wanted: Plan,
+        beginnings: Mapping[str, Mapping[int, int]],
+    ) -> None:
+        """Put every partition that both sites have on the board, and every topic in trouble.
+        `beginnings` says where copies begin, by topic and partition; a topic without is left out.
+        """
+        has_moved = False
+        otherwise = 0 if self._keeps_beginnings else UNKNOWN
+        for name in wanted.agreed & beginnings.keys():
+            for partition in sorted(source[name].leaders.keys() & target[name].leaders.keys()):
+                has_moved |= self._place(
+                    TopicPartition(name, partition),
+                    source[name],
+                    target[name],
+                    beginnings[name].get(partition, otherwise),
+                )
+            if name in self.renewed:
+                self.renewed.discard(name)
+                self._on_renewed(name)
+        for name, trouble in wanted.troubles.items():
+            there = source.get(name) or target[name]
+            for partition in there.leaders:
+                self._show_trouble(TopicPartition(name, partition), there, trouble)
+        for key in [key for key in self._board if key.topic not in source and key.topic not in target]:
+            self._board.retire(key, f"topic {key.topic} was deleted at both sites")
+        self.troubles = _logged(wanted.troubles, before=self.troubles)
+        if has_moved:
+            self._on_topology()
+
+    def _place(self, key: TopicPartition, source: SiteTopic, target: SiteTopic, begins: int) -> bool:
+        """The partition on the board with its leaders; True when anything about it is new."""
+        is_new = key not in self._board
+        row = self._board.add(key, source.topic_id)
+        # A topic that comes back must not be read at its old positions.
+        is_back, row.is_retired = row.is_retired, False
+        before = (row.source, row.target)
+        row.topic_id, row.source, row.target = (
+            source.topic_id,
+            source.leaders[key.partition],
+            target.leaders[key.partition],
+        )
+        if begins != row.facts.begins_offset:
+            self._board.submit(key, CopyBegins(offset=begins))
+        if is_new:
+            link = self._link()
+            self._board.submit(key, LinkTurned(role=link.role, reason=link.reason))
+            self._board.submit(key, Start())
+        elif key.topic in self.renewed:
+            self._board.submit(key, CopyRenewed())
+        elif row.facts.waits_for_topic:
+            # Also when its copy was deleted meanwhile and has been made anew: then there was a
+            # round without a trouble.
+            self._board.submit(key, TopicAgrees())
+        elif before[0] != row.source:
+            reason = f"broker {row.source.node_id} leads {key} at the source in epoch {row.source.epoch}: comparing the histories"
+            self._board.submit(key, SourceLeaderChanged(reason=reason))
+        return is_new or is_back or before != (row.source, row.target)
+
+    def report_tombstones(self, configs: Mapping[str, Mapping[str, str]]) -> None:
+        """Report to the flows how long the source keeps tombstones, where configs are known."""
+        for key, row in self._board.rows():
+            if key.topic in configs:
+                kept_ms = tombstones_kept_ms(configs[key.topic])
+                if kept_ms != row.facts.tombstones_kept_ms:
+                    self._board.submit(key, TombstonesKept(kept_ms=kept_ms))
+
+    def _show_trouble(self, key: TopicPartition, topic: SiteTopic, trouble: Trouble) -> None:
+        """A topic that cannot be mirrored is on the board too: nothing is left out in silence."""
+        row = self._board.add(key, topic.topic_id)
+        row.source, row.is_retired = NO_LEADER, False
+        self._board.submit(key, _TROUBLES[trouble.finding](reason=trouble.reason))
+
+    def show_refusal(self, refusal: Refusal, source: SiteTopic, target: SiteTopic | None) -> None:
+        """Partitions that the target does not make are on the board too."""
+        for partition in sorted(source.leaders.keys() - (target.leaders.keys() if target is not None else set())):
+            key = TopicPartition(refusal.topic, partition)
+            row = self._board.add(key, source.topic_id)
+            row.source, row.target, row.is_retired = source.leaders[partition], NO_LEADER, False
+            self._board.submit(key, TopicRefused(reason=refusal.reason))
+
+
+def _logged(troubles: Mapping[str, Trouble], *, before: Mapping[str, Trouble]) -> dict[str, Trouble]:
+    """The troubles; those that are new have been logged."""
+    for name, trouble in troubles.items():
+        if before.get(name) != trouble:
+            _log.warning(trouble.reason, topic=name, finding=trouble.finding.value)
+    return dict(troubles)

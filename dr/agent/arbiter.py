@@ -222,11 +222,18 @@ class Arbiter:
             raise ArbiterChanged(f"{holder.node} holds permits of link {link} again") from error
 
     async def suspend_holder(self, link: str, holder: Holder, *, timeout_ms: float) -> int:
-        """Renewals of the broker fail from now on, until it registers again; the new version."""
+        """Renewals of the broker fail from now on, until it registers again; the new version.
+        ArbiterChanged, also for a broker that is marked: its mark stays.
+        """
+        path = znodes.holder_path(link, holder)
         try:
-            return (await self._ask(self._door.set(znodes.holder_path(link, holder), b""), timeout_ms)).version
-        except NoNodeError as error:
-            raise ArbiterChanged(f"{holder.node} was taken from the holders of link {link}") from error
+            data, stat = await self._ask(self._door.get(path), timeout_ms)
+            if data == znodes.OUT_OF_SYNC:
+                raise ArbiterChanged(f"{holder.node} is marked out of sync for link {link}")
+            # by its version: the broker may reach the arbiter, and mark itself at this moment
+            return (await self._ask(self._door.set(path, b"", version=stat.version), timeout_ms)).version
+        except (NoNodeError, BadVersionError) as error:
+            raise ArbiterChanged(f"{holder.node} is another holder of link {link} now") from error
 
     async def holders(self, link: str, *, timeout_ms: float) -> list[Holder]:
         """Every broker that may hold a permit."""

@@ -55,7 +55,9 @@ class Accounting:
         """
         kept, unclear = self._kept(record, evidence)
         if unclear:
+            # clients have written already: the epochs in the log show where the mirrored part ends
             kept |= await self._look_up_ends(unclear, record, evidence)
+        # asked again: the run that asked before may have died with the answer
         groups = await observer.source_groups() or self._playbook.source.groups
         return self._account(record, evidence, kept, groups, unix_ms=unix_ms)
 
@@ -75,6 +77,7 @@ class Accounting:
             await client.metadata(sorted({key.topic for key in keys}))
             for key in keys:
                 found = (await client.epoch_ends(await client.leader(*key), {key: query}))[key]
+                # all of the mirrored part may be deleted since: then the log start is its end
                 ends[key] = max(found.end_offset, evidence.partitions[key].log_start_offset)
         return ends
 

@@ -79,6 +79,8 @@ class _Scan:
         self._bytes_left = BYTES_MAX
         self._slots = asyncio.Semaphore(PARTITIONS_AT_ONCE)
         self._ends = ends
+        # read from a margin before the markers that are judged: those of one transaction may be
+        # that far apart
         whole_ms = min(map(whole_until_ms, evidence.copies.values()))
         self.from_ms = (min(whole_ms, kept_before_ms) if kept_before_ms else whole_ms) - 2 * CLOCK_MARGIN_MS
 

@@ -246,6 +246,7 @@ class SiteClient:
         problems: list[str] = []
         is_silent = False
         while left:
+            # all others at once only for questions: two agents must not both carry out a change
             asked, left = (left, []) if is_silent and timeout_ms is None else (left[:1], left[1:])
             calls = [
                 asyncio.ensure_future(self._ask(address, method, request, timeout_ms=deadline_ms)) for address in asked
@@ -258,6 +259,7 @@ class SiteClient:
                         problems.append(str(silence))
                         is_silent = is_silent or silence.is_deadline
             finally:
+                # the first answer counts; the others would only be late
                 for one in calls:
                     one.cancel()
                 await asyncio.gather(*calls, return_exceptions=True)
@@ -268,6 +270,7 @@ class SiteClient:
         try:
             reply = await getattr(stub, method)(request, timeout=timeout_ms / 1000)
         except grpc.aio.AioRpcError as error:
+            # "not enforced" has the code of a deadline, but the agent has stored the record
             is_answer = error.code() not in UNANSWERED or "not enforced" in (error.details() or "")
             if is_answer:
                 raise SiteRefused(f"site {self.name}: {error.details()}", error.code()) from error

@@ -84,6 +84,7 @@ class LossWatch:
         """Take in the views of one moment; `now_ms` is monotonic."""
         loss = _seen(record, views)
         if loss.state is not LossState.SILENT:
+            # an unknown state ends the count too: only silence without a gap adds up to a lease
             if loss.state is LossState.ANSWERS and self._silent_since_ms is not None:
                 self.silences.note(now_ms - self._silent_since_ms)
             self._silent_since_ms = None
@@ -162,6 +163,7 @@ def _out_of_sync(record: LinkRecord, node_ids: Sequence[int]) -> list[str]:
 def _lag(record: LinkRecord, evidence: SiteEvidence) -> list[str]:
     copies = [position for position in evidence.copies.values() if position.source_seen_at_ms > 0]
     lag_records = sum(max(0, one.source_high_watermark - one.log_end_offset) for one in copies)
+    # by the newest report and not by now: the source is lost, and every age grows with the outage
     newest_ms = max((one.source_seen_at_ms for one in copies), default=0)
     lag_ms = max((newest_ms - one.source_seen_at_ms for one in copies), default=0)
     behind = [one for one in copies if one.source_high_watermark > one.log_end_offset]

@@ -29,6 +29,7 @@ class Silences:
 
     def note(self, silent_ms: float) -> None:
         """A silence has ended by itself."""
+        # a value at a bound is in the bucket of that bound, as Prometheus counts (le)
         self._counts[bisect_left(BOUNDS_MS, silent_ms)] += 1
         self.sum_ms += silent_ms
         self.longest_ms = max(self.longest_ms, silent_ms)

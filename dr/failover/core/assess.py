@@ -46,9 +46,11 @@ def assess(evidence: Evidence, *, to_site: str, policy: FailoverPolicy, now_ms: 
     playbook.observe(evidence, now_ms)
     decision = playbook.decide(evidence, now_ms)
     if decision.step is Step.PREPARE and _is_hindered(evidence):
+        # a run waits for a mirror or leader first: the plan says what it refuses with if none comes
         playbook.apply(StepEnded(step=Step.PREPARE), now_ms)
         decision = playbook.decide(evidence, now_ms + OBSTACLE_AWAITED_MS)
     if decision.step is Step.DRAIN and evidence.source is None:
+        # nothing arrives from a lost source: the plan goes on where the run's wait ends
         playbook.apply(StepEnded(step=Step.DRAIN), now_ms)
         decision = playbook.decide(evidence, now_ms + policy.drain_timeout_ms)
     target = evidence.target

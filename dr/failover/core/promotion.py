@@ -44,6 +44,7 @@ def kept_ends(
     for key, position in sorted(target.partitions.items()):
         if position.last_log_epoch < floor:
             kept[key] = position.log_end_offset
+        # clients write already, and this run saw the end before they could
         elif key in before:
             kept[key] = before[key]
         else:

@@ -88,6 +88,7 @@ class Completeness:
         self, key: TopicPartition, source: PartitionPosition | None, target: PartitionPosition | None, asked_at_ms: int
     ) -> int:
         if target is None:
+            # nothing is missing where there is nothing to copy
             is_empty = source is not None and source.log_start_offset == source.log_end_offset
             return asked_at_ms if is_empty else NEVER
         end = target.safe_end_offset
@@ -102,6 +103,7 @@ class Completeness:
         passed_ms = NEVER
         if end >= marker.end_offset:
             passed_ms = marker.at_ms
+            # the next end to reach: under load the copy never reaches the end of this moment
             self._markers[key] = _Marker(source.log_end_offset, asked_at_ms)
         return max(passed_ms, _newest(target, asked_at_ms))
 
@@ -143,6 +145,7 @@ def _differing(evidence: Evidence) -> dict[TopicPartition, int]:
 
 
 def _newest(position: PartitionPosition, asked_at_ms: int) -> int:
+    # a time after the look comes from a clock that is ahead: it says nothing
     return position.max_timestamp_ms if position.max_timestamp_ms <= asked_at_ms else NEVER
 
 

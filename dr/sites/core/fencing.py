@@ -38,6 +38,7 @@ def raised(
     `kept_before_ms` its logs are truncated at that time first, with `is_cut_consistent` at the
     latest point without torn transactions.
     """
+    # ValueError for a site that the link does not join
     other_site(record, to_site)
     floor = next_leader_epoch_floor(
         current_floor=record.leader_epoch_floor, highest_known_epoch=max(0, highest_leader_epoch)
@@ -60,6 +61,8 @@ def given_back(record: LinkRecord, *, now_ms: int) -> LinkRecord:
     """
     return changed(
         record,
+        # a new epoch, though the same site is active: a run that has seen the fence must not raise
+        # its epoch over writers that go on
         epoch=record.epoch + 1,
         phase=LinkPhase.MIRRORING,
         kept_before_ms=0,

@@ -77,7 +77,9 @@ def offsets_behind(
         if here is None or position is None:
             found.append(OffsetBehind(place, offset, here))
             continue
+        # a mirror carries an offset outside the copy as the copy's nearest end
         wanted, kept = _clamped(offset, position), _clamped(here, position)
+        # a routed group moves with the link: a higher offset here would skip records
         if kept < wanted or (is_routed and kept > wanted):
             found.append(OffsetBehind(place, offset, here))
     return tuple(found)

@@ -52,6 +52,7 @@ class ProtectionWatch:
             raise ValueError(evidence.source_problem)
         reason = _problem(evidence, source)
         if reason:
+            # the standby has to reach the ends anew after each problem
             self._ends_to_reach = None
         else:
             reason = self._catching_up(evidence, source)
@@ -71,6 +72,7 @@ class ProtectionWatch:
             return ""
         target = evidence.target
         assert target is not None
+        # the ends of one moment: under load the standby never reaches the ends of each moment
         if self._ends_to_reach is None:
             self._ends_to_reach = {key: item.log_end_offset for key, item in source.partitions.items()}
         ends = {key: item.log_end_offset for key, item in target.copies.items()}

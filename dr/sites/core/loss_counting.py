@@ -46,6 +46,7 @@ def account(
     missing = {TopicPartition(topic.topic, partition) for topic in topics for partition in topic.partitions}
     received = SourceEnd(log_start_offset=0, end_offset=UNKNOWN, seen_at_ms=peer_seen_at_ms, is_exact=False)
     partitions = tuple(
+        # a topic of that name here is another one: nothing in it counts as kept
         _partition_loss(key, 0, None, source.get(key, received), now_ms, is_protected=False)
         if key in missing
         else _partition_loss(
@@ -87,10 +88,13 @@ def _partition_loss(
     if unproven_end != UNKNOWN:
         kept = UNKNOWN
     elif divergence is not None:
+        # whatever its end: from there on the copy has another history
         kept = divergence.parts_at
     end = best_source_end(target, source)
     if end is None:
         end = SourceEnd(log_start_offset=0, end_offset=UNKNOWN, seen_at_ms=UNKNOWN, is_exact=False)
+    # records that the source had deleted itself are not lost; nothing is counted where it is not
+    # known what is kept
     lost = 0 if kept == UNKNOWN else max(0, end.end_offset - max(kept, end.log_start_offset))
     return PartitionLoss(
         topic=key.topic,

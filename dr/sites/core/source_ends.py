@@ -52,6 +52,7 @@ def best_source_end(target: PartitionPosition | None, source: SourceEnd | None) 
         return source
     if target is None or target.source_high_watermark == UNKNOWN:
         return source
+    # a mirror reports no log start: from 0 on everything may have been there
     received = SourceEnd(
         log_start_offset=0,
         end_offset=target.source_high_watermark,

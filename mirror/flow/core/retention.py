@@ -41,4 +41,5 @@ def part_used(lag_ms: int, retained_ms: int) -> float:
 
 def is_at_risk(part: float, *, was_at_risk: bool) -> bool:
     """True if the mirror should warn an operator."""
+    # two limits: a partition at the limit would warn again and again
     return part >= (FORGOTTEN_BELOW if was_at_risk else WARNED_FROM)

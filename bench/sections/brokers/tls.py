@@ -3,8 +3,9 @@ encrypted.
 
 One broker of each product has a plaintext and a TLS listener, and the same load uses them in turns.
 Our plaintext figures of the same run show what encryption adds. Then it measures TLS connections
-that stay idle, and a drain by two mirrors with both ends encrypted. Our mirror also logs in at both
-ends; MirrorMaker 2 does not. Certificates have keys on the curve P-256.
+that stay idle, a storm of wrong logins beside an application (`login_storm.py`), and a drain by two
+mirrors with both ends encrypted. Our mirror also logs in at both ends; MirrorMaker 2 does not.
+Certificates have keys on the curve P-256.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from bench.peers.systems import (
     delete_topic,
     running,
 )
+from bench.sections.brokers import login_storm
 from bench.sections.mirrors.mirror import DRAINED, RECORD_BYTES, MirrorPair, stopped_mirror, watch_drain
 from cli.credentials.authority import PRIVATE, load_authority, make_authority, save_authority, write_file
 from cli.embedding.embedded import ENVIRONMENT_FILE
@@ -91,44 +93,70 @@ def measure(plan: Plan) -> None:
         with _broker(plan, side, certificates, name="idle") as listeners:
             _idle_connections(plan, listeners, certificates)
     for side in plan.sides:
+        with _broker(plan, side, certificates, name="storm", has_logins=True) as listeners:
+            login_storm.measure(plan, listeners.broker, listeners.encrypted, certificates / AUTHORITY)
+    for side in plan.sides:
         pair_of_side = _antipode_pair if side is Side.ANTIPODE else _kafka_pair
         with pair_of_side(plan.directory / f"tls-mirror-{side}", certificates) as secured:
             _drain(plan, secured)
 
 
-def _broker(plan: Plan, side: Side, certificates: Path, *, name: str = "load") -> AbstractContextManager[Listeners]:
+def _broker(
+    plan: Plan, side: Side, certificates: Path, *, name: str = "load", has_logins: bool = False
+) -> AbstractContextManager[Listeners]:
     start = _antipode_broker if side is Side.ANTIPODE else _kafka_broker
-    return start(plan.directory / f"tls-{name}-{side}", certificates)
+    return start(plan.directory / f"tls-{name}-{side}", certificates, has_logins=has_logins)
 
 
-def _antipode_settings(certificates: Path) -> dict[str, str]:
+def _antipode_settings(certificates: Path, *, has_logins: bool) -> dict[str, str]:
     return {
-        "listener.security.protocol.map": "CLIENT:PLAINTEXT,LINK:SSL",
+        "listener.security.protocol.map": f"CLIENT:PLAINTEXT,LINK:{_protocol(has_logins=has_logins)}",
         "ssl.keystore.location": str(certificates / IDENTITY),
+        **_logins("link", has_logins=has_logins),
     }
 
 
+def _protocol(*, has_logins: bool) -> str:
+    return "SASL_SSL" if has_logins else "SSL"
+
+
+def _logins(listener: str, *, has_logins: bool) -> dict[str, str]:
+    """Where clients log in: one user of PLAIN."""
+    if not has_logins:
+        return {}
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    line = f'{module} required user_{login_storm.USER}="{login_storm.PASSWORD}";'
+    prefix = f"listener.name.{listener}"
+    return {f"{prefix}.sasl.enabled.mechanisms": "PLAIN", f"{prefix}.plain.sasl.jaas.config": line}
+
+
 @contextmanager
-def _antipode_broker(directory: Path, certificates: Path) -> Iterator[Listeners]:
+def _antipode_broker(directory: Path, certificates: Path, *, has_logins: bool) -> Iterator[Listeners]:
     """The listener that links use is the encrypted one."""
     arguments = ("--sites", "a", "--no-link", "--no-proxy")
-    with antipode.sites(directory, *arguments, broker_settings=_antipode_settings(certificates)) as environment:
+    settings = _antipode_settings(certificates, has_logins=has_logins)
+    with antipode.sites(directory, *arguments, broker_settings=settings) as environment:
         site = environment.sites["a"]
         yield Listeners(broker=antipode.broker_of(environment, "a"), encrypted=site.link_bootstrap_servers)
 
 
 @contextmanager
-def _kafka_broker(directory: Path, certificates: Path, *, name: str = "kafka") -> Iterator[Listeners]:
+def _kafka_broker(
+    directory: Path, certificates: Path, *, name: str = "kafka", has_logins: bool = False
+) -> Iterator[Listeners]:
     port, encrypted_port, controller_port = free_ports(3)
     plain, encrypted = f"PLAINTEXT://{LOOPBACK}:{port}", f"ENCRYPTED://{LOOPBACK}:{encrypted_port}"
     settings = {
         **BROKER_SETTINGS,
         "listeners": f"{plain},{encrypted},CONTROLLER://{LOOPBACK}:{controller_port}",
         "advertised.listeners": f"{plain},{encrypted}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,ENCRYPTED:SSL,CONTROLLER:PLAINTEXT",
+        "listener.security.protocol.map": (
+            f"PLAINTEXT:PLAINTEXT,ENCRYPTED:{_protocol(has_logins=has_logins)},CONTROLLER:PLAINTEXT"
+        ),
         "inter.broker.listener.name": "PLAINTEXT",
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": str(certificates / IDENTITY),
+        **_logins("encrypted", has_logins=has_logins),
     }
     node = ApacheKafkaServer(
         name=name,

@@ -5,9 +5,9 @@ Limits are Kafka's: connections in total and for each address, connection rates,
 clients have another one, still accepts and closes the connection of another listener that was idle
 for the longest time. A connection over the limit of its address is closed at once. A connection
 with an incomplete request that makes no progress is closed too, if other connections wait for the
-memory that it holds. On an encrypted listener the handshake comes first (`tls_handshakes.py`); it
-counts like a connection. A connection of an address whose logins failed too often is closed at
-once, except at the inter-broker listener.
+memory that it holds. On an encrypted listener the handshake comes first
+(`wire/tls/handshakes.py`); it counts like a connection. A connection of an address whose logins
+failed too often is closed at once, except at the inter-broker listener.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from broker.network.connections import Connection, FrameHandler
 from broker.network.frame_receiver import SHARED_BUFFER_BYTES
 from broker.network.request_memory import RequestMemory
 from broker.network.tls_channel import TlsChannel
-from broker.network.tls_handshakes import TlsHandshakes
 from broker.quotas.core.connection_rates import ConnectionRates
 from runtime.clock import Clock
 from runtime.logs import get_logger
 from runtime.supervision import note_death
 from wire.identity.core.failed_logins import FAILURES_MAX_KEY, FailedLogins
 from wire.rules.principals import ANONYMOUS
+from wire.tls.handshakes import TlsHandshakes
 
 log = get_logger(__name__)
 

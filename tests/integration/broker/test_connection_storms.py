@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 
-from broker.network.tls_handshakes import HANDSHAKES_MAX
 from runtime.addresses import HostPort
 from tests.support.eventually import eventually
 from tests.support.lone_brokers.secured_broker import PASSWORDS, SecuredBroker, jaas
@@ -25,6 +24,7 @@ from tests.support.processes.ports import LOOPBACK
 from wire.client.client_errors import Unreachable
 from wire.client.connection import ConnectionOptions, connected
 from wire.client.security import load_security, secured
+from wire.tls.handshakes import HANDSHAKES_MAX
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 

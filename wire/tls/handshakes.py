@@ -4,6 +4,8 @@ A handshake costs a millisecond or two of arithmetic, which a thread of its own 
 waits for the socket. At `HANDSHAKES_MAX`, a new handshake ends the oldest one: half-open
 connections use up places, but never lock a client out. A handshake that is not complete after
 `HANDSHAKE_TIMEOUT_S` ends too.
+
+Callers: broker/network/connection_server.py, bridge/access/tls_connections.py.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ class _Step:
 
 
 class TlsHandshakes:
-    """The TLS handshakes of one broker that are under way."""
+    """The TLS handshakes of one server that are under way."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -98,7 +100,7 @@ class TlsHandshakes:
             is_done = not task.cancelled() and task.exception() is None and not task.result()
             if not is_done:
                 reason = "" if task.cancelled() or task.exception() else task.result()
-                log.debug("tls handshake failed", client=client, reason=reason or "ended by the broker")
+                log.debug("tls handshake failed", client=client, reason=reason or "ended by the server")
                 step.close(tls)
                 self._end(on_done, None, reason)
             else:

@@ -46,8 +46,9 @@ def check_fence(image: ClusterImage, batch: ControlBatch, *, broker_epoch: int) 
 
 def apply_batch(image: ClusterImage, batch: ControlBatch) -> ClusterImage:
     """The image after the batch. A change that arrives before any full image is applied too: it
-    contains all that it changes. InvalidPattern for a link whose filters cannot be matched: each
-    request for a topic would fail by them.
+    contains all that it changes. ValueError for numbers of ACLs that the protocol does not define,
+    and InvalidPattern for a link whose filters cannot be matched: each request for a topic would
+    fail by them.
     """
     for link in batch.links:
         for pattern in patterns_of(link):

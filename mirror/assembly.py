@@ -1,5 +1,5 @@
-"""The running mirror of one link: board, queue, pools and syncs put together over its ends, started
-and drained as one.
+"""The running mirror of one link: it creates board, queue, pools and syncs for the link's ends, and
+starts and stops them together.
 
 It knows no sockets and no files, so that tests run it over sites in memory. `main.py` chooses the
 ends and the share from the configuration.
@@ -53,7 +53,9 @@ from wire.protocol.ids import TopicPartition
 from wire.rules.links import SyncPolicy, sync_policy
 
 STALE_GRACE_MS = 1_000
-"""Silence of the source beyond its long poll after which a lag of zero is no longer believed."""
+"""Time without an answer of the source, beyond its long poll, after which a lag of zero counts as
+unknown.
+"""
 
 REPORT_PAUSE_S = 0.25
 LAST_GROUP_SYNC_TIMEOUT_S = 2.0
@@ -203,14 +205,14 @@ class Mirror:
             self._supervisor.start(name, worker)
 
     async def stop(self, *, drain_timeout_ms: int) -> DrainResult:
-        """Stop fetching, let queued batches reach the target, carry groups a last time, end. Logs
-        what was left.
+        """Stop fetching, let queued batches reach the target, carry groups a last time, and end.
+        Logs what was left.
         """
         self.board.stop_timers()
         await self._supervisor.stop("groups")
         await self._supervisor.stop("stalls")
         await self.fetchers.close()
-        # What is queued follows leaders that move: topics are looked at until it has arrived.
+        # Queued batches follow leaders that move: topics are queried until everything has arrived.
         is_complete = await self._drain(drain_timeout_ms)
         await self._supervisor.stop("topics")
         result = DrainResult(
@@ -252,7 +254,7 @@ class Mirror:
         self._prober.check_source(key, generation, epoch)
 
     def reinstate_copy(self, key: TopicPartition, generation: int, reason: str) -> None:
-        """Have the copy made a prefix of the source again, where the link's policy says so."""
+        """Make the copy a prefix of the source again, if the link's policy allows it."""
         self.reinstatements.ask(key, generation, reason)
 
     def fetching_changed(self, key: TopicPartition) -> None:
@@ -285,7 +287,7 @@ class Mirror:
 
     def _make_groups(self, registry: CollectorRegistry) -> GroupSync:
         link = self.link()
-        # Translate links measure it where their checkpoints are written.
+        # Translate links measure it where they write their checkpoints.
         is_measured = self._ends.is_exact
         return GroupSync(
             self.board,
@@ -332,7 +334,7 @@ class Mirror:
             waited_ms=lambda: self.throttle.waited_ms + self.queue.wait_on_put_ms,
             replace_workers=replace_workers,
             clock=self._clock,
-            # A source that has nothing new answers once in a long poll.
+            # A source without new records answers once in a long poll.
             stall_ms=max(self._config.stall_timeout_ms, 2 * self._config.fetch_wait_max_ms),
         )
 
@@ -386,12 +388,12 @@ class Mirror:
         )
 
     def _fetch_interval_ms(self) -> float:
-        """Producers wait for a sync link, so it waits for nothing."""
+        """On a sync link, producers wait for the mirror, so the mirror does not pause."""
         is_waited_for = sync_policy(self.link().record) is not SyncPolicy.NONE
         return 0 if is_waited_for else self._config.fetch_interval_ms
 
     def _rank(self) -> bool:
-        """Give each partition its rank; True when one has another than before."""
+        """Give each partition its rank; True if a rank has changed."""
         has_changed = False
         for key, row in self.board.rows():
             if row.ranked_facts is row.facts and row.quiet is not None:

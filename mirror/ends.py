@@ -1,4 +1,4 @@
-"""The two ends of a link as the mirror reaches them.
+"""The two ends of a link as the mirror uses them.
 
 `mirror/exact_ends.py` and `mirror/translate_ends.py` implement `Ends`; tests implement it over
 sites in memory.
@@ -26,7 +26,7 @@ class EndsStatus:
     """The state of the tasks that a link has beside its flows and groups."""
 
     acls: str = ""
-    """How far the ACLs of topics are followed; empty if the link carries none."""
+    """The state of ACL mirroring for topics; empty if the link carries none."""
     mirror_maker: str = ""
     """Which of MirrorMaker 2's topics cannot be written, and why."""
     transactions: MirrorTransactions | None = None
@@ -60,7 +60,7 @@ class Ends(Protocol):
 
     @property
     def actor(self) -> TopicActor:
-        """The door through which topics at the target are created, changed and deleted."""
+        """The interface through which topics at the target are created, changed and deleted."""
         ...
 
     @property
@@ -85,15 +85,15 @@ class Ends(Protocol):
 
     @property
     def name_at_target(self) -> NameAtTarget | None:
-        """The name of a topic's copy at a translate target, where a person deletes copies and the
-        mirror never does; None on an exact link.
+        """The name of a topic's copy at a translate target, where only a person deletes copies;
+        None on an exact link.
         """
         ...
 
     @property
     def is_exact(self) -> bool:
-        """True if the target is a site of Antipode: it compares a repeated batch with the one that
-        it has, and keeps the offset at which each copy begins (`flow/core/beginnings.py`).
+        """True if the target is a site of Antipode: it compares a repeated batch with the stored
+        one, and stores the offset at which each copy begins (`flow/core/beginnings.py`).
         """
         ...
 

@@ -1,5 +1,5 @@
-"""What follows from the target's answers to appends: batches acknowledged, sent again, or given
-back to the flow as refused.
+"""Handles the target's answers to appends: batches are acknowledged, sent again, or returned to the
+flow as refused.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class AppendAnswers:
         """Called with each entry that the target has acknowledged."""
 
     def take(self, node_id: int, sent: SentPart, answer: AppendAnswer | None) -> None:
-        """Take in the broker's answer for one partition; None: it did not answer for it."""
+        """Process the broker's answer for one partition; None: the answer does not contain it."""
         if answer is None:
             self.send_again(sent, SendAgain(f"target broker {node_id} does not answer for {sent.key}"))
             return
@@ -72,8 +72,8 @@ class AppendAnswers:
                 self._pause(node_id)
                 self.send_again(sent, verdict)
             case Refusal(refusal=TargetRefusal.OFFSET_MISMATCH) if self._is_behind(sent):
-                # They are sent again together: what the source has no more would be lost with a new
-                # start.
+                # They are sent again together: a restart could not fetch what the source has
+                # deleted.
                 self._pause(node_id)
                 self.send_again(sent, SendAgain(f"the target refused earlier batches: {verdict.reason}"))
             case Refusal():
@@ -144,7 +144,7 @@ class AppendAnswers:
 
 
 def blame(entry: QueuedBatches) -> str:
-    """The side whose copy of refused batches is broken, found by the checksums of our copy."""
+    """The side whose copy of refused batches is damaged, found by the checksums of our copy."""
     for position, header in iterate_headers(entry.records):
         if not verify_crc(entry.records, position, header):
             return f"the source's batch at offset {header.base_offset} fails its checksum here too"

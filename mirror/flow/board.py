@@ -51,7 +51,7 @@ NO_LEADER = Leader(-1, -1)
 NO_LAG = Lag(records=0, bytes=0, ms=0)
 
 CLOCK_STEP_MS = 100
-"""Smaller steps back are ignored: they are within the precision of a lag."""
+"""Smaller backward steps are ignored: they are within the precision of a lag."""
 
 _log = get_logger("mirror.flow")
 _state_change = state_change_logger()
@@ -73,17 +73,17 @@ class Effects(Protocol):
         ...
 
     def reinstate_copy(self, key: TopicPartition, generation: int, reason: str) -> None:
-        """Have the copy made a prefix of the source again, or not, then submit `CopyReinstated` or
+        """Make the copy a prefix of the source again, then submit `CopyReinstated` or
         `CopyNotReinstated`.
         """
         ...
 
     def fetching_changed(self, key: TopicPartition) -> None:
-        """The partition is to be fetched from another offset, or no longer."""
+        """The partition must be fetched from another offset, or not any more."""
         ...
 
     def refresh_metadata(self, side: Side) -> None:
-        """Look at a site's topics now."""
+        """Query a site's topics now."""
         ...
 
     def refresh_link(self) -> None:
@@ -101,12 +101,12 @@ class Row:
     target: Leader = NO_LEADER
     # Generation and offset to fetch; None while the flow does not want batches.
     wanted: tuple[int, int] | None = None
-    # The topic is at neither site: nothing is mirrored or shown, but workers may still have it in
-    # hand.
+    # The topic is at neither site: nothing is mirrored or shown, but workers may still use the row.
     is_retired: bool = False
-    # False while another daemon of the link mirrors it: shown, counted and compared by that one.
+    # False while another daemon of the link mirrors the partition: that daemon shows, counts and
+    # compares it.
     is_ours: bool = True
-    # Who goes first under congestion (core/priorities.py).
+    # The partition's priority under congestion (core/priorities.py).
     rank: int = NORMAL_RANK
     # The facts that the rank follows from.
     ranked_facts: FlowFacts | None = field(default=None, repr=False)
@@ -136,8 +136,8 @@ class FlowBoard:
         way_out_of: Callable[[str], str],
         target_compares: bool = True,
     ) -> None:
-        """`way_out_of` a topic is the advice to a person who wants its copy made anew.
-        `target_compares`: the target compares a batch that it has with one that is sent again.
+        """`way_out_of` a topic is the advice to a person who wants its copy to be made anew.
+        `target_compares`: the target compares a batch that is sent again with its own.
         """
         self._target_compares = target_compares
         self._way_out_of = way_out_of
@@ -147,8 +147,8 @@ class FlowBoard:
         self._stale_after_ms = stale_after_ms
         self._chance = chance
         self._rows: dict[TopicPartition, Row] = {}
-        # What the machine's clock is ahead of its monotonic one, by which the flows' times are
-        # noted.
+        # The difference between the wall clock and the monotonic clock that flows use for their
+        # times.
         self._clock_ahead_ms = clock.now_ms() - clock.monotonic_ms()
         self.on_broken: Callable[[InvariantBroken], None] = lambda _: None
         self.on_transition: Callable[[TopicPartition, FlowState, FlowState, str], None] = lambda *_: None
@@ -167,9 +167,7 @@ class FlowBoard:
         return [(key, row) for key, row in self.rows() if row.is_ours]
 
     def rows(self) -> Iterator[tuple[TopicPartition, Row]]:
-        """All partitions that are at a site; a copy, since metrics are read in a thread of their
-        own.
-        """
+        """All partitions that are at a site; a copy, because another thread reads metrics."""
         return ((key, row) for key, row in tuple(self._rows.items()) if not row.is_retired)
 
     def row(self, key: TopicPartition) -> Row:
@@ -191,15 +189,15 @@ class FlowBoard:
         return row
 
     def retire(self, key: TopicPartition, reason: str) -> None:
-        """Stop mirroring and showing a partition whose topic is at neither site; `topic_sync` takes
-        it up again when it comes back.
+        """Stop mirroring and showing a partition whose topic is at neither site; `topic_sync` adds
+        it again when the topic returns.
         """
         self._rows[key].is_retired = True
         self.submit(key, TopicReplaced(reason=reason))
 
     def submit(self, key: TopicPartition, command: Command) -> Decision:
-        """Decide, apply, act. A partition that is not (or no longer) on the board decides nothing:
-        KeyError.
+        """Decide, apply, act. Raises KeyError if the partition is not (or no longer) on the
+        board.
         """
         row = self._rows[key]
         if row.quiet is not None:
@@ -209,7 +207,7 @@ class FlowBoard:
             decision = row.flow.decide(command, self._now_ms())
             row.flow.apply(decision.facts)
         except InvariantBroken as error:
-            # the flow is in doubt: the process ends and begins anew from the target's log
+            # the flow's state is in doubt: the process ends, and starts again from the target's log
             self.on_broken(error)
             raise
         after = row.flow.facts
@@ -254,11 +252,11 @@ class FlowBoard:
         return min(moment.at_ms, round(moment.monotonic_ms + self._clock_ahead_ms))
 
     def look_again(self, key: TopicPartition) -> None:
-        """Have the partition's fetcher look what there is to fetch."""
+        """Let the partition's fetcher check what to fetch."""
         self._effects.fetching_changed(key)
 
     def lag(self, key: TopicPartition) -> Lag:
-        """The lag of the partition now; unknown where mirroring has ended because this site is
+        """The partition's current lag; unknown where mirroring has ended because this site is
         active.
         """
         row = self._rows[key]
@@ -272,20 +270,20 @@ class FlowBoard:
         return measure(self._progress(row), now_ms=self._noted_now_ms(), stale_after_ms=self._stale_after_ms)
 
     def moment(self) -> Moment:
-        """The present moment, for a request whose answer flows receive."""
+        """The current time, for a request whose answer goes to flows."""
         return Moment(self._clock.now_ms(), self._clock.monotonic_ms())
 
     def as_of(self, moment: Moment) -> int:
-        """The moment on the clock that flows use now. After a clock step the result is rather too
-        early than too late, because a response does not contain records that reached the source
+        """The moment on the clock that flows use now. After a clock step the result may be too
+        early but not too late, because a response does not contain records that reached the source
         after the request.
         """
         self._now_ms()
         return self._noted_at(moment)
 
     def complete_ms_ago(self, key: TopicPartition) -> int | None:
-        """The age (ms) of the last moment up to which the target has everything that the source
-        had; None when no such moment is known.
+        """The age (ms) of the last moment up to which the target has all of the source's records;
+        None if unknown.
         """
         caught_up_at_ms = self._progress(self._rows[key]).caught_up_at_ms
         if self._rows[key].facts.state is FlowState.PROMOTED or caught_up_at_ms == UNKNOWN:
@@ -293,8 +291,8 @@ class FlowBoard:
         return max(0, self._noted_now_ms() - caught_up_at_ms)
 
     def is_stalled(self, key: TopicPartition) -> bool:
-        """True while the partition is not mirrored, or its source is silent: earlier measurements
-        are outdated then.
+        """True while the partition is not mirrored, or its source does not answer: earlier
+        measurements are outdated then.
         """
         state = self._rows[key].facts.state
         return state not in (FlowState.MIRRORING, FlowState.PROMOTING) or self.silence_ms(key) > self._stale_after_ms
@@ -316,9 +314,9 @@ class FlowBoard:
                 row.retry.cancel()
 
     def _now_ms(self) -> int:
-        """The machine's time. When it goes back, the flows' times follow it: else nothing would be
-        late until it has come so far again. When it goes ahead they stay: perhaps the machine stood
-        still, and all that time has passed.
+        """The machine's time. When the clock goes back, the flows' times are shifted too: otherwise
+        nothing would be late until it has caught up. When it jumps forward they stay: the machine
+        may have been paused, and that time has passed.
         """
         now_ms = self._clock.now_ms()
         ahead_ms = now_ms - self._clock.monotonic_ms()
@@ -332,8 +330,8 @@ class FlowBoard:
         return now_ms
 
     def _noted_now_ms(self) -> int:
-        """The present by the clock that the flows' times are noted by; also for metrics, which are
-        read in a thread of their own.
+        """The current time on the clock that the flows use; also for metrics, which another thread
+        reads.
         """
         return max(self._clock.now_ms(), round(self._clock.monotonic_ms() + self._clock_ahead_ms))
 
@@ -379,7 +377,7 @@ class FlowBoard:
         cap_ms = min(RETRY_MAX_MS, RETRY_INITIAL_MS * 2 ** min(effect.attempt, 16))
         if effect.is_slow:
             cap_ms = RETRY_SLOW_MS
-        # half to all of the cap: flows that failed together do not come back together
+        # half to all of the maximum: flows that failed together do not retry together
         delay_ms = cap_ms * (0.5 + self._chance.random() / 2)
         if row.retry is not None:
             row.retry.cancel()

@@ -1,10 +1,10 @@
-"""Fetchers: one task for each source broker and stream, a long-polling fetch after the other,
-batches to the queue.
+"""Fetchers: one task for each source broker and stream; it sends one long-polling fetch after the
+other and queues the batches.
 
-The next fetch is sent as soon as an answer has been read, before its batches are queued, when the
-queue has room for all of them; when it has not, the fetcher waits for room first. So the source is
-kept busy while there is room, and is left alone when there is none. While answers are small,
-fetches keep a distance, so that each brings more. Batches stay views into the received answer.
+The next fetch is sent as soon as an answer has been read, before its batches are queued, if the
+queue has room for all of them; otherwise the fetcher first waits for room. So the source is kept
+busy while there is room, and gets no fetches when there is none. While answers are small, there is
+a pause between fetches, so that each brings more. Batches stay views into the received answer.
 
 Checksums are not verified here: the target verifies each batch before it appends, and a second pass
 would cost 0.05 CPU seconds a GB for nothing. Only when the target refuses a batch is our copy
@@ -34,16 +34,16 @@ from runtime.clock import Clock
 from wire.protocol.ids import TopicPartition
 
 PAUSE_WHEN_FULL_S = 0.02
-"""Rest of a fetcher that may not wait for room (`queue.enqueue.timeout.ms`), so that it does not
-ask without end.
+"""Pause of a fetcher that may not wait for room (`queue.enqueue.timeout.ms`), so that it does not
+fetch in a tight loop.
 """
 
 QUIET_INTERVAL_MS = 250
 """Interval (ms) at which flows without new batches learn that the source still answers."""
 
 SMALL_ANSWER_BYTES = 256 * 1024
-"""An answer of less is what a steady flow brings: fetched at once, again and again, every record or
-two take a round of the whole path.
+"""Smaller answers are those of a steady flow: without pauses, every record or two would take a
+round trip of the whole path.
 """
 
 LaneOf = Callable[[TopicPartition], int]
@@ -104,7 +104,7 @@ class Fetcher:
         self.wake()
 
     def let_go(self) -> frozenset[TopicPartition]:
-        """After `run` ended, release the partitions with fetched batches in hand, so that other
+        """After `run` has ended, release the partitions with unqueued batches, so that other
         fetchers may read them. Their flows must start again.
         """
         lost = frozenset(self._in_hand)
@@ -129,10 +129,10 @@ class Fetcher:
                     await self._rest()
                     await self._next_parts()
                     await self._throttle.turn(self.key.rank, self._expected_bytes)
-                    # made anew: offsets may have moved while the throttle was waited for
+                    # created again: offsets may have changed while the throttle was awaited
                     parts = self._parts()
                     if not parts:
-                        # the turn was charged for an answer that will not come
+                        # the throttle was charged for an answer that will not come
                         self._throttle.spend(-self._expected_bytes)
                         continue
                     pending = self._send(parts)
@@ -142,7 +142,7 @@ class Fetcher:
                 self._account(answers or ())
                 if answers is not None:
                     self._report_quiet(parts, answers)
-                # after the acceptance, which has moved the offsets that the next fetch names
+                # after the acceptance, which has moved the offsets of the next fetch
                 ahead = self._parts()
                 if ahead and self._may_fetch_ahead(sum(entry.size_bytes for entry, _ in accepted)):
                     parts, pending = ahead, self._send(ahead)
@@ -204,8 +204,7 @@ class Fetcher:
         parts: dict[TopicPartition, tuple[int, FetchPart]] = {}
         for key in self._partitions:
             row = self._board.row(key)
-            # batches of an earlier reader must be in the queue first, or the lanes would mix their
-            # order
+            # batches of an earlier reader must be queued first, or the lanes would mix their order
             if row.wanted is not None and row.queueing in (None, self):
                 generation, offset = row.wanted
                 part = FetchPart(key=key, topic_id=row.topic_id, offset=offset, leader_epoch=row.source.epoch)
@@ -216,7 +215,7 @@ class Fetcher:
     async def _answers(
         self, pending: asyncio.Task[Sequence[FetchAnswer]], parts: Mapping[TopicPartition, tuple[int, FetchPart]]
     ) -> Sequence[FetchAnswer] | None:
-        """The answers; None when the broker gave none, which has been reported to the flows."""
+        """The answers; None if the broker gave none, which has been reported to the flows."""
         try:
             return await pending
         except Unreachable as error:
@@ -325,11 +324,12 @@ class Fetcher:
         self._board.submit(answer.key, FetchFailed(generation=generation, trouble=trouble, reason=reason))
 
     async def _enqueue(self, entry: QueuedBatches, before: FlowFacts) -> None:
-        """Put the batches into the queue. An interruption leaves them in hand for `let_go`."""
+        """Put the batches into the queue. After an interruption, `let_go` releases them."""
         try:
             await self._queue.put(self._lane_of(entry.key), entry, self.key.rank)
         except QueueFull:
-            # the facts of before: the flow takes up the chain where these batches would have gone
+            # the earlier facts: the flow continues the chain at the offset where these batches
+            # would have been queued
             again = NotEnqueued(
                 generation=entry.generation,
                 offset=before.chain_offset,
@@ -357,7 +357,7 @@ def _trouble(error: ErrorCode) -> SourceTrouble:
         return SourceTrouble.OUT_OF_RANGE
     if error in (ErrorCode.corrupt_message, ErrorCode.invalid_record):
         return SourceTrouble.MALFORMED
-    # the same as out of reach for the flow: an administrator can change it at any time
+    # for the flow the same as an unreachable source: an administrator can change it at any time
     if error is ErrorCode.topic_authorization_failed:
         return SourceTrouble.UNREACHABLE
     return SourceTrouble.MOVED

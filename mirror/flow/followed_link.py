@@ -1,6 +1,4 @@
-"""The link as the mirror follows it: reads its record again and again, and turns the flows when its
-role has changed.
-"""
+"""Reads the link's record repeatedly, and turns the flows when the link's role has changed."""
 
 from __future__ import annotations
 
@@ -67,8 +65,8 @@ class FollowedLink:
 
 
 def _supersedes(found: LinkView, known: LinkView) -> bool:
-    """Whether what was read now counts. A lower epoch is an agent that lags, or a link that was
-    deleted and made again.
+    """True if the record that was just read is valid. A lower epoch comes from an agent that lags,
+    or from a link that was deleted and created again.
     """
     is_made_again = known.role is LinkRole.GONE or found.record.updated_at_ms > known.record.updated_at_ms
     return found.epoch >= known.epoch or is_made_again

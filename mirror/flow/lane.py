@@ -54,18 +54,18 @@ class Lane:
         window = self._windows.get(key)
         if window is None:
             window = self._windows[key] = SendWindow()
-            # an entry of this generation may arrive before the flow has said anything else
+            # an entry of this generation may arrive before any other report of the flow
             window.generation = self._board.row(key).facts.generation
         return window
 
     def pull(self) -> None:
-        """Take over what the queue has for the lane."""
+        """Take all entries that the queue has for the lane."""
         while (entry := self._queue.take(self._number)) is not None:
             window = self.window(entry.key)
             try:
                 is_taken = window.push(entry)
             except ChainBroken as error:
-                # given back at once: the flow begins anew and fetches them again
+                # returned at once: the flow restarts and fetches them again
                 self._queue.release(entry.size_bytes)
                 self._board.submit(entry.key, Start(str(error)))
                 continue
@@ -75,7 +75,7 @@ class Lane:
                 self._queue.release(entry.size_bytes)
 
     def next_requests(self, may_send: Callable[[int], bool], *, bytes_max: int) -> Mapping[int, list[QueuedBatches]]:
-        """The next entries for each broker that takes some now, one of each partition.
+        """The next entries for each broker that accepts more now, one of each partition.
         `may_send`: the broker has room for a request.
         """
         entries: dict[int, list[QueuedBatches]] = {}
@@ -87,7 +87,7 @@ class Lane:
                 continue
             node_id = self._board.row(key).target.node_id
             size = sizes.get(node_id, 0)
-            # the first always goes: an entry larger than the bound would never leave otherwise
+            # the first always goes: an entry larger than the limit could never leave otherwise
             if not may_send(node_id) or (size and size + entry.size_bytes > bytes_max):
                 continue
             entries.setdefault(node_id, []).append(entry)
@@ -98,7 +98,7 @@ class Lane:
         """The entry of `next_requests` is in flight."""
         window = self._windows[entry.key]
         window.mark_sent()
-        # Round the partitions: the one just served goes to the end of the line.
+        # in turns: the partition just served goes to the end of the line
         del self._ready[entry.key]
         if window.next_to_send() is not None:
             self._ready[entry.key] = None

@@ -1,10 +1,10 @@
 """Measures the age of records when the mirror and the target receive them, and their rate, by
 partition, for `mirror/admin/metrics.py`.
 
-Kept over the last half to whole minute (`rolling.py`), as MirrorMaker's figures are. Batches on
-their way count with their present age once that exceeds every recent value; for a partition that is
-not mirrored at the moment, or whose source is silent, nothing else counts. So no figure shows the
-speed of a mirror that has stopped. The minute is one of the monotonic clock.
+Kept over the last half to whole minute (`rolling.py`), as MirrorMaker's figures are. Batches in
+flight count with their current age once that exceeds every recent value; for a partition that is
+not mirrored now, or whose source does not answer, nothing else counts. So no figure shows the speed
+of a mirror that has stopped. The minute is measured by the monotonic clock.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Pace:
         self._bytes: dict[TopicPartition, Rolling] = {}
 
     def observe(self, key: TopicPartition, entry: QueuedBatches) -> None:
-        """Batches were acknowledged; those that are left out have no pace."""
+        """Batches were acknowledged; skipped ones have no pace."""
         if not entry.run.record_count:
             return
         now_ms = self._clock.monotonic_ms()

@@ -1,9 +1,9 @@
 """The topic patterns that an operator has paused. They last until they are resumed, and survive
 restarts if a file is configured.
 
-Enforced on the board again and again (`enforce`), so that new topics, changes of the link's
-direction and dead workers do not let a paused partition run. A draining link is not paused: a
-promotion counts for more than a pause.
+The board enforces them repeatedly (`enforce`), so that new topics, changes of the link's direction
+and dead workers do not let a paused partition run. A draining link is not paused: a promotion takes
+precedence over a pause.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ELSEWHERE = "another daemon of the link mirrors it"
 
 
 class NotKept(OperationalFailure):
-    """The pause cannot be written to its file, so that a restart would forget it."""
+    """The pause cannot be written to its file, so a restart would lose it."""
 
 
 class Pauses:
@@ -52,16 +52,16 @@ class Pauses:
         return tuple(self._patterns)
 
     def pause(self, patterns: Sequence[str]) -> int:
-        """Pause topics (none given: all); how many partitions are paused now. InvalidPattern and
-        NotKept change nothing.
+        """Pause topics (none given: all); return how many partitions are paused now. InvalidPattern
+        and NotKept change nothing.
         """
         wanted = list(patterns) or [ALL_TOPICS]
         matches("", whitelist=wanted, blacklist=())
         return self._change([*self._patterns, *(pattern for pattern in wanted if pattern not in self._patterns)])
 
     def resume(self, patterns: Sequence[str]) -> int:
-        """Take patterns back as they were given (none given: all); how many partitions are still
-        paused. NotKept changes nothing.
+        """Remove patterns, written as they were given (none given: all); return how many partitions
+        are still paused. NotKept changes nothing.
         """
         return self._change([pattern for pattern in self._patterns if patterns and pattern not in patterns])
 

@@ -1,8 +1,9 @@
-"""Answers the flows' two questions: where does the target's log end, and does the source have that
+"""Answers the flows' two queries: where the target's log ends, and whether the source has that
 history.
 
 Questions are collected by broker and asked in batches, one batch at a time to each broker, so that
-a thousand partitions start with a handful of requests and a silent broker delays only its own.
+a thousand partitions start with a handful of requests and a broker that does not answer delays only
+its own partitions.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class Prober:
                 except (Exception, asyncio.CancelledError) as error:
                     if was_asked_to_end():
                         raise
-                    # A flow waits for its answer and for nothing else: it gets one, and asks again.
+                    # A flow waits for nothing but its answer: it gets one, and asks again.
                     note_death("prober", node=node_id)
                     why = f"the request failed: {type(error).__name__}: {error}"
                     self._no_answer(questions, why, is_source=is_source)
@@ -124,7 +125,7 @@ class Prober:
             log = ends.get(key)
             epoch_end = epoch_ends.get(key) if epoch >= 0 else EpochEnd(-1, -1)
             if self._board.row(key).source != leaders[key]:
-                # After an unclean election the next leader's history is another one.
+                # After an unclean election the next leader has another history.
                 log = DEPOSED
             if isinstance(log, LogEnds) and isinstance(epoch_end, EpochEnd):
                 checked = SourceChecked(

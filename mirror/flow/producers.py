@@ -1,11 +1,11 @@
-"""Producers: each takes the batches of its lane and sends them to the target's leaders, several
-requests under way at once.
+"""Producers: each sends the batches of its lane to the target's leaders, with several requests in
+flight at once.
 
 One request has batches of many partitions of one leader, in the order of the lane; a partition's
 batches leave in order and each names the log end that it continues, so a reordering could only be
 refused, never stored. Unacknowledged batches stay in the partition's window and are sent again; a
 final refusal of the target goes back to the flow. Idle partitions send an empty append now and
-then: it carries the source's ends and finds out that a link's direction has changed.
+then: it carries the source's ends, and detects a change of the link's direction.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Producer:
             self._batches, board=board, queue=queue, suspect_link=suspect_link, pause=self._pause
         )
         self._in_flight: dict[int, int] = {}
-        # a broker that could not take batches has many partitions: one pause for all of them
+        # a broker that could not accept batches has many partitions: one pause for all of them
         self._paused_until_ms: dict[int, float] = {}
         self._reported_at_ms: dict[TopicPartition, tuple[float, int]] = {}
         self._requests: set[asyncio.Task[None]] = set()
@@ -89,7 +89,7 @@ class Producer:
         """Send until cancelled; what is kept then is given back by `abandon`."""
         while True:
             self._wake.clear()
-            # a request that failed leaves windows in doubt: the flows begin anew from the target's
+            # after a failed request the windows are in doubt: the flows restart from the target's
             # end
             if self._failure is not None:
                 raise self._failure
@@ -120,7 +120,7 @@ class Producer:
         for key in keys:
             row = self._board.row(key)
             if self._is_report_due(key, row, now_ms):
-                # noted before it is sent: one report is enough while the answer is on its way
+                # recorded before it is sent: one report is enough while the answer is awaited
                 self._reported_at_ms[key] = (now_ms, row.facts.source_log_start_offset)
                 end_offset = max(row.facts.progress.target_log_end_offset, row.facts.restart_offset)
                 sent = SentPart(key, row.facts.generation, None, end_offset)
@@ -144,8 +144,8 @@ class Producer:
         await self._port.close()
 
     def _send_ready(self) -> None:
-        """Send while a leader has room for one more request; partitions that cannot go
-        stay ready.
+        """Send while a leader has room for another request; partitions that must wait stay
+        ready.
         """
         while requests := self._batches.next_requests(self._may_send, bytes_max=self._request_bytes_max):
             for node_id, entries in requests.items():

@@ -1,13 +1,13 @@
 """The bounded queue between fetchers and producers: bounded in bytes, blocking when full, never
 dropping.
 
-One lane a producer, one budget for all lanes. Bytes count from `put` until `release`, which
-producers call when the target has acknowledged (or a generation was dropped): so the budget bounds
-everything that the mirror holds beyond the answers that fetchers are just receiving. A full queue
+Each producer has one lane, and all lanes share one budget. Bytes count from `put` until `release`,
+which producers call when the target has acknowledged (or a generation was dropped): so the budget
+bounds all of the mirror's batches, except the answers that fetchers are receiving. A full queue
 makes fetchers wait, and a waiting fetcher does not fetch.
 
-Ranks (`core/priorities.py`) share the budget: backfill may fill half of it only, and who waits is
-let in by rank, then by arrival.
+Ranks (`core/priorities.py`) share the budget: backfill may fill only half of it, and waiting
+callers are admitted by rank, then by arrival.
 """
 
 from __future__ import annotations
@@ -31,9 +31,8 @@ class ByteQueue:
         self._clock = clock or SystemClock()
         self._budget = Budget(capacity_bytes=capacity_bytes, timeout_ms=timeout_ms, share=share_bytes)
         self._lanes: list[deque[QueuedBatches]] = [deque() for _ in range(lanes)]
-        # By lane: for how long its producer had nothing to send before, and since when it has
-        # nothing now. One tuple each, because metrics are read in a thread of their own and a
-        # counter never goes back.
+        # By lane: how long its producer had nothing to send before, and since when it has nothing
+        # now. One tuple each, because another thread reads metrics and a counter never goes back.
         self._idle: list[tuple[float, float | None]] = [(0.0, None)] * lanes
         self._wakers: list[Callable[[], None]] = [lambda: None] * lanes
 
@@ -79,14 +78,14 @@ class ByteQueue:
         self._wakers[lane] = waker
 
     def has_room_for(self, size_bytes: int, rank: int = HIGHEST_RANK) -> bool:
-        """True when a put of that size would not wait. What is larger than the whole budget has
-        room when all is empty.
+        """True when a put of that size would not wait. An entry larger than the whole budget has
+        room when the queue is empty.
         """
         return self._budget.has_room_for(size_bytes, rank)
 
     async def put(self, lane: int, entry: QueuedBatches, rank: int = HIGHEST_RANK) -> None:
-        """Queue, waiting for room by rank and arrival. QueueFull after the timeout, at once when
-        that is 0.
+        """Queue, waiting for room by rank and arrival. Raises QueueFull after the timeout, at once
+        if that is 0.
         """
         # the caller waits here, before the lane: a full queue holds nothing beyond its budget
         await self._budget.take(entry.size_bytes, rank)

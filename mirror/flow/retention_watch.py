@@ -1,8 +1,8 @@
 """Warns of partitions that are so far behind that the source may expire records before they are
 mirrored (MM-31).
 
-`mirror/topics/topic_sync.py` gives it the topics' configs and has it look in each of its rounds,
-also in those in which the source is silent.
+`mirror/topics/topic_sync.py` passes the topics' configs and calls it in each of its rounds, also
+while the source does not answer.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class RetentionWatch:
         self._retained_ms.update({topic: retention_ms(given) for topic, given in configs.items()})
 
     def look(self) -> None:
-        """Compare lags with retentions; who is new among those at risk is named in the log."""
+        """Compare lags with retentions, and log the partitions that are newly at risk."""
         found: dict[TopicPartition, float] = {}
         for key, _ in self._board.our_rows():
             retained_ms = self._retained_ms.get(key.topic, -1)

@@ -1,9 +1,8 @@
-"""Figures of the last half to whole minute, as Kafka's metrics have them: values go in as they
-happen, and a scrape reads what is of now.
+"""Figures of the last half to whole minute, as in Kafka's metrics: values are added as they occur,
+and a scrape reads current ones.
 
-Two windows of 30 s, the present one and the one before, which is what Kafka's two samples are.
-There is no timer: windows change when a value comes, and outdated ones are left out when they are
-read.
+Two windows of 30 s, the current and the previous one, like Kafka's two samples. There is no timer:
+a new value moves the windows, and outdated ones are ignored at a read.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ NAMES = ("", "_min", "_max", "_avg")
 
 
 class Figures(NamedTuple):
-    """The last one, minimum, maximum and mean; NaN when nothing is known of now. In the order of
+    """Last value, minimum, maximum and mean; NaN if there is no current value. In the order of
     NAMES.
     """
 
@@ -80,9 +79,7 @@ class Rolling:
         now.add(value)
 
     def figures(self, now_ms: float, *, is_stalled: bool = False, waiting_ms: float | None = None) -> Figures:
-        """The present figures. Of a flow that has stopped, only waits longer than every recent
-        value.
-        """
+        """The present figures. For a stopped flow, only waits longer than every recent value."""
         before, now = self._windows
         age_ms = now_ms - now.began_ms
         last, window = self._last, _Window()
@@ -98,9 +95,9 @@ class Rolling:
     def a_second(self, now_ms: float) -> float:
         """The sum of the values by the seconds in which they came; 0 when nothing came lately.
 
-        As Kafka's Rate: windows that began within the last minute count, and when the first of them
-        began less than a window ago, a whole window is added to the time. So a rate climbs for as
-        long as its first window lasts, and is gone after a minute of silence.
+        As Kafka's Rate: windows that began within the last minute count, and if the first of them
+        began less than a window ago, a whole window is added to the time. So a rate rises during
+        its first window, and disappears a minute after the last value.
         """
         windows = [window for window in self._windows if now_ms - window.began_ms < 2 * WINDOW_MS]
         if not windows:

@@ -1,9 +1,10 @@
-"""Watches that every partition moves, and restarts those that do not, whatever status their workers
+"""Watches whether every partition advances, and restarts those that do not, whatever their workers
 report.
 
-`core/liveness.py` decides. The source is asked about a suspected partition directly, past its
-fetcher. A stall is a log line, a metric and a part of the partition's reason; partitions that stall
-because all wait for the byte rate or for room are reported in the same way, and left to wait.
+`core/liveness.py` decides. The source is asked about a suspected partition directly, without its
+fetcher. A stall appears in the log, in a metric and in the partition's reason; partitions that
+stall because all wait for the byte rate or for memory are reported in the same way, and not
+restarted.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class StallWatch:
         self._clock = clock
         self._stall_ms = stall_ms
         self._liveness = Liveness(stall_ms=stall_ms)
-        # When the link as a whole last moved while fetchers waited for bytes.
+        # When any partition of the link last advanced while fetchers waited for bytes.
         self._congested_at_ms = float("-inf")
         self._before = (0.0, 0)
         self.remedies: dict[str, int] = {remedy.value: 0 for remedy in Remedy if remedy is not Remedy.NONE}
@@ -87,7 +88,7 @@ class StallWatch:
         now_ms = self._clock.monotonic_ms()
         facts = self._board.row(key).facts
         if not self._liveness.see(key, facts, received_ms_ago=self._board.silence_ms(key), now_ms=now_ms):
-            return  # it moved while the source was asked
+            return  # it advanced while the source was asked
         is_new = key not in self._liveness.stalled_since_ms
         is_congested = now_ms - self._congested_at_ms < self._stall_ms
         remedy = self._liveness.judge(key, facts, is_congested=is_congested, now_ms=now_ms)

@@ -1,10 +1,11 @@
-"""Reports to a link's source what the target has acknowledged: the source keeps what the target
-lacks beyond its retention, and on a sync link its producers and consumers wait for the target.
+"""Reports to a link's source what the target has acknowledged: the source keeps records that the
+target lacks beyond their retention, and on a sync link its producers and consumers wait for the
+target.
 
 All partitions are reported now and then, one request a broker at a time, so that a new leader at
-the source learns what its predecessor knew. On sync links reports also follow every acknowledgement
-at once, with everything acknowledged meanwhile. A partition is not reported while its history is
-not proven to be that of the source's present leader: a paused one that was FAULTED ends somewhere
+the source learns what its predecessor knew. On sync links, reports also follow every
+acknowledgement at once, together with all newer ones. A partition is not reported until its history
+is proven to be that of the source's current leader: a paused one that was FAULTED ends somewhere
 else.
 """
 
@@ -27,7 +28,7 @@ from wire.rules.links import SyncPolicy, sync_policy
 ALL_INTERVAL_S = 0.2
 """Interval (s) within which a new leader at a sync link's source receives all reports."""
 HOLD_INTERVAL_S = 5.0
-"""The same on other links, where only retention waits: well below the pause between two of its
+"""The interval on other links, where only retention waits: well below the pause between two of its
 passes.
 """
 
@@ -76,7 +77,7 @@ class StandbyReports:
         await self._port.close()
 
     async def _next_turn(self) -> None:
-        """Wait until a report is due. All reports are due after the interval, even when some
+        """Wait until a report is due. All reports are due after the interval, even if some
         partitions keep this loop busy: an acknowledgement does not repeat a failed report.
         """
         loop = asyncio.get_running_loop()
@@ -86,7 +87,7 @@ class StandbyReports:
         self._wake.clear()
         if loop.time() >= self._all_due_s:
             self._all_due_s = loop.time() + ALL_INTERVAL_S
-            if not self._is_sync():  # looked at each time: the policy may change meanwhile
+            if not self._is_sync():  # read each time: the policy may change
                 if loop.time() < self._hold_due_s:
                     return
                 self._hold_due_s = loop.time() + HOLD_INTERVAL_S
@@ -127,7 +128,7 @@ class StandbyReports:
 
 
 def _is_proven(facts: FlowFacts) -> bool:
-    """The source's present leader has confirmed the target's history; an operator may have paused
-    it since.
+    """The source's current leader has confirmed the target's history; an operator may have paused
+    the partition since.
     """
     return facts.is_chained and facts.state in _REPORTED_IN

@@ -10,7 +10,7 @@ from runtime.clock import Clock
 
 
 class _Waiter:
-    """A fetch that waits, and how much it is expected to bring."""
+    """A waiting fetch, and its expected size."""
 
     def __init__(self, expected_bytes: int) -> None:
         self.expected_bytes = expected_bytes
@@ -48,7 +48,7 @@ class Throttle:
         try:
             await waiter.may_go
         except asyncio.CancelledError:
-            # cancelled between the grant and its turn: the bytes go back to the others
+            # cancelled between the grant and its turn: the bytes are returned to the others
             if not waiter.may_go.cancelled():
                 self.spend(-expected_bytes)  # granted, but the waiter was cancelled
             raise

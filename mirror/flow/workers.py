@@ -1,8 +1,8 @@
-"""The two pools: fetchers by source broker and producers by lane, kept alive and in step with the
-board.
+"""The two pools: fetchers by source broker and producers by lane, kept running and up to date with
+the board.
 
-A fetcher or producer that dies is replaced by a new one with new connections, and every partition
-it had starts again from the target's log end: nothing that was in its hands has to be remembered.
+A fetcher or producer that dies is replaced by a new one with new connections, and all its
+partitions restart from the target's log end: its lost batches need not be remembered.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PRODUCER = "producer"
 
 
 class Condemned(Exception):
-    """A worker that lives, and does nothing, is ended and replaced."""
+    """A running worker that does nothing is ended and replaced."""
 
 
 class _Sentences:
@@ -36,7 +36,7 @@ class _Sentences:
         self._sentences: dict[object, asyncio.Future[None]] = {}
 
     async def serve(self, name: object, work: Coroutine[Any, Any, None]) -> None:
-        """Do the work. Condemned when it is condemned meanwhile."""
+        """Do the work. Raises Condemned if the worker is condemned in the meantime."""
         sentence = self._sentences[name] = asyncio.get_running_loop().create_future()
         working = asyncio.ensure_future(work)
         try:
@@ -80,8 +80,8 @@ class FetcherPool:
         return iter(self._fetchers.values())
 
     def reassign(self) -> None:
-        """Leaders have changed: give each partition to the fetcher of its leader. Nothing once the
-        pool is closed: what is queued then is to come to its end.
+        """Leaders have changed: give each partition to the fetcher of its leader. Does nothing once
+        the pool is closed: queued batches are then still delivered.
         """
         if self._is_closed:
             return
@@ -95,7 +95,7 @@ class FetcherPool:
             fetcher.assign(assignment.get(fetcher_key, frozenset()))
 
     def wake(self, key: TopicPartition) -> None:
-        """The partition is to be fetched from elsewhere."""
+        """The partition must be fetched from another offset."""
         reader = self._reader_of.get(key)
         if reader is not None:
             self._fetchers[reader].wake()
@@ -121,7 +121,7 @@ class FetcherPool:
             dead = self._fetchers[fetcher_key]
             fetcher = self._fetchers[fetcher_key] = self._make(fetcher_key)
             fetcher.assign(dead.partitions)
-            # What it had in hand may have been given to another one meanwhile.
+            # Its partitions may have been given to another fetcher in the meantime.
             lost = dead.partitions | dead.let_go()
             try:
                 await dead.close()

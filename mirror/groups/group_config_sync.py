@@ -1,10 +1,10 @@
-"""Keeps the configs of single groups at the target of an exact link like those at the source, so
-that they are in force after a failover.
+"""Copies the configs of single groups from the source of an exact link to the target, so that they
+apply after a failover.
 
-Only configs of groups that the link carries are touched; where groups may work at the target (all
-links but those that route clients), configs that were set there stay. A config that the target
-refuses, because its own bounds are narrower, is logged once and tried again when the source's value
-changes. After a change of the link's direction nothing is written.
+Only configs of groups that the link carries are changed; if groups may work at the target (all
+links except routed ones), configs that were set there stay. A config that the target refuses,
+because its own bounds are narrower, is logged once and tried again when the source's value changes.
+After a change of the link's direction nothing is written.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Carries consumer groups' offsets: asks both ends for what `core/group_offsets.py` decides by, and
 writes what it decides.
 
-A round looks at all groups, in few requests however many groups there are: on a long line a round
-trip for each would be too many. Where the source's `__consumer_offsets` can be followed, commits
-arrive as they are written there, and a round reads no offsets at the source: it does so at the
-start, each FULL_READ_MS, and after everything that may have broken the order of the commits.
-Elsewhere, and while the source is fenced, each round reads all offsets.
+A round covers all groups in few requests: on a long connection, a round trip for each group would
+take too long. Where the source's `__consumer_offsets` can be followed, commits arrive as they are
+written there, and a round reads no offsets at the source: it does so at the start, each
+FULL_READ_MS, and after every event that may have broken the order of the commits. Elsewhere, and
+while the source is fenced, each round reads all offsets.
 
-After each round the mirror reports to the target since when every offset of this daemon's part of
-the link is carried, and which are not; a failover's account of loss uses it.
+After each round the mirror reports to the target until when every offset of this daemon's part of
+the link is carried, and which offsets are not; a failover's account of loss uses it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from wire.rules.sync_reports import ALL_SLOTS, SyncReport
 ACTIVE_STATES = frozenset({"Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
 
 COMMITS_AT_ONCE = 5
-"""Number of commits under way, as many as the requests in flight of a connection."""
+"""Maximum number of commits in flight, as many as a connection's requests in flight."""
 
 PAUSE_SHARE = 0.2
 """The shortest pause between rounds, as a share of the interval: long rounds do not follow each
@@ -53,8 +53,8 @@ FULL_READ_MS: Final = 60_000
 """Interval (ms) at which all offsets are read, although the source's commits are followed."""
 
 RECHECK_SOON_MS: Final = 1_000.0
-"""After the last commit, how long groups whose commit is ahead of its copy are looked at each
-RECHECK_MS: the records of a commit are mostly on their way.
+"""After the last commit, how long groups whose commit is ahead of its copy are checked each
+RECHECK_MS: the records of a commit are usually in flight.
 """
 
 RECHECK_MS: Final = 10.0
@@ -114,9 +114,10 @@ class GroupSync:
         self._read_in_full_ms = self._next_round_ms = 0.0
         self._recheck_ms = RECHECK_MS
         self._committed_ms = -math.inf
-        # Commits of followed groups that are under way to the target; a group has one at a time.
+        # Commits of followed groups that are being written to the target; a group has one at a
+        # time.
         self._writing: dict[str, asyncio.Task[None]] = {}
-        # Groups that have committed again meanwhile.
+        # Groups that have committed again in the meantime.
         self._waiting_for_write: set[str] = set()
         self._permits = asyncio.Semaphore(COMMITS_AT_ONCE)
         # A round has reported to the target that it carried every offset.
@@ -150,8 +151,8 @@ class GroupSync:
 
     @property
     def target_ahead(self) -> Mapping[str, str]:
-        """Groups that stay further on at the target than at the source, where they may have been
-        reset, and why.
+        """Groups that stay further ahead at the target than at the source, where they may have been
+        reset, and the reason.
         """
         return {
             name: "; ".join(_listed(f"{key}: {reason}" for key, reason in ahead.items()))
@@ -187,8 +188,8 @@ class GroupSync:
             await asyncio.sleep(0 if is_following else pause_ms / 1000)
 
     async def round(self) -> None:
-        """Read all offsets of the source and carry them. Raises Unreachable when a site does not
-        answer at all; what is in the way of single groups is in `problems`.
+        """Read all offsets of the source and carry them. Raises Unreachable if a site does not
+        answer at all; problems of single groups are in `problems`.
         """
         await self._settle_writes()
         link = self._link()
@@ -228,7 +229,9 @@ class GroupSync:
     # Following the source's commits.
 
     async def _advance(self) -> bool:
-        """Do one step; return True if the next step follows at once because it waits by itself."""
+        """Do one step; return True if the next step may follow at once, because it waits by
+        itself.
+        """
         link = self._link()
         if self._commits is None or link.role is not LinkRole.MIRRORING:
             self._follow_no_longer()
@@ -249,7 +252,7 @@ class GroupSync:
 
     async def _begin_to_follow(self, commits: SourceCommits, link: LinkView) -> bool:
         """Read everything once. The tail begins before that, and is read up to its end after it: a
-        commit that the full read had already comes again, and one that was made later comes last.
+        commit that the full read already had is read again, and a later one is read last.
         """
         self._followed = None
         is_following = commits.is_following
@@ -268,7 +271,7 @@ class GroupSync:
         return True
 
     async def _follow(self, commits: SourceCommits, link: LinkView) -> None:
-        """Carry what is committed next, or look at all groups when a round is due."""
+        """Carry the next commits, or examine all groups when a round is due."""
         now_ms = self._clock.monotonic_ms()
         wait_ms = max(self._next_round_ms - now_ms, 0)
         waiting = self._offsets.open_groups(now_ms)
@@ -289,7 +292,8 @@ class GroupSync:
         self._waiting_for_write = due & self._writing.keys()
         await self._begin_to_carry(self._offsets.ready(due - self._writing.keys(), came_ms), link, asked_ms=came_ms)
         if not self._is_whole_reported:
-            # The target knows of no mirror that carries all: a planned failover waits for it.
+            # The target has no report of a mirror that carries everything: a planned failover waits
+            # for it.
             self._next_round_ms = came_ms
 
     async def _round_without_reading(self, commits: SourceCommits, link: LinkView) -> None:
@@ -329,16 +333,16 @@ class GroupSync:
         return due
 
     async def _carry(self, names: Collection[str], link: LinkView, *, asked_ms: float) -> bool:
-        """Bring the target up to what is known of these groups at the source; False when something
-        of them could not be looked at.
+        """Carry what is known of these groups at the source to the target; False if some of it
+        could not be examined.
         """
         is_whole = await self._begin_to_carry(names, link, asked_ms=asked_ms)
         await self._settle_writes()
         return is_whole
 
     async def _begin_to_carry(self, names: Collection[str], link: LinkView, *, asked_ms: float) -> bool:
-        """Decide, and send the writes on their way: the next commits of the source are read
-        meanwhile. None of the groups has a write under way.
+        """Decide, and start the writes: the next commits of the source are read at the same time.
+        None of the groups has a write under way.
         """
         if not names:
             return True
@@ -443,16 +447,16 @@ class GroupSync:
     # Reporting.
 
     def _covered(self) -> frozenset[int]:
-        """The part of the link of which this daemon can speak: what it has, but for partitions that
-        it has not taken up yet.
+        """The part of the link on which this daemon can report: the partitions that it owns and has
+        begun to mirror.
         """
         return self._slots() - {slot_of(key) for key, row in self._board.rows() if not row.is_ours}
 
     async def _report_to_target(
         self, link: LinkView, slots: frozenset[int], *, synced_at_ms: int = 0, synced_ms_ago: int | None = None
     ) -> None:
-        """Report what this daemon has carried of its part; a daemon without a part knows nothing of
-        the rest, and reports nothing.
+        """Report what this daemon has carried of its part; a daemon without a part reports
+        nothing.
         """
         if slots and link.role is not LinkRole.GONE:
             report = SyncReport(

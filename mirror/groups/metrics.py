@@ -23,7 +23,7 @@ class CheckpointMetrics(Collector):
     """The latency of groups' offsets, under MirrorMaker 2's name; the mirror calls `observe` when
     the target has received some.
 
-    Of a translate link those are MirrorMaker's checkpoints, of an exact link the groups' own
+    For a translate link these are MirrorMaker's checkpoints, for an exact link the groups' own
     offsets.
     """
 

@@ -1,7 +1,7 @@
 """Follows the commits that groups write to the source's `__consumer_offsets`.
 
-The tail brings batches, `CommitLog` decides which of their offsets count. A reader that begins must
-also read all offsets once: the tail has only what came after its beginning.
+The tail brings batches, `CommitLog` decides which of their offsets count. A reader that starts must
+also read all offsets once: the tail has only later commits.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 and epochs to the target's coordinators.
 
 Only producer ids and epochs: open transactions are in the mirrored batches. An id that a
-coordinator refuses is sent again in the next round. Ids that the source has from its own mirroring
-(it was the target once) are left out. Where the link does not route clients each site coordinates
-for itself, and nothing is carried.
+coordinator refuses is sent again in the next round. Ids that the source has only from its own
+mirroring (when it was the target) are not reported. Where the link does not route clients each site
+coordinates for itself, and nothing is carried.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mirror.link.ports import ProducersOfSource, ProducersOfTarget, Transactiona
 from runtime.logs import get_logger
 
 REPORTED_AT_ONCE = 500
-"""Ids of one round trip; the rest follows in the next ones, of the same round."""
+"""Number of ids in one request; the others follow in the next requests of the same round."""
 
 _log = get_logger("mirror.transactional_ids")
 
@@ -68,7 +68,7 @@ class TransactionalIdSync:
             self._forget()
             self._link_epoch = link.epoch
         is_all = False
-        while not is_all:  # not until nothing comes: a busy source always has something new
+        while not is_all:  # not until nothing more comes: a busy source always has new records
             producers, is_all = await self._source.news()
             self._take(producers)
         sent: set[str] = set()
@@ -103,8 +103,8 @@ class TransactionalIdSync:
         return refused
 
     def _forget(self) -> None:
-        """The producers are another site's business now; when the link's direction changes back,
-        everything is read anew.
+        """Another site coordinates the producers now; when the link's direction changes back,
+        everything is read again.
         """
         self._carried.clear()
         self._waiting.clear()

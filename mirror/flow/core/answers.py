@@ -27,7 +27,7 @@ class SendAgain:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Sending the same batches again is no use."""
+    """Sending the same batches again would not help."""
 
     refusal: TargetRefusal
     reason: str

@@ -31,8 +31,8 @@ def assign_fetchers(
     streams_per_broker: int,
     ranks: Mapping[TopicPartition, int] | None = None,
 ) -> dict[FetcherKey, frozenset[TopicPartition]]:
-    """Partitions to fetchers; a partition without a leader (-1) has no fetcher. Each rank has
-    fetchers of its own.
+    """Partitions to fetchers; a partition without a leader (-1) has no fetcher. Each rank has its
+    own fetchers.
     """
     assignment: dict[FetcherKey, set[TopicPartition]] = {}
     for key, leader in leaders.items():

@@ -1,9 +1,9 @@
 """Decides whether a copy is a prefix of the source's history, and from which offset on the mirror
 promised it. `core/flow.py` calls it before it fetches.
 
-Leader epochs show where two histories leave each other, as long as each has epochs of its own. For
-two histories under one epoch the target compares batches: a flow fetches the last batch of its copy
-again whenever it begins to fetch, and the target refuses a batch that differs from the one it has.
+Leader epochs show where two histories differ, as long as each has its own epochs. For two histories
+under one epoch the target compares batches: whenever a flow begins to fetch, it first fetches the
+last batch of its copy again, and the target refuses a batch that differs from its own.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from wire.protocol.ids import UNKNOWN
 
 
 def promised_from(facts: FlowFacts, source: SourceChecked) -> int:
-    """The first offset that the copy is to have and has not yet: the chain's end, or where an empty
-    copy was begun.
+    """The first offset that the copy must have and lacks: the chain's end, or the start of an empty
+    copy.
     """
     if facts.chain_offset > 0:
         return facts.chain_offset
     if facts.begins_offset != UNKNOWN:
         return facts.begins_offset
-    # a copy that has streamed and has nothing was emptied at the target: all of it is promised
+    # a copy that has streamed and has no records was emptied at the target: all its records were
+    # promised
     return 0 if facts.has_streamed else source.log_start_offset
 
 
@@ -34,10 +35,10 @@ def find_divergence(facts: FlowFacts, source: SourceChecked) -> str:
     `source.epoch` is the largest epoch at the source that is not above that of the chain's last
     record (KIP-101): the same epoch must reach at least to the end of the chain, and a lower one
     means that the source never had the chain's last batches. An epoch that began at the end of the
-    chain and holds no record is not asked about: the target does not name it.
+    chain without a record is not checked: the target does not name it.
     """
     end, epoch = facts.chain_offset, facts.chain_epoch
-    # the source has expired all that the copy has: nothing is left to compare
+    # the source has expired all records of the copy: nothing is left to compare
     if end <= source.log_start_offset:
         return ""
     if epoch < 0:
@@ -56,7 +57,7 @@ def find_divergence(facts: FlowFacts, source: SourceChecked) -> str:
 
 
 def rereads_last_batch(facts: FlowFacts, source: SourceChecked) -> bool:
-    """True if the last batch of the chain is fetched once more, so that the target compares it.
+    """True if the last batch of the chain is fetched again, so that the target compares it.
 
     Two histories under one leader epoch look equal to `find_divergence`: a source that was restored
     from a backup, or a copy that something else wrote to. Their last batches differ in offsets or
@@ -67,8 +68,8 @@ def rereads_last_batch(facts: FlowFacts, source: SourceChecked) -> bool:
 
 
 def begins_within(facts: FlowFacts, run: BatchRun) -> bool:
-    """The copy begins where the source's log does, and that is inside a batch (DeleteRecords): it
-    comes whole, as it lies there.
+    """The copy begins where the source's log does, and that is inside a batch (DeleteRecords): the
+    whole batch is copied.
     """
     is_beginning = facts.chain_epoch == -1 and facts.chain_offset == facts.restart_offset
     return is_beginning and run.first_offset < facts.chain_offset < run.next_offset

@@ -79,9 +79,8 @@ class Flow:
         way_out: str = "",
         target_compares: bool = True,
     ) -> None:
-        """`way_out` is the advice to a person who wants the copy made anew; reasons that need it
-        end with it. `target_compares`: the target compares a batch that it has with one that is
-        sent again.
+        """`way_out` is the advice to a person who wants a new copy; it ends reasons that need it.
+        `target_compares`: the target compares a batch that it has with one that is sent again.
         """
         self._name = name
         advice = f"; {way_out}" if way_out else ""
@@ -94,7 +93,7 @@ class Flow:
         """Decide a command; the state does not change yet."""
         facts = self.facts
         generation = getattr(command, "generation", facts.generation)
-        # late news of an earlier generation: what it asked for was dropped
+        # a late answer to an earlier generation, whose request was dropped
         if generation != facts.generation:
             return Decision(facts)
         # the commands of every batch first: the cases are tried in order
@@ -175,7 +174,7 @@ class Flow:
                 assert_never(command)
 
     def apply(self, facts: FlowFacts) -> None:
-        """Take over the facts of a decision. InvariantBroken when they cannot follow the present
+        """Apply the facts of a decision. Raises InvariantBroken if they cannot follow the current
         ones.
         """
         before = self.facts

@@ -1,5 +1,5 @@
-"""The decisions of one partition's flow that every command may lead to: start again, halt, hold,
-wait. Pure functions of the facts.
+"""The decisions of one partition's flow that several commands share: restart, halt, hold, wait.
+Pure functions of the facts.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ is FAULTED.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowOptions:
-    """The settings of a flow. `way_out` is the advice to a person who wants the copy made anew, as
-    the end of a sentence; reasons that need it end with it. `target_compares`: the target compares
-    a batch that it has with one that is sent again.
+    """The settings of a flow. `way_out` is the advice to a person who wants a new copy, as the end
+    of a sentence; it ends reasons that need it. `target_compares`: the target compares a batch that
+    it has with one that is sent again.
     """
 
     gap_policy: GapPolicy = GapPolicy.HALT
@@ -35,7 +35,7 @@ class FlowOptions:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The next facts, what to do, and why (empty: nothing to log)."""
+    """The next facts, the actions, and the reason (empty: nothing to log)."""
 
     facts: FlowFacts
     effects: tuple[Effect, ...] = ()
@@ -45,15 +45,13 @@ class Decision:
 def restart(
     facts: FlowFacts, reason: str, *extra: Effect, state: FlowState | None = None, attempts: int = 0
 ) -> Decision:
-    """A new generation; it waits before it asks the target when `attempts` have failed
-    already.
-    """
-    # answers of the former generation are recognised by it and dropped
+    """A new generation; after `attempts` failures it waits before it asks the target."""
+    # answers to the former generation are recognised by its number and dropped
     generation = facts.generation + 1
     new = facts._replace(
         state=state or preparing_label(facts),
         reason=reason,
-        # settled first: what is in flight may still be appended, and the target's end would be read
+        # settled first: batches in flight may still be appended, and the target's end would be read
         # too early
         step=Step.SETTLING,
         generation=generation,
@@ -64,10 +62,8 @@ def restart(
 
 
 def halt(facts: FlowFacts, state: FlowState, reason: str) -> Decision:
-    """Stop in a state that needs a person, and look again now and then whether its cause is
-    gone.
-    """
-    # counted as a try: the next look comes slowly
+    """Stop in a state that needs a person, and check now and then whether its cause has ended."""
+    # counted as an attempt: the next check comes later
     return restart(facts, reason, state=state, attempts=facts.attempts + 1)
 
 
@@ -86,19 +82,22 @@ def hold(facts: FlowFacts, state: FlowState, reason: str, *extra: Effect, role: 
 
 
 def wait(facts: FlowFacts, reason: str, *extra: Effect, state: FlowState | None = None) -> Decision:
-    """Wait in the same generation and try again later; slowly where the state needs a person."""
+    """Wait in the same generation and try again later; with long waits if the state needs a
+    person.
+    """
     attempts = facts.attempts + 1
     label = state or preparing_label(facts)
     new = facts._replace(state=label, reason=reason, step=Step.WAITING, attempts=attempts)
-    # the same generation: what was found before the trouble stays valid
+    # the same generation: earlier results stay valid
     retry = RetryLater(generation=facts.generation, attempt=attempts, is_slow=label in NEEDS_A_PERSON)
     return Decision(new, (*extra, StopFetching(), retry), reason)
 
 
 def corrupt(facts: FlowFacts, reason: str) -> Decision:
-    """Fetch the batches again; halt where they are damaged each time."""
+    """Fetch the batches again; halt if they are damaged each time."""
     attempts = facts.attempts + 1
-    # the same bytes may arrive whole the next time: only then is the source's copy damaged
+    # the same bytes may arrive undamaged the next time: only after several attempts is the source's
+    # copy damaged
     if attempts > CORRUPT_ATTEMPTS_MAX:
         return halt(facts, FlowState.FAULTED, reason)
     return restart(facts, reason, attempts=attempts)

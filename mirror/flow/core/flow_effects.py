@@ -15,7 +15,7 @@ class Side(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discard:
-    """Drop what is queued of older generations, let what is in flight end, then answer
+    """Drop queued batches of older generations, let batches in flight end, then answer
     `Settled`.
     """
 
@@ -41,8 +41,8 @@ class CheckSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReinstateCopy:
-    """Have the target quarantine what the copy has alone and truncate the copy there, if the link's
-    policy says so; `reason` is how the histories differ.
+    """Let the target quarantine the copy's own records and truncate the copy there, if the link's
+    policy allows it; `reason` describes the difference of the histories.
     """
 
     generation: int
@@ -59,12 +59,12 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class StopFetching:
-    """Do not fetch; an answer under way will be ignored."""
+    """Stop fetching; the answer to a request in flight is ignored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueBatches:
-    """Queue the batches just fetched; the target's log must end at `expected_log_end_offset` before
+    """Queue the fetched batches; the target's log must end at `expected_log_end_offset` before
     them.
     """
 

@@ -1,8 +1,8 @@
-"""The commands of a partition's flow: what its shells, operators and links report to it.
+"""The commands of a partition's flow: reports from its shells, operators and links.
 
-Commands that answer an effect carry the generation of the question; the flow ignores answers to
-questions that it no longer asks. A generation ends whenever the flow gives up its position and
-starts again from the target's log end.
+Commands that answer an effect carry the effect's generation; the flow ignores answers to requests
+that it has dropped. A generation ends whenever the flow gives up its position and starts again from
+the target's log end.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ class SourceTrouble(enum.Enum):
     """The reason why a fetch brought nothing."""
 
     UNREACHABLE = "unreachable"
-    MOVED = "moved"  # another leader, another leader epoch, or not there yet
+    MOVED = "moved"  # another leader or leader epoch, or the topic does not exist yet
     OUT_OF_RANGE = "out of range"
     MALFORMED = "malformed"
 
 
 class TargetRefusal(enum.Enum):
-    """The reason why the target refused to append, where sending again does not help."""
+    """The reason why the target refused an append and a retry does not help."""
 
     OFFSET_MISMATCH = "offset mismatch"
     UNACCEPTABLE = "unacceptable"
@@ -68,7 +68,7 @@ class TargetFound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetNotFound:
-    """The target's position cannot be had now, because of the target or of the source that it is
+    """The target's position is unavailable now, because of the target, or of the source that it is
     compared with.
     """
 
@@ -79,7 +79,7 @@ class TargetNotFound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetDiffers:
-    """The target's log is there, but it is no copy of the source's."""
+    """The target has the log, but it is not a copy of the source's."""
 
     generation: int
     reason: str
@@ -96,7 +96,7 @@ class SourceChecked:
     high_watermark: int
     epoch: int
     epoch_end_offset: int
-    # When the source was asked (Unix ms), for everything in its answer; -1: just now.
+    # When the source was asked (Unix ms), for its whole answer; -1: just now.
     asked_at_ms: int = -1
 
 
@@ -118,8 +118,8 @@ class CopyReinstated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyNotReinstated:
-    """The copy is as it was; `advice` says what a person can do, empty where only a new copy
-    helps. Not final: a broker did not answer, and the flow asks again.
+    """The copy is unchanged; `advice` says what a person can do, empty if only a new copy helps.
+    Not final: a broker did not answer, and the flow asks again.
     """
 
     generation: int
@@ -160,10 +160,10 @@ class FetchFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotEnqueued:
-    """The queue stayed full for the enqueue timeout: the batches are to be fetched again.
+    """The queue stayed full for the enqueue timeout: the batches must be fetched again.
 
-    With them the chain goes back to where it was: what was asked for, which a first batch may begin
-    before.
+    The chain then returns to its earlier end, which is the offset of the fetch; a first batch may
+    begin before it.
     """
 
     generation: int
@@ -175,8 +175,8 @@ class NotEnqueued:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acknowledged:
-    """The target has everything below `log_end_offset`; bytes and records are those of the batches
-    just taken, and of those left out.
+    """The target has everything below `log_end_offset`; bytes and records are those of the
+    acknowledged batches, and of skipped ones.
     """
 
     generation: int
@@ -222,8 +222,8 @@ class LinkTurned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """An operator stops this partition, or another daemon of the link has it by now: then what was
-    fetched is dropped.
+    """An operator stops this partition, or another daemon of the link now owns it: then fetched
+    batches are dropped.
     """
 
     reason: str
@@ -232,12 +232,12 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """An operator lets it go on."""
+    """An operator resumes the partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceLeaderChanged:
-    """Another leader, or another epoch of it: what it has of the history is not known."""
+    """Another leader, or a new epoch of the same one: its history is not known."""
 
     reason: str
 
@@ -253,9 +253,7 @@ class TombstonesKept:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockWentBack:
-    """The machine's clock was put back by so much: times that were noted are that much too late by
-    it.
-    """
+    """The machine's clock was set back by this time: stored times are too late by it."""
 
     by_ms: int
 
@@ -271,7 +269,7 @@ class TopicReplaced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConflict:
-    """The topics cannot be the same one (fewer partitions at the source, ...)."""
+    """The topics of the two sites cannot be the same (fewer partitions at the source, ...)."""
 
     reason: str
 
@@ -285,16 +283,14 @@ class TopicHidden:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRefused:
-    """The target's controller refuses to make the partition."""
+    """The target's controller refuses to create the partition."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class CopyRenewed:
-    """The target's copy was deleted and has been made anew: it begins where the source's
-    log does.
-    """
+    """The target's copy was deleted and created anew: it begins where the source's log does."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ def _link_mirrors(facts: FlowFacts, command: LinkTurned) -> Decision:
         restarted = restart(facts, command.reason, state=label)
         progress = facts.progress
         if label is FlowState.REVERSING:
-            # What this site has got since, it got from its own clients and not through this
+            # Records that this site got since then came from its own clients and not through this
             # flow.
             progress = progress._replace(caught_up_at_ms=UNKNOWN, marker_offset=UNKNOWN, marker_at_ms=UNKNOWN)
         return replace(restarted, facts=restarted.facts._replace(role=command.role, progress=progress))
@@ -93,7 +93,7 @@ def topic_refused(facts: FlowFacts, command: TopicRefused) -> Decision:
     if facts.state is FlowState.REFUSED:
         return Decision(facts._replace(reason=command.reason), (), command.reason)
     held = hold(facts, FlowState.REFUSED, command.reason)
-    # There is no copy: what was known of an earlier one gives no lag.
+    # There is no copy: facts about an earlier one give no lag.
     return replace(held, facts=held.facts._replace(progress=without_ends(facts.progress)))
 
 
@@ -131,7 +131,7 @@ def topic_hidden(facts: FlowFacts, command: TopicHidden) -> Decision:
     is_known = facts.state is FlowState.SOURCE_UNAVAILABLE and facts.step is Step.IDLE
     if facts.state in (FlowState.PAUSED, FlowState.PROMOTED) or is_known:
         return Decision(facts)
-    # Queued batches may still arrive, and may be all that is left.
+    # Queued batches may still arrive, and may be the only copies left.
     new = facts._replace(state=FlowState.SOURCE_UNAVAILABLE, reason=command.reason, step=Step.IDLE)
     return Decision(new, (StopFetching(),), command.reason)
 

@@ -1,6 +1,5 @@
-"""How one partition's flow finds where it stands before it fetches: it settles, asks the target for
-its end and the source for its history, and has a diverged copy reinstated. Pure functions of the
-facts.
+"""Finds one partition's position before it fetches: the flow settles, asks the target for its end
+and the source for its history, and has a diverged copy reinstated. Pure functions of the facts.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ SKIPPING = ", or with antipode.gap.policy=skip-and-record mirroring continues af
 
 def start(facts: FlowFacts, command: Start) -> Decision:
     """A worker asks for a new start."""
-    # a start that a worker asks for must not end what an operator or the topic holds
+    # a restart by a worker must not override an operator or the topic
     if facts.role in (LinkRole.TURNED, LinkRole.GONE) or facts.state in HELD or facts.waits_for_topic:
         return Decision(facts)
     return restart(facts, command.reason)
@@ -71,8 +70,8 @@ def retry_due(facts: FlowFacts) -> Decision:
     if facts.step is not Step.WAITING:
         return Decision(facts)
     if facts.is_chained:
-        # What was fetched is still on its way to the target: go on from the end of the chain,
-        # not from the target.
+        # Fetched batches are still being delivered to the target: continue from the end of the
+        # chain, not from the target.
         check = CheckSource(generation=facts.generation, epoch=facts.chain_epoch)
         return Decision(facts._replace(step=Step.CHECKING_SOURCE), (check,))
     return Decision(facts._replace(step=Step.FINDING_TARGET), (FindTarget(generation=facts.generation),))
@@ -87,7 +86,7 @@ def target_found(facts: FlowFacts, command: TargetFound) -> Decision:
     """The target has answered where its log ends."""
     if facts.step is not Step.FINDING_TARGET:
         return Decision(facts)
-    # below what it has acknowledged: the target is not the copy that it was
+    # below the acknowledged end: the target is not the same copy any more
     has_lost = command.log_end_offset < facts.progress.target_log_end_offset
     new = facts._replace(
         step=Step.CHECKING_SOURCE,
@@ -132,7 +131,7 @@ def source_checked(facts: FlowFacts, command: SourceChecked, *, now_ms: int, opt
     missing = max(0, command.log_start_offset - facts.chain_offset)
     expired = max(0, command.log_start_offset - promised_from(facts, command))
     progress = received(facts.progress, command.high_watermark, command.asked_at_ms, now_ms)
-    # batches on their way deliver what the source has expired meanwhile
+    # batches in flight deliver the records that the source has expired since
     is_in_hand = facts.is_chained and facts.progress.target_log_end_offset < facts.chain_offset
     if expired and options.gap_policy is GapPolicy.HALT:
         gap = (
@@ -154,7 +153,7 @@ def source_checked(facts: FlowFacts, command: SourceChecked, *, now_ms: int, opt
         reason += f"; {expired} offsets before it had expired at the source"
     elif missing:
         reason += "; the source had deleted the earlier records when the copy was made"
-    # What made the flow FAULTED may be the comparison that comes now.
+    # The flow may be FAULTED because of the comparison that is made now.
     is_in_doubt = rereads and facts.state is FlowState.FAULTED
     new = facts._replace(
         state=facts.state if is_in_doubt else running_label(facts),
@@ -167,7 +166,7 @@ def source_checked(facts: FlowFacts, command: SourceChecked, *, now_ms: int, opt
         copy_began_ms=now_ms if is_new and facts.copy_began_ms == UNKNOWN else facts.copy_began_ms,
         is_resuming=facts.is_resuming or not facts.has_streamed,
         chain_offset=offset,
-        # the records between are missing: no epoch can be compared across them
+        # the records in between are missing: epochs cannot be compared across them
         chain_epoch=-1 if missing else facts.chain_epoch,
         restart_offset=offset if missing else facts.restart_offset,
         source_log_start_offset=command.log_start_offset,
@@ -179,7 +178,7 @@ def source_checked(facts: FlowFacts, command: SourceChecked, *, now_ms: int, opt
 
 def _diverged(facts: FlowFacts, divergence: str) -> Decision:
     if facts.is_chained:
-        # The copy is truncated only where its log is known to end.
+        # The copy is truncated only if its log end is known.
         return restart(facts, divergence)
     new = facts._replace(step=Step.REINSTATING, reason=divergence)
     return Decision(new, (ReinstateCopy(generation=facts.generation, reason=divergence),), divergence)

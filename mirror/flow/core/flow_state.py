@@ -76,11 +76,11 @@ TRANSITIONS: dict[FlowState, frozenset[FlowState]] = {
     _S.REFUSED: _ALWAYS | {_S.PREPARING, _S.SOURCE_UNAVAILABLE},
     _S.FAULTED: _RUNNING | _ALWAYS | {_S.GAP, _S.PREPARING, _S.SOURCE_UNAVAILABLE},
     _S.SOURCE_UNAVAILABLE: _RUNNING | _HALTED | _ALWAYS | {_S.PREPARING},
-    # a promoted site's flow is over; only the way back begins it again
+    # a promoted site's flow has ended; only a change back of the direction starts it again
     _S.PROMOTED: frozenset({_S.REVERSING}),
     _S.REVERSING: _RUNNING | _HALTED | _ALWAYS | {_S.SOURCE_UNAVAILABLE},
 }
-"""The legal transitions of each state (a state may always follow itself with another reason)."""
+"""The legal transitions of each state (a state may always be repeated with another reason)."""
 
 
 class FlowFacts(NamedTuple):
@@ -98,14 +98,14 @@ class FlowFacts(NamedTuple):
     chain_offset: int = 0
     # Leader epoch of the last batch queued (or found at the target), -1 none.
     chain_epoch: int = -1
-    # True while the chain of this generation is unbroken: the source may go and come back without
-    # asking the target again.
+    # True while the chain of this generation is unbroken: the source may be lost and return without
+    # a new query of the target.
     is_chained: bool = False
     source_log_start_offset: int = 0
     target_log_start_offset: int = 0
     has_streamed: bool = False
-    # How often the target was found to end below what it had acknowledged: it is not the copy that
-    # it was.
+    # How often the target ended below what it had acknowledged: it is then not the same copy any
+    # more.
     target_losses: int = 0
     # The source's offset at which the copy begins, -1 when it is unknown.
     begins_offset: int = -1
@@ -117,11 +117,11 @@ class FlowFacts(NamedTuple):
     is_resuming: bool = False
     # When this mirror began the copy from nothing, -1 when it found one.
     copy_began_ms: int = -1
-    # Tombstones may be missing at the target: keys deleted while the mirror was away may live on
-    # there.
+    # Tombstones may be missing at the target: keys that were deleted while the mirror did not run
+    # may still exist there.
     may_lack_tombstones: bool = False
-    # The target's log may begin anew here because the source has nothing older; 0 when there is no
-    # such offset.
+    # The target's log may restart at this offset because the source has nothing older; 0 if there
+    # is none.
     restart_offset: int = 0
     # The next fetch begins one offset before the chain's end: the target compares its last batch
     # with the source's.
@@ -136,7 +136,7 @@ class FlowFacts(NamedTuple):
 
     @property
     def waits_for_topic(self) -> bool:
-        """True if only news of the topic at the two sites lets the flow go on."""
+        """True if only a report about the topic at the two sites lets the flow continue."""
         is_idle = self.step is Step.IDLE
         is_held = self.state in (FlowState.RESET, FlowState.REFUSED)
         return is_held or (is_idle and self.state in (FlowState.FAULTED, FlowState.SOURCE_UNAVAILABLE))

@@ -52,7 +52,7 @@ from wire.protocol.ids import UNKNOWN
 def batches_fetched(facts: FlowFacts, command: BatchesFetched, *, now_ms: int, options: FlowOptions) -> Decision:
     """The source has answered with batches."""
     run = command.run
-    # an answer to an earlier fetch, which a change of the chain has overtaken
+    # an answer to an earlier fetch, which is outdated because the chain has changed
     if facts.step is not Step.STREAMING or command.fetch_offset != facts.fetch_offset:
         return Decision(facts)
     is_within = begins_within(facts, run)
@@ -87,8 +87,7 @@ def source_leader_changed(facts: FlowFacts, command: SourceLeaderChanged) -> Dec
         return Decision(facts._replace(is_chained=False))
     if facts.step is not Step.STREAMING:
         return Decision(facts)
-    # After an unclean election it may have other records where the chain ends, and more of
-    # them.
+    # After an unclean election it may have other records at the chain's end, and more of them.
     new = facts._replace(state=FlowState.PREPARING, reason=command.reason, step=Step.CHECKING_SOURCE)
     check = CheckSource(generation=facts.generation, epoch=facts.chain_epoch)
     return Decision(new, (StopFetching(), check), command.reason)
@@ -100,7 +99,7 @@ def tombstones_kept(facts: FlowFacts, command: TombstonesKept) -> Decision:
 
 
 def clock_went_back(facts: FlowFacts, command: ClockWentBack) -> Decision:
-    """The wall clock was set back: moments of the past are moved with it."""
+    """The wall clock was set back: stored times are shifted with it."""
     began_ms = facts.copy_began_ms if facts.copy_began_ms == UNKNOWN else facts.copy_began_ms - command.by_ms
     return Decision(facts._replace(progress=put_back(facts.progress, command.by_ms), copy_began_ms=began_ms))
 
@@ -111,7 +110,7 @@ def nothing_fetched(facts: FlowFacts, command: NothingFetched, *, now_ms: int) -
         return Decision(facts)
     progress = received(facts.progress, command.high_watermark, command.asked_at_ms, now_ms)
     is_complete = progress.target_log_end_offset >= facts.chain_offset
-    # the batch that was to be compared did not come: it is gone at the source
+    # the batch to compare did not arrive: the source has deleted it
     is_unanswered = facts.rereads_last_batch and command.high_watermark >= facts.chain_offset
     is_beyond_doubt = facts.state is FlowState.FAULTED and is_unanswered
     new = facts._replace(
@@ -149,7 +148,7 @@ def not_enqueued(facts: FlowFacts, command: NotEnqueued) -> Decision:
     if not facts.is_chained or command.offset > facts.chain_offset or is_same_end:
         return Decision(facts)
     if facts.step is Step.CHECKING_SOURCE:
-        # The answer would be about the end of the chain that it has no more.
+        # Its answer would be about an earlier end of the chain.
         return restart(facts, "the queue stayed full during the check of the source")
     new = facts._replace(
         chain_offset=command.offset,
@@ -184,7 +183,7 @@ def acknowledged(facts: FlowFacts, command: Acknowledged) -> Decision:
 
 def append_refused(facts: FlowFacts, command: AppendRefused, *, options: FlowOptions) -> Decision:
     """The target has refused batches for good."""
-    # a refusal of what was sent before the chain ended: the next start finds out
+    # a refusal of batches sent before the chain ended: the next restart finds the cause
     if not facts.is_chained:
         return Decision(facts)
     if facts.state in HELD:

@@ -11,7 +11,7 @@ from mirror.flow.core.flow_state import FlowState
 from mirror.link.core.link_roles import LinkRole
 
 IDLE: Final = "IDLE"
-"""No partition is this daemon's to mirror, and nothing is wrong: the source has no topic yet, or
+"""This daemon has no partition to mirror, and nothing is wrong: the source has no topic yet, or
 other daemons have all of them.
 """
 CARRIES_NOTHING: Final = "CARRIES_NOTHING"
@@ -45,8 +45,9 @@ StateAndReason = tuple[FlowState, str]
 
 
 class Health(NamedTuple):
-    """`state` is a FlowState's name, IDLE, CARRIES_NOTHING or WAITING.
-    `is_serving`: at least one partition does what the link asks of it."""
+    """`state` is a FlowState's name, IDLE, CARRIES_NOTHING or WAITING. `is_serving`: at least one
+    partition is mirrored as the link demands.
+    """
 
     state: str
     reason: str
@@ -67,7 +68,7 @@ def assess(
     is_shared: bool,
     waiting_for: str = "",
 ) -> Health:
-    """The gravest state with the first reason for it. `outage`: a site does not answer.
+    """The most serious state with its first reason. `outage`: a site does not answer.
     `nothing_carried`: the filters leave out all topics. `waiting_for`: another daemon carries the
     link.
     """

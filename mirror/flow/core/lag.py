@@ -1,7 +1,7 @@
 """Measures how far a partition's mirror is behind, in records, bytes and milliseconds.
 
-A number is never zero because something failed: when the source has not answered lately, the time
-lag grows from the last moment at which the mirror was known to have everything, and a record lag of
+A number is never zero because something failed: when the source has not answered recently, the time
+lag grows from the last moment at which the mirror certainly had everything, and a record lag of
 zero becomes unknown (-1).
 """
 
@@ -21,20 +21,21 @@ class Progress(NamedTuple):
 
     source_high_watermark: int = UNKNOWN
     source_answered_at_ms: int = UNKNOWN
-    # When it was asked for the high watermark: what it got after that need not be in it, however
-    # late the answer came.
+    # When the high watermark was requested: records that arrived later need not be included,
+    # however late the answer came.
     source_asked_at_ms: int = UNKNOWN
     target_log_end_offset: int = UNKNOWN
-    # When everything that the source had at that moment was known to be at the target.
+    # The last moment for which the target certainly has all of the source's records.
     caught_up_at_ms: int = UNKNOWN
-    # An earlier sighting of the source's high watermark that the target has not reached yet.
+    # An earlier observation of the source's high watermark that the target has not reached yet.
     marker_offset: int = UNKNOWN
     marker_at_ms: int = UNKNOWN
     started_at_ms: int = 0
     mirrored_timestamp_ms: int = UNKNOWN
     mirrored_bytes: int = 0
     mirrored_records: int = 0
-    # What a translate link does not carry: aborted, markers, what came from its target.
+    # Records that a translate link skips: aborted ones, markers, and those that came from its
+    # target.
     skipped_bytes: int = 0
     skipped_records: int = 0
 
@@ -52,8 +53,8 @@ def next_marker(progress: Progress) -> tuple[int, int, int]:
     """(caught_up_at_ms, marker_offset, marker_at_ms) after an end moved.
 
     One marker at a time is enough: when the target passes it, everything up to its moment is known
-    to be mirrored, and the newest sighting becomes the next marker. So the time lag is late by at
-    most one such round.
+    to be mirrored, and the newest observation becomes the next marker. So the time lag is late by
+    at most one such round.
     """
     caught_up_at_ms, marker_offset, marker_at_ms = (
         progress.caught_up_at_ms,
@@ -79,8 +80,8 @@ def moved(progress: Progress, **changes: int) -> Progress:
 
 
 def received(progress: Progress, high_watermark: int, asked_at_ms: int, now_ms: int) -> Progress:
-    """The source reported its log's end, in answer to a request of `asked_at_ms`; without the end
-    where it is unknown at the moment.
+    """The source reported its log's end in answer to a request sent at `asked_at_ms`;
+    `high_watermark` is UNKNOWN if the end is unknown now.
     """
     return moved(
         progress,
@@ -91,8 +92,8 @@ def received(progress: Progress, high_watermark: int, asked_at_ms: int, now_ms: 
 
 
 def without_ends(progress: Progress) -> Progress:
-    """Both ends unknown, as long as there is no copy; what was mirrored stays counted, and the time
-    lag goes on.
+    """Both ends are unknown while there is no copy; mirrored records stay counted, and the time lag
+    continues.
     """
     unknown = {"source_high_watermark": UNKNOWN, "source_answered_at_ms": UNKNOWN, "source_asked_at_ms": UNKNOWN}
     return progress._replace(**unknown, target_log_end_offset=UNKNOWN, marker_offset=UNKNOWN, marker_at_ms=UNKNOWN)
@@ -133,8 +134,8 @@ def _lag_bytes(records: int, progress: Progress) -> int:
 def _lag_ms(progress: Progress, now_ms: int) -> int:
     if progress.caught_up_at_ms != UNKNOWN:
         return max(0, now_ms - progress.caught_up_at_ms)
-    # Never caught up since the start: the newest mirrored record's own time is better evidence than
-    # the start.
+    # Never caught up since the start: the newest mirrored record's own time is a better estimate
+    # than the start.
     since = progress.started_at_ms
     if 0 < progress.mirrored_timestamp_ms < since:
         since = progress.mirrored_timestamp_ms

@@ -1,13 +1,13 @@
-"""Decides whether each partition moves, from its ends alone, whatever status its state and its
-workers report. Pure.
+"""Decides whether each partition advances, from its ends alone, whatever its state and its workers
+report. Pure.
 
 A partition is stalled when for `stall_ms` nothing has arrived at the target although the source has
 more, or when the partition got no answer for that long from a source that does answer. States that
-ask for a person, or that a person set, are not judged.
+need a person, or that a person set, are not judged.
 
 Against a stall without retries, first the flow is started anew, later its workers are replaced; the
-time between two remedies doubles, so that a transfer that is merely slow ends at last. A flow that
-retries (its target does not take batches, its leader moves) has its reason and needs no remedy.
+time between two remedies doubles, so that a transfer that is only slow can complete. A flow that
+retries (its target refuses batches for now, its leader moves) has its reason and needs no remedy.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Liveness:
 
     def judge(self, key: TopicPartition, facts: FlowFacts, *, is_congested: bool, now_ms: float) -> Remedy:
         """The source answers, and has more or did not answer for this partition: the partition is
-        stalled. While all partitions wait for bytes or for room, nothing is done.
+        stalled. While all partitions wait for bytes or memory, nothing is done.
         """
         seen = self._seen[key]
         self._stalled_since_ms.setdefault(key, seen.end_since_ms)

@@ -1,9 +1,9 @@
 """Orders partitions when capacity is scarce: the rank of a partition, and how ranks share capacity.
 
 A rank follows from the topic's class (its recovery point: how much of it may be lost) and from
-whether the partition is far behind. The live tail of every class goes before the backfill of any,
-since a backlog that waits a little longer loses nothing that was not behind already. Within both,
-classes go in their order.
+whether the partition is far behind. New records of every class go before the backfill of any class,
+since a backlog that waits longer loses nothing that was not behind already. Within both, classes go
+in their order.
 
     rank   0 high   1 normal   2 low        the live tail
            3 high   4 normal   5 low        backfill
@@ -26,8 +26,8 @@ RANKS = 6
 RECORD_BYTES_ASSUMED = 100
 """Size of a record where none has been mirrored yet."""
 
-# How much of a bounded buffer each rank may fill: what goes first always finds room that those
-# behind it have left.
+# How much of a bounded buffer each rank may fill: higher ranks always find space that lower ranks
+# have left.
 _SHARES = (1.0, 0.9, 0.8, 0.5, 0.5, 0.5)
 
 
@@ -71,7 +71,7 @@ def rank_of(topic_class: TopicClass, *, is_backfill: bool) -> int:
 
 
 def is_backfill_rank(rank: int) -> bool:
-    """True if the rank is one of partitions that are far behind."""
+    """How full (bytes) a buffer may be before this rank must wait."""
     return rank >= len(TopicClass)
 
 
@@ -81,8 +81,8 @@ def share_bytes(rank: int, capacity_bytes: int) -> int:
 
 
 class TokenBucket:
-    """Bytes that may pass by now; may be overdrawn by one answer, whose size is not known before.
-    No rate: always open.
+    """Bytes that may pass now; one answer, whose size is not known before, may overdraw it. No
+    rate: always open.
     """
 
     def __init__(self, *, bytes_per_second: int, now_ms: float) -> None:

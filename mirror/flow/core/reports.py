@@ -1,5 +1,5 @@
 """What a mirror reports to the target's log with batches or without: the source's ends, and its log
-start as far as the copy may follow it. Pure; caller: `producers.py`.
+start up to the offset that the copy may adopt. Pure; caller: `producers.py`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def reported_log_start(facts: FlowFacts, *, expected_log_end_offset: int, has_ba
 
 
 def may_report(facts: FlowFacts) -> bool:
-    """True if a report without batches says nothing wrong about the copy."""
+    """True if a report without batches would be right about the copy."""
     if facts.step is not Step.STREAMING:
         return False
-    # the first batch, which may lie on both sides of the log's start, says where the copy begins
+    # the first batch, which may contain the log's start, decides where the copy begins
     return not facts.progress.target_log_end_offset < facts.restart_offset < facts.progress.source_high_watermark

@@ -1,5 +1,5 @@
-"""Whether what is not mirrored yet may expire at the source before it is: a warning while there is
-time. Pure.
+"""Warns while there is time if unmirrored records may expire at the source before they are
+mirrored. Pure.
 
 Uses the topic's own `retention.ms`; a mirror cannot read the source's default for topics that do
 not set it. Size-based retention (`retention.bytes`) has no such measure, since how fast a log grows
@@ -14,7 +14,7 @@ from typing import Final
 from wire.protocol.ids import UNKNOWN
 
 WARNED_FROM: Final = 0.5
-"""A partition is behind by this part of its retention: half of the time to act is left."""
+"""A partition is behind by this fraction of its retention: half of the time to act is left."""
 FORGOTTEN_BELOW: Final = 0.4
 """Complete for Kafka 4.3: a test asks Kafka's own classes for every key of MirrorMaker, of Connect
 and of the clients, and none is unknown here. `core/mirror_maker_file.py` finds out for which flow

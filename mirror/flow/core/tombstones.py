@@ -1,11 +1,11 @@
-"""May the source have dropped tombstones that the target never got? Then keys that were deleted
-live on at the target. Pure.
+"""Detects that the source may have dropped tombstones that the target never got. In that case
+deleted keys would still exist at the target. Pure.
 
 A compacted topic keeps a tombstone for `delete.retention.ms` at least, counted from when it was
-cleaned first. A mirror that is never behind for longer sees all of them. How long it was behind is
-known since the last moment at which it had everything, or since it began a copy; a mirror that has
-just started knows neither, and goes by what comes first: records older than that, or a hole before
-them.
+cleaned first. A mirror that is never behind for longer than that copies all of them. How long it
+was behind is known since the last moment at which it had everything, or since it began a copy; a
+mirror that has just started knows neither, and judges by the first batches: records older than
+that, or a hole before them.
 """
 
 from __future__ import annotations

@@ -21,14 +21,16 @@ from wire.protocol.ids import TopicPartition
 
 
 class ChainBroken(Exception):
-    """An entry does not continue the one before it: something was lost or reordered between fetcher
+    """An entry does not continue the previous one: something was lost or reordered between fetcher
     and producer.
     """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuedBatches:
-    """Batches on their way; `records` is a view into the buffer that they were received in."""
+    """Batches that are being mirrored; `records` is a view into the buffer in which they were
+    received.
+    """
 
     key: TopicPartition
     generation: int
@@ -76,13 +78,13 @@ class SendWindow:
         return sum(entry.size_bytes for entry in self._entries) + self._dropped_in_flight_bytes
 
     def follows_a_failure(self, entry: QueuedBatches) -> bool:
-        """True if the target refused an earlier batch: a refusal of this one then need not be about
-        itself.
+        """True if the target refused an earlier batch: a refusal of this one may then be a
+        consequence.
         """
         return self._is_failed and bool(self._entries) and self._entries[0] is not entry
 
     def push(self, entry: QueuedBatches) -> bool:
-        """Take an entry over; False when its generation is over. ChainBroken when it does not
+        """Add an entry; False if its generation has ended. Raises ChainBroken if it does not
         continue the last one.
         """
         if entry.generation != self.generation:
@@ -108,34 +110,36 @@ class SendWindow:
         self._in_flight += 1
 
     def acknowledge(self, entry: QueuedBatches, log_end_offset: int) -> list[QueuedBatches]:
-        """The target has everything below `log_end_offset`: the entries that are thereby done."""
+        """The target has everything below `log_end_offset`: return the entries that are
+        complete.
+        """
         if not self._answered(entry):
             return []
         done: list[QueuedBatches] = []
-        # by the target's end and not by entry: an answer may confirm several that were sent before
+        # by the target's end and not by entry: one answer may confirm several earlier ones
         while self._entries and self._entries[0].run.next_offset <= log_end_offset:
             done.append(self._entries.popleft())
-        # what a failure has marked unsent may be among those that are done
+        # entries that a failure has marked unsent may be among the complete ones
         self._sent = max(0, self._sent - len(done))
         return done
 
     def fail(self, entry: QueuedBatches) -> None:
-        """The entry is to be sent again, and with it everything after it."""
+        """The entry must be sent again, and everything after it."""
         if self._answered(entry):
-            # wait for the others: their answers say where the target's log really ends
+            # wait for the others: their answers show where the target's log really ends
             self._is_failed = self._in_flight > 0
             if not self._is_failed:
                 self._sent = 0
 
     def discard(self, generation: int) -> int:
-        """Forget everything older than `generation`; returns the bytes freed now. Those in flight
+        """Drop everything older than `generation`; return the bytes freed now. Those in flight
         follow in `settle`.
         """
         self.generation = generation
         in_flight = min(self._sent, len(self._entries))
         freed = 0
         for position, entry in enumerate(self._entries):
-            # still views into the receive buffer that the request is being sent from
+            # still views into the receive buffer from which the request is being sent
             if position < in_flight and self._in_flight:
                 self._dropped_in_flight_bytes += entry.size_bytes
             else:
@@ -146,8 +150,8 @@ class SendWindow:
         return freed
 
     def settle(self) -> int | None:
-        """None while something of an older generation is in flight, else the bytes that were kept
-        for it.
+        """None while an older generation has batches in flight, else the bytes that were kept for
+        them.
         """
         if self._in_flight:
             return None
@@ -155,7 +159,7 @@ class SendWindow:
         return freed
 
     def _answered(self, entry: QueuedBatches) -> bool:
-        """Count an answer; True when it is about the present generation."""
+        """Count an answer; True if it belongs to the current generation."""
         self._in_flight -= 1
         if entry.generation != self.generation:
             return False

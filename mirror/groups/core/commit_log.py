@@ -26,7 +26,7 @@ _COMMIT_MARKER = 1
 
 
 class CommitsRead(NamedTuple):
-    """The changes of some batches: by group and partition the offset that counts now, REMOVED if
+    """The changes of some batches: by group and partition the offset that is valid now, REMOVED if
     there is none. `unreadable` are the offsets of records that could not be decoded.
     """
 
@@ -75,7 +75,7 @@ class CommitLog:
 
     def _end_transaction(self, batches: Buffer, position: int, header: BatchHeader, found: CommitsRead) -> None:
         marker = next(decode_batch(batches, position, header), None)
-        # a control record of another kind: nothing ends by it
+        # a control record of another kind: it ends no transaction
         if marker is None or marker.key is None or len(marker.key) < 4:
             return
         ended = self._pending.pop(header.producer_id, {})

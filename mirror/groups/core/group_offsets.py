@@ -35,8 +35,8 @@ from wire.protocol.ids import TopicPartition
 
 PROBLEM_PAUSE_MS: Final = 1_000
 PROBLEM_PAUSE_MS_MAX: Final = 30_000
-"""Pause of a group that could not be asked or written, doubled each time, so that its timeouts do
-not slow down the others' rounds.
+"""Pause of a group whose read or write failed, doubled each time, so that its timeouts do not slow
+down the others' rounds.
 """
 
 WRITTEN_AGAIN_MS: Final = 3_600_000
@@ -96,9 +96,7 @@ class GroupOffsets:
         self._groups.clear()
 
     def forget_reads(self) -> None:
-        """Commits of the source may have been missed: what was read of it before counts no longer
-        as all that there is.
-        """
+        """Commits of the source may have been missed: earlier reads no longer count as complete."""
         for group in self._groups.values():
             group.is_read = False
 
@@ -112,20 +110,20 @@ class GroupOffsets:
 
     def forget_target(self) -> None:
         # a pause must not delay a drain
-        """Read the target again before the next writes, also for groups that pause: the source is
-        fenced, and the target gets exactly what the source has.
+        """Read the target again before the next writes, also for paused groups: the source is
+        fenced, and the target gets exactly the source's offsets.
         """
         for group in self._groups.values():
             group.at_target.clear()
             group.paused_until_ms = 0.0
 
     def list_groups(self, names: Collection[str], link: Circumstances) -> list[str]:
-        """The source has these groups. Returns those to look at: without those that pause, and with
+        """The source has these groups. Return the groups to examine: without paused ones, and with
         those that the source no longer has.
         """
         for name in names:
             self._group(name, link.now_ms)
-        # kept while something was carried: its removal at the source has yet to be carried too
+        # kept while something was carried: its removal at the source must be carried too
         for name in [name for name, group in self._groups.items() if name not in names and not group.carried]:
             del self._groups[name]
         for group in self._groups.values():
@@ -183,8 +181,8 @@ class GroupOffsets:
     def target_read(
         self, name: str, at_target: Offsets, link: Circumstances, *, notes: Mapping[TopicPartition, LastInSync]
     ) -> None:
-        """The target's offsets, and where both ends were last seen to agree, as far as the target
-        keeps that.
+        """Record the target's offsets, and the offsets at which both ends last agreed, as far as
+        the target stores them.
         """
         group = self._groups[name]
         for key in self.carriable(name, link):
@@ -200,7 +198,7 @@ class GroupOffsets:
                 group.carried[key] = GroupOffset(seen.source_offset)
                 group.moved_at_target.discard(key)
             elif seen is not None:
-                # kept where it is known: this process has seen more than the note says
+                # kept if it is known: this process has newer knowledge than the stored value
                 group.carried.setdefault(key, GroupOffset(seen.source_offset))
                 group.moved_at_target.add(key)
             elif before is not None:
@@ -215,7 +213,9 @@ class GroupOffsets:
         return decide(name, self._groups[name], link)
 
     def apply(self, decision: GroupDecision, link: Circumstances) -> None:
-        """Take a decision over; its writes are sent next. InvariantBroken when they may not be."""
+        """Apply a decision; its writes are sent next. Raises InvariantBroken if they are not
+        allowed.
+        """
         group = self._groups[decision.group]
         for key, offset in decision.writes.items():
             source, before, at_target = group.at_source[key], group.carried.get(key), group.at_target.get(key)
@@ -241,7 +241,7 @@ class GroupOffsets:
             return  # everything was forgotten meanwhile
         for key, offset in {**decision.refreshed, **decision.writes}.items():
             if key in refused:
-                # refused: what the target has now is not known (d)
+                # refused: the target's current offset is unknown (d)
                 group.at_target.pop(key, None)
             elif key in decision.writes:
                 group.carried[key] = decision.sources[key]
@@ -254,7 +254,9 @@ class GroupOffsets:
                 group.forget(key)
 
     def fail(self, name: str, reason: str, now_ms: float) -> None:
-        """The group could not be read or written: it pauses. What was sent may have been done."""
+        """The group could not be read or written: it pauses. The writes that were sent may have
+        been executed.
+        """
         group = self._groups.get(name)
         if group is None:
             return
@@ -265,11 +267,11 @@ class GroupOffsets:
         group.at_target.clear()
 
     def wait(self, name: str, reason: str) -> None:
-        """The group cannot be looked at right now, for a reason that passes by itself."""
+        """The group cannot be examined right now, for a temporary reason."""
         self._groups[name].problem = reason
 
     def succeed(self, name: str) -> None:
-        """The group was looked at, and nothing failed."""
+        """The group was examined, and nothing failed."""
         group = self._groups.get(name)
         if group is not None:
             group.problem, group.pause_ms = "", 0
@@ -291,7 +293,7 @@ class GroupOffsets:
     def _group(self, name: str, now_ms: float) -> GroupState:
         group = self._groups.get(name)
         if group is None:
-            # Groups are written again spread over the period, and not all in one round.
+            # Groups are written again spread over the period, not all in one round.
             again_ms = now_ms + WRITTEN_AGAIN_MS * (crc32(name.encode()) % 1000) / 1000
             group = self._groups[name] = GroupState(written_again_at_ms=again_ms)
         return group

@@ -1,10 +1,9 @@
 """Chooses the offset of a consumer group that the mirror writes at the target (invariants M3 and
 M4).
 
-Never ahead of what is mirrored and never behind the target's log start; never backwards, unless the
-group itself is known to have gone back at the source (a reset) and not to have moved at the target
-since; never while the group has members at the target. `GroupOffsets` asks it for each group and
-partition.
+Never ahead of the mirrored records and never behind the target's log start; never backwards, unless
+the group itself was certainly reset at the source and has not moved at the target since; never
+while the group has members at the target. `GroupOffsets` asks it for each group and partition.
 """
 
 from __future__ import annotations
@@ -53,13 +52,13 @@ def offset_to_commit(
     is_from_target: bool = False,
     is_final: bool = False,
 ) -> GroupOffset | Stay:
-    """The offset to write at the target, or why it stays as it is.
+    """The offset to write at the target, or the reason why it stays unchanged.
 
-    `source_before` is the source's offset when both were last seen to agree, None when unknown:
-    then a lower offset may be a late answer and is not carried. `has_moved_at_target`: since then,
-    by itself. `is_from_target`: a link in the other direction brought the source's offset there.
-    `is_final`: the source is fenced and its groups are the target's next, or its offset has not
-    moved for long, so that it counts even when it is lower.
+    `source_before` is the source's offset when both last agreed, None if unknown: then a lower
+    offset may be a late answer and is not carried. `has_moved_at_target`: since then, by itself.
+    `is_from_target`: a link in the other direction brought the source's offset there. `is_final`:
+    the source is fenced and its groups are the target's next, or its offset has not moved for long,
+    so it is valid even if it is lower.
     """
     if is_active_at_target:
         return Stay.ACTIVE

@@ -2,8 +2,8 @@
 the same name, or by a table.
 
 The prefix policy names as MirrorMaker 2's DefaultReplicationPolicy does (KIP-382), the identity
-policy as its IdentityReplicationPolicy (which renames heartbeats all the same). Names alone protect
-the prefix policy against loops; the others are protected by the producer ids of mirrors
+policy as its IdentityReplicationPolicy (which also renames heartbeats). Names alone protect the
+prefix policy against loops; the other policies use the producer ids of mirrors
 (`core/provenance.py`).
 """
 
@@ -41,8 +41,8 @@ class Naming:
     source_alias: str
     target_alias: str
     separator: str = "."
-    # Whether MirrorMaker 2's own topics are named with it too, or with a full stop as before there
-    # was a choice (KIP-690).
+    # True if MirrorMaker 2's own topics use this separator too, instead of a full stop as before
+    # KIP-690.
     separates_internal_topics: bool = True
     table: Mapping[str, str] = field(default_factory=dict)
 
@@ -54,8 +54,8 @@ class Naming:
 
     @property
     def skipped(self) -> tuple[str, ...]:
-        """Patterns of topics that must not be mirrored: internal ones, and what came from the
-        target by its name.
+        """Patterns of topics that must not be mirrored: internal ones, and topics whose names show
+        that they came from the target.
         """
         # Those of MirrorMaker 2 by its rule; with a full stop also where another one of the site
         # has that.
@@ -75,8 +75,8 @@ class Naming:
 
     @property
     def heartbeats(self) -> str | None:
-        """A pattern of the topics that MirrorMaker 2 mirrors whatever its filters say, from further
-        upstream too; None with a table.
+        """A pattern of the heartbeat topics that MirrorMaker 2 mirrors regardless of its filters,
+        also those from further upstream; None with a table.
         """
         if self.policy is NamingPolicy.TABLE:
             return None
@@ -93,9 +93,7 @@ class Naming:
         return f"{self.source_alias}{separator}checkpoints{separator}internal"
 
     def offset_syncs_topic(self, *, is_at_target: bool) -> str:
-        """MirrorMaker 2's offset syncs: named after the other cluster than the one that holds
-        them.
-        """
+        """MirrorMaker 2's offset syncs: named after the cluster that does not hold them."""
         other, separator = self.source_alias if is_at_target else self.target_alias, self._internal_separator
         return f"mm2-offset-syncs{separator}{other}{separator}internal"
 

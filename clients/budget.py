@@ -1,11 +1,11 @@
-"""Room that is shared, bounded in bytes and, where wanted, in entries: who finds none waits, or is
-refused at once or after a time.
+"""A shared budget, bounded in bytes and optionally in entries: a caller without room waits, or is
+refused at once or after a timeout.
 
-The three policies of Kafka's classic `queue.enqueue.timeout.ms`: -1 waits for ever, 0 refuses at
-once, a positive number of milliseconds waits so long. Nothing is dropped here; a refusal is counted
-and raised. Waiters are admitted by rank, then by arrival. An entry larger than the whole budget has
-room when all is empty. The mirror's queue, the producer's and the consumer's prefetch are built on
-it.
+It has the three policies of Kafka's classic `queue.enqueue.timeout.ms`: -1 waits forever, 0 refuses
+at once, a positive number of milliseconds waits that long. Nothing is dropped here; a refusal is
+counted and raised. Waiters are admitted by rank, then by arrival. An entry larger than the whole
+budget has room when the budget is unused. The mirror's queue, the producer's queue and the
+consumer's prefetch use it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ FOREVER_MS = -1
 HIGHEST_RANK = 0
 
 Share = Callable[[int, int], int]
-"""Computes from a rank and the capacity how many bytes may be in use before that rank has to wait.
-"""
+"""Computes from a rank and the capacity how many bytes may be in use before that rank must wait."""
 
 
 class QueueFull(Exception):
@@ -41,8 +40,8 @@ def whole(_rank: int, capacity_bytes: int) -> int:
 
 
 class Budget:
-    """A bound of bytes and records; one event loop only. `take` takes room, and the last user of
-    the bytes gives it back with `release`.
+    """A bound of bytes and records; one event loop only. `take` reserves room, and the last user of
+    the bytes returns it with `release`.
     """
 
     def __init__(
@@ -69,14 +68,16 @@ class Budget:
         return not self._line.has_before(rank) and self._fits(size_bytes, rank)
 
     async def take(self, size_bytes: int, rank: int = HIGHEST_RANK) -> None:
-        """Take room for one entry, waiting by the policy. QueueFull when there was none in time."""
+        """Reserve room for one entry, waiting by the policy. QueueFull when there was none in
+        time.
+        """
         if self.has_room_for(size_bytes, rank):
             self._account(size_bytes)
         else:
             await self._wait_for_room(size_bytes, rank)
 
     def release(self, size_bytes: int, count: int = 1) -> None:
-        """Bytes and entries are done with."""
+        """Return the room of bytes and entries."""
         self.used_bytes -= size_bytes
         self.used_count -= count
         self._admit()
@@ -105,7 +106,7 @@ class Budget:
             if waiter.has_room.done() and not waiter.has_room.cancelled():
                 self.release(size_bytes)
             else:
-                self._admit()  # those behind it may need less room
+                self._admit()  # waiters behind it may need less room
             if isinstance(error, TimeoutError):
                 self.refusals += 1
                 raise QueueFull(f"the queue stayed full for {self._timeout_ms} ms") from error

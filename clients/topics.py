@@ -1,7 +1,7 @@
 """A client's knowledge of its topics: partitions, leaders, epochs, ids. Age and demand refresh it.
 
-One refresh is under way at a time, and everybody who wants one shares it. Used by the producer and
-the reader.
+One refresh runs at a time, and all callers that want one share it. Used by the producer and the
+reader.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Topics:
         first_look_ms: float,
         on_refresh: Callable[[], None],
     ) -> None:
-        """With a `max_age_ms` of 0 or less no metadata is too old: only a doubt or a request
-        refreshes it.
+        """With a `max_age_ms` of 0 or less, metadata are never too old: only a doubt or a request
+        refreshes them.
         """
         self._client = client
         self._clock = clock
@@ -67,7 +67,7 @@ class Topics:
         self._asked.set()
 
     def doubt(self, topic: str) -> None:
-        """The known leaders have turned out wrong: the topic has none until the next metadata."""
+        """The known leaders were wrong: the topic has none until the next metadata."""
         self._doubted.add(topic)
         self._wanted.add(topic)
         self._asked.set()
@@ -77,17 +77,17 @@ class Topics:
         return self._last_reported.get(topic)
 
     def topic_id(self, topic: str) -> UUID | None:
-        """The id that requests name it by."""
+        """The topic's id in requests."""
         found = self._last_reported.get(topic)
         return None if found is None else found.topic_id
 
     def leader_of(self, topic: str, partition: int) -> int:
-        """Node id of the leader; -1 when there is none, or while that is being found out."""
+        """Node id of the leader; -1 if there is none, or while it is being looked up."""
         return -1 if topic in self._doubted else self._client.cluster.leader_of(topic, partition)
 
     async def look_up(self, topic: str) -> TopicMetadata:
-        """The cached metadata, or the brokers' present one. Raises BrokerError when the topic does
-        not exist; Unreachable.
+        """The cached metadata, or the brokers' current metadata. Raises BrokerError when the topic
+        does not exist; Unreachable.
         """
         found = self.known(topic)
         if found is not None:
@@ -107,7 +107,7 @@ class Topics:
         return found
 
     async def run(self) -> None:
-        """Refresh when asked and when what is known is too old."""
+        """Refresh on request and when metadata are too old."""
         while True:
             try:
                 async with asyncio.timeout(self._max_age_ms / 1000 if self._max_age_ms > 0 else None):
@@ -122,8 +122,8 @@ class Topics:
             try:
                 await self._client.metadata(asked)
                 if self._may_create and doubted:
-                    # those that are in use just now; one that was deleted is not made again because
-                    # it was sent to once
+                    # topics in use right now; a deleted topic must not be created again because a
+                    # record was once sent to it
                     await self._client.metadata(doubted, may_create=True)
                 self.refreshes += 1
                 self.last_problem = ""
@@ -131,7 +131,7 @@ class Topics:
             except KafkaClientError as error:
                 self.last_problem = str(error)
                 self._asked.set()
-            # Elections take a while, and a broker that is asked without end is no quicker.
+            # Elections take a while, and frequent requests do not make them faster.
             await asyncio.sleep(self._backoff_ms / 1000)
 
     def _remember(self, topics: Iterable[str]) -> None:

@@ -1,6 +1,4 @@
-"""What an application gives to the classic consumer: its settings, and callbacks around a
-rebalance.
-"""
+"""The classic consumer's settings and rebalance callbacks, which an application provides."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ class OwnershipListener(Protocol):
         ...
 
     async def before_starting(self, consumer: str, owners: Mapping[PartitionKey, str]) -> None:
-        """The own partitions are claimed, nothing is fetched yet; `owners` are the threads of the
+        """The own partitions are claimed, and not fetched yet; `owners` are the threads of the
         whole group.
         """
         ...

@@ -1,9 +1,9 @@
 """A classic consumer's view of its group in ZooKeeper: members, brokers, topics and partitions,
 with a watch on each.
 
-A watch only shows that something has changed. It is set once and noted; one that has fired, or
-whose request failed, is set again by the next request. Used by the high-level consumer, which reads
-everything again in every rebalance.
+A watch only shows that something has changed. It is set once and recorded; a watch that has fired,
+or whose request failed, is set again by the next request. Used by the high-level consumer, which
+reads everything again in every rebalance.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class GroupSnapshots:
         self._armed: set[str] = set()
 
     def forget_watches(self) -> None:
-        """The session that they were set in is over."""
+        """The session in which the watches were set has ended."""
         self._armed.clear()
 
     async def members(self) -> tuple[dict[str, ConsumerRegistration], list[str]]:
@@ -95,8 +95,8 @@ class GroupSnapshots:
         return [] if stored is None else sorted(decode_topic(topic, stored[0]).partitions)
 
     async def _watched(self, path: str, ask: Callable[[Watch | None], Awaitable[Answer]]) -> Answer:
-        """Ask with a watch, unless one is set on the path. A question that failed has set none that
-        could be relied on.
+        """Read with a watch, unless one is already set on the path. A failed request has set no
+        reliable watch.
         """
         if path in self._armed:
             return await ask(None)
@@ -105,7 +105,7 @@ class GroupSnapshots:
             self._armed.discard(path)
             self._on_change()
 
-        # Noted before it is asked: the watch may fire before the answer is looked at.
+        # Recorded before the request: the watch may fire before the answer is processed.
         self._armed.add(path)
         try:
             return await ask(fired)

@@ -1,7 +1,7 @@
 """The nodes that a member of a classic group owns in ZooKeeper: its registration and its claims.
 
-All are ephemeral. Creating the owner's node of a partition is what makes a member its owner; a node
-of another session is another member's, even under the same name.
+All are ephemeral. Creating the owner's node of a partition makes a member its owner. A node of
+another session belongs to another member, even under the same name.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class MemberNodes:
                 stat = await self._zookeeper.exists(self._path)
                 if stat is not None and stat.ephemeral_owner == self._zookeeper.session_id:
                     return
-                # A session of ours that is over for us may not be over for ZooKeeper yet.
+                # A session of ours that has ended for us may still exist in ZooKeeper.
                 if self._clock.monotonic_ms() > deadline_ms:
                     raise OperationalFailure(f"another consumer is registered as {self._path}") from None
                 await asyncio.sleep(self._retry_ms / 1000)
@@ -73,7 +73,7 @@ class MemberNodes:
             thread = own[topic, partition]
             await self._zookeeper.ensure_path(owners_path(self._group_id, topic))
             path = owner_path(self._group_id, topic, partition)
-            # Noted before it is created: an interrupted claim is given back by the next attempt.
+            # Recorded before it is created: the next attempt releases an interrupted claim.
             self.claimed[topic, partition] = thread
             try:
                 await self._zookeeper.create(path, thread.encode(), is_ephemeral=True)

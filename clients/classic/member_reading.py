@@ -1,8 +1,8 @@
-"""What one member of a classic group reads: its streams, the reader below them, and the offsets
-that are consumed and not committed yet.
+"""The reading half of a classic group's member: its streams, the reader below them, and the
+consumed offsets that are not committed yet.
 
-Fetchers stop before a partition is released and start after it is claimed; in between the consumed
-offsets stay here, so that a rebalance which fails has lost none of them.
+Fetchers stop before a partition is released and start after it is claimed; the consumed offsets are
+kept in between, so that a failed rebalance loses none of them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ NewClient = Callable[[Sequence[HostPort]], KafkaClient]
 
 
 class MemberReading:
-    """`open` makes the reader as soon as brokers are known; `on_failure` gets what ended it."""
+    """`open` makes the reader as soon as brokers are known; `on_failure` gets the error that ended
+    it.
+    """
 
     def __init__(
         self,
@@ -80,7 +82,7 @@ class MemberReading:
             stream.end(error)
 
     def open(self, brokers: Sequence[HostPort]) -> None:
-        """Make the reader and the store of offsets, the first time that brokers are known."""
+        """Make the reader and the store of offsets when brokers are known for the first time."""
         if self.reader is not None:
             return
         self._clients = [self._new_client(brokers) for _ in range(2 + self._options.reader.fetchers)]
@@ -118,7 +120,7 @@ class MemberReading:
             await self.store.commit(offsets)
 
     async def commit_patiently(self, offsets: Mapping[PartitionKey, int]) -> None:
-        """Commit, tried again a few times while that may help; the store's last error."""
+        """Commit, with a few retries while that may help; raises the store's last error."""
         for attempt in range(1, self._options.commit_attempts_max + 1):
             try:
                 await self.commit_once(offsets)

@@ -19,9 +19,7 @@ from wire.znodes.consumer_znodes import decode_offset, encode_offset, offset_pat
 
 
 class OffsetsRefused(Exception):
-    """The coordinator did not take some offsets; `is_retriable` when it may take some of them
-    later.
-    """
+    """The coordinator refused some offsets; `is_retriable` if it may accept some of them later."""
 
     def __init__(self, message: str, *, is_retriable: bool) -> None:
         super().__init__(message)
@@ -32,7 +30,7 @@ class OffsetStore(Protocol):
     """The offsets of one group."""
 
     async def commit(self, offsets: Mapping[PartitionKey, int]) -> None:
-        """Keep these; nothing to keep counts as done."""
+        """Store these offsets; without offsets this succeeds."""
         ...
 
     async def fetch(self, places: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
@@ -41,8 +39,8 @@ class OffsetStore(Protocol):
 
 
 class ZooKeeperOffsets:
-    """Decimal text in persistent nodes. One that has not moved since it was last written or read is
-    not written.
+    """Decimal text in persistent nodes. An offset that has not changed since it was last written or
+    read is not written.
     """
 
     def __init__(self, zookeeper: ZooKeeper, group: str) -> None:
@@ -52,7 +50,7 @@ class ZooKeeperOffsets:
         self.writes = 0
 
     async def commit(self, offsets: Mapping[PartitionKey, int]) -> None:
-        """Write what has moved. kazoo's errors."""
+        """Write the changed offsets; raises kazoo's errors."""
         moved = {place: offset for place, offset in offsets.items() if self._known.get(place) != offset}
         await asyncio.gather(*(self._write(place, offset) for place, offset in moved.items()))
 
@@ -91,7 +89,7 @@ class BrokerOffsets:
         self._group = group
 
     async def commit(self, offsets: Mapping[PartitionKey, int]) -> None:
-        """Commit. Raises KafkaClientError when the coordinator is not there in time,
+        """Commit. Raises KafkaClientError if the coordinator is unavailable for too long, and
         OffsetsRefused.
         """
         if not offsets:
@@ -117,8 +115,8 @@ class BrokerOffsets:
 
 
 class DualOffsets:
-    """Keeps offsets in the broker first and then in ZooKeeper; the larger one counts. A group can
-    move over without a gap, and back.
+    """Stores offsets in the broker first and then in ZooKeeper; the larger one is valid. A group
+    can move over without a gap, and back.
     """
 
     def __init__(self, broker: BrokerOffsets, zookeeper: ZooKeeperOffsets) -> None:

@@ -1,8 +1,8 @@
 """Stops a classic consumer in time when ZooKeeper does not answer.
 
-The session may then be over without our knowing, and other members may take the partitions over.
-kazoo reports SUSPENDED only when an answer is long overdue, which is too late to count from: the
-silence is measured from the moment at which the last answered request was sent.
+The session may then have ended without our noticing, and other members may claim the partitions.
+kazoo reports SUSPENDED only when an answer is long overdue, which is too late: the time is counted
+from the moment at which the last answered request was sent.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ remaining time lets fetchers end and covers differences between clocks.
 
 
 class SilenceWatch:
-    """Asks ZooKeeper for a sign of life now and then. `on_silence` is awaited in each interval in
-    which ZooKeeper has been silent for too long; `on_answer` is called when it answers again.
+    """Sends ZooKeeper a request now and then. `on_silence` is awaited in each interval in which
+    ZooKeeper has not answered for too long; `on_answer` is called when it answers again.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class SilenceWatch:
         self.is_silent = False
 
     async def run(self) -> None:
-        """Ask until the task is cancelled."""
+        """Send requests until the task is cancelled."""
         self._received_at_ms = self._clock.monotonic_ms()
         interval_s = self._session_timeout_ms / LISTENS_PER_SESSION / 1000
         asking: asyncio.Task[object] | None = None

@@ -1,9 +1,9 @@
 """Streams of the high-level consumer: one for each thread, with a bounded queue of chunks that
 several partitions share.
 
-A stream is one object for its life; a rebalance only drops its queued records. The consumed offset
-moves when a record is returned, before the application has worked on it: a record that is committed
-then and not worked on is lost with a crash (the mirror does not do this).
+A stream is one object for its whole life; a rebalance only drops its queued records. The consumed
+offset moves when a record is returned, before the application has processed it: a record that was
+committed and not processed is lost in a crash (the mirror does not work in this way).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from wire.protocol.ids import PartitionKey
 
 
 class ConsumerTimeout(Exception):
-    """No record came within `consumer.timeout.ms`; the application may read on."""
+    """No record arrived within `consumer.timeout.ms`; the application may continue to read."""
 
 
 class _End:
@@ -66,8 +66,8 @@ class Stream:
         self._queue.put_nowait(END)
 
     async def chunk(self) -> Chunk | None:
-        """The next chunk as it is, counted as consumed; None at the end. ConsumerTimeout; what is
-        wrong with the partition, each time that it is found.
+        """The next chunk unchanged, counted as consumed; None at the end. Raises ConsumerTimeout,
+        and the partition's problem each time that it is found.
         """
         while True:
             found = await self._next()
@@ -90,8 +90,8 @@ class Stream:
     async def records(self) -> AsyncIterator[tuple[PartitionKey, Record]]:
         """Single records; the consumed offset moves with each.
 
-        Raises InvalidBatch for a damaged batch, again and again: nothing behind it is passed over,
-        the partition stays where the damage begins.
+        Raises InvalidBatch for a damaged batch, again at each call: nothing after it is skipped,
+        and the partition stays where the damage begins.
         """
         while (chunk := await self.chunk()) is not None:
             at = chunk.position
@@ -107,7 +107,7 @@ class Stream:
             self._consume(chunk, chunk.next)
 
     def _stay_at(self, chunk: Chunk, position: Position) -> None:
-        """Drop what lies in the queue behind the position, and read it again."""
+        """Drop the queued chunks after the position, and fetch them again."""
         reader = self._reader()
         if reader is not None and reader.readings.current(chunk.place, chunk.generation) is not None:
             reader.begin({chunk.place: Start(position)})

@@ -1,10 +1,11 @@
 """The classic high-level consumer: a group that coordinates itself in ZooKeeper, streams on top,
 fetchers for each broker below.
 
-Every member registers, computes the same assignment from the same snapshot, and owns what it could
-claim: an owner's node is ephemeral, and creating it is what makes an owner. A rebalance is one row
-of steps (`STEPS`); whatever fails or interrupts it, the next attempt begins at the first step and
-gives back what the last one had claimed, so no partition ever has two owners.
+Every member registers, computes the same assignment from the same snapshot, and owns the partitions
+that it could claim: an owner's node is ephemeral, and creating it makes a member the owner. A
+rebalance is a sequence of steps (`STEPS`). After any failure or interruption, the next attempt
+begins at the first step and releases the partitions that the last one had claimed, so no partition
+ever has two owners.
 
     read the group, read the brokers -> stop fetchers -> commit -> hook -> release -> assign -> fetch offsets -> claim -> hook -> start
 
@@ -163,9 +164,9 @@ class ZooKeeperConsumer:
         """The streams of each topic, or of one regular expression (pattern white_list or
         black_list); once. StreamsExist.
 
-        RebalanceFailed when the first rebalance does not succeed, UnequalSubscriptions when round
-        robin cannot have this member beside those that are there; OperationalFailure when another
-        member has this consumer's id; ValueError for a filter.
+        Raises RebalanceFailed if the first rebalance fails, UnequalSubscriptions if round robin
+        cannot include this member, OperationalFailure if another member has this consumer's id,
+        ValueError for a filter.
         """
         if self._registration is not None:
             raise StreamsExist("a consumer creates its streams only once; the existing streams continue")
@@ -198,8 +199,8 @@ class ZooKeeperConsumer:
             self._break(error)
 
     def _break(self, error: BaseException) -> None:
-        """A defect has ended a part of the consumer: its streams end with it, because nothing that
-        they gave would be whole.
+        """A bug has ended a part of the consumer: its streams end too, because their records would
+        be incomplete.
         """
         self.failure = error if isinstance(error, Exception) else RuntimeError(repr(error))
         self._reading.end_streams(self.failure)
@@ -239,8 +240,8 @@ class ZooKeeperConsumer:
             await self._reading.stop_fetchers()
 
     async def _watch(self) -> None:
-        """Rebalance after every change; a consumer that cannot go on ends with a failure in all of
-        its streams.
+        """Rebalance after every change; a consumer that cannot continue ends with a failure in all
+        of its streams.
         """
         while True:
             await self._changed.wait()
@@ -260,7 +261,7 @@ class ZooKeeperConsumer:
                 return
 
     async def _leave(self) -> None:
-        """A consumer that cannot go on takes no partition away from the others."""
+        """A consumer that cannot continue must not keep partitions from the others."""
         try:
             async with self._rebalancing:
                 await self._reading.stop_fetchers()
@@ -270,7 +271,8 @@ class ZooKeeperConsumer:
                 await self._nodes.release()
                 await self._nodes.unregister()
         except FAILURES as error:
-            # Its session ends with the consumer; until then the others go on giving it partitions.
+            # Its session ends with the consumer; until then the others would continue to give it
+            # partitions.
             _log.warning("a consumer that failed could not leave its group", reason=str(error))
 
     # Rebalance
@@ -286,7 +288,7 @@ class ZooKeeperConsumer:
                 except UnequalSubscriptions:
                     raise
                 except Exception as error:
-                    # A hook of the application may raise anything; what it was is raised with the
+                    # A hook of the application may raise any error; the error is raised with the
                     # last attempt.
                     reason = error
                     _log.info("a rebalance failed", group=self.options.group_id, attempt=attempt, reason=str(error))
@@ -316,7 +318,7 @@ class ZooKeeperConsumer:
         await self._step("stop fetchers")
         self._reading.open(brokers)
         if self._has_lost_session:
-            # Others may own our partitions since, and be further on.
+            # Others may have owned our partitions since, and be further ahead.
             self._reading.uncommitted.clear()
             self._has_lost_session = False
         if self.options.is_auto_commit and self._reading.uncommitted:

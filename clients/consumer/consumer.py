@@ -2,12 +2,12 @@
 positions, prefetch, commits.
 
 `poll` does due work (join a group again, commit) and returns what has been prefetched; fetching
-goes on between two polls, bounded in bytes. A rebalance happens inside of `poll`, so that
-everything of the polls before counts as done when offsets are committed for it. Three ways to
-choose partitions: topics or a pattern, shared out in the group, or partitions by hand.
+goes on between two polls, bounded in bytes. A rebalance happens inside `poll`, so records of
+earlier polls count as processed when offsets are committed for it. There are three ways to choose
+partitions: topics or a pattern, distributed in the group, or partitions by hand.
 
 Chunks are raw batches; `records` opens them, at the edge. One task may poll at a time; `wakeup` may
-be called by anybody.
+be called from anywhere.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ class Consumer:
     # What is read
 
     def subscribe(self, topics: Iterable[str] | re.Pattern[str], listener: RebalanceListener | None = None) -> None:
-        """Share these topics, or all whose whole name fits a pattern, with the other members of the
-        group.
+        """Share these topics, or all whose whole name matches a pattern, with the other members of
+        the group.
         """
         if self.options.group_id is None:
             raise ValueError("a subscription needs a group id; partitions can be assigned without one")
@@ -143,15 +143,15 @@ class Consumer:
         return -1 if reading is None else reading.lag
 
     def seek(self, place: PartitionKey, start: Start) -> None:
-        """Go on elsewhere; what was prefetched of the partition is dropped."""
+        """Continue at another position; prefetched records of the partition are dropped."""
         if place not in self.reader.readings:
             raise ValueError(f"{place[0]}-{place[1]} is not assigned: accepted are {sorted(self.assignment)}")
         self.reader.begin({place: start})
         self._prefetch.clean()
 
     def pause(self, places: Iterable[PartitionKey]) -> None:
-        """Return nothing of these until they are resumed; what was prefetched is fetched again
-        then.
+        """Return no records of these partitions until they are resumed; prefetched ones are fetched
+        again then.
         """
         self.reader.pause(places)
         self._prefetch.clean()
@@ -168,15 +168,15 @@ class Consumer:
     # Polling
 
     def wakeup(self) -> None:
-        """End the present `poll`, or the next, with WokenUp."""
+        """End the current `poll`, or the next, with WokenUp."""
         self._is_woken = True
         self._prefetch.news.set()
 
     async def poll(self, timeout_ms: float) -> Sequence[Chunk]:
-        """Raw batches, as soon as there are some; nothing when time is up. WokenUp.
+        """Raw batches, as soon as there are some; none when the time is over. WokenUp.
 
-        PositionLost, DamagedLog, BrokerError for a partition: again in later polls, as long as the
-        cause is there.
+        Raises PositionLost, DamagedLog or BrokerError for a partition, again in later polls while
+        the cause exists.
         """
         if self._is_polling:
             raise AlreadyPolling("one task polls at a time")
@@ -215,7 +215,7 @@ class Consumer:
                 continue
 
     async def records(self, *, timeout_ms: float) -> AsyncIterator[tuple[PartitionKey, Record]]:
-        """Single records, opened here; ends when nothing has come for so long."""
+        """Single records, opened here; ends when none has arrived for this time."""
         while chunks := await self.poll(timeout_ms):
             for number, chunk in enumerate(chunks):
                 try:
@@ -229,8 +229,8 @@ class Consumer:
     def opened(self, chunk: Chunk) -> Iterator[Record]:
         """The records of a chunk; by `isolation_level` without those of aborted transactions.
 
-        Raises InvalidBatch for a damaged batch; the position is then where the damage begins: polls
-        bring it again until it is sought past.
+        Raises InvalidBatch for a damaged batch. The position is then where the damage begins: polls
+        return it again until the application seeks past it.
         """
         at = chunk.position
         try:
@@ -248,8 +248,8 @@ class Consumer:
             raise
 
     def _go_back(self, chunk: Chunk, position: Position) -> None:
-        """Read again from somewhere in a chunk that `poll` has returned, unless the partition is
-        read from elsewhere meanwhile.
+        """Read again from a position inside a chunk that `poll` has returned, unless the partition
+        is now read from another position.
         """
         if self.reader.readings.current(chunk.place, chunk.generation) is not None:
             self.seek(chunk.place, Start(position))
@@ -295,8 +295,8 @@ class Consumer:
             try:
                 await self._give_back()
             finally:
-                # whatever the application's listener raises: who does not rejoin must not go on
-                # reading
+                # whatever the application's listener raises: a member that does not rejoin must not
+                # continue to read
                 self._drop_assignment()
                 generations.begin_join()
 
@@ -325,8 +325,8 @@ class Consumer:
     # Offsets
 
     async def commit(self, offsets: Mapping[PartitionKey, Position] | None = None) -> None:
-        """Commit these, or what `poll` has returned, and wait until it is done. CommitRefused;
-        KafkaClientError.
+        """Commit these offsets, or those of the records that `poll` has returned, and wait until it
+        is done. CommitRefused; KafkaClientError.
         """
         taken = self.positions() if offsets is None else offsets
         await self._commits.commit(dict(taken), self._generations.membership)

@@ -1,6 +1,4 @@
-"""What an application gives to the poll-loop consumer: its options, and callbacks around a
-rebalance.
-"""
+"""The options and rebalance callbacks that an application gives to the poll-loop consumer."""
 
 from __future__ import annotations
 
@@ -15,8 +13,8 @@ from wire.protocol.ids import PartitionKey
 
 
 class CommitRefused(Exception):
-    """The coordinator refused the offsets: the member's generation is over, or for the cause that
-    it gave.
+    """The coordinator refused the offsets: the member's generation has ended, or for the given
+    reason.
     """
 
 
@@ -24,11 +22,11 @@ class RebalanceListener(Protocol):
     """The application's callbacks for changes of its partitions."""
 
     async def revoked(self, places: frozenset[PartitionKey]) -> None:
-        """Called before partitions are given back; their offsets can still be committed."""
+        """Called before partitions are released; their offsets can still be committed."""
         ...
 
     async def assigned(self, places: frozenset[PartitionKey]) -> None:
-        """Partitions have been given; nothing of them has been fetched yet."""
+        """Partitions were assigned; none of their records has been fetched yet."""
         ...
 
     async def lost(self, places: frozenset[PartitionKey]) -> None:
@@ -63,7 +61,9 @@ class ConsumerOptions:
     auto_commit_interval_ms: float = 5_000
     prefetch_bytes: int = 32 * 1024 * 1024
     poll_records_max: int = 500
-    """Records that one `poll` returns at most, as Kafka's max.poll.records; 1 or more."""
+    """Maximum number of records that one `poll` returns, as Kafka's max.poll.records; at
+    least 1.
+    """
     retry_backoff_ms: float = 100
     close_timeout_ms: float = 5_000
     reader: ReaderOptions = field(default_factory=ReaderOptions)

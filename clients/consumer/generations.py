@@ -1,7 +1,7 @@
 """The generations of one member: it joins its group, stays by heartbeats, and joins again.
 
 A generation ends when the group rebalances, when the coordinator has expelled the member, or when
-no coordinator has answered for a whole session. The consumer asks in each `poll` what is due;
+no coordinator has answered for a whole session. In each `poll` the consumer checks what is due;
 joining and heartbeats are tasks, so that a poll returns in time.
 """
 
@@ -26,8 +26,8 @@ Joining = asyncio.Task[tuple[Membership, dict[PartitionKey, Start]]]
 
 
 class Generations:
-    """`on_news` is called when a poll has something to do; `on_problem` with what a person should
-    know.
+    """`on_news` is called when a poll has something to do; `on_problem` gets messages for a
+    person.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Generations:
         return min(left_ms, pause_ms) if self.needs_join and pause_ms > 0 else left_ms
 
     def join_soon(self) -> None:
-        """Have the next poll join the group again."""
+        """Let the next poll join the group again."""
         self.needs_join = True
         self._on_news()
 
@@ -76,8 +76,9 @@ class Generations:
         self.joining.add_done_callback(lambda _: self._on_news())
 
     async def take_joined(self) -> dict[PartitionKey, Start] | None:
-        """Start the generation that `joining` has brought: the partitions and where they begin.
-        None when it failed and is tried again; BrokerError when no attempt can succeed.
+        """Start the generation that `joining` has brought: the partitions and their starting
+        offsets. None if joining failed and is tried again; raises BrokerError if no attempt can
+        succeed.
         """
         assert self.joining is not None, "call begin_join before"
         joining, self.joining = self.joining, None
@@ -127,8 +128,8 @@ class Generations:
         self._join_not_before_ms = self._clock.monotonic_ms() + self._options.retry_backoff_ms
 
     async def _stay(self, membership: Membership) -> None:
-        """Heartbeats; a coordinator that is lost is looked for again until the session must be
-        over.
+        """Send heartbeats; if the coordinator is lost, look for it again until the session must
+        have ended.
         """
         answered_ms = membership.asked_at_ms
 

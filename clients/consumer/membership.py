@@ -1,8 +1,8 @@
 """A member of a group of the classic protocol: joins, is given its part, and stays by heartbeats
 until the group changes.
 
-Keeps what must outlive a generation (member id, coordinator) and nothing else. What is asked for,
-how a leader shares it out, and what an assignment means are the caller's. Used by the poll-loop
+It keeps only what must outlive a generation (member id, coordinator). The caller decides the
+subscription, how a leader assigns partitions, and what an assignment means. Used by the poll-loop
 consumer and by the daemons that share a link.
 """
 
@@ -57,7 +57,7 @@ class GroupOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Membership:
-    """One generation and the member's part in it; `asked_at_ms` (monotonic) is when the member sent
+    """One generation and the member's assignment; `asked_at_ms` (monotonic) is when the member sent
     the last request that the coordinator has answered.
     """
 
@@ -93,8 +93,8 @@ class GroupMember:
         return self._connection
 
     async def join(self, protocols: Sequence[tuple[str, bytes]], assign: Assign) -> Membership:
-        """The next generation; answered when all members have joined. Raises KafkaClientError, and
-        forgets who it was when expelled.
+        """Join the next generation; returns when all members have joined. Raises KafkaClientError;
+        after an expulsion the member id is dropped.
         """
         connection = self._connection or await self.find_coordinator()
         try:
@@ -125,8 +125,8 @@ class GroupMember:
         return Membership(joined=joined, assignment=assignment, asked_at_ms=asked_at_ms)
 
     async def stay(self, membership: Membership, answered: Callable[[float], None]) -> None:
-        """Heartbeats until the group wants to rebalance. `answered` gets, for each answered one,
-        the time (monotonic ms) at which it was sent.
+        """Send heartbeats until the group wants to rebalance. `answered` is called for each
+        answered heartbeat with the time (monotonic ms) at which it was sent.
         """
         connection = self._connection or await self.find_coordinator()
         try:
@@ -152,7 +152,7 @@ class GroupMember:
 
     async def leave(self) -> str:
         """Leave the group so that other members take over at once; returns "" or the reason why it
-        failed. A static member stays, because it is expected back.
+        failed. A static member stays in the group, because it is expected to return.
         """
         if self._member_id == NO_MEMBER or self.options.group_instance_id is not None:
             return ""

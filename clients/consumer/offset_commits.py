@@ -31,7 +31,9 @@ class OffsetCommits:
         return len(self._pending)
 
     async def starts(self, places: Sequence[PartitionKey]) -> dict[PartitionKey, Start]:
-        """Where to begin with these partitions: at the group's committed offsets. BrokerError."""
+        """The starting positions of these partitions: the group's committed offsets.
+        BrokerError.
+        """
         if not places or self._group_id is None:
             return {}
         found = await self._client.committed(self._group_id, places)

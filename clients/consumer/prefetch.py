@@ -1,8 +1,8 @@
-"""Fetched chunks that were not polled yet: in a row, bounded in bytes, returned in parts of so many
-records.
+"""Fetched chunks that were not polled yet: in order, bounded in bytes, returned in parts of a
+bounded number of records.
 
 Fetchers put, the poll loop of `consumer.py` takes. A chunk that has more records than a poll may
-return is split inside of a batch if need be: the batch's bytes are then in both parts, and the
+return is split, inside a batch if necessary: the batch's bytes are then in both parts, and the
 parts' positions define which records belong to each.
 """
 
@@ -39,7 +39,7 @@ class Prefetch:
         self.news.set()
 
     def first(self) -> Chunk | None:
-        """The oldest chunk that is still wanted."""
+        """The oldest chunk that is still needed."""
         while self._chunks and not self._is_current(self._chunks[0]):
             self.drop_first()
         return self._chunks[0] if self._chunks else None
@@ -56,16 +56,16 @@ class Prefetch:
             self._budget.release(_size(chunk))
 
     def take_first(self, records_max: int) -> Chunk:
-        """The oldest chunk, or as much of it as holds so many records at most (1 or more); what is
-        left stays the oldest.
+        """The oldest chunk, or a part of it with at most this many records (1 or more); the rest
+        stays the oldest.
         """
         chunk = self._chunks[0]
         split = None if chunk.record_count <= records_max else split_records(chunk.records, chunk.position, records_max)
         if split is None:
             self.drop_first()
             return chunk
-        # a transaction that was aborted further ahead is known by its marker only: then what is
-        # left keeps the batches before it
+        # a transaction that is aborted later is known only by its marker: then the rest keeps the
+        # batches before it
         left_from = 0 if chunk.aborted else split.left_from
         left = replace(
             chunk,

@@ -1,5 +1,5 @@
-"""The topics that a consumer shares with its group: named, or all that fit a pattern; and, for the
-leader of a group, which member gets which partitions.
+"""The topics that a consumer shares with its group: named topics, or all that match a pattern; and,
+on the leader of a group, the assignment of partitions to members.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class TopicSubscription:
         self._topics = () if isinstance(topics, re.Pattern) else tuple(topics)
 
     async def topics_to_join(self) -> tuple[str, ...]:
-        """The topics that there are now; `watch` compares later ones with them."""
+        """The topics that exist now; `watch` compares later ones with them."""
         topics = await self._wanted()
         self._joined_counts = await self._counts(topics)
         return topics
 
     async def watch(self, on_change: Callable[[], None]) -> None:
-        """Call `on_change` when topics appear that fit the pattern, or partitions of topics that
-        were joined for.
+        """Call `on_change` when topics that match the pattern appear, or joined topics get
+        partitions.
         """
         while True:
             await asyncio.sleep(self._interval_s)
@@ -79,6 +79,6 @@ class TopicSubscription:
         return tuple(name for name, topic in sorted(found.items()) if not topic.is_internal and pattern.fullmatch(name))
 
     async def _counts(self, topics: Sequence[str]) -> Mapping[str, int]:
-        """Partitions of those topics that are there."""
+        """Partition counts of those topics that exist."""
         found = (await self._client.metadata(topics)).topics if topics else {}
         return {name: len(found[name].partitions) for name in topics if name in found and not found[name].error_code}

@@ -1,4 +1,4 @@
-"""A line of waiters for something scarce: by rank, then by arrival; of `TURNS` grants one goes to
+"""A line of waiters for a scarce resource: by rank, then by arrival; one of `TURNS` grants goes to
 the last rank, so no rank starves.
 
 Pure. Used wherever callers wait for room or bytes: budgets (`budget.py`) and the mirror's throttle.
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 TURNS = 8
-"""Every so many grants the last in line is served first."""
+"""One in this many grants goes to the last waiter."""
 
 Waiter = TypeVar("Waiter")
 

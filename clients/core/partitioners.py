@@ -2,8 +2,8 @@
 ones. Pure.
 
 A partitioner is asked with the key, the topic's partition count and those partitions that have a
-leader; chance comes in as `draw`, a function from n to a number below n. Python's `hash` is salted
-in every process, so every hash here is written out.
+leader; randomness comes from `draw`, a function from n to a number below n. Python's `hash` is
+salted in every process, so every hash is implemented here.
 
     murmur2      Java's default since 0.9: murmur2 of the key's bytes; without a key, one partition
                  until `rotate` (KIP-480, KIP-794)
@@ -54,7 +54,7 @@ class Partitioner(Protocol):
         ...
 
     def rotate(self, topic: str) -> None:
-        """A batch of records without keys is full: the next ones may go elsewhere."""
+        """A batch of records without keys is full: the next ones may use another partition."""
         ...
 
     def refreshed(self) -> None:
@@ -114,7 +114,7 @@ def checked(partition: int, choice: Choice) -> int:
     """Returns the partition that a partitioner chose, if the topic has it. Raises
     PartitionOutOfRange.
     """
-    # A partitioner of the application's own may return anything.
+    # A partitioner of the application may return any value.
     if isinstance(partition, int) and 0 <= partition < choice.partition_count:
         return partition
     raise PartitionOutOfRange(
@@ -130,7 +130,7 @@ def _drawn(choice: Choice, draw: Draw) -> int:
 
 @dataclass(slots=True)
 class _Sticky:
-    """The partition of each topic that records without a key go to for a while."""
+    """The partition of each topic that is used for records without a key for a while."""
 
     chosen: dict[str, int] = field(default_factory=dict)
 
@@ -154,7 +154,7 @@ class Murmur2Partitioner:
         return (murmur2(choice.key) & _POSITIVE) % choice.partition_count
 
     def rotate(self, topic: str) -> None:
-        """Draw again for the next batch."""
+        """Choose another partition for the next batch."""
         self._sticky.chosen.pop(topic, None)
 
     def refreshed(self) -> None:
@@ -180,9 +180,7 @@ class ClassicPartitioner:
         """The metadata decides, not batches."""
 
     def refreshed(self) -> None:
-        """Descriptions with the internal topics marked, in the order of the names; those that are
-        gone meanwhile are left out.
-        """
+        """The metadata were refreshed: choose the sticky partitions again."""
         self._sticky.chosen.clear()
 
 

@@ -21,8 +21,8 @@ class PartitionChoice:
         self._keyless_bytes: dict[str, int] = {}
 
     async def of(self, record: ProducerRecord) -> int:
-        """The partition of the record. Raises NoPartition, PartitionOutOfRange, and BrokerError
-        when the topic does not exist.
+        """The partition of the record. Raises NoPartition, PartitionOutOfRange, and BrokerError if
+        the topic does not exist.
         """
         if not record.topic:
             raise ValueError("a record needs a topic")

@@ -2,14 +2,15 @@
 leader, retries with metadata refresh.
 
 `send` puts a record into the queue (waiting or refusing by `enqueue_timeout_ms`) and returns a
-future of where it landed; futures of one partition are resolved in the order of their sends.
-Records are encoded there and are bytes from then on; `send_batch` takes whole batches. One batch of
-a partition is in flight at a time, so a retry never reorders. With idempotence the broker
+future of its partition and offset; futures of one partition are resolved in the order of their
+sends. Records are encoded there and are bytes from then on; `send_batch` takes whole batches. One
+batch of a partition is in flight at a time, so a retry never reorders. With idempotence the broker
 recognises a batch that is sent again after a lost answer.
 
-A record fails when the broker refuses it for good, or when it has not been acknowledged for
-`delivery_timeout_ms`. With `is_aborting_on_failure` (the classic mirror's `abort.on.send.failure`)
-the first failure ends the producer, so that nothing after a lost record is written.
+A record fails when the broker refuses it with a final error, or when it has not been acknowledged
+for `delivery_timeout_ms`. With `is_aborting_on_failure` (the classic mirror's
+`abort.on.send.failure`) the first failure ends the producer, so that nothing after a lost record is
+written.
 
 Use as `async with Producer(...) as producer`: leaving the block delivers what is queued; leaving it
 by an error drops that.
@@ -95,7 +96,7 @@ class Producer:
 
     @property
     def dropped_records(self) -> int:
-        """Records that found no room in the queue in time."""
+        """Records for which the queue had no room in time."""
         return self._budget.refusals
 
     @property
@@ -126,8 +127,8 @@ class Producer:
         return len((await self._topics.look_up(topic)).partitions)
 
     async def send(self, record: ProducerRecord) -> asyncio.Future[Delivered]:
-        """Queue a record. QueueFull by the enqueue policy; ProducerClosed; what `partition_of`
-        raises.
+        """Queue a record. Raises QueueFull by the enqueue policy, ProducerClosed, and the errors of
+        `partition_of`.
         """
         return await self.send_to(await self.partition_of(record), record, chosen_by=self)
 
@@ -166,8 +167,8 @@ class Producer:
         self._choice.note_appended(record, is_batch_full=is_batch_full)
 
     async def send_batch(self, topic: str, partition: int, batch: bytes) -> asyncio.Future[Delivered]:
-        """Queue a whole batch as it is; with idempotence the producer's identity is written into it
-        and its checksum renewed.
+        """Queue a whole batch unchanged; with idempotence the producer's identity is written into
+        it and its checksum renewed.
         """
         await self._topics.look_up(topic)
         await self._take_room(len(batch))
@@ -183,7 +184,7 @@ class Producer:
         """Send what is queued without waiting for more, and wait until the outcome of all of it is
         known.
         """
-        # taken before the wake-up: records that are sent later are not waited for
+        # read before the wake-up: records that are sent later are not awaited
         outcomes = [token.outcome for token in self._accumulator.tokens()]
         self._accumulator.flushes += 1
         self._wake.set()
@@ -194,8 +195,8 @@ class Producer:
             self._accumulator.flushes -= 1
 
     async def close(self, *, timeout_ms: float | None = None) -> None:
-        """Deliver what is queued, for at most so long (None: as long as deliveries may take, 0: not
-        at all), and end. The rest fails.
+        """Deliver queued records for at most this time (None: as long as deliveries may take, 0:
+        not at all), and stop. The rest fails.
         """
         if timeout_ms is None:
             timeout_ms = self._options.delivery_timeout_ms
@@ -216,7 +217,7 @@ class Producer:
     async def _take_room(self, size_bytes: int) -> None:
         if self._closed_because is None:
             await self._budget.take(size_bytes)
-            # closed while it waited for room: what was taken goes back
+            # closed while it waited for room: the room is returned
             if self._closed_because is None:
                 return
             self._budget.release(size_bytes)
@@ -239,7 +240,7 @@ class Producer:
         while True:
             self._wake.clear()
             now_ms = self._clock.monotonic_ms()
-            # expired first: a batch that is given up must not be sent once more
+            # expired first: a batch that is given up must not be sent again
             for batch in self._accumulator.expire(now_ms - self._options.delivery_timeout_ms):
                 within = f"not acknowledged within {self._options.delivery_timeout_ms:.0f} ms"
                 self._fail(batch, DeliveryTimedOut(f"{batch.place[0]}-{batch.place[1]}: {within}{self._doubt()}"))
@@ -272,7 +273,7 @@ class Producer:
                 self._topics.doubt(batch.place[0])
                 continue
             size = sizes.get(leader, 0)
-            # a full leader does not hold the others back: its batches stay ready
+            # a leader with a full request queue does not delay the others: its batches stay ready
             if self._in_flight.get(leader, 0) >= self._options.in_flight_max or (
                 size and size + batch.size_bytes > self._options.request_bytes_max
             ):
@@ -311,7 +312,7 @@ class Producer:
             response = await self._client.produce_to(node_id, request, timeout_ms=timeout_ms)
         except KafkaClientError as error:
             for batch in batches:
-                # whether it was appended is not known: only the same sequence may be sent again
+                # it is unknown whether it was appended: only the same sequence may be sent again
                 batch.is_doubtful = True
                 self._settle(batch, error, is_final=isinstance(error, UnsupportedApi))
             return
@@ -333,7 +334,7 @@ class Producer:
             self._deliver(batch, -1 if produced is None else produced.base_offset)
             return
         if code is ErrorCode.message_too_large and self._closed_because is None:
-            # never appended, so its sequence is free: the halves take it
+            # never appended, so its sequence is free: the halves use it
             self._sequences.take_back(batch)
             if self._accumulator.split(batch):
                 return
@@ -344,7 +345,7 @@ class Producer:
         self._settle(batch, error, is_final=verdict is Verdict.GIVE_UP)
 
     def _settle(self, batch: Outgoing[RecordToken], error: KafkaClientError, *, is_final: bool) -> None:
-        """A batch that was not delivered: once more, or never."""
+        """A batch that was not delivered: send it again, or reject it."""
         # closed: every record has failed already
         if self._closed_because is not None:
             return

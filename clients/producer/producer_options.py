@@ -1,4 +1,4 @@
-"""What a producer takes and gives: records, options, deliveries, counts."""
+"""The producer's data types: records, options, deliveries, counts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from clients.core.partitioners import Murmur2Partitioner, Partitioner
 from wire.batches.record_batch import Compression
 
 RECORD_OVERHEAD_BYTES: Final = 64
-"""The bytes that a record takes in the queue beside its key, value and headers."""
+"""The bytes that a record uses in the queue in addition to its key, value and headers."""
 
 
 class ProducerClosed(Exception):

@@ -1,4 +1,4 @@
-"""Several producers behind one door; each partition keeps to one of them."""
+"""Several producers behind one interface; each partition always uses the same one."""
 
 from __future__ import annotations
 

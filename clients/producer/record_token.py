@@ -1,4 +1,4 @@
-"""The caller's handle for a record or a raw batch: a future of where it landed."""
+"""The caller's handle for a record or a raw batch: a future of its partition and offset."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ class RecordToken:
         """Report why the record is lost."""
         if not self.outcome.done():
             self.outcome.set_exception(error)
-            # The producer counts it; for a caller that ignores its futures the event loop shall not
-            # log the error.
+            # The producer counts the failure; for a caller that ignores its futures, the event loop
+            # must not log the error.
             self.outcome.exception()

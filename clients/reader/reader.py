@@ -51,12 +51,12 @@ _log = get_logger("clients.reader.reader")
 
 
 class Reader:
-    """`begin` and `end` choose what is read; `start` and `close` around. The clients stay the
-    caller's.
+    """`begin` and `end` choose the partitions to read; call `start` before and `close` after. The
+    clients stay the caller's.
 
-    `client` is for metadata and offsets. `fetch_clients` are for fetches alone, one for each number
-    of a fetcher (`options.fetchers`): a long poll delays all later requests on its connection.
-    `name` is the consumer's, for the names of the fetchers' tasks.
+    `client` is used for metadata and offsets. `fetch_clients` are for fetches alone, one for each
+    number of a fetcher (`options.fetchers`): a long poll delays all later requests on its
+    connection. `name` is the consumer's, for the names of the fetchers' tasks.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Reader:
         self._place()
 
     def end(self, places: Iterable[PartitionKey]) -> None:
-        """Stop reading these. The answer of a fetch under way is ignored."""
+        """Stop reading these. The answer of a fetch in flight is ignored."""
         self.readings.end(list(places))
         self.topics.forget({topic for topic, _ in places} - self.readings.topics)
         for wake in self._wakes.values():
@@ -131,7 +131,9 @@ class Reader:
         self._place()
 
     def retry(self, place: PartitionKey) -> None:
-        """The application has got the problem of a halted partition: look whether it persists."""
+        """The application has received the problem of a halted partition: check whether it
+        persists.
+        """
         self.readings.retry(place)
         self._place()
 
@@ -155,7 +157,7 @@ class Reader:
     # Leaders
 
     def _place(self) -> None:
-        """Bring partitions to their leaders' fetchers, and ask for what they wait for."""
+        """Assign partitions to their leaders' fetchers, and request what they wait for."""
         for place in self.readings.places:
             known = self.topics.known(place[0])
             partition = None if known is None else known.partitions.get(place[1])
@@ -219,7 +221,7 @@ class Reader:
             start, end = ends[reading.place][EARLIEST_TIMESTAMP], ends[reading.place][LATEST_TIMESTAMP]
             if reading.start.timestamp is not None:
                 at = ends[reading.place][0]
-                # Nothing is as young as that: what comes next is.
+                # No record is that new: continue with the next one.
                 self.readings.found_offset(reading, Position(end if at == NO_OFFSET else at))
                 continue
             lost = reading.lost_position
@@ -235,8 +237,8 @@ class Reader:
     def _note_skipped(
         self, place: PartitionKey, lost: Position | None, offset: int, *, log_start: int, log_end: int
     ) -> None:
-        """The log no longer has a position: report where the reading goes on, and how much it
-        skips.
+        """The log no longer has a position: report where reading continues, and how many offsets
+        are skipped.
         """
         if lost is None:
             return
@@ -327,8 +329,8 @@ class Reader:
     async def _accept(
         self, wanted: Mapping[PartitionKey, Wanted], answers: Iterable[tuple[str, PartitionFetched]]
     ) -> None:
-        """Take what was asked and is still wanted; an answer to an older question is not looked
-        at.
+        """Process the requested partitions that are still wanted; answers to older requests are
+        ignored.
         """
         for topic, fetched in answers:
             place = (topic, fetched.partition_index)
@@ -391,7 +393,7 @@ class Reader:
         task.add_done_callback(self._note_failure)
 
     def _note_failure(self, task: asyncio.Task[None]) -> None:
-        """A bug ends a task: readers look at `failure`, or get `on_failure`."""
+        """A bug ends a task: readers check `failure`, or get `on_failure`."""
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self.failure = error

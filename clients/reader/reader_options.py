@@ -1,4 +1,4 @@
-"""What a reader takes and gives: its options, and the chunks for its sink."""
+"""The data types of a reader: its options, and the chunks for its sink."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Chunk:
 
 
 class DamagedLog(Exception):
-    """A broker's response is no row of whole batches; the message names the partition and the
-    offset.
+    """A broker's response is not a sequence of whole batches; the message names the partition and
+    the offset.
     """
 
 
@@ -56,7 +56,9 @@ class ReaderOptions:
     leader_backoff_ms: float = 200
     metadata_max_age_ms: float = 300_000
     fetchers: int = 1
-    """Fetchers for each broker at most, as Kafka's classic `num.consumer.fetchers`; 1 or more."""
+    """Maximum number of fetchers for each broker, as Kafka's classic `num.consumer.fetchers`; at
+    least 1.
+    """
 
     def __post_init__(self) -> None:
         if self.fetchers < 1:

@@ -1,13 +1,13 @@
 """The simple consumer: reads one partition from the position that the caller gives. No group, no
 background work.
 
-Five steps in a loop: find the leader, find the position, fetch, yield the records, go on after
-them; a failure goes back to the first step. The policy decides what happens at a position that the
+Five steps in a loop: find the leader, find the position, fetch, yield the records, continue after
+them; a failure returns to the first step. The policy decides what happens at a position that the
 log does not have. After a change of leader the position is validated by its epoch before the next
 fetch (KIP-320). The caller keeps the offsets, or commits them to the broker through
 `KafkaClient.commit`.
 
-`fetch_at_leader` is the fetch alone, for those with a loop of their own: mirror, verifier,
+`fetch_at_leader` is the fetch alone, for callers with their own loop: mirror, verifier,
 reconciliation.
 """
 
@@ -33,7 +33,7 @@ _NOTHING: Final = memoryview(b"")
 
 
 class NoSuchOffset(Exception):
-    """No record of the partition is as young as the time that was asked for."""
+    """No record of the partition is as new as the requested time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ async def fetch_at_leader(
     after which the leader is looked up again.
 
     A broker whose quota the client exceeds answers with no partition at all and the time to wait
-    (KIP-124): that is not an error, and the same fetch goes again after that time.
+    (KIP-124): that is not an error, and the same fetch is repeated after that time.
     """
     topic, partition = place
     leader = await client.leader(topic, partition)
@@ -112,7 +112,7 @@ async def fetch_at_leader(
 
 
 def is_throttled_away(response: FetchResponse) -> bool:
-    """True if a quota kept the broker from reading anything: such a response has no news of any
+    """True if a quota kept the broker from reading anything: such a response says nothing about any
     partition.
     """
     return response.throttle_time_ms > 0 and not response.error_code and not response.topics
@@ -222,7 +222,9 @@ class SimpleConsumer:
         )
 
     async def _validated(self, place: PartitionKey, position: Position, epoch: int) -> Position:
-        """The position, if the new leader's log still has what was read; else by the policy."""
+        """The position, if the new leader's log still has the records that were read; else a
+        position by the policy.
+        """
         self._on_step("validate")
         query = EpochQuery(position.leader_epoch, epoch)
         leader = await self._client.leader(*place)

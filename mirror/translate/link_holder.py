@@ -1,7 +1,7 @@
-"""One daemon of a translate link that its daemons do not share: it carries the link, or waits until
+"""One daemon of a translate link that its daemons do not share: it mirrors the link, or waits until
 it may (`core/link_lease.py`).
 
-Two daemons that wrote the same partitions would take each other's batches for a divergence. Links
+Two daemons that wrote the same partitions would treat each other's batches as a divergence. Links
 in transactions need no lease: there the later daemon fences the earlier one (`transactions.py`).
 `Ownership` stops the daemon by its own clock when renewals fail.
 """
@@ -31,7 +31,9 @@ _state_change = state_change_logger()
 
 
 class LinkHolder:
-    """`turn` once before the mirror starts, then `run` as a worker of the mirror, `close` last."""
+    """Call `turn` once before the mirror starts, then `run` as a worker of the mirror, and `close`
+    at the end.
+    """
 
     def __init__(self, store: OffsetStore, *, daemon: str, session_timeout_ms: int, clock: Clock) -> None:
         self._store = store
@@ -62,11 +64,11 @@ class LinkHolder:
         return f"this daemon does not carry the link yet: {self._problem or 'the stored state of the link must be read first'}"
 
     def carries(self, key: TopicPartition) -> bool:
-        """Whether this daemon has the partition in hand: also while renewals fail, since no other
-        daemon is known to have the link.
+        """True if this daemon has the partition: also while renewals fail, since no other daemon is
+        known to have the link.
 
-        Only `ownership` decides whether the daemon may write it now: fetched batches are kept
-        meanwhile, as they may be all that is left.
+        Only `ownership` decides whether the daemon may write it now: fetched batches are kept,
+        because no other copy of them may exist.
         """
         return self._has_taken or self.ownership.owns(key)
 
@@ -120,7 +122,7 @@ class LinkHolder:
             _log.info("the link was not released; another daemon must wait for the session timeout", reason=str(error))
 
     def _take(self, asked_at_ms: float) -> None:
-        """Own all partitions once what others have written is read, which may take longer than a
+        """Own all partitions after the others' writes were read, which may take longer than a
         session.
         """
         self.ownership.confirm(asked_at_ms)

@@ -22,7 +22,7 @@ class TransactionMetrics(Collector):
         self.committed = 0
         self.aborted = 0
         self.fenced = 0
-        # Of the open transaction; no record and no age while there is none.
+        # Figures of the open transaction; no records and no age while there is none.
         self.open_records: Callable[[], int] = lambda: 0
         self.open_for_ms: Callable[[], float] = lambda: 0.0
         self._open, self._commit = (

@@ -1,9 +1,9 @@
-"""Shares out the partitions of a classic consumer group: every member computes the same assignment
+"""Distributes the partitions of a classic consumer group: every member computes the same assignment
 from the same snapshot. Pure.
 
 A consumer has threads, one for each stream; a partition belongs to one thread of one consumer.
-Java-equal: threads are sorted as text ("c-10" before "c-2"), and round robin deals out partitions
-by the `String.hashCode` of "[topic,partition]".
+Java-equal: threads are sorted as text ("c-10" before "c-2"), and round robin assigns partitions by
+the `String.hashCode` of "[topic,partition]".
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PartitionsByTopic = Mapping[str, Sequence[int]]
 
 
 class UnequalSubscriptions(Exception):
-    """Round robin needs every topic to have the same threads; names what differs."""
+    """Round robin needs every topic to have the same threads; the message names the differences."""
 
 
 def consumer_id(group: str, *, host: str, started_ms: int, chance: str) -> str:
@@ -63,7 +63,7 @@ def streams_by_topic(
 
 
 def unusable_filter(registration: ConsumerRegistration) -> str:
-    """The reason why the topics that match the consumer's filter are unknown; "" when they are
+    """The reason why the topics that match the consumer's filter are unknown; "" if they are
     known.
     """
     if registration.pattern == STATIC:
@@ -86,8 +86,8 @@ def sound_members(
     """The members that take part in a rebalance, and the reason why each other member does not;
     registrations are in the order of their creation.
 
-    One member's mistake is not the others' end: who has an unusable filter gets nothing, and round
-    robin, which needs all members to want the same, keeps to what the first one wants. Every member
+    One member's mistake must not stop the others: a member with an unusable filter gets nothing,
+    and round robin, which needs equal subscriptions, uses that of the first member. Every member
     computes the same.
     """
     sound: dict[str, ConsumerRegistration] = {}
@@ -123,7 +123,9 @@ def threads_by_topic(
 
 
 def assign_range(threads: ThreadsByTopic, partitions: PartitionsByTopic) -> dict[PartitionKey, str]:
-    """Each topic's sorted partitions in rows to its sorted threads; the first ones get one more."""
+    """Assign each topic's sorted partitions in consecutive ranges to its sorted threads; the first
+    threads get one more.
+    """
     owners: dict[PartitionKey, str] = {}
     for topic, ids in threads.items():
         listed = sorted(partitions.get(topic, ()))
@@ -136,7 +138,9 @@ def assign_range(threads: ThreadsByTopic, partitions: PartitionsByTopic) -> dict
 
 
 def assign_round_robin(threads: ThreadsByTopic, partitions: PartitionsByTopic) -> dict[PartitionKey, str]:
-    """All partitions by the hash of their text, dealt out one by one. UnequalSubscriptions."""
+    """Assign all partitions one by one, in the order of the hash of their text.
+    UnequalSubscriptions.
+    """
     if not threads:
         return {}
     first = next(iter(threads))

@@ -1,9 +1,8 @@
 """The messages between members of a consumer group in Kafka's "consumer" protocol: subscriptions
 and assignments as bytes. Pure.
 
-Readable by every client: version 1 of both messages is written, any version is read (later ones
-only add fields behind). Layout: Kafka's ConsumerProtocolSubscription and
-ConsumerProtocolAssignment.
+Every client can read them: version 1 of both messages is written, any version is read (later ones
+only append fields). Layout: Kafka's ConsumerProtocolSubscription and ConsumerProtocolAssignment.
 """
 
 from __future__ import annotations
@@ -114,10 +113,10 @@ def _text(text: str) -> bytes:
 def assign_range(
     subscriptions: Mapping[str, Sequence[str]], counts: Mapping[str, int]
 ) -> dict[str, list[PartitionKey]]:
-    """Kafka's RangeAssignor: of each topic every member that wants it gets a row of partitions, the
-    first ones one more.
+    """Kafka's RangeAssignor: for each topic, every member that wants it gets a range of partitions,
+    the first members one more.
 
-    Members by id; topics that are not there (no count) are left out.
+    Members are sorted by id; topics that do not exist (no count) are left out.
     """
     assignment: dict[str, list[PartitionKey]] = {member: [] for member in subscriptions}
     for topic in sorted({topic for topics in subscriptions.values() for topic in topics}):
@@ -132,8 +131,8 @@ def assign_range(
 def assign_round_robin(
     subscriptions: Mapping[str, Sequence[str]], counts: Mapping[str, int]
 ) -> dict[str, list[PartitionKey]]:
-    """Kafka's RoundRobinAssignor: all partitions of all topics are dealt out, skipping members that
-    do not want the topic.
+    """Kafka's RoundRobinAssignor: all partitions of all topics are assigned one after the other,
+    skipping members that do not want the topic.
     """
     assignment: dict[str, list[PartitionKey]] = {member: [] for member in subscriptions}
     members = sorted(subscriptions)

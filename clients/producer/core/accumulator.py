@@ -1,9 +1,9 @@
 """Records on their way to their partitions: gathered into batches by size and time, one batch of a
 partition in flight at a time. Pure.
 
-Three knobs, each for itself: a batch is closed when it is `batch_bytes_max` or `batch_records_max`
-large, and sent when it is closed or has been open for `linger_ms`; how much may wait in all is the
-business of the budget (`budget.py`).
+There are three independent settings: a batch is closed when it is `batch_bytes_max` or
+`batch_records_max` large, and sent when it is closed or has been open for `linger_ms`; the budget
+bounds everything that waits (`budget.py`).
 
   a. Batches of a partition leave in the order in which they were closed, and the next one only
   after the one before is done with. b. A batch that is sent again goes to the front of its
@@ -12,7 +12,7 @@ business of the budget (`budget.py`).
   apart (KIP-126): the halves go to the front as batches that were never sent,
      and later batches of the topic are kept as small.
 
-Called by the producer. A token is whatever the caller wants back with the outcome of a record.
+Called by the producer. A token is the caller's value that is returned with the outcome of a record.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ NO_IDENTITY = ProducerIdentity(NO_PRODUCER_ID, -1)
 
 @dataclass(slots=True, kw_only=True)
 class Outgoing(Generic[TokenT]):
-    """A batch. It is open until `is_closed`; `queued_bytes` is what it takes of the budget."""
+    """A batch. It is open until `is_closed`; `queued_bytes` is its part of the budget."""
 
     place: PartitionKey
     opened_at_ms: float
@@ -62,7 +62,7 @@ class Outgoing(Generic[TokenT]):
     attempts: int = 0
     not_before_ms: float = 0.0
     is_doubtful: bool = False
-    """An attempt was not answered, or not in time: the batch may be in the log."""
+    """An attempt was not answered in time: the batch may be in the log."""
     sealed: bytes = b""
 
     def seal(self, compression: Compression) -> bytes:
@@ -121,7 +121,7 @@ class Accumulator(Generic[TokenT]):
         self._lanes: dict[PartitionKey, _Lane[TokenT]] = {}
         self._topic_bytes_max: dict[str, int] = {}
         self.flushes = 0
-        """Callers that want everything out without lingering."""
+        """Number of callers that want everything sent without lingering."""
 
     @property
     def is_empty(self) -> bool:
@@ -151,7 +151,7 @@ class Accumulator(Generic[TokenT]):
         return Appended(is_new or batch.is_closed, batch.is_closed)
 
     def add_raw(self, place: PartitionKey, raw: bytes, token: TokenT, *, queued_bytes: int, now_ms: float) -> None:
-        """Add a whole batch (bytes with magic 2), which is sent as it is but for the producer's
+        """Add a whole batch (bytes with magic 2), which is sent unchanged except for the producer's
         identity.
         """
         lane = self._lanes.setdefault(place, _Lane())
@@ -179,7 +179,7 @@ class Accumulator(Generic[TokenT]):
         return min((due for due in waits if due > now_ms), default=None)
 
     def begin(self, batch: Outgoing[TokenT]) -> None:
-        """The head of its partition is in flight."""
+        """Mark the head of its partition as in flight."""
         lane = self._lanes[batch.place]
         assert lane.in_flight is None, "one batch of a partition is in flight at a time"
         assert lane.waiting[0] is batch, "batches leave in their order"
@@ -233,7 +233,7 @@ class Accumulator(Generic[TokenT]):
         )
 
     def expire(self, opened_before_ms: float) -> list[Outgoing[TokenT]]:
-        """Take out what has waited too long; what is in flight is left to its answer."""
+        """Remove batches that have waited too long; batches in flight are left to their answer."""
         expired = []
         for place, lane in list(self._lanes.items()):
             while lane.waiting and lane.waiting[0].opened_at_ms < opened_before_ms:
@@ -242,7 +242,7 @@ class Accumulator(Generic[TokenT]):
         return expired
 
     def drop_all(self) -> list[Outgoing[TokenT]]:
-        """Take out everything, in flight or not, each partition in its order."""
+        """Remove all batches, in flight or not, each partition in its order."""
         dropped = []
         for lane in self._lanes.values():
             if lane.in_flight is not None:

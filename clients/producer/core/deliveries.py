@@ -37,12 +37,12 @@ _IDENTITY_LOST = frozenset(
 MAY_BE_APPENDED = frozenset(
     {ErrorCode.request_timed_out, ErrorCode.not_enough_replicas_after_append, ErrorCode.unknown_server_error}
 )
-"""Answers to a batch that may be in the log all the same."""
+"""Errors after which the batch may be in the log."""
 
 
 def judge(code: ErrorCode) -> Verdict:
-    """A duplicate is what an idempotent producer hopes for after a lost answer: the batch is
-    there.
+    """A duplicate is a success for an idempotent producer after a lost answer: the log has the
+    batch.
     """
     if code in (ErrorCode.none, ErrorCode.duplicate_sequence_number):
         return Verdict.DELIVERED
@@ -56,8 +56,8 @@ class Sequences:
     """The identity of a producer and the next sequence of each partition.
 
     A batch keeps its identity for all its attempts. When a batch that had been sent expires, the
-    sequence that its partition expects is unknown: the identity is over, and the next one begins
-    everywhere from 0.
+    sequence that its partition expects is unknown: the identity cannot be used any more, and the
+    next one begins at 0 in every partition.
     """
 
     identity: ProducerIdentity = NO_IDENTITY
@@ -77,8 +77,8 @@ class Sequences:
         self._next[batch.place] = (batch.base_sequence + batch.record_count) & _SEQUENCE_MASK
 
     def take_back(self, batch: Outgoing[Any]) -> None:
-        """The broker refused the only batch in flight of its partition and has none of it: its
-        sequence is that of the next one.
+        """The broker refused the only batch in flight of its partition and did not append it: the
+        next batch gets its sequence.
         """
         if batch.identity != NO_IDENTITY and batch.identity == self.identity and not batch.is_doubtful:
             self._next[batch.place] = batch.base_sequence

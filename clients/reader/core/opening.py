@@ -1,8 +1,8 @@
-"""Records out of raw batches, at the edge: what lies below the position, markers and aborted
-records are left out. Pure.
+"""Opens the records of raw batches: records below the position, markers and aborted records are
+skipped. Pure.
 
-Everything before this moves batches as bytes; who needs records calls this. Each batch's checksum
-is verified before it is opened.
+All other code moves batches as bytes; callers that need records use this. Each batch's checksum is
+verified before it is opened.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from wire.batches.records import Record, decode_batch
 
 
 class Split(NamedTuple):
-    """The place where a row of batches is split: the first part ends at byte `end`, the second part
-    begins at byte `left_from`. `next` is the position at which the second part begins; a batch that
-    contains this position is in both parts. `record_count` belongs to the first part.
+    """The place where a sequence of batches is split: the first part ends at byte `end`, the second
+    part begins at byte `left_from`. `next` is the position at which the second part begins; a batch
+    that contains this position is in both parts. `record_count` belongs to the first part.
     """
 
     end: int
@@ -29,7 +29,7 @@ class Split(NamedTuple):
 
 
 def split_records(records: Buffer, position: Position, records_max: int) -> Split | None:
-    """Split behind so many records from the position on; None when there are no more than that.
+    """Split after this many records from the position on; None if there are no more than that.
 
     Within a batch offsets are counted, not records: of a compacted batch the first part may hold
     fewer.

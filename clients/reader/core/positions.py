@@ -1,8 +1,8 @@
 """A reader's position in a partition, and how answers, errors and new leaders change it. Pure.
 
 A position is the offset of the next record and the leader epoch of the one before it, if known.
-With the epoch a reader finds out after a change of leader whether the log that it has read is still
-the log that is there (KIP-320).
+With the epoch, a reader detects after a change of leader whether the log that it has read still
+exists (KIP-320).
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Taken(NamedTuple):
 
 
 def take(records: Buffer, position: Position) -> Taken | None:
-    """The whole batches that reach the position or lie after it; None when there is nothing.
+    """The whole batches that contain the position or are after it; None if there are none.
     InvalidBatch, NoWholeBatch.
 
     The first batch may begin below the position, since brokers answer whole batches: readers of
@@ -110,9 +110,9 @@ def take(records: Buffer, position: Position) -> Taken | None:
 
 
 def diverges_at(position: Position, *, epoch: int, end_offset: int) -> int | None:
-    """The offset from which the log differs from the records that were read, by the leader's answer
-    for the position's epoch. NO_OFFSET when the leader does not know the epoch; None when nothing
-    differs.
+    """The offset from which on the log differs from the records that were read, by the leader's
+    answer for the position's epoch. NO_OFFSET if the leader does not know the epoch; None if
+    nothing differs.
     """
     if epoch < 0 or end_offset < 0:
         return NO_OFFSET
@@ -120,8 +120,8 @@ def diverges_at(position: Position, *, epoch: int, end_offset: int) -> int | Non
 
 
 def resolve(policy: ResetPolicy, offset: int | None, *, log_start: int, log_end: int) -> int | None:
-    """The offset to go on at; None when the policy is to fail. `offset` is the one that is not
-    there, None when there was none.
+    """The offset at which to continue; None if the policy is to fail. `offset` is the missing one,
+    None if there was none.
     """
     match policy:
         case ResetPolicy.EARLIEST:

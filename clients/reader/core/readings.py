@@ -1,8 +1,8 @@
 """The partitions that a reader reads: their positions, their leaders, and what each waits for.
 Pure.
 
-A partition that is begun, sought or rewound gets a new generation; what was asked under an older
-one is not looked at when it comes.
+A partition that is begun, sought or rewound gets a new generation; answers to requests of an older
+generation are ignored.
 
     NO_OFFSET  ->  READY         where to begin is being asked for (by the reset policy or a time)
     UNVALIDATED -> READY         a new leader is asked whether its log still has what was read (KIP-320)
@@ -27,7 +27,8 @@ from clients.reader.core.positions import Position
 from wire.protocol.ids import NO_EPOCH, NO_NODE, PartitionKey
 
 Fetcher = tuple[int, int]
-"""A fetcher of the reader: the broker that it reads from, and its number among those of the broker.
+"""A fetcher of the reader: the broker that it reads from, and its number among those of the
+broker.
 """
 
 
@@ -71,7 +72,7 @@ class Reading:
 
     @property
     def lag(self) -> int:
-        """Records between what the application took and the end; -1 while that is not known."""
+        """Records between the application's position and the end; -1 while unknown."""
         return -1 if self.high_watermark < 0 else max(0, self.high_watermark - self.consumed.offset)
 
 
@@ -157,11 +158,11 @@ class Readings:
             reading.phase = Phase.READY  # there is no epoch that a leader could be asked about
 
     def halt(self, reading: Reading) -> None:
-        """A problem of the partition that the application must get."""
+        """The partition has a problem that the application must receive."""
         reading.halted_in, reading.phase = reading.phase, Phase.HALTED
 
     def retry(self, place: PartitionKey) -> None:
-        """The application has got the problem."""
+        """The application has received the problem."""
         if (reading := self._readings.get(place)) is not None and reading.phase is Phase.HALTED:
             reading.phase = reading.halted_in
 
@@ -182,7 +183,7 @@ class Readings:
         reading.leader, reading.leader_epoch = leader, leader_epoch
 
     def lost_leader(self, place: PartitionKey) -> None:
-        """Its leader does not lead it, or does not answer."""
+        """The leader does not lead the partition any more, or does not answer."""
         if (reading := self._readings.get(place)) is not None:
             reading.leader = NO_NODE
 
@@ -207,7 +208,7 @@ class Readings:
         }
 
     def asking(self, phase: Phase) -> dict[int, list[Reading]]:
-        """Partitions in a phase by their leader, without those that have a request under way."""
+        """Partitions in a phase by their leader, without those with a request in flight."""
         found: dict[int, list[Reading]] = {}
         for reading in self._readings.values():
             if reading.phase is phase and not reading.is_asking and reading.leader != NO_NODE:
@@ -221,13 +222,13 @@ class Readings:
         reading.lost_position = None
 
     def lost_offset(self, reading: Reading) -> None:
-        """The position is not in the log: ask where to go on."""
+        """The position is not in the log: ask where to continue."""
         reading.lost_position = reading.fetched
         reading.start = Start()
         reading.phase = Phase.NO_OFFSET
 
     def advance(self, reading: Reading, position: Position, *, high_watermark: int, log_start_offset: int) -> None:
-        """A chunk was put; its partition goes to the end of the line."""
+        """A chunk was put; its partition moves to the end of the line."""
         reading.fetched = position
         reading.high_watermark, reading.log_start_offset = high_watermark, log_start_offset
         self._readings[reading.place] = self._readings.pop(reading.place)

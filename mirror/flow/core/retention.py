@@ -16,10 +16,7 @@ from wire.protocol.ids import UNKNOWN
 WARNED_FROM: Final = 0.5
 """A partition is behind by this fraction of its retention: half of the time to act is left."""
 FORGOTTEN_BELOW: Final = 0.4
-"""Complete for Kafka 4.3: a test asks Kafka's own classes for every key of MirrorMaker, of Connect
-and of the clients, and none is unknown here. `core/mirror_maker_file.py` finds out for which flow
-and which end a key counts; this module defines its effect.
-"""
+"""A partition below this fraction is not at risk any more."""
 
 
 def retention_ms(configs: Mapping[str, str]) -> int:

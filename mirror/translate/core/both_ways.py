@@ -2,8 +2,8 @@
 alone has the answer.
 
 Each log has records that were first written there, which one link carries, and records that the
-opposite link has brought, which that link leaves out. A consumer goes on at the other site before
-the first record, of either kind, that it has not read: the link's map has the offsets of the former
+opposite link has brought, which that link skips. A consumer continues at the other site before the
+first record, of either kind, that it has not read: the link's map has the offsets of the former
 kind, the opposite link's map those of the latter.
 
   a. Never ahead: the consumer has read everything before the answer. It may have read a part of
@@ -20,25 +20,26 @@ from mirror.translate.core.translation import Translation
 def downstream(
     link: Translation, opposite: Translation | None, source_offset: int, *, is_link_complete: bool = True
 ) -> int:
-    """The target offset at which a consumer of the source at `source_offset` goes on.
+    """The target offset at which a consumer of the source at `source_offset` continues.
 
-    The link's map is complete when it has all that was carried of what the source had after the
-    opposite map was taken.
+    The link's map is complete when it has everything that was carried up to the time at which the
+    opposite map was read.
     """
     if opposite is None:
         return link.downstream(source_offset)
-    # Where the opposite link ends may lie what this one has brought, and the consumer has read.
+    # Beyond the end of the opposite map there may be records that this link has brought and the
+    # consumer has read.
     theirs = link.map.past_target(opposite.upstream(source_offset), below_source=source_offset)
     last = link.map.last
     is_all_read = last is None or source_offset >= last.source_end
     if is_all_read and is_link_complete:
         return theirs
-    # What was carried and is not in the map lies at or after the end of what is.
+    # Carried records that are not in the map are at or after its end.
     return min(theirs, link.position.target_next if is_all_read else link.downstream(source_offset))
 
 
 def upstream(link: Translation, opposite: Translation | None, target_offset: int) -> int:
-    """The source offset at which a consumer of the target at `target_offset` goes on."""
+    """The source offset at which a consumer of the target at `target_offset` continues."""
     if opposite is None:
         return link.upstream(target_offset)
     theirs = link.map.past_source(opposite.downstream(target_offset), below_target=target_offset)

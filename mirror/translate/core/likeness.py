@@ -1,10 +1,9 @@
-"""Finds by content how far a target is a copy of a source, when no note of earlier mirroring is
-left.
+"""Finds by content how far a target is a copy of a source, if no stored position is left.
 
 A batch that passed a translate link keeps its compressed records byte for byte: count, times and a
-CRC-32C over the records alone make a fingerprint. Both logs are walked once from their beginnings.
+CRC-32C over the records alone make a fingerprint. Both logs are read once from their beginnings.
 The target's batches that are copies lie in the source's order; the walk ends with the first batch
-of the source that follows a copy and has none itself. Batches that came before the first copy have
+of the source that follows a copy and has none itself. Batches from before the first copy have
 expired at the target.
 """
 
@@ -21,7 +20,7 @@ from wire.batches.record_batch import HEADER_SIZE, BatchHeader, Buffer
 
 
 class Fingerprint(NamedTuple):
-    """The parts of a batch that stay the same on its way."""
+    """The parts of a batch that stay the same when it is mirrored."""
 
     record_count: int
     base_timestamp: int
@@ -67,7 +66,7 @@ class Likeness:
         self._targets += 1
 
     def see_source(self, wanted: Fingerprint | None, header: BatchHeader) -> None:
-        """The source's next batch; None for one that is not carried."""
+        """The source's next batch; None for one that is skipped."""
         if self._has_ended:
             return
         if wanted is not None:

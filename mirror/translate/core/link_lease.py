@@ -1,5 +1,5 @@
-"""Decides which daemon carries a link that is not shared, and when another daemon may replace it.
-Pure.
+"""Decides which daemon carries a link that its daemons do not share, and when another one may
+replace it. Pure.
 
 The daemon that carries the link writes notices in the link's topic at the target
 (`core/stored_map.py` names their key). The order of the topic decides between daemons; no daemon
@@ -49,7 +49,9 @@ class Notice(NamedTuple):
     daemon: str
     """The daemon's name for people."""
     place: str
-    """The place of the process, so that a daemon on the same machine can see that it is gone."""
+    """The machine and container of the process, with which a daemon on the same machine can check
+    that it has ended.
+    """
     after: str = ""
 
     @property
@@ -64,7 +66,7 @@ def encode_notice(notice: Notice) -> bytes:
 
 
 def decode_notice(value: bytes | None) -> Notice | None:
-    """None for a record that is no notice; early releases left others under the same key."""
+    """None for a record that is not a notice; early releases left others under the same key."""
     try:
         fields = parse_json(value or b"null")
         return Notice(
@@ -98,8 +100,8 @@ class LinkLease:
 
     @property
     def is_ours(self) -> bool:
-        """True if the link belongs to this process by the order of the topic; the process itself
-        knows whether it still does by the clock.
+        """True if the link belongs to this process by the order of the topic; by its own clock, the
+        process knows whether it still does.
         """
         return self.holder is not None and self.holder.process == self._process
 
@@ -107,7 +109,7 @@ class LinkLease:
         """The next notice of the topic, read at this time of the monotonic clock."""
         match notice.step:
             case Step.TAKE if self._last_id is None or notice.after == self._last_id:
-                # The daemon that took it has made sure that no other process carries the link.
+                # The daemon that took the link has made sure that no other process carries it.
                 self._received.clear()
                 self._hold(notice, now_ms)
             case Step.RENEW if notice.process != self._process or self.is_ours:
@@ -119,8 +121,8 @@ class LinkLease:
         self._last_id = notice.id
 
     def may_take(self, *, now_ms: float, is_gone: Callable[[str], bool]) -> bool:
-        """True if no other process carries the link; `is_gone` maps a place to
-        whether its process is gone.
+        """True if no other process carries the link; `is_gone` maps a place to whether its process
+        has ended.
         """
         return all(
             is_gone(notice.place) or now_ms - received_at_ms >= self._session_timeout_ms
@@ -131,5 +133,5 @@ class LinkLease:
         if notice.process != self._process:
             self._received[notice.process] = notice, now_ms
             if notice.step is Step.RENEW and self.is_ours:
-                return  # it was written before its daemon learned that the link is ours
+                return  # it was written before its daemon noticed that the link is ours
         self.holder = notice

@@ -1,10 +1,10 @@
 """Maps source offsets to target offsets for all records that a translate link has mirrored.
 
-A partition's map is a row of runs: `record_count` records that lie one after the other at both
-sites, from `source_offset` there and `target_offset` here. A topic without transactions has one run
-however long it is; each hole (a marker that was left out, an aborted batch, a record compacted
-away, another client's record at the target) begins another one. Translation is exact at any age,
-unlike MirrorMaker 2's samples, because nothing is forgotten until both logs have.
+A partition's map is a sequence of runs: `record_count` records that lie one after the other at both
+sites, from `source_offset` there and `target_offset` here. A topic without transactions has a
+single run; each hole (a skipped marker, an aborted batch, a record compacted away, another client's
+record at the target) begins another one. Translation is exact at any age, unlike MirrorMaker 2's
+samples, because entries are kept until both logs have dropped their records.
 
   a. Runs grow in both offsets and never overlap. b. `downstream` and `upstream` never go back when
   their argument grows. c. `downstream(o)` is the offset of the first mirrored record at or after
@@ -45,7 +45,7 @@ class Run(NamedTuple):
 
 
 class RunsOverlap(ValueError):
-    """A run does not lie after those that are there."""
+    """A run does not follow the existing ones."""
 
 
 class OffsetMap:
@@ -57,8 +57,8 @@ class OffsetMap:
         self._sources = array("q")
         self._targets = array("q")
         self._counts = array("q")
-        # Runs dropped at the front since the first one ever: keeps the numbers of chunks as they
-        # are.
+        # Number of runs dropped at the front since the first one: it keeps the numbers of chunks
+        # unchanged.
         self._dropped = 0
 
     def __len__(self) -> int:
@@ -78,8 +78,8 @@ class OffsetMap:
         return (self._dropped + len(self) - 1) // CHUNK_RUNS if self._sources else -1
 
     def append(self, source_offset: int, target_offset: int, count: int) -> None:
-        """Records were mirrored: extends the newest run, or begins one. RunsOverlap when they are
-        not after it.
+        """Records were mirrored: extends the newest run, or begins one. Raises RunsOverlap if they
+        are not after the newest run.
         """
         if count < 1:
             raise ValueError(f"a run has at least one record, not {count}")
@@ -115,19 +115,19 @@ class OffsetMap:
         return self._sources[index + 1] if index + 1 < len(self) else end
 
     def past_target(self, target_offset: int, *, below_source: int) -> int:
-        """The target offset after all that lies from `target_offset` on without a break and was
-        brought from below `below_source`.
+        """The target offset after the unbroken sequence of records from `target_offset` on that
+        were brought from below `below_source`.
         """
         return _past(self._targets, self._sources, self._counts, start=target_offset, below=below_source)
 
     def past_source(self, source_offset: int, *, below_target: int) -> int:
-        """The source offset after all that lies from `source_offset` on without a break and is at
-        the target below `below_target`.
+        """The source offset after the unbroken sequence of records from `source_offset` on that are
+        at the target below `below_target`.
         """
         return _past(self._sources, self._targets, self._counts, start=source_offset, below=below_target)
 
     def target_truncated_at(self, target_offset: int) -> None:
-        """Forget what lies at or after `target_offset`: the target lost it."""
+        """Drop entries at or after `target_offset`: the target has lost their records."""
         while self._sources and self._targets[-1] + self._counts[-1] > target_offset:
             kept = target_offset - self._targets[-1]
             if kept > 0:
@@ -137,8 +137,8 @@ class OffsetMap:
                 column.pop()
 
     def trim(self, *, source_start: int, target_start: int) -> range:
-        """Drop whole chunks that both logs have forgotten; the numbers of the chunks that are
-        thereby gone.
+        """Drop whole chunks whose records both logs have removed; return the numbers of these
+        chunks.
         """
         first_chunk = self._dropped // CHUNK_RUNS
         gone = 0
@@ -166,8 +166,8 @@ class OffsetMap:
 
     @classmethod
     def from_chunks(cls, chunks: Sequence[tuple[int, Sequence[Run]]]) -> OffsetMap:
-        """The map of stored chunks. Those before a missing one are left out: what is missing had
-        been dropped.
+        """The map of stored chunks. Chunks before a missing one are left out: the missing one was
+        dropped.
         """
         ordered = sorted(chunks)
         first = len(ordered)

@@ -1,4 +1,4 @@
-"""A source's batch made ready for a target that numbers its own log: new producer, new sequence,
+"""Prepares a source's batch for a target that assigns its own offsets: new producer, new sequence,
 new checksum, same records.
 
 The compressed records are not opened. Only the 61 bytes before them change, and the CRC-32C is
@@ -7,7 +7,7 @@ closing a batch). Only two kinds of batches are rewritten, since no broker takes
 producer as they are: those with holes, which compaction leaves behind, and those stamped by their
 broker (LogAppendTime), whose records would get other times.
 
-Who fetches decides what is left out (`record_filter.py`), who appends stamps (`renumber`).
+The reader decides what is skipped (`record_filter.py`), the writer stamps the batch (`renumber`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Piece(NamedTuple):
 
 
 class Stamp(NamedTuple):
-    """The writer of a batch, and the number of its earlier records."""
+    """The producer of a batch, and the number of its earlier records."""
 
     producer_id: int
     producer_epoch: int
@@ -54,7 +54,7 @@ class Stamp(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Renumbered:
-    """A batch for the target's log, and where its records were."""
+    """A batch for the target's log, and the source offsets of its records."""
 
     batch: bytes
     pieces: tuple[Piece, ...]
@@ -63,8 +63,8 @@ class Renumbered:
 def renumber(
     buffer: Buffer, position: int, header: BatchHeader, stamp: Stamp, *, is_transactional: bool = False
 ) -> Renumbered:
-    """The batch at `position` under another producer. Raises InvalidBatch when its checksum is
-    wrong: it must not get a right one.
+    """The batch at `position` under another producer. Raises InvalidBatch if its checksum is wrong:
+    a wrong one must not be replaced by a right one.
     """
     added_bits = TRANSACTIONAL_BIT if is_transactional else 0
     if not verify_crc(buffer, position, header):

@@ -1,15 +1,15 @@
 """Finds the position at which a translate link resumes after a crash: the stored position may lag
-behind the target's log, and the log decides.
+behind the target's log, and the log is right.
 
 The batches that the mirror wrote after the stored position are in the target's log under its
 producer ids. They are the source's next batches, in order, under the sequences that follow
-(`core/translation.py`): so the two logs are laid side by side, from the stored position on, until
-every batch of ours in the target's tail has found its source. What compaction took from the
-target's tail is passed; what does not fit is a `HistoryMismatch`, never a guess.
+(`core/translation.py`): so the two logs are compared from the stored position on, until every batch
+of this link in the target's tail has a source batch. Batches that compaction removed from the
+target's tail are skipped; a contradiction is a `HistoryMismatch`, never a guess.
 
 That is certain only while each offset of the source from the stored position on has its record, or
-is in a batch that is left out: where records are gone, a batch may be counted as the one before it.
-That is `SourceIsThinned`, and for `core/thinned_source.py`.
+is in a skipped batch: if records are missing, a batch may be counted as the previous one. In that
+case `SourceIsThinned` is raised, and `core/thinned_source.py` is used.
 """
 
 from __future__ import annotations
@@ -29,20 +29,21 @@ class HistoryMismatch(Exception):
 
 
 class SourceIsThinned(Exception):
-    """The source has offsets without records where the tail was mirrored from."""
+    """The source lacks records in the range from which the tail was mirrored."""
 
 
 def is_before(position: Position, header: BatchHeader) -> bool:
-    """True if one of our batches lies below the position's sequence."""
+    """True if one of this link's batches is below the position's sequence."""
     epoch, sequence = position.sequences.get(header.producer_id, (0, 0))
     behind = next_sequence(sequence, -header.base_sequence)
     return header.producer_epoch < epoch or (header.producer_epoch == epoch and 0 < behind < _HALF)
 
 
 def end_of_copy(position: Position, ours: Iterable[BatchHeader]) -> int | None:
-    """The offset at which the target's log no longer is the noted one: the first of our batches
-    that is below the position by its offset and not by its sequence. A log that begins anew accepts
-    a batch from the middle, because its broker knows no producer. None when there is no such batch.
+    """The offset at which the target's log stops being the stored one: the first of this link's
+    batches that is below the position by its offset and not by its sequence. A log that begins anew
+    accepts a batch from the middle, because its broker knows no producer. None if there is no such
+    batch.
     """
     return min(
         (one.base_offset for one in ours if one.base_offset < position.target_next and not is_before(position, one)),
@@ -63,20 +64,19 @@ class TailMatch:
         translation.rest()
         self._translation = translation
         before = translation.position
-        # Nothing of the translation changes before `finish`: a match that is broken off leaves it
-        # as it was.
+        # The translation does not change before `finish`: an interrupted match leaves it unchanged.
         self._position = Position(before.source_next, before.source_epoch, before.target_next, dict(before.sequences))
         self._runs: list[tuple[int, int, int]] = []
         self._producer_ids = producer_ids
         self._tail: dict[tuple[int, int, int], _Found] = {}
         self._target_end = translation.position.target_next
-        # Records of the source that lie in the tail, or lay there before compaction.
+        # Records of the source that are in the tail, or were there before compaction.
         self._copied_records = 0
         self.matched_batches = 0
 
     @property
     def is_complete(self) -> bool:
-        """Every batch of ours has found its source."""
+        """Every batch of this link has its source batch."""
         return not self._tail
 
     def see_target(self, records: Buffer) -> None:
@@ -88,17 +88,17 @@ class TailMatch:
             self._target_end = max(self._target_end, header.next_offset)
             if header.producer_id in self._producer_ids and header.base_sequence >= 0 and not header.is_control:
                 if is_before(position, header):
-                    continue  # it was passed already, in a part of the log that is read again
+                    continue  # it was already processed, in a part of the log that is read again
                 key = (header.producer_id, header.producer_epoch, header.base_sequence)
-                # One that came twice, because the target had forgotten us, counts where it came
-                # first: as a reader finds it.
+                # A batch that occurs twice, because the target had forgotten the producer, counts
+                # at its first offset, where a reader finds it.
                 self._tail.setdefault(key, _Found(header.base_offset, header.last_offset_delta + 1))
 
     def see_source(
         self, records: Buffer, *, skipped: Collection[int], producer_of: Callable[[BatchHeader], int]
     ) -> None:
-        """The source's next batches. HistoryMismatch when one cannot be the one in the tail;
-        SourceIsThinned when that is not certain.
+        """The source's next batches. Raises HistoryMismatch if a batch cannot be the one in the
+        tail; SourceIsThinned if that is not certain.
         """
         for _, header in iterate_headers(records, may_end_in_partial=True):
             if self.is_complete:
@@ -117,7 +117,7 @@ class TailMatch:
         """Finish after the target's log is known up to its end. HistoryMismatch if a record there
         has no source.
 
-        SourceIsThinned when the source had nothing at all to show.
+        Raises SourceIsThinned if the source had no batches at all.
         """
         if not self.is_complete:
             if self._position.source_next == self._translation.position.source_next:
@@ -169,8 +169,8 @@ class TailMatch:
 def take_over(
     translation: Translation, position: Position, runs: Iterable[tuple[int, int, int]], *, copied_records: int
 ) -> None:
-    """The tail is known: the translation goes on at `position`, and what lies between
-    `copied_records` of ours there is counted.
+    """The tail is known: the translation continues at `position`, and the gaps between
+    `copied_records` of ours are counted.
     """
     before = translation.position
     if position == before:

@@ -44,9 +44,10 @@ _Content = tuple[int, bytes]
 
 
 class _Copy(NamedTuple):
-    """A record of ours in the tail."""
+    """One of this link's records in the tail."""
 
-    # Records mirrored before it since the stored position, and how many of those the tail has.
+    # Number of records mirrored before it since the stored position, and how many of those the tail
+    # has.
     before: int
     found_before: int
     target_offset: int
@@ -80,12 +81,12 @@ class ThinnedMatch:
         self._stored = translation.position
         self._producer_ids = producer_ids
         self._target_end = self._stored.target_next
-        # By producer id: the records of it that were mirrored since the stored position.
+        # By producer id: the number of its records mirrored since the stored position.
         self._mirrored: dict[int, int] = {}
         self._mirrored_count = 0
         self._copies: list[_Copy] = []
         self._copies_of: defaultdict[bytes | None, list[_Copy]] = defaultdict(list)
-        # How often each content is in the tail, and in what has been seen of the source.
+        # How often each content is in the tail, and in the source batches so far.
         self._copied: Counter[_Content] = Counter()
         self._left: Counter[_Content] = Counter()
         self._origin = self._stored.source_next
@@ -102,7 +103,7 @@ class ThinnedMatch:
 
     @property
     def _missing_count(self) -> int:
-        """Records that were mirrored and that the tail has no more."""
+        """Mirrored records that the tail no longer has."""
         return self._mirrored_count - len(self._copies)
 
     def see_target(self, records: Buffer) -> None:
@@ -124,7 +125,7 @@ class ThinnedMatch:
         mirrored = self._mirrored.get(header.producer_id, 0)
         index = (header.base_sequence - sequence) & SEQUENCE_MASK
         if header.producer_epoch < epoch or index >= _HALF or index < mirrored:
-            return  # from before the stored position, or there a second time
+            return  # from before the stored position, or a duplicate
         first = self._mirrored_count + index - mirrored
         self._mirrored[header.producer_id] = index + header.last_offset_delta + 1
         self._mirrored_count = first + header.last_offset_delta + 1
@@ -165,7 +166,9 @@ class ThinnedMatch:
         self._has_ended = is_new or self._left.total() > self._mirrored_count
 
     def _is_counted(self, batch: _Batch) -> bool:
-        """Mirrored, since not all that was mirrored has room before it."""
+        """True if the batch was mirrored, because more records were mirrored than there are offsets
+        before it.
+        """
         return batch.room < self._mirrored_count
 
     def _has_copies(self, batch: _Batch) -> bool:
@@ -175,7 +178,9 @@ class ThinnedMatch:
         return any(self._copied[left.content] == 1 == self._left[left.content] for left in batch.records)
 
     def finish(self, *, source_end: int) -> None:
-        """The next facts, what to do, and why (empty: nothing to log)."""
+        """Set the translation's position after the whole tail is matched; raises HistoryMismatch if
+        it does not fit.
+        """
         if self._missing_count and len(self._mirrored) > 1:
             raise HistoryMismatch("the target was compacted where it has records of several sites")
         mirrored = [self._is_counted(batch) or self._has_copies(batch) for batch in self._batches]
@@ -210,8 +215,8 @@ class ThinnedMatch:
         return sequences
 
     def _pairs(self, passed: Sequence[_Batch]) -> list[tuple[_Left, _Copy | None]]:
-        """Each record with its copy, of a key the last ones of both; None where the tail has lost
-        it.
+        """Each record with its copy, for each key the last ones of both; None where the tail has
+        lost it.
         """
         copies_of = {key: list(copies) for key, copies in self._copies_of.items()}
         pairs: list[tuple[_Left, _Copy | None]] = []
@@ -230,8 +235,8 @@ class ThinnedMatch:
         return pairs
 
     def _check_order(self, pairs: Sequence[tuple[_Left, _Copy | None]], *, is_all: bool) -> None:
-        """Check that the copies lie in the order of the records, and which records have none where
-        the tail lacks something.
+        """Check that the copies have the order of the records, and which records have no copy where
+        the tail lacks some.
         """
         before, found_before, gone, without = -1, -1, 0, 0
         for left, copy in pairs:
@@ -251,5 +256,7 @@ class ThinnedMatch:
 
 
 def _content(producer_id: int, record: Record) -> _Content:
-    """The content that a record keeps on its way, and our producer that carries it."""
+    """The content of a record that does not change by mirroring, and the producer of this link that
+    wrote it.
+    """
     return producer_id, blake2b(encode_record(record, 0, 0), digest_size=_DIGEST_BYTES).digest()

@@ -1,5 +1,5 @@
-"""The transactions of a translate link, one after the other: what may be done when, and when one is
-to be ended.
+"""The transactions of a translate link, one after the other: which actions are allowed when, and
+when a transaction must end.
 
 | phase | meaning | leaves it |
 | --- | --- | --- |
@@ -44,7 +44,7 @@ class Phase(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleLimits:
-    """The moments at which a transaction ends: after `interval_ms`; with more records to come,
+    """The moments at which a transaction ends: after `interval_ms`; if more records are expected,
     after `hold_max_ms` at the latest; with `bytes_max` at once.
     """
 
@@ -61,7 +61,7 @@ class TransactionCycle:
         self.phase = Phase.CLOSED
         self.must_read = True
         self.writers = 0
-        # Partitions of the source whose batches (or left-out batches) the open transaction carries.
+        # Partitions of the source whose batches (or skipped batches) are in the open transaction.
         self.keys: dict[TopicPartition, None] = {}
         # Partitions of the target that belong to the open transaction.
         self.places: set[PartitionKey] = set()
@@ -70,7 +70,7 @@ class TransactionCycle:
         self._size_bytes = 0
         self._is_hastened = False
         self._refuses_all = False
-        # Transactions of the source that have begun in what was carried and not ended, by
+        # Transactions of the source that have begun in the carried batches and not ended, by
         # partition.
         self._inside: dict[TopicPartition, set[int]] = {}
 
@@ -85,20 +85,20 @@ class TransactionCycle:
         return self.phase is Phase.FILLING and self._refuses_all and not self.writers
 
     def open(self) -> None:
-        """The target gave our producer an epoch: nothing of before is open, and what was noted has
-        been read.
+        """The target gave our producer an epoch: no earlier transaction is open, and the stored
+        notes have been read.
         """
         self._expect(Phase.CLOSED)
         self.phase = Phase.IDLE
         self.must_read = False
 
     def close(self) -> None:
-        """The producer is given up for a new epoch of it."""
+        """The producer is given up; it needs a new epoch."""
         self._expect(Phase.IDLE)
         self.phase = Phase.CLOSED
 
     def enter(self, now_ms: float) -> bool:
-        """A writer begins; True when it is the first one, and with it a transaction."""
+        """A writer enters; True if it is the first one, and so begins a transaction."""
         if not self.may_enter:
             raise InvariantBroken(f"no writer may write while the transaction is {self.phase.value}")
         is_first = self.phase is Phase.IDLE
@@ -117,9 +117,7 @@ class TransactionCycle:
     def carry(
         self, key: TopicPartition, headers: Iterable[BatchHeader], *, skipped: Collection[int], size_bytes: int
     ) -> None:
-        """A writer is about to write these batches of a partition, without those that are left
-        out.
-        """
+        """A writer is about to write these batches of a partition, except the skipped ones."""
         self._expect(Phase.FILLING)
         self.keys[key] = None
         self._size_bytes += size_bytes
@@ -135,11 +133,11 @@ class TransactionCycle:
             del self._inside[key]
 
     def unadded(self, places: Iterable[PartitionKey]) -> list[PartitionKey]:
-        """The places that the coordinator does not know yet."""
+        """The partitions that the coordinator does not know yet."""
         return sorted(set(places) - self.places)
 
     def add(self, places: Iterable[PartitionKey]) -> None:
-        """The coordinator knows that these belong to the transaction."""
+        """The coordinator knows that these partitions belong to the transaction."""
         if self.phase not in (Phase.FILLING, Phase.ENDING):
             raise InvariantBroken(f"partitions are added to a transaction that is {self.phase.value}")
         self.places.update(places)
@@ -153,12 +151,12 @@ class TransactionCycle:
         return now_ms - self._began_at_ms if self.phase in (Phase.FILLING, Phase.ENDING) else 0.0
 
     def due_in_ms(self, now_ms: float, *, is_writer_coming: bool = False) -> float:
-        """The time (ms) for which the open transaction may go on; 0 when it must end.
+        """The time (ms) for which the open transaction may continue; 0 if it must end.
         `is_writer_coming`: a writer has not entered yet.
         """
         if self._size_bytes >= self._limits.bytes_max:
             return 0
-        # What this transaction does not carry cannot be torn apart by its end.
+        # A transaction of the source that this one does not carry cannot be torn by its end.
         is_inside = any(key in self._inside for key in self.keys)
         last_ms = self._limits.hold_max_ms if is_inside else 0 if self._is_hastened else self._limits.interval_ms
         if is_writer_coming and not self._is_hastened:
@@ -166,7 +164,9 @@ class TransactionCycle:
         return max(0.0, self._began_at_ms + last_ms - now_ms)
 
     def refuse_all(self) -> None:
-        """The transaction is to be ended: let those who write finish."""
+        """The transaction is about to end: admit no more writers, and let the active ones
+        finish.
+        """
         self._expect(Phase.FILLING)
         self._refuses_all = True
 

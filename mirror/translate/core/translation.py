@@ -1,16 +1,16 @@
-"""One partition of a translate link: how far it is mirrored, its sequences, and the batches in
+"""One partition of a translate link: its mirrored position, its sequences, and the batches in
 flight.
 
 The sequence of every batch follows from the source's log alone: the records mirrored before it. So
 two mirrors of one partition, or one that was killed and its successor, would write the same batches
-under the same numbers, and the target takes each once and in order. No request that was late,
+with the same sequences, and the target appends each once and in order. No request that was late,
 repeated or sent by the wrong mirror can do harm (M11).
 
   a. Batches are confirmed in the order of the source, whatever the order of the answers.
   b. What was not confirmed and is planned again gets the same stamp.
   c. The position never passes a batch that is neither confirmed nor left out on purpose.
 
-The notes of the link (`translations.py`).
+`translations.py` stores this state as the link's notes.
 """
 
 from __future__ import annotations
@@ -27,26 +27,22 @@ START = 0
 
 
 class NotTheNextBatch(Exception):
-    """Batches do not continue what is planned, nor what is confirmed."""
+    """Batches do not continue the planned or the confirmed ones."""
 
 
 class BrokenOff(Exception):
-    """Batches before these were not acknowledged; these must wait until those have been sent
+    """Earlier batches were not acknowledged; these must wait until the earlier ones have been sent
     again.
     """
 
 
 class TargetWentBack(Exception):
-    """The target gave a batch an offset below its earlier end: its log is not the one that it
-    was.
-    """
+    """The target gave a batch an offset below its earlier end: its log is not the same any more."""
 
 
 @dataclass(slots=True)
 class Planned:
-    """A batch on its way: where it was, under which stamp it goes; None for one that is left
-    out.
-    """
+    """A batch in flight: its source offsets and its stamp; None for a skipped one."""
 
     base_offset: int
     next_offset: int
@@ -59,7 +55,7 @@ class Planned:
 
     @property
     def is_done(self) -> bool:
-        """True if the batch waits for nothing."""
+        """True if the batch awaits no confirmation."""
         return self.stamp is None or self.target_offset is not None
 
 
@@ -69,10 +65,10 @@ class Surplus:
     began.
     """
 
-    # Offsets between our batches, or between ours in a tail that was read: repetitions, or written
-    # by others.
+    # Offsets between our batches, or between ours in a tail that was read: duplicates, or records
+    # of other clients.
     between: int = 0
-    # Records that may lie in transactions of ours that were broken off.
+    # Records that may be in aborted transactions of ours.
     broken_off: int = 0
 
 
@@ -102,13 +98,11 @@ class Translation:
         # Changed since it was last stored.
         self.is_dirty = False
         self.surplus = Surplus()
-        # Where the target's log began when it was last looked at: what it has forgotten lies
-        # between nothing.
+        # The target's log start when it was last read: records below it are not counted as gaps.
         self.target_start = START
-        # It gave a batch an offset below its earlier end: it has lost some of what it had
-        # acknowledged.
+        # The target gave a batch an offset below its earlier end: it has lost acknowledged records.
         self.has_target_gone_back = False
-        # A planned batch failed: nothing behind it may be sent before it is sent again.
+        # A planned batch failed: later ones may be sent only after it was sent again.
         self._is_broken = False
         self._planned: deque[Planned] = deque()
         self._plan_sequences: dict[int, tuple[int, int]] = dict(self.position.sequences)
@@ -127,12 +121,12 @@ class Translation:
         producer_of: Callable[[BatchHeader], int],
         log_start_offset: int = START,
     ) -> list[Planned | None]:
-        """All partitions of the link: their flows, their leaders, and the way from a decision to
-        its effects.
+        """Plan the next batches of the partition: give each a stamp, and record which ones are
+        skipped.
 
-        NotTheNextBatch unless `expected` continues the plan, or goes back over what has to be sent
-        again; BrokenOff while that has not happened. What lies before `log_start_offset` is gone
-        from the source: the flow decided to go on there.
+        Raises NotTheNextBatch unless `expected` continues the plan, or returns to batches that must
+        be sent again; BrokenOff until that has happened. Offsets below `log_start_offset` are gone
+        from the source: the flow decided to continue there.
         """
         if not self._planned and self.position.source_next < expected <= log_start_offset:
             self.position.source_next, self.position.source_epoch = expected, -1
@@ -152,20 +146,20 @@ class Translation:
         return self._planned[0].base_offset if self._planned else self.position.source_next
 
     def is_next(self, planned: Planned) -> bool:
-        """True if everything before a planned batch is confirmed: a refusal of it is then about
-        itself.
+        """True if everything before a planned batch is confirmed: a refusal then concerns this
+        batch itself.
         """
         return bool(self._planned) and self._planned[0] is planned
 
     def break_off(self) -> None:
-        """A planned batch was not acknowledged: plan nothing behind it until it has been planned
+        """A planned batch was not acknowledged: plan nothing after it until it has been planned
         again.
         """
         self._is_broken = True
 
     def give_up(self) -> None:
-        """Break off, like `break_off`, for batches that may be in the target's log and that no
-        reader should see there.
+        """As `break_off`, for batches that may be in the target's log and that no reader should see
+        there.
         """
         if not self._is_broken:
             self.surplus.broken_off += sum(planned.count for planned in self._planned if planned.stamp is not None)
@@ -189,10 +183,10 @@ class Translation:
         return planned
 
     def confirm(self, planned: Planned | None = None, target_offset: int | None = None) -> None:
-        """The target has a batch at this offset (None: look only whether left-out batches can be
+        """The target has a batch at this offset (None: only check whether skipped batches can be
         passed).
 
-        TargetWentBack when the log must have begun anew.
+        Raises TargetWentBack if the log must have begun anew.
         """
         if planned is not None:
             planned.target_offset = target_offset
@@ -215,7 +209,7 @@ class Translation:
         self.is_dirty = True
 
     def demand_growth(self, target_offset: int) -> None:
-        """TargetWentBack when the target gave a batch an offset that it had given before."""
+        """Raises TargetWentBack if the target gave a batch an offset that it had given before."""
         if target_offset < self.position.target_next:
             self.has_target_gone_back = True
             raise TargetWentBack(
@@ -223,9 +217,7 @@ class Translation:
             )
 
     def rest(self) -> None:
-        """Forget what is planned and not confirmed; it will be planned again, under the same
-        stamps.
-        """
+        """Drop what is planned and not confirmed; it will be planned again with the same stamps."""
         self._is_broken = False
         self._planned.clear()
         self._plan_sequences = dict(self.position.sequences)
@@ -244,7 +236,7 @@ class Translation:
 
     def ahead(self, *, first_chunk: int) -> Translation:
         """The translation after everything planned is confirmed, with the map from a chunk on. A
-        position can thus be written before it counts: in the transaction that makes it true.
+        position can thus be written before it is valid, in the transaction that makes it valid.
         """
         position = self.position
         copy = Position(position.source_next, position.source_epoch, position.target_next, dict(position.sequences))
@@ -266,8 +258,8 @@ class Translation:
         self.rest()
 
     def lose_target(self, target_end: int) -> int:
-        """The target's log is a copy only up to `target_end`, below what it had acknowledged: go
-        back there. Returns how many offsets it lost.
+        """The target's log is a copy only up to `target_end`, below the acknowledged end: return
+        there. Returns how many offsets it lost.
         """
         self.has_target_gone_back = False
         lost = self.position.target_next - target_end
@@ -280,9 +272,9 @@ class Translation:
         return lost
 
     def downstream(self, source_offset: int) -> int:
-        """The target offset at which a consumer of the source at `source_offset` goes on."""
+        """The target offset at which a consumer of the source at `source_offset` continues."""
         return self.map.downstream(source_offset, end=self.position.target_next)
 
     def upstream(self, target_offset: int) -> int:
-        """The source offset at which a consumer of the target at `target_offset` goes on."""
+        """The source offset at which a consumer of the target at `target_offset` continues."""
         return self.map.upstream(target_offset, end=self.position.source_next)

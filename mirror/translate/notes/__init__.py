@@ -1,3 +1,3 @@
-"""What a translate link knows, as records of its compacted topic at the target: layouts, the store
-that reads and writes them, and readers of other links' notes.
+"""The stored state of a translate link, as records of its compacted topic at the target: layouts,
+the store that reads and writes them, and readers of other links' notes.
 """

@@ -1,4 +1,4 @@
-"""Claims: which mirror writes which slots of a link in transactions, as noted in the link's topic.
+"""Claims: which mirror writes which slots of a link in transactions, as stored in the link's topic.
 
 A mirror with a new epoch of its transactional id claims the slots that it is to write under that
 epoch, and only then reads the claims of others. So of two mirrors that write the same slot the
@@ -9,9 +9,9 @@ later one in the topic has seen the earlier one:
   b. A mirror writes only slots that it has claimed, under the very epoch of the claim.
   c. A claim is removed only when its epoch is known to be fenced.
 
-Daemons that share a link have a transactional id each, and go on with what is left to them after
-they were fenced. A link that is not shared has one id, and a mirror of it that was replaced stays
-out. Called by `mirror/translate/transactions.py`.
+Daemons that share a link have separate transactional ids, and continue with their remaining slots
+after they were fenced. A link that is not shared has one id, and a replaced mirror of it does not
+resume. Called by `mirror/translate/transactions.py`.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def _is_anothers(claim: Claim, own: Claim) -> bool:
 
 
 def successor_of(own: Claim, later: Iterable[Claim]) -> Claim | None:
-    """A claim, noted after `own`, whose mirror takes this one's place; mirrors that share a link
-    give way slot by slot.
+    """A claim after `own` whose mirror replaces this one; mirrors that share a link give way slot
+    by slot.
     """
     for claim in later:
         if claim.mirror != own.mirror and not (claim.is_shared and own.is_shared):

@@ -1,10 +1,10 @@
 """A translate link's notes of groups whose offsets agreed at both ends, as records of a compacted
 topic at its target.
 
-The mirror wrote the target's offset itself, or found that it means the same record. While the
-target's offset is the noted one, the group has not moved there since: if the source's is lower now,
-the group was reset at the source. Keys and values are JSON; null removes a key. A link in the other
-direction reads the notes too, and does not carry back what came from its own target.
+The mirror wrote the target's offset itself, or found that it refers to the same record. While the
+target's offset is the stored one, the group has not moved there since: if the source's is lower
+now, the group was reset at the source. Keys and values are JSON; null removes a key. A link in the
+other direction reads the notes too, and does not carry back what came from its own target.
 
 | key | value |
 | --- | --- |

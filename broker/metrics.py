@@ -82,7 +82,7 @@ class ApiMetrics(Latencies):
         self.unanswered_count = 0
 
     def count_errors(self, codes: Iterable[int]) -> None:
-        """These codes were answered; 0 counts for nothing."""
+        """Count the error codes of a response; 0 is not counted."""
         for code in codes:
             if code:
                 self.errors[int(code)] += 1

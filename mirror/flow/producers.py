@@ -86,7 +86,7 @@ class Producer:
         return self._batches.batches
 
     async def run(self) -> None:
-        """Send until cancelled; what is kept then is given back by `abandon`."""
+        """Send until cancelled; `abandon` then releases the batches that are kept."""
         while True:
             self._wake.clear()
             # after a failed request the windows are in doubt: the flows restart from the target's

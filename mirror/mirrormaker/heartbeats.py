@@ -43,7 +43,7 @@ class Heartbeats:
         self._write_to = write
         self._clock = clock
         self._stand_in = StandIn(interval_ms=interval_ms, now_ms=clock.monotonic_ms())
-        # Up to where the source's topic has been read; None before the first look.
+        # The offset up to which the source's topic has been read; None before the first read.
         self._read_to: int | None = None
         self._written: Heartbeat | None = None
 

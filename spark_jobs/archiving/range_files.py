@@ -227,7 +227,7 @@ def joined(batches: Iterator[tuple[BatchHeader, memoryview]], size_bytes: int) -
 
 
 def rows_in(store: ArchiveStore, paths: Sequence[str]) -> int:
-    """Records in Parquet files. OSError, ValueError when one is no Parquet file."""
+    """Records in Parquet files. Raises OSError, or ValueError if a file is not a Parquet file."""
     count = 0
     for path in paths:
         with store.opened(path) as file:

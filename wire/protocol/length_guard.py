@@ -132,7 +132,7 @@ def _entity_step(entity_type: Any) -> Step:
 
 
 def _sequence(steps: list[Step]) -> Step:
-    """Joins steps to one; neighbours of fixed size are added up."""
+    """Joins steps into one; the sizes of neighbouring fixed-size steps are added."""
     plan: list[int | Skip] = []
     for step in steps:
         if step.skip is not None:

@@ -44,7 +44,7 @@ QuotaValues = Mapping[str, float]
 
 
 def quota_entity(parts: Iterable[tuple[str, str | None]]) -> QuotaEntity:
-    """The entity in its one order; a type that is not known goes last."""
+    """The entity with its types in a fixed order; an unknown type comes last."""
     return tuple(
         sorted(parts, key=lambda part: ENTITY_TYPES.index(part[0]) if part[0] in ENTITY_TYPES else len(ENTITY_TYPES))
     )

@@ -145,7 +145,9 @@ def _copy_small(source: str, target: str, name: str) -> int:
 
 
 def _small_files(source: str, copied: int) -> list[str]:
-    """Snapshots of producers below the segment that is read anew, epochs, the topic's id."""
+    """Copy the producer snapshots below the segment that is read anew, the leader epochs and the
+    topic's id.
+    """
     snapshots = [
         name
         for name in os.listdir(source)

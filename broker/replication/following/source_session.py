@@ -162,8 +162,8 @@ class SourceSession:
             self._due[key] = None
 
     def lag(self) -> int:
-        """Records that the partition furthest behind has to catch up with, as its leader last
-        said.
+        """Number of records that the partition with the greatest lag lacks, by its leader's last
+        response.
         """
         return max((followed.hosted.leader_lag for followed in tuple(self._followed.values())), default=0)
 

@@ -32,7 +32,7 @@ async def show_presence(doors: LeaseDoors, leased: Iterable[LinkRecord]) -> None
 
 async def register(doors: LeaseDoors, kept: KeptLease, record: LinkRecord, holder: Holder) -> None:
     """Register the own broker as a holder of permits."""
-    # presence first: a holder that is not present would be taken for gone
+    # presence first: a holder without a presence node would count as gone
     await doors.arbiter.keep_presence(doors.site, holder.node_id, timeout_ms=record.lease_ms)
     registered = await doors.arbiter.register_holder(record.name, holder, timeout_ms=record.lease_ms)
     kept.holder_version, kept.is_out_of_sync = registered

@@ -17,8 +17,8 @@ Outcome = TypeVar("Outcome")
 async def to_its_end(
     work: Callable[Arguments, Outcome], *arguments: Arguments.args, **settings: Arguments.kwargs
 ) -> Outcome:
-    """Done in a thread. A step that is stopped waits for it: what is broken or ended after all was
-    put right would stay so.
+    """Done in a thread. A step that is cancelled waits for it: otherwise it could break or stop
+    something after everything was restored.
     """
     working = asyncio.ensure_future(asyncio.to_thread(work, *arguments, **settings))
     try:

@@ -33,8 +33,8 @@ class KnownSource:
 
     @property
     def ends(self) -> Mapping[TopicPartition, SourceEnd]:
-        """The ends of the logs as the source last reported them itself; exact once it was seen
-        fenced.
+        """The log ends in the source's own last report; they are exact if the source was fenced at
+        that time.
         """
         return dict(self._ends)
 

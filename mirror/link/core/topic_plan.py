@@ -31,7 +31,8 @@ MIRRORS_OWN: Final = re.compile(
 """Topics at the source of a translate link that are there because mirrors are."""
 
 NameAtTarget = Callable[[str], str]
-"""The name of a topic's copy at a target whose topics the mirror never deletes (translate links).
+"""The name of a topic's copy at a target whose topics the mirror never deletes (translate
+links).
 """
 
 
@@ -263,7 +264,7 @@ def _adjustments(name: str, wanted: TopicView, actual: TopicView, excluded: Sequ
 
 
 def _carried(configs: Mapping[str, str], excluded: Sequence[str]) -> dict[str, str]:
-    # Where a copy begins belongs to this copy alone.
+    # The config with the offset at which a copy begins is never copied between sites.
     kept_here = tuple(excluded)
     return {name: value for name, value in configs.items() if name != COPY_BEGINS and _travels(name, kept_here)}
 

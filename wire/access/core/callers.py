@@ -59,7 +59,7 @@ def checked_name(name: str) -> str:
 
 def caller_of_certificate(uris: Iterable[str], subject: str, rules: Iterable[SubjectRule] = ()) -> Caller:
     """The caller by its URI, else by the first rule that its subject matches, else one without a
-    role. UnusableName for URIs that say two things or none.
+    role. Raises UnusableName for URIs that contradict each other or have no known form.
     """
     ours = sorted({uri for uri in uris if uri.lower().startswith(SCHEME)})
     if len(ours) > 1:

@@ -15,7 +15,6 @@ from prometheus_client import CollectorRegistry
 
 from mirror.admin.metrics import MirrorMetrics
 from mirror.admin.reinstatements import Reinstatements
-from mirror.admin.resets import Resets
 from mirror.admin.status import MirrorStatus
 from mirror.ends import Ends
 from mirror.flow.board import FlowBoard
@@ -30,20 +29,17 @@ from mirror.flow.pauses import Pauses
 from mirror.flow.prober import Prober
 from mirror.flow.producers import Producer
 from mirror.flow.queue import ByteQueue
-from mirror.flow.stall_watch import StallWatch
 from mirror.flow.standby_reports import StandbyReports
 from mirror.flow.throttle import Throttle
 from mirror.flow.workers import FetcherPool, ProducerPool
-from mirror.groups.group_sync import GroupSync
-from mirror.groups.metrics import CheckpointMetrics
 from mirror.link.core.link_roles import LinkRole
 from mirror.link.core.topic_plan import way_to_a_new_copy
 from mirror.link.link_watch import LinkView
 from mirror.link.ports import Unreachable
+from mirror.parts import make_group_sync, make_resets, make_stall_watch, make_topic_sync
 from mirror.settings.config import MirrorConfig
 from mirror.sharing.peer_watch import PeerWatch
 from mirror.sharing.shares import Share
-from mirror.topics.topic_sync import TopicSync
 from runtime.clock import Clock
 from runtime.invariants import InvariantBroken
 from runtime.logs import get_logger
@@ -113,11 +109,21 @@ class Mirror:
             interval_ms=config.link_refresh_interval_ms,
             on_turned=self._look_at_topics,
         )
-        self._groups = self._make_groups(registry)
-        self._peers = PeerWatch(self.board, share.ownership, lambda: self._groups.problems)
-        self.topics = self._make_topics()
+        self._groups = make_group_sync(
+            config, ends, share, self.board, link=self.link, names=link_view, registry=registry, clock=clock
+        )
+        self._peers = PeerWatch(self.board, share.ownership, lambda: self._groups.report.problems)
+        self.topics = make_topic_sync(
+            config,
+            ends,
+            self.board,
+            link=self.link,
+            clock=clock,
+            on_topology=self._topology_changed,
+            on_renewed=self._groups.forget,
+        )
         self.verifier = ends.verifier
-        self.resets = self._make_resets()
+        self.resets = make_resets(ends, self.board, link=self.link, on_put_away=self.topics.renew)
         self.reinstatements = Reinstatements(
             self.board,
             source=ends.source,
@@ -128,7 +134,14 @@ class Mirror:
         )
         progress = ends.open_progress()
         self._reports = None if progress is None else StandbyReports(self.board, progress, self.link)
-        self._stalls = self._make_stall_watch()
+        self._stalls = make_stall_watch(
+            config,
+            ends,
+            self.board,
+            waited_ms=lambda: self.throttle.waited_ms + self.queue.wait_on_put_ms,
+            replace_workers=self._replace_workers,
+            clock=clock,
+        )
         self.producers = ProducerPool(
             self.board, self._supervisor, producers=config.producers, make=self._make_producer
         )
@@ -165,9 +178,9 @@ class Mirror:
             waiting_for=self._share.waiting_for,
             nothing_carried=self.topics.nothing_carried,
             refusals=tuple(self.topics.refusals),
-            groups_synced_at_ms=self._groups.synced_at_ms,
-            group_problems=self._groups.problems,
-            groups_stale_since_ms=self._groups.stale_since_ms,
+            groups_synced_at_ms=self._groups.report.synced_at_ms,
+            group_problems=self._groups.report.problems,
+            groups_stale_since_ms=self._groups.report.stale_since_ms,
             groups_ahead=self._groups.target_ahead,
             acls=ends.acls,
             mirror_maker=ends.mirror_maker,
@@ -285,75 +298,9 @@ class Mirror:
             target_compares=self._ends.is_exact,
         )
 
-    def _make_groups(self, registry: CollectorRegistry) -> GroupSync:
-        link = self.link()
-        # Translate links measure it where they write their checkpoints.
-        is_measured = self._ends.is_exact
-        return GroupSync(
-            self.board,
-            source=self._ends.source_groups,
-            target=self._ends.target_groups,
-            link=self.link,
-            clock=self._clock,
-            interval_ms=self._config.group_sync_interval_ms,
-            tail=self._ends.offsets_tail,
-            metrics=CheckpointMetrics(
-                registry,
-                source=link.source_site,
-                target=link.site,
-                clock=self._clock,
-                names_formats=self._config.figure_names,
-            )
-            if is_measured
-            else None,
-            daemon=self._share.daemon,
-            slots=lambda: self._share.slots,
-            other_problems=lambda: self._ends.status().access_problems,
-        )
-
-    def _make_resets(self) -> Resets:
-        return Resets(
-            self.board,
-            source=self._ends.source,
-            target=self._ends.target,
-            actor=self._ends.actor,
-            link=self.link,
-            on_put_away=self.topics.renew,
-            quarantine=self._ends.quarantine,
-            verifier=self._ends.verifier,
-        )
-
-    def _make_stall_watch(self) -> StallWatch:
-        def replace_workers(key: TopicPartition, reason: str) -> None:
-            self.fetchers.replace(key, reason)
-            self.producers.replace(key, reason)
-
-        return StallWatch(
-            self.board,
-            source=self._ends.source,
-            waited_ms=lambda: self.throttle.waited_ms + self.queue.wait_on_put_ms,
-            replace_workers=replace_workers,
-            clock=self._clock,
-            # A source without new records answers once in a long poll.
-            stall_ms=max(self._config.stall_timeout_ms, 2 * self._config.fetch_wait_max_ms),
-        )
-
-    def _make_topics(self) -> TopicSync:
-        return TopicSync(
-            self.board,
-            source=self._ends.source,
-            target=self._ends.target,
-            actor=self._ends.actor,
-            link=self.link,
-            clock=self._clock,
-            interval_ms=self._config.topics_refresh_interval_ms,
-            config_interval_ms=self._config.config_sync_interval_ms,
-            excluded_configs=self._config.config_properties_exclude,
-            keeps_beginnings=self._ends.is_exact,
-            on_topology=self._topology_changed,
-            on_renewed=self._groups.forget,
-            name_at_target=self._ends.name_at_target,
-        )
+    def _replace_workers(self, key: TopicPartition, reason: str) -> None:
+        self.fetchers.replace(key, reason)
+        self.producers.replace(key, reason)
 
     def _make_producer(self, lane: int) -> Producer:
         producer = Producer(

@@ -16,28 +16,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from kio.schema.errors import ErrorCode
 
 from mirror.flow.board import FlowBoard
-from mirror.flow.core.flow_state import FlowState
+from mirror.groups.circumstances import circumstances
 from mirror.groups.core.group_offsets import GroupOffsets
-from mirror.groups.core.group_state import Circumstances, Copy, GroupDecision, Offsets
+from mirror.groups.core.group_state import Circumstances, GroupDecision, Offsets
+from mirror.groups.group_report import GroupReport, listed
 from mirror.groups.metrics import CheckpointMetrics
 from mirror.groups.source_commits import SourceCommits
 from mirror.link.core.committed_offsets import REMOVED
 from mirror.link.core.link_roles import LinkRole
-from mirror.link.core.slots import slot_of
 from mirror.link.group_ports import GroupPort, OffsetsTail
 from mirror.link.link_watch import LinkView
 from mirror.link.ports import Unreachable
 from runtime.clock import Clock
 from runtime.logs import get_logger
 from wire.protocol.ids import TopicPartition
-from wire.rules.links import carries_group, carries_topic
-from wire.rules.sync_reports import ALL_SLOTS, SyncReport
+from wire.rules.links import carries_group
+from wire.rules.sync_reports import ALL_SLOTS
 
 ACTIVE_STATES = frozenset({"Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
 
@@ -61,15 +61,6 @@ RECHECK_MS: Final = 10.0
 """Delay (ms) before a group is checked again whose commit is ahead of its copy: records and commits
 come by different connections. Doubled while nothing happens, up to the interval.
 """
-
-PROBLEMS_LOGGED: Final = 10
-"""Groups that one line of the log names."""
-
-ALL_GROUPS: Final = "all groups"
-"""The key of `problems` under which the last round's own failure is listed."""
-
-PARTITIONS_REPORTED: Final = 5
-"""Partitions that the reason of one group names."""
 
 _log = get_logger("mirror.groups")
 
@@ -95,9 +86,7 @@ class GroupSync:
         """`tail` is None where the source's commits are not followed; `daemon` is the name that
         people know this one by, `slots` its part of the link.
         """
-        self._daemon = daemon
-        self._slots = slots
-        self._other_problems = other_problems
+        self.report = GroupReport(board, target, clock, daemon=daemon, slots=slots, other_problems=other_problems)
         self._metrics = metrics
         self._board = board
         self._source = source
@@ -123,31 +112,7 @@ class GroupSync:
         # A round has reported to the target that it carried every offset.
         self._is_whole_reported = False
         self._problem = ""
-        self._problems: dict[str, str] = {}
-        # By the monotonic clock, as all times here: setting the machine's clock changes no age.
-        self._stale_since_ms: dict[str, float] = {}
-        self._synced_ms: float | None = None
-        self._reported_ahead: set[str] = set()
         self.committed_offsets = 0
-
-    @property
-    def problems(self) -> Mapping[str, str]:
-        """Groups (and brokers that do not list theirs) that the last rounds could not carry, and
-        why.
-        """
-        return self._problems
-
-    @property
-    def stale_since_ms(self) -> Mapping[str, int]:
-        """For each entry of `problems`, the time (Unix ms) since which its offsets at the target
-        may differ from the source.
-        """
-        return {name: self._unix_ms(since_ms) for name, since_ms in self._stale_since_ms.items()}
-
-    @property
-    def synced_at_ms(self) -> int:
-        """The time of the last complete round over the groups (Unix ms), -1 before the first."""
-        return -1 if self._synced_ms is None else self._unix_ms(self._synced_ms)
 
     @property
     def target_ahead(self) -> Mapping[str, str]:
@@ -155,7 +120,7 @@ class GroupSync:
         reset, and the reason.
         """
         return {
-            name: "; ".join(_listed(f"{key}: {reason}" for key, reason in ahead.items()))
+            name: "; ".join(listed(f"{key}: {reason}" for key, reason in ahead.items()))
             for name, ahead in self._offsets.target_ahead.items()
         }
 
@@ -180,9 +145,9 @@ class GroupSync:
             except Unreachable as error:
                 is_following = False
                 self._note_problem(str(error))
-                self._show({**self._problems, ALL_GROUPS: str(error)}, whole_until_ms=self._whole_until_ms(began_ms))
+                self.report.add_failure(str(error), began_ms=began_ms)
                 with contextlib.suppress(Unreachable):
-                    await self._report_to_target(self._link(), self._covered())
+                    await self.report.send(self._link(), self.report.covered())
             took_ms = self._clock.monotonic_ms() - began_ms
             pause_ms = max(self._interval_ms - took_ms, self._interval_ms * PAUSE_SHARE)
             await asyncio.sleep(0 if is_following else pause_ms / 1000)
@@ -195,10 +160,10 @@ class GroupSync:
         link = self._link()
         if link.role in (LinkRole.TURNED, LinkRole.GONE):
             self._offsets.clear()
-            self._problems, self._stale_since_ms = {}, {}
-            await self._report_to_target(link, self._slots())
+            self.report.clear()
+            await self.report.send(link, self.report.slots())
             return
-        began_at_ms, began_ms, covered = self._clock.now_ms(), self._clock.monotonic_ms(), self._covered()
+        began_at_ms, began_ms, covered = self._clock.now_ms(), self._clock.monotonic_ms(), self.report.covered()
         if link.role is LinkRole.DRAINING:
             self._offsets.forget_target()
         listed = await self._source.groups()
@@ -220,11 +185,11 @@ class GroupSync:
                 self._offsets.wait(name, "its coordinator at the source is moving or loading")
             is_whole = await self._carry([name for name in due if name in read.by_group], link, asked_ms=asked_ms)
         self._is_source_read = not listed.problems and self._offsets.are_read(names)
-        self._end_round(problems, whole_until_ms=self._whole_until_ms(began_ms))
-        is_carried = is_whole and not self._problems
+        self._end_round(problems, began_ms=began_ms)
+        is_carried = is_whole and not self.report.problems
         self._is_whole_reported |= is_carried
         synced_at_ms, took_ms = (began_at_ms if is_carried else 0), round(self._clock.monotonic_ms() - began_ms)
-        await self._report_to_target(link, covered & self._covered(), synced_at_ms=synced_at_ms, synced_ms_ago=took_ms)
+        await self.report.send(link, covered & self.report.covered(), synced_at_ms=synced_at_ms, synced_ms_ago=took_ms)
 
     # Following the source's commits.
 
@@ -299,18 +264,18 @@ class GroupSync:
     async def _round_without_reading(self, commits: SourceCommits, link: LinkView) -> None:
         """Look at all groups, by the source's offsets as they are known."""
         await self._settle_writes()
-        began_ms, covered = self._clock.monotonic_ms(), self._covered()
+        began_ms, covered = self._clock.monotonic_ms(), self.report.covered()
         complete_at_ms = commits.complete_at_ms
         states = await self._target.groups()
         due = self._list({name for name in self._offsets.at_source if carries_group(link.record, name)}, link)
         self._offsets.target_states({name for name, state in states.by_group.items() if state in ACTIVE_STATES})
         is_whole = await self._carry(due, link, asked_ms=began_ms)
-        self._end_round(states.problems, whole_until_ms=self._whole_until_ms(began_ms))
-        is_carried = is_whole and not self._problems and complete_at_ms >= 0
+        self._end_round(states.problems, began_ms=began_ms)
+        is_carried = is_whole and not self.report.problems and complete_at_ms >= 0
         self._is_whole_reported |= is_carried
-        synced_at_ms = self._unix_ms(complete_at_ms) if is_carried else 0
+        synced_at_ms = self.report.unix_ms(complete_at_ms) if is_carried else 0
         ago_ms = round(self._clock.monotonic_ms() - complete_at_ms) if is_carried else 0
-        await self._report_to_target(link, covered & self._covered(), synced_at_ms=synced_at_ms, synced_ms_ago=ago_ms)
+        await self.report.send(link, covered & self.report.covered(), synced_at_ms=synced_at_ms, synced_ms_ago=ago_ms)
 
     def _apply(self, changes: Mapping[str, Offsets], link: LinkView) -> list[str]:
         now_ms = self._clock.monotonic_ms()
@@ -416,94 +381,19 @@ class GroupSync:
             if self._metrics is not None:
                 self._metrics.observe(name, key, asked_ms=asked_ms)
         if refused:
-            reasons = ", ".join(_listed(f"{key} {code.name}" for key, code in refused.items()))
+            reasons = ", ".join(listed(f"{key} {code.name}" for key, code in refused.items()))
             reason = f"the target refuses offset commits: {reasons}"
             self._offsets.fail(name, reason, self._clock.monotonic_ms())
         else:
             self._offsets.succeed(name)
 
     def _circumstances(self, link: LinkView) -> Circumstances:
-        return Circumstances(
-            now_ms=self._clock.monotonic_ms(),
-            is_routed=link.record.is_routed,
-            is_draining=link.role is LinkRole.DRAINING,
-            copy_of=self._copy_of,
-            is_carried=lambda topic: carries_topic(link.record, topic),
-        )
+        return circumstances(self._board, link, now_ms=self._clock.monotonic_ms())
 
-    def _copy_of(self, key: TopicPartition) -> Copy | None:
-        if key not in self._board:
-            return None
-        row = self._board.row(key)
-        facts = row.facts
-        return Copy(
-            is_ours=row.is_ours,
-            is_mirroring=facts.state is FlowState.MIRRORING,
-            log_start_offset=facts.target_log_start_offset,
-            log_end_offset=facts.progress.target_log_end_offset,
-            losses=facts.target_losses,
-        )
-
-    # Reporting.
-
-    def _covered(self) -> frozenset[int]:
-        """The part of the link on which this daemon can report: the partitions that it owns and has
-        begun to mirror.
-        """
-        return self._slots() - {slot_of(key) for key, row in self._board.rows() if not row.is_ours}
-
-    async def _report_to_target(
-        self, link: LinkView, slots: frozenset[int], *, synced_at_ms: int = 0, synced_ms_ago: int | None = None
-    ) -> None:
-        """Report what this daemon has carried of its part; a daemon without a part reports
-        nothing.
-        """
-        if slots and link.role is not LinkRole.GONE:
-            report = SyncReport(
-                daemon=self._daemon,
-                slots=slots,
-                synced_at_ms=synced_at_ms,
-                synced_ms_ago=synced_ms_ago,
-                problems={**self._problems, **self._other_problems()},
-                is_resting=link.role is LinkRole.TURNED,
-            )
-            await self._target.send_report(report, link=link.name, link_epoch=link.epoch)
-
-    def _unix_ms(self, monotonic_ms: float) -> int:
-        return self._clock.now_ms() - round(self._clock.monotonic_ms() - monotonic_ms)
-
-    def _whole_until_ms(self, began_ms: float) -> float:
-        return began_ms if self._synced_ms is None else self._synced_ms
-
-    def _end_round(self, problems: Mapping[str, str], *, whole_until_ms: float) -> None:
-        self._show({**problems, **self._offsets.problems}, whole_until_ms=whole_until_ms)
-        self._log_ahead()
-        self._synced_ms = self._clock.monotonic_ms()
-
-    def _show(self, problems: Mapping[str, str], *, whole_until_ms: float) -> None:
-        new = {name: reason for name, reason in problems.items() if name not in (*self._problems, ALL_GROUPS)}
-        if new:
-            first = dict(list(new.items())[:PROBLEMS_LOGGED])
-            _log.warning("cannot mirror the offsets of some groups", groups=len(new), first=first)
-        self._problems = dict(problems)
-        self._stale_since_ms = {name: self._stale_since_ms.get(name, whole_until_ms) for name in problems}
-
-    def _log_ahead(self) -> None:
-        left = self.target_ahead
-        new = {name: reason for name, reason in left.items() if name not in self._reported_ahead}
-        if new:
-            first = dict(list(new.items())[:PROBLEMS_LOGGED])
-            _log.warning("groups stay ahead of the source at the target", groups=len(new), first=first)
-        self._reported_ahead = set(left)
+    def _end_round(self, problems: Mapping[str, str], *, began_ms: float) -> None:
+        self.report.end_round({**problems, **self._offsets.problems}, self.target_ahead, began_ms=began_ms)
 
     def _note_problem(self, problem: str) -> None:
         if problem and problem != self._problem:
             _log.warning("cannot mirror group offsets", reason=problem)
         self._problem = problem
-
-
-def _listed(reasons: Iterable[str]) -> list[str]:
-    """The first ones, and how many more there are."""
-    listed = sorted(reasons)
-    more = len(listed) - PARTITIONS_REPORTED
-    return listed if more <= 0 else [*listed[:PARTITIONS_REPORTED], f"and {more} more"]

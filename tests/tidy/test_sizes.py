@@ -22,6 +22,7 @@ SPLIT_PACKAGES = (
     "controller",
     "deploy",
     "dr",
+    "mirror",
     "runtime",
     "spark_jobs",
     "wire",

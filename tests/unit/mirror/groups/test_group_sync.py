@@ -233,10 +233,16 @@ async def test_for_how_long_a_group_fails_is_known_after_a_clock_was_put_back(wo
     await sync.round()
     clock.set_now_ms(clock.now_ms() - 3_600_000)
     clock.advance(5_000)
-    assert (clock.now_ms() - sync.stale_since_ms["billing"], clock.now_ms() - sync.synced_at_ms) == (5_000, 5_000)
+    assert (clock.now_ms() - sync.report.stale_since_ms["billing"], clock.now_ms() - sync.report.synced_at_ms) == (
+        5_000,
+        5_000,
+    )
     await sync.round()
     clock.advance(1_000)
-    assert (clock.now_ms() - sync.stale_since_ms["billing"], clock.now_ms() - sync.synced_at_ms) == (6_000, 1_000)
+    assert (clock.now_ms() - sync.report.stale_since_ms["billing"], clock.now_ms() - sync.report.synced_at_ms) == (
+        6_000,
+        1_000,
+    )
 
 
 async def test_offsets_that_the_target_refuses_are_told(world: MemoryWorld) -> None:

@@ -49,7 +49,7 @@ class GroupReport:
         self._daemon = daemon
         self.slots = slots
         self._other_problems = other_problems
-        # Groups, and brokers that do not list theirs, that the last rounds could not carry, with the
+        # Groups, and brokers that do not list theirs, that the last rounds could not carry, and the
         # reason.
         self.problems: dict[str, str] = {}
         self._reported_ahead: set[str] = set()

@@ -1,5 +1,5 @@
-"""The clients of the security matrix: each sends and reads a few records, commits a transaction and
-makes a topic by given credentials, and raises when it cannot.
+"""The clients of the security matrix: each sends and reads a few records by given credentials, and
+raises when it cannot.
 """
 
 from __future__ import annotations
@@ -11,20 +11,14 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Any, Protocol
+from typing import Protocol
 
 from deploy import client_programs
 from deploy.client_programs import ClientPrograms
 from tests.compatibility import java_programs, python_clients
 from tests.compatibility.commands import CommandFailed, lines, reads, run
 from tests.compatibility.security.credentials import Credentials
-from tests.support.clients.java_clients import (
-    CONSOLE_CONSUMER,
-    CONSOLE_PRODUCER,
-    PERFORMANCE_PRODUCER,
-    TOPICS,
-    KafkaPrograms,
-)
+from tests.support.clients.java_clients import CONSOLE_CONSUMER, CONSOLE_PRODUCER, KafkaPrograms
 from tests.support.clients.kafka_clients import sockets_left_open
 
 WITHIN_S = 30
@@ -45,18 +39,8 @@ class SecuredClient(Protocol):
     def produce(self, servers: str, topic: str, values: Sequence[bytes], credentials: Credentials) -> None:
         """Send these to partition 0, and wait until all are acknowledged."""
 
-    def consume(
-        self, servers: str, topic: str, count: int, credentials: Credentials, group: str = GROUP
-    ) -> list[bytes]:
-        """The first values of partition 0, as a member of the group."""
-
-    def commit(
-        self, servers: str, topic: str, identity: str, values: Sequence[bytes], credentials: Credentials
-    ) -> None:
-        """Send these to partition 0 in one transaction of this transactional id."""
-
-    def make_topic(self, servers: str, topic: str, credentials: Credentials) -> None:
-        """With one partition."""
+    def consume(self, servers: str, topic: str, count: int, credentials: Credentials) -> list[bytes]:
+        """The first values of partition 0."""
 
 
 class Librdkafka(python_clients.Librdkafka):
@@ -94,34 +78,10 @@ class Librdkafka(python_clients.Librdkafka):
         left = producer.flush(WITHIN_S)
         assert not failed and not left, failed[0] if failed else "not acknowledged in time"  # noqa: PT018
 
-    def commit(
-        self, servers: str, topic: str, identity: str, values: Sequence[bytes], credentials: Credentials
-    ) -> None:
-        """In one transaction."""
-        from confluent_kafka import Producer
-
-        producer = Producer({**self.options(servers, credentials), "transactional.id": identity})
-        producer.init_transactions(WITHIN_S)
-        producer.begin_transaction()
-        for value in values:
-            producer.produce(topic, value, partition=0)
-        producer.commit_transaction(WITHIN_S)
-
-    def make_topic(self, servers: str, topic: str, credentials: Credentials) -> None:
-        """With one partition."""
-        from confluent_kafka.admin import AdminClient
-        from confluent_kafka.cimpl import NewTopic
-
-        options: Any = self.options(servers, credentials)
-        admin = AdminClient(options)
-        admin.create_topics([NewTopic(topic, 1)])[topic].result(WITHIN_S)
-
-    def consume(  # type: ignore[override]
-        self, servers: str, topic: str, count: int, credentials: Credentials, group: str = GROUP
-    ) -> list[bytes]:
+    def consume(self, servers: str, topic: str, count: int, credentials: Credentials) -> list[bytes]:  # type: ignore[override]
         from confluent_kafka import Consumer
 
-        options = {**self.options(servers, credentials), "group.id": group, "auto.offset.reset": "earliest"}
+        options = {**self.options(servers, credentials), "group.id": GROUP, "auto.offset.reset": "earliest"}
         found: list[bytes] = []
         with closing(Consumer(options)) as consumer:
             consumer.subscribe([topic])
@@ -141,46 +101,8 @@ class Aiokafka(python_clients.Aiokafka):
     ) -> None:
         asyncio.run(self._produce(servers, topic, values, credentials))
 
-    def consume(  # type: ignore[override]
-        self, servers: str, topic: str, count: int, credentials: Credentials, group: str = GROUP
-    ) -> list[bytes]:
-        return asyncio.run(self._consume(servers, topic, count, credentials, group))
-
-    def commit(
-        self, servers: str, topic: str, identity: str, values: Sequence[bytes], credentials: Credentials
-    ) -> None:
-        """In one transaction."""
-        asyncio.run(self._commit(servers, topic, identity, values, credentials))
-
-    async def _commit(
-        self, servers: str, topic: str, identity: str, values: Sequence[bytes], credentials: Credentials
-    ) -> None:
-        from aiokafka import AIOKafkaProducer
-
-        async with asyncio.timeout(WITHIN_S):
-            producer = AIOKafkaProducer(**self._options(servers, credentials), transactional_id=identity)
-            try:
-                await producer.start()
-                async with producer.transaction():
-                    for value in values:
-                        await producer.send_and_wait(topic, value, partition=0)
-            finally:
-                await producer.stop()
-
-    def make_topic(self, servers: str, topic: str, credentials: Credentials) -> None:
-        """With one partition."""
-        asyncio.run(self._make_topic(servers, topic, credentials))
-
-    async def _make_topic(self, servers: str, topic: str, credentials: Credentials) -> None:
-        from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-
-        async with asyncio.timeout(WITHIN_S):
-            admin = AIOKafkaAdminClient(**self._options(servers, credentials))
-            await admin.start()
-            try:
-                python_clients.check_codes((await admin.create_topics([NewTopic(topic, 1, 1)])).topic_errors)
-            finally:
-                await admin.close()
+    def consume(self, servers: str, topic: str, count: int, credentials: Credentials) -> list[bytes]:  # type: ignore[override]
+        return asyncio.run(self._consume(servers, topic, count, credentials))
 
     def _options(self, servers: str, credentials: Credentials) -> dict[str, object]:
         from aiokafka.abc import AbstractTokenProvider
@@ -206,11 +128,11 @@ class Aiokafka(python_clients.Aiokafka):
             finally:
                 await producer.stop()
 
-    async def _consume(self, servers: str, topic: str, count: int, credentials: Credentials, group: str) -> list[bytes]:
+    async def _consume(self, servers: str, topic: str, count: int, credentials: Credentials) -> list[bytes]:
         from aiokafka import AIOKafkaConsumer
 
         options = self._options(servers, credentials)
-        consumer = AIOKafkaConsumer(topic, **options, group_id=group, auto_offset_reset="earliest")
+        consumer = AIOKafkaConsumer(topic, **options, group_id=GROUP, auto_offset_reset="earliest")
         async with asyncio.timeout(WITHIN_S), consumer:
             return [(await consumer.getone()).value for _ in range(count)]
 
@@ -243,43 +165,13 @@ class KafkaPython(python_clients.KafkaPython):
             finally:
                 producer.close(timeout=1)
 
-    def commit(
-        self, servers: str, topic: str, identity: str, values: Sequence[bytes], credentials: Credentials
-    ) -> None:
-        """In one transaction."""
-        from kafka import KafkaProducer
-
-        with sockets_left_open():
-            producer = KafkaProducer(
-                **self._options(servers, credentials),
-                transactional_id=identity,
-                max_block_ms=1000 * WITHIN_S // 2,
-            )
-            try:
-                producer.init_transactions()
-                producer.begin_transaction()
-                for future in [producer.send(topic, value, partition=0) for value in values]:
-                    future.get(timeout=WITHIN_S)
-                producer.commit_transaction()
-            finally:
-                producer.close(timeout=1)
-
-    def make_topic(self, servers: str, topic: str, credentials: Credentials) -> None:
-        """With one partition."""
-        from kafka.admin import KafkaAdminClient, NewTopic
-
-        with sockets_left_open(), closing(KafkaAdminClient(**self._options(servers, credentials))) as admin:
-            admin.create_topics([NewTopic(topic, 1, 1)])
-
-    def consume(  # type: ignore[override]
-        self, servers: str, topic: str, count: int, credentials: Credentials, group: str = GROUP
-    ) -> list[bytes]:
+    def consume(self, servers: str, topic: str, count: int, credentials: Credentials) -> list[bytes]:  # type: ignore[override]
         from kafka import KafkaConsumer
 
         with sockets_left_open():
             options = self._options(servers, credentials)
             wait = {"auto_offset_reset": "earliest", "consumer_timeout_ms": 1000 * WITHIN_S}
-            consumer = KafkaConsumer(topic, **options, **wait, group_id=group)
+            consumer = KafkaConsumer(topic, **options, **wait, group_id=GROUP)
             try:
                 return [record.value for _, record in zip(range(count), consumer, strict=False)]
             finally:
@@ -304,23 +196,8 @@ class Java:
         quick = ("--sync", *(part for bound in bounds for part in ("--command-property", bound)))
         self._run(CONSOLE_PRODUCER, servers, topic, credentials, *quick, given=lines(values))
 
-    def commit(
-        self, servers: str, topic: str, identity: str, values: Sequence[bytes], credentials: Credentials
-    ) -> None:
-        with NamedTemporaryFile("wb") as payloads:
-            payloads.write(lines(values))
-            payloads.flush()
-            amount = ("--num-records", str(len(values)), "--throughput", "-1", "--payload-file", payloads.name)
-            transaction = ("--transactional-id", identity, "--transaction-duration-ms", "60000")
-            self._run(PERFORMANCE_PRODUCER, servers, topic, credentials, *amount, *transaction)
-
-    def make_topic(self, servers: str, topic: str, credentials: Credentials) -> None:
-        self._run(TOPICS, servers, topic, credentials, "--create", "--partitions", "1")
-
-    def consume(
-        self, servers: str, topic: str, count: int, credentials: Credentials, group: str = GROUP
-    ) -> list[bytes]:
-        begin = ("--from-beginning", "--max-messages", str(count), "--group", group, "--timeout-ms", "30000")
+    def consume(self, servers: str, topic: str, count: int, credentials: Credentials) -> list[bytes]:
+        begin = ("--from-beginning", "--max-messages", str(count), "--group", GROUP, "--timeout-ms", "30000")
         return self._run(CONSOLE_CONSUMER, servers, topic, credentials, *begin).splitlines()
 
     def _run(
@@ -364,19 +241,9 @@ class Program:
     def produce(self, servers: str, topic: str, values: Sequence[bytes], credentials: Credentials) -> None:
         self._run(credentials, "produce", servers, topic, given=lines(values))
 
-    def consume(
-        self, servers: str, topic: str, count: int, credentials: Credentials, group: str = GROUP
-    ) -> list[bytes]:
-        printed = self._run(credentials, "join", servers, topic, group, str(count))
+    def consume(self, servers: str, topic: str, count: int, credentials: Credentials) -> list[bytes]:
+        printed = self._run(credentials, "join", servers, topic, GROUP, str(count))
         return [read.value for read in reads(printed)]
-
-    def commit(
-        self, servers: str, topic: str, identity: str, values: Sequence[bytes], credentials: Credentials
-    ) -> None:
-        self._run(credentials, "transact", servers, topic, identity, given=lines([*values, b"!commit"]))
-
-    def make_topic(self, servers: str, topic: str, credentials: Credentials) -> None:
-        self._run(credentials, "create-topic", servers, topic, "1", "3600000")
 
     def _run(self, credentials: Credentials, *arguments: str, given: bytes = b"") -> bytes:
         environment = {**os.environ, "KAFKA_SECURITY": credentials.as_json()}

@@ -23,9 +23,7 @@ from wire.client.security import load_security
 
 DENIED: Final = "denied"
 ALLOWED: Final = "allowed"
-"""The topic, group and transactional id that no client has a right to, and what names of the others
-begin with.
-"""
+"""The topic that no client has a right to, and what names of the others begin with."""
 SCRAM_USER, TOKEN_USER, PARTNER = "carol", "anna", "partner"
 PASSWORD: Final = "carol's own"
 WITHIN_S: Final = 30
@@ -68,10 +66,6 @@ class SecuredSite:
         from confluent_kafka.cimpl import NewTopic
 
         self.admin.create_topics([NewTopic(topic, 1)])[topic].result(WITHIN_S)
-
-    def has_topic(self, topic: str) -> bool:
-        """Whether there is such a topic."""
-        return topic in self.admin.list_topics(timeout=WITHIN_S).topics
 
     def end(self, topic: str) -> int:
         """The number of records in a topic."""
@@ -130,7 +124,6 @@ def _give_rights(sites: EmbeddedSites, directory: Path) -> None:
         rights = ("acls", "add", "--allow-principal", f"User:{user}", "--resource-pattern-type", "prefixed")
         commands.append((*rights, "--topic", ALLOWED, "--producer"))
         commands.append((*rights, "--topic", ALLOWED, "--consumer", "--group", "reader"))
-        commands.append((*rights, "--transactional-id", ALLOWED, "--operation", "Write", "--operation", "Describe"))
     for command in commands:
         answer = sites.command(*command, *common)
         assert answer.returncode == 0, answer.stdout + answer.stderr

@@ -130,7 +130,8 @@ class SaslLogin:
 
     def _session_ms(self, login: Login, now_ms: int) -> int | None:
         most = self._offer.session_ms_max.get(self._mechanism, 0)
-        left = None if login.expires_at_ms is None else max(login.expires_at_ms - now_ms, 0)
+        # at least 1: clients take 0 for a session without an end, and would never log in again
+        left = None if login.expires_at_ms is None else max(login.expires_at_ms - now_ms, 1)
         if left is None:
             return most or None
         return min(left, most) if most else left

@@ -35,7 +35,9 @@ def test_no_invariant_breaks_and_the_healed_site_becomes_whole(kind: Kind, seed:
         pytest.fail(broken)
 
 
-@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.long) if kind is Kind.TRANSACTIONS else kind for kind in Kind]
+)
 def test_a_seed_plays_the_same_history_in_any_process(kind: Kind) -> None:
     seed = 4
     imports = "from tests.sim.seed_run import Kind; from tests.sim.campaign import digest_of"

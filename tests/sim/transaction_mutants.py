@@ -87,7 +87,7 @@ TRANSACTION_MUTANTS: Final[tuple[Mutant, ...]] = (
         owner=transactions,
         name="end",
         substitute=_refuses_the_next_end,
-        known_seed=5,
+        known_seed=14,
         kind=Kind.TRANSACTIONS,
     ),
     Mutant(
@@ -119,7 +119,7 @@ TRANSACTION_MUTANTS: Final[tuple[Mutant, ...]] = (
         owner=TransactionalProduce,
         name="may_begin",
         substitute=_always(True),
-        known_seed=1,
+        known_seed=2,
         kind=Kind.TRANSACTIONS,
     ),
     Mutant(
@@ -151,7 +151,7 @@ TRANSACTION_MUTANTS: Final[tuple[Mutant, ...]] = (
         owner=marker_sender,
         name="_SETTLED",
         substitute=lambda _: tuple(ErrorCode),
-        known_seed=1,
+        known_seed=23,
         kind=Kind.TRANSACTIONS,
     ),
 )

@@ -195,8 +195,8 @@ async def test_a_transaction_of_the_source_is_never_torn_apart_at_the_target(
         "fetch.max.bytes": "1024",
         "antipode.target.transactions.commit.interval.ms": "10",
         # longer than a busy machine needs for 30 transactions: beyond it a commit waits no more
-        "antipode.target.transactions.hold.ms": "120000",
-        "antipode.target.transactions.timeout.ms": "300000",
+        "antipode.target.transactions.hold.ms": "60000",
+        "antipode.target.transactions.timeout.ms": "120000",
     }
     topic = f"whole-{is_antipode_the_target}"
     link = await transactional_link(topic, is_antipode=is_antipode_the_target, partitions=1, settings=settings)

@@ -78,6 +78,7 @@ def test_a_topic_of_a_broker_that_is_given_up_is_deleted_and_stays_so_when_the_b
     assert run(site, "topics", "offsets", "gone") == {"0": 0, "1": 0}
 
 
+@pytest.mark.long
 async def test_a_new_broker_joins_under_load_and_takes_partitions(
     site: ReplicatedSite, processes: Processes, tmp_path: Path, zookeeper_connect: str
 ) -> None:

@@ -106,6 +106,7 @@ def _metric(printed: str, name: str) -> float:
     return max(float(value) for value in re.findall(rf"{name}:\{{[^}}]*\}}\s*:\s*([0-9.]+)", printed))
 
 
+@pytest.mark.long
 async def test_java_clients_slow_to_their_rate_and_report_throttle_times(
     site: SiteBroker, configs: Run, kafka_programs: KafkaPrograms
 ) -> None:

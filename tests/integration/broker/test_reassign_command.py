@@ -87,6 +87,7 @@ def test_a_plan_is_proposed_tried_carried_out_and_verified(
     assert "broker 7 is not there" in operator.run("reassign", "plan", "--brokers", "7", code=1)
 
 
+@pytest.mark.long
 def test_a_throttled_move_is_listed_and_cancelled(site: ReplicatedSite, operator: Operator, tmp_path: Path) -> None:
     create(site, [FIRST, SECOND])
     plan = tmp_path / "plan.json"
@@ -138,6 +139,7 @@ def test_preferred_and_unclean_leaders_are_elected_on_request(site: ReplicatedSi
     assert "say which partitions" in operator.run("elect", "preferred", code=2)
 
 
+@pytest.mark.long
 def test_a_plan_may_name_log_directories(
     processes: Processes, tmp_path: Path, zookeeper_connect: str, kafka_programs: KafkaPrograms
 ) -> None:

@@ -45,7 +45,7 @@ async def test_after_a_promotion_the_other_site_protects_the_new_active_one_by_i
     assert "protected since" in sites.command("status").stdout
     checks = {one["check"]: one["outcome"] for one in json.loads(checked(sites).stdout)["checks"]}
     assert (checks["mirror"], checks["mirror back"]) == ("ok", "ok")
-    begins_at = iso_time(SystemClock().now_ms() + 3_000)
+    begins_at = iso_time(SystemClock().now_ms() + 20_000)
     done = sites.command("switchover", "a-b", "--to", "b", "--at", begins_at)
     assert done.returncode == 0, done.stderr
     assert "it could begin now" in done.stderr

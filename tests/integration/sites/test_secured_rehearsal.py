@@ -55,6 +55,7 @@ def killed_while_it_loads(sites: EmbeddedSites) -> Path:
     return found
 
 
+@pytest.mark.long
 async def test_the_clones_of_a_secured_standby_are_behind_a_login(
     start_sites: SitesStarter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -155,6 +155,7 @@ def failed_over(pair: ProxiedPair, *arguments: str) -> dict[str, object]:
     return report
 
 
+@pytest.mark.long
 async def test_f1_all_kinds_of_clients_go_on_at_the_promoted_site_at_the_same_offsets(
     start_sites: SitesStarter,
 ) -> None:

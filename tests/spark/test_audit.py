@@ -114,6 +114,7 @@ def test_a_batch_that_is_run_again_counts_each_record_once(
     assert audit.report().judged.gaps == ()
 
 
+@pytest.mark.long
 def test_what_programs_publish_balances_the_books_and_other_values_do_not_count(audit: Audited) -> None:
     logs = audit.logs
 

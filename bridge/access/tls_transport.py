@@ -22,6 +22,9 @@ BUFFERED_BYTES_HIGH: Final = 64 * 1024
 BUFFERED_BYTES_LOW: Final = 16 * 1024
 """Between them the protocol may write; above, it pauses."""
 
+FLUSH_TIMEOUT_S: Final = 30.0
+"""A client that reads no more may keep a closed connection for this time, as with asyncio's TLS."""
+
 Bytes = bytes | bytearray | memoryview
 
 
@@ -39,6 +42,7 @@ class TlsTransport(asyncio.Transport):
         self._is_reading = self._is_writing = False
         self._is_reading_paused = self._is_writing_paused = False
         self._is_closing = self._is_closed = False
+        self._flush_timer: asyncio.TimerHandle | None = None
         protocol.connection_made(self)
         self._read(is_wanted=True)
 
@@ -154,13 +158,15 @@ class TlsTransport(asyncio.Transport):
         return self._is_closing
 
     def close(self) -> None:
-        """Close when everything is sent."""
+        """Close when everything is sent, or after `FLUSH_TIMEOUT_S`."""
         if self._is_closing:
             return
         self._is_closing = True
         self._read(is_wanted=False)
         if not self._unsent:
             self._end(None)
+            return
+        self._flush_timer = self._loop.call_later(FLUSH_TIMEOUT_S, self.abort)
 
     def abort(self) -> None:
         """Close now; what is not sent is dropped."""
@@ -172,6 +178,8 @@ class TlsTransport(asyncio.Transport):
         self._is_closed = self._is_closing = True
         self._read(is_wanted=False)
         self._write(is_wanted=False)
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
         self._unsent.clear()
         self._unsent_bytes = 0
         # after the caller: a protocol expects no end within its own call

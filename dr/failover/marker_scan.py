@@ -2,9 +2,10 @@
 (`core/torn_transactions.py`).
 
 Only transactions that were written after every partition was last known to be complete can be torn,
-so the logs are read from that time on, with a margin for clocks. A log in which no producer has
-ended a transaction is not read. The logs show torn transactions, not the site's coordinators,
-because transactional ids cross the link separately from the records, and may arrive later.
+so the logs are read from that time on, with a margin for clocks. A log is not read when neither the
+log nor a coordinator of the site knows of a transaction. Each knows what the other may lack:
+transactional ids cross the link separately from the records and may arrive later, and a log forgets
+its producers after `producer.id.expiration.ms`, a day by default.
 """
 
 from __future__ import annotations
@@ -76,6 +77,8 @@ class _Scan:
         self._client = client
         self._site = evidence.site
         self._copies = evidence.copies
+        groups = evidence.groups
+        self._may_know_producers = groups is None or groups.producers is None or bool(groups.producers)
         self._bytes_left = BYTES_MAX
         self._slots = asyncio.Semaphore(PARTITIONS_AT_ONCE)
         self._ends = ends
@@ -86,7 +89,7 @@ class _Scan:
 
     async def run(self) -> dict[TopicPartition, list[CommitMarker]]:
         """The markers by partition. OperationalFailure."""
-        keys = sorted(key for key, position in self._copies.items() if position.has_markers)
+        keys = sorted(key for key, position in self._copies.items() if self._may_know_producers or position.has_markers)
         if not keys:
             return {}
         try:

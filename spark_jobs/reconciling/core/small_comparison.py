@@ -1,9 +1,10 @@
 """The comparisons of `comparison.py` for logs that fit into one process: the same questions and the
 same results, without Spark. Pure.
 
-Starting Spark takes longer than comparing some hundred thousand offsets. Rows are the columns of
-`BATCH_SCHEMA`, and of records what identifies them: their content is a hash, so that memory does
-not grow with the size of records.
+Starting Spark takes longer than comparing some hundred thousand offsets. A batch is a row with the
+columns of `BATCH_SCHEMA`. A record is a row with its key and a hash of its content, so that memory
+does not grow with the size of values. One set of cases judges both ways
+(`tests/support/memory/comparison_cases.py`).
 """
 
 from __future__ import annotations

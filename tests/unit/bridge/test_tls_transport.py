@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from bridge.access import tls_transport
 from bridge.access.tls_connections import EncryptedListeners
 from bridge.access.tls_transport import BUFFERED_BYTES_HIGH, TlsTransport
 from bridge.metrics import BridgeMetrics
@@ -192,3 +193,15 @@ async def test_the_bridge_computes_handshakes_beside_its_loop(certificates: Cert
         await listeners.stop()
     assert threads
     assert all(name.startswith("tls-handshake") for name in threads)
+
+
+async def test_a_client_that_reads_no_more_keeps_no_closed_connection(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls_transport, "FLUSH_TIMEOUT_S", 0.05)
+    pair = await connect()
+    pair.writer.transport.pause_reading()
+    pair.transport.write(LARGE)
+    assert pair.transport.get_write_buffer_size()
+    pair.transport.close()
+    await eventually(lambda: pair.protocol.ends == [None])

@@ -1,5 +1,5 @@
-"""The logs that say they have markers are read for them, whatever the site's coordinators know of
-transactional ids by then.
+"""Logs are read for commit markers when the log, or a coordinator of the site, knows of
+transactions: each may lack what the other knows.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 
 from dr.failover import marker_scan
 from dr.failover.marker_scan import survey_transactions
-from dr.sites.core.evidence import PartitionPosition, SiteEvidence, SiteGroups
+from dr.sites.core.evidence import PartitionPosition, SiteEvidence, SiteGroups, TransactionalProducer
 from wire.batches.transaction_members import TransactionMembers, encode_members
 from wire.batches.transaction_records import encode_marker
 from wire.client.raw_client import KafkaClient
@@ -50,8 +50,23 @@ def position(log_end_offset: int, *, has_markers: bool) -> PartitionPosition:
     )
 
 
-async def test_a_torn_transaction_is_found_before_its_producer_comes_over_the_link(
+@pytest.mark.parametrize(
+    ("producers", "has_markers", "read"),
+    [
+        pytest.param({}, True, [FLIGHTS], id="the id has not come over the link yet"),
+        pytest.param(
+            {"booking": TransactionalProducer(7, 0, is_carried=True)},
+            False,
+            [FLIGHTS, PLAIN],
+            id="the log has forgotten its producer",
+        ),
+    ],
+)
+async def test_a_torn_transaction_is_found_by_what_the_log_or_a_coordinator_knows(
     monkeypatch: pytest.MonkeyPatch,
+    producers: dict[str, TransactionalProducer],
+    has_markers: bool,
+    read: list[TopicPartition],
 ) -> None:
     members = TransactionMembers("booking", DECIDED_AT_MS, frozenset({tuple(FLIGHTS), tuple(SEATS)}))
     marker = encode_marker(
@@ -66,7 +81,7 @@ async def test_a_torn_transaction_is_found_before_its_producer_comes_over_the_li
 
     async def fetch(client: Logs, place: PartitionKey, offset: int, **_: Any) -> Any:
         client.read.append(place)
-        return SimpleNamespace(records=memoryview(client.contents[TopicPartition(*place)]))
+        return SimpleNamespace(records=memoryview(client.contents.get(TopicPartition(*place), b"")))
 
     monkeypatch.setattr(marker_scan, "fetch_at_leader", fetch)
     evidence = SiteEvidence(
@@ -74,13 +89,13 @@ async def test_a_torn_transaction_is_found_before_its_producer_comes_over_the_li
         seen_at_ms=DECIDED_AT_MS,
         record=LinkRecord(name="a-b", topic_whitelist=[".*"]),
         partitions={
-            FLIGHTS: position(1, has_markers=True),
+            FLIGHTS: position(1, has_markers=has_markers),
             SEATS: position(0, has_markers=False),
             PLAIN: position(1_000, has_markers=False),
         },
-        groups=SiteGroups(producers={}),
+        groups=SiteGroups(producers=producers),
     )
     found = await survey_transactions(cast("KafkaClient", logs), evidence.record, evidence)
     (torn,) = found.torn
     assert (torn.transactional_id, torn.kept, torn.lacking) == ("booking", ("flights-0",), ("seats-0",))
-    assert logs.read == [FLIGHTS]
+    assert sorted(logs.read) == sorted(read)

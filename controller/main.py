@@ -17,10 +17,10 @@ from kazoo.exceptions import KazooException, NodeExistsError
 from prometheus_client import CollectorRegistry
 
 from controller.config import ControllerSettings
+from controller.election.candidacy import Candidacy
+from controller.election.site_rules import rules_step, warn_of_other_rules
 from controller.event_loop import ActiveController
 from controller.metrics import ControllerMetrics
-from controller.office.candidacy import Candidacy
-from controller.office.site_rules import rules_step, warn_of_other_rules
 from controller.requests.service import Controller
 from controller.stored.cluster_reader import ClusterReader
 from controller.stored.cluster_writer import ClusterWriter

@@ -12,7 +12,7 @@ registers again.
 """
 SITE_RULES = f"{ANTIPODE}/site_rules"
 """The site-wide settings by which the active controller decides
-(`controller/office/site_rules.py`).
+(`controller/election/site_rules.py`).
 """
 
 

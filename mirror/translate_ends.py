@@ -58,6 +58,10 @@ from wire.rules.links import DEFAULT_TOPIC_BLACKLIST, carries_topic
 PIPELINED_REQUESTS_MAX = 64
 """Produce requests under way on one connection; a batch each of several partitions."""
 
+TRANSACTION_APPENDS_MAX = 4096
+"""Appends of one producer that may wait for the end of a transaction. A small batch takes an append of
+its own when the source's batches arrive one by one, and a transaction of the source has many."""
+
 LAST_SAVE_TIMEOUT_S = 3.0
 
 NOT_CARRIED_CONFIGS: Final = (
@@ -204,7 +208,7 @@ class TranslateEnds:
         if self._transactions is not None:
             # These count appends, not requests of a connection: an append is over when its
             # transaction ends, its requests before.
-            changes["in_flight_max"] = PIPELINED_REQUESTS_MAX
+            changes["in_flight_max"] = TRANSACTION_APPENDS_MAX
         return self._config.model_copy(update=changes)
 
     @property
@@ -288,6 +292,7 @@ class TranslateEnds:
                 transactions=self._transactions,
                 provenance=self._provenance,
                 timeout_ms=self._config.request_timeout_ms,
+                appends_max=TRANSACTION_APPENDS_MAX,
             )
         return TranslatedAppend(
             client,
@@ -308,9 +313,12 @@ class TranslateEnds:
             origin=config.source_alias,
             limits=CycleLimits(
                 interval_ms=config.commit_interval_ms,
-                # Asks the agents one after the other, the one that answered last first.
+                # A link that reads uncommitted records may carry a transaction that never ends: to
+                # wait for its end would delay every commit.
                 hold_max_ms=config.commit_hold_ms if config.is_read_committed else config.commit_interval_ms,
-                bytes_max=config.commit_bytes_max,
+                # The queue keeps batches until their transaction ends: one that had to grow beyond
+                # the queue would wait for batches that the full queue does not take.
+                bytes_max=min(config.commit_bytes_max, config.queue_size_bytes // 2),
             ),
             clock=self._clock,
             metrics=TransactionMetrics(registry, link=config.link_name),

@@ -3,7 +3,8 @@ its transaction is committed.
 
 Batches go as in `translated_append.py`, many requests under way, each with one batch a partition.
 An append is answered when the transaction that carried its batches is over: committed, and all of
-them are there; aborted, and none is. So no batch has to be recognised at the target, and no
+them are there; aborted, and none is. A caller that has `appends_max` appends without an answer sends
+no more, so the transaction then ends, even inside a transaction of the source. So no batch has to be recognised at the target, and no
 reported offset belongs to a record that readers never see.
 
 One producer writes everything, so whose records they were at first is not kept apart
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 
 from kio.schema.errors import ErrorCode
@@ -47,6 +49,7 @@ class TransactionalAppend:
         transactions: Transactions,
         provenance: Provenance,
         timeout_ms: int,
+        appends_max: int,
     ) -> None:
         self._client = client
         self._naming = naming
@@ -54,6 +57,9 @@ class TransactionalAppend:
         self._transactions = transactions
         self._provenance = provenance
         self._timeout_ms = timeout_ms
+        self._appends_max = appends_max
+        # Appends without an answer, by the target's broker.
+        self._unanswered: defaultdict[int, int] = defaultdict(int)
         self._turns: dict[int, asyncio.Lock] = {}
 
     async def append(
@@ -71,6 +77,7 @@ class TransactionalAppend:
         with_records = [part for part in parts if part.records]
         if not with_records:
             return answers
+        self._unanswered[node_id] += 1
         try:
             return [*answers, *await self._append(node_id, with_records)]
         except TakenOver as error:
@@ -79,6 +86,8 @@ class TransactionalAppend:
                 for part in with_records
             ]
             return [*answers, *refused]
+        finally:
+            self._unanswered[node_id] -= 1
 
     async def close(self) -> None:
         """Drop the connections."""
@@ -106,6 +115,8 @@ class TransactionalAppend:
             self._transactions.break_off(transaction, f"{first.part.key}: {first.message}", is_fenced=is_fenced)
             return [*others, *(self._not_written(part, first) for part in planned)]
         self._transactions.leave(transaction)
+        if self._unanswered[node_id] >= self._appends_max:
+            self._transactions.fill(transaction)
         await asyncio.shield(transaction.over)
         return [*others, *(answered(part.part.key, ErrorCode.none, "", part.next_offset) for part in planned)]
 

@@ -167,6 +167,12 @@ class Transactions:
             self._cycle.leave()
             self._changed.set()
 
+    def fill(self, transaction: Transaction) -> None:
+        """End the transaction soon: a sender waits for all the answers that it may wait for."""
+        if transaction is self._current:
+            self._cycle.fill()
+            self._changed.set()
+
     def carry(
         self,
         transaction: Transaction,

@@ -171,13 +171,13 @@ async def committed_in(bootstrap: str, topic: str) -> list[list[bytes]]:
     return transactions
 
 
-def write_slow_transactions(bootstrap: str, topic: str, count: int) -> None:
+def write_slow_transactions(bootstrap: str, topic: str, numbers: range) -> None:
     """Transactions of librdkafka's with a batch for each record."""
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic, "linger.ms": 0})
     producer.init_transactions(30)
-    for number in range(count):
+    for number in numbers:
         producer.begin_transaction()
         for index in range(5):
             producer.produce(topic, f"{number}-{index}-".encode().ljust(600), partition=0)
@@ -189,7 +189,10 @@ def write_slow_transactions(bootstrap: str, topic: str, count: int) -> None:
 async def test_a_transaction_of_the_source_is_never_torn_apart_at_the_target(
     transactional_link: MakeLink, is_antipode_the_target: bool
 ) -> None:
-    """Each batch is fetched by itself, and the mirror would commit every few of them."""
+    """Each batch is fetched by itself, and the mirror would commit every few of them. Half of the
+    transactions are there before the mirror: more batches wait for one commit then than a
+    connection may have requests in flight.
+    """
     settings = {
         "max.partition.fetch.bytes": "1024",
         "fetch.max.bytes": "1024",
@@ -200,7 +203,8 @@ async def test_a_transaction_of_the_source_is_never_torn_apart_at_the_target(
     }
     topic = f"whole-{is_antipode_the_target}"
     link = await transactional_link(topic, is_antipode=is_antipode_the_target, partitions=1, settings=settings)
-    writing = asyncio.create_task(asyncio.to_thread(write_slow_transactions, link.source, topic, 30))
+    await asyncio.to_thread(write_slow_transactions, link.source, topic, range(15))
+    writing = asyncio.create_task(asyncio.to_thread(write_slow_transactions, link.source, topic, range(15, 30)))
     mirror = link.start_mirror()
     await writing
     await link.wait_equal()

@@ -18,6 +18,9 @@ when a transaction must end.
   d. While a carried partition is inside a transaction of the source, the end is delayed, up to
      `hold_max_ms` and `bytes_max`; and as long for writers that wait already, so that on a long
      line a transaction has more than its first writer brought.
+  e. A transaction that is full ends at once: a writer gets its answer at the end of the
+     transaction, so a sender that waits for all its answers brings no more, and a delay would
+     only stop the link.
 
 Pure: times are monotonic milliseconds. Called by `mirror/translate/transactions.py`.
 """
@@ -69,6 +72,7 @@ class TransactionCycle:
         self._began_at_ms = 0.0
         self._size_bytes = 0
         self._is_hastened = False
+        self._is_full = False
         self._refuses_all = False
         # Transactions of the source that have begun in the carried batches and not ended, by
         # partition.
@@ -146,6 +150,12 @@ class TransactionCycle:
         """A writer waits for the end of this transaction."""
         self._is_hastened = True
 
+    def fill(self) -> None:
+        """A sender has as many writers in this transaction as it may have, and sends no more before
+        the end.
+        """
+        self._is_full = True
+
     def open_for_ms(self, now_ms: float) -> float:
         """The age of the open transaction in ms; 0 when there is none."""
         return now_ms - self._began_at_ms if self.phase in (Phase.FILLING, Phase.ENDING) else 0.0
@@ -154,7 +164,7 @@ class TransactionCycle:
         """The time (ms) for which the open transaction may continue; 0 if it must end.
         `is_writer_coming`: a writer has not entered yet.
         """
-        if self._size_bytes >= self._limits.bytes_max:
+        if self._is_full or self._size_bytes >= self._limits.bytes_max:
             return 0
         # A transaction of the source that this one does not carry cannot be torn by its end.
         is_inside = any(key in self._inside for key in self.keys)
@@ -194,7 +204,7 @@ class TransactionCycle:
         self.places.clear()
         self.record_count = 0
         self._size_bytes = 0
-        self._is_hastened = self._refuses_all = False
+        self._is_hastened = self._is_full = self._refuses_all = False
 
     def _expect(self, phase: Phase) -> None:
         if self.phase is not phase:

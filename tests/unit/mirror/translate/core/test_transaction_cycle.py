@@ -65,6 +65,21 @@ def test_the_end_is_put_off_while_a_transaction_of_the_source_goes_on_but_not_fo
     assert cycle.due_in_ms(1000) == 0
 
 
+def test_the_end_is_not_put_off_inside_a_transaction_of_the_source_when_no_writer_can_come() -> None:
+    cycle = opened()
+    cycle.enter(0)
+    carry(cycle, header(7, TRANSACTIONAL))
+    cycle.fill()
+    assert cycle.due_in_ms(0, is_writer_coming=True) == 0
+    cycle.leave()
+    cycle.refuse_all()
+    cycle.end()
+    cycle.committed()
+    cycle.enter(10)
+    carry(cycle, header())
+    assert cycle.due_in_ms(10) == 1000
+
+
 def test_the_end_is_put_off_for_writers_that_wait_already_but_not_for_ever() -> None:
     cycle = opened()
     cycle.enter(0)

@@ -40,7 +40,7 @@ from mirror.translate.opposite_links import OppositeLinks
 from mirror.translate.provenance import Provenance
 from mirror.translate.record_filter import SourceFilter
 from mirror.translate.tail_reader import TailReader
-from mirror.translate.transactional_append import TransactionalAppend
+from mirror.translate.transactional_append import APPENDS_MAX, TransactionalAppend
 from mirror.translate.transactions import Transactions
 from mirror.translate.translated_append import TranslatedAppend
 from mirror.translate.translated_source import TranslatedSource
@@ -57,10 +57,6 @@ from wire.rules.links import DEFAULT_TOPIC_BLACKLIST, carries_topic
 
 PIPELINED_REQUESTS_MAX = 64
 """Produce requests under way on one connection; a batch each of several partitions."""
-
-TRANSACTION_APPENDS_MAX = 4096
-"""Appends of one producer that may wait for the end of a transaction. A small batch takes an append of
-its own when the source's batches arrive one by one, and a transaction of the source has many."""
 
 LAST_SAVE_TIMEOUT_S = 3.0
 
@@ -206,9 +202,8 @@ class TranslateEnds:
             "config_properties_exclude": (*self._config.config_properties_exclude, *NOT_CARRIED_CONFIGS)
         }
         if self._transactions is not None:
-            # These count appends, not requests of a connection: an append is over when its
-            # transaction ends, its requests before.
-            changes["in_flight_max"] = TRANSACTION_APPENDS_MAX
+            # An append is over when its transaction ends, later than its request.
+            changes["in_flight_max"] = APPENDS_MAX
         return self._config.model_copy(update=changes)
 
     @property
@@ -292,7 +287,6 @@ class TranslateEnds:
                 transactions=self._transactions,
                 provenance=self._provenance,
                 timeout_ms=self._config.request_timeout_ms,
-                appends_max=TRANSACTION_APPENDS_MAX,
             )
         return TranslatedAppend(
             client,

@@ -3,9 +3,11 @@ its transaction is committed.
 
 Batches go as in `translated_append.py`, many requests under way, each with one batch a partition.
 An append is answered when the transaction that carried its batches is over: committed, and all of
-them are there; aborted, and none is. A caller that has `appends_max` appends without an answer sends
-no more, so the transaction then ends, even inside a transaction of the source. So no batch has to be recognised at the target, and no
+them are there; aborted, and none is. So no batch has to be recognised at the target, and no
 reported offset belongs to a record that readers never see.
+
+A caller that has `APPENDS_MAX` appends without an answer sends no more. The transaction then ends,
+even inside a transaction of the source.
 
 One producer writes everything, so whose records they were at first is not kept apart
 (`provenance.py`): where names do not prevent loops, records that were first written at a third site
@@ -36,6 +38,11 @@ from wire.client.connection import Connection
 from wire.client.raw_client import KafkaClient
 from wire.protocol.messages.produce_codec import PartitionProduced
 
+APPENDS_MAX = 4096
+"""Appends to one broker that may wait for the end of a transaction: a transaction of the source
+takes one for each of its batches when they arrive one by one.
+"""
+
 
 class TransactionalAppend:
     """Appends of one producer of the mirror; all of them share the link's transactions."""
@@ -49,7 +56,6 @@ class TransactionalAppend:
         transactions: Transactions,
         provenance: Provenance,
         timeout_ms: int,
-        appends_max: int,
     ) -> None:
         self._client = client
         self._naming = naming
@@ -57,7 +63,6 @@ class TransactionalAppend:
         self._transactions = transactions
         self._provenance = provenance
         self._timeout_ms = timeout_ms
-        self._appends_max = appends_max
         # Appends without an answer, by the target's broker.
         self._unanswered: defaultdict[int, int] = defaultdict(int)
         self._turns: dict[int, asyncio.Lock] = {}
@@ -115,7 +120,7 @@ class TransactionalAppend:
             self._transactions.break_off(transaction, f"{first.part.key}: {first.message}", is_fenced=is_fenced)
             return [*others, *(self._not_written(part, first) for part in planned)]
         self._transactions.leave(transaction)
-        if self._unanswered[node_id] >= self._appends_max:
+        if self._unanswered[node_id] >= APPENDS_MAX:
             self._transactions.fill(transaction)
         await asyncio.shield(transaction.over)
         return [*others, *(answered(part.part.key, ErrorCode.none, "", part.next_offset) for part in planned)]

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from runtime.children import Child
 from tests.support.eventually import eventually, eventually_sync
+from tests.support.processes.warm_children import warmed
 
 READY_WITHIN_MS = 60_000
 STOP_WITHIN_MS = 30_000
@@ -131,7 +132,7 @@ class Processes:
 
     def run(self, child: Child) -> RunningProcess:
         """Start a child and own it from now on."""
-        process = RunningProcess(child)
+        process = RunningProcess(warmed(child))
         self._processes.append(process)
         process.start()
         return process

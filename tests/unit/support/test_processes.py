@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from tests.support.eventually import eventually_sync
+from tests.support.lone_brokers.lone_broker_process import LoneBroker
 from tests.support.processes.processes import Processes
 
 SERVING = "import time, sys; print('serving', flush=True); time.sleep(600)"
@@ -60,3 +61,22 @@ def test_ending_all_leaves_no_process_behind_paused_ones_included(tmp_path: Path
     started[0].pause()
     owned.end_all()
     assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+def test_a_part_that_is_forked_ends_and_starts_again_as_any_process(processes: Processes, tmp_path: Path) -> None:
+    broker = LoneBroker(processes, tmp_path)
+    first = broker.process.pid
+    assert psutil.Process(first).ppid() != psutil.Process().pid, "a template forked it"
+    broker.process.kill()
+    assert broker.process.exit_code == -9
+    broker.restart()
+    assert broker.process.pid != first
+    broker.process.stop()
+    assert broker.process.exit_code == 0
+
+
+def test_a_part_that_cannot_start_says_so_in_its_log(processes: Processes, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.support.pairs.lone_mirror", "fetch.min.bytes=few"]
+    process = processes.run_command("mirror", command, tmp_path)
+    assert process.wait_ended() != 0
+    assert "error: configuration" in process.log_text()

@@ -25,6 +25,7 @@ from spark_jobs.auditing.core.counts import Count, PublishedCount, published_cou
 from spark_jobs.auditing.count_store import AuditStore
 from spark_jobs.connector.topic_frames import TopicSource, stream_of
 from spark_jobs.session import Progress
+from spark_jobs.streaming import run_queries
 
 MINUTE_MS: Final = 60_000
 RETRY_AFTER_S: Final = 10.0
@@ -67,7 +68,7 @@ class Audit:
         problems = []
         for site in self.request.sites:
             try:
-                self._start(site, {"availableNow": True}).awaitTermination()
+                run_queries(partial(self._start, site, {"availableNow": True}))
             except StreamingQueryException as error:
                 problems.append(f"site {site}: {_cause(error)}")
         if problems:

@@ -26,6 +26,7 @@ from spark_jobs.connector.topic_frames import TopicSource, stream_of
 from spark_jobs.pipelines.catalogue import add_stream_options, submitted, topic_parser, trigger_of
 from spark_jobs.pipelines.core.bulk_requests import Rejected
 from spark_jobs.pipelines.document_store import nodes_of, write_rows
+from spark_jobs.streaming import run_queries
 
 EVERYTHING: Final = "."
 
@@ -88,15 +89,14 @@ def found_in(spark: SparkSession, directory: Path, words: str) -> DataFrame:
 def run(spark: SparkSession, given: argparse.Namespace) -> str:
     """Run the query; returns when it ends."""
     source = TopicSource(bootstrap=given.bootstrap_server, topics=given.topic, is_list=True)
-    query = (
+    writer = (
         stream_of(spark, source)
         .writeStream.queryName("log-documents")
         .option("checkpointLocation", given.checkpoint)
         .foreachBatch(partial(_keep, given.to, given.match) if given.to else partial(_send, given))
         .trigger(**trigger_of(given))
-        .start()
     )
-    query.awaitTermination()
+    run_queries(writer.start)
     return f"kept the lines of {given.topic} that match {given.match!r} in {given.to or given.index}"
 
 

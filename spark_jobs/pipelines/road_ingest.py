@@ -39,6 +39,7 @@ from spark_jobs.pipelines.core.road_records import (
     rejection,
     watched_since,
 )
+from spark_jobs.streaming import run_queries
 
 MINUTE_MS: Final = 60_000
 TIER: Final = "road-ingest"
@@ -61,14 +62,14 @@ def parser() -> argparse.ArgumentParser:
 
 def run(spark: SparkSession, given: argparse.Namespace) -> str:
     """Run both queries; returns when they end."""
-    control = _started(spark, given, given.control, f"control-{given.site}", partial(_take_commands, spark, given))
+    take = partial(_take_commands, spark, given)
+    control = partial(_started, spark, given, given.control, f"control-{given.site}", take)
+    data = partial(_started, spark, given, given.data, "data", partial(_ingest, given))
     if given.once:
-        control.awaitTermination()
-    data = _started(spark, given, given.data, "data", partial(_ingest, given))
-    try:
-        data.awaitTermination()
-    finally:
-        control.stop()
+        run_queries(control)
+        run_queries(data)
+    else:
+        run_queries(control, data)
     return f"stored the records of {given.data} in {given.to}"
 
 

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark
 
 from spark_jobs.connector.topic_frames import TopicSource, stream_of, write_records
 from spark_jobs.pipelines.catalogue import add_stream_options, submitted, topic_parser, trigger_of
+from spark_jobs.streaming import run_queries
 
 
 def parser() -> argparse.ArgumentParser:
@@ -45,15 +46,14 @@ def run(spark: SparkSession, given: argparse.Namespace) -> str:
     """Run the query; returns when it ends."""
     source = TopicSource(bootstrap=given.bootstrap_server, topics=given.input_topic, is_list=True)
     counted = words_counted(stream_of(spark, source))
-    query = (
+    writer = (
         counted.writeStream.queryName("word-count")
         .foreachBatch(partial(_write, given.bootstrap_server, given.output_topic))
         .outputMode("update")
         .option("checkpointLocation", given.checkpoint)
         .trigger(**trigger_of(given))
-        .start()
     )
-    query.awaitTermination()
+    run_queries(writer.start)
     return f"counted the words of {given.input_topic} into {given.output_topic}"
 
 

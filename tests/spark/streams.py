@@ -5,35 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
+from spark_jobs.streaming import run_queries
 from wire.batches.records import Record, encode_batch
 from wire.client.raw_client import KafkaClient, NewTopic
 
-STREAM_WITHIN_S = 400
 NOW_MS = round(time.time() * 1000)
-LATE_WORKER = "Python worker failed to connect back"
-LATE_WORKERS_MAX = 3
-
-Result = TypeVar("Result")
-
-
-def with_late_workers(run: Callable[[], Result]) -> Result:
-    """Run a query, and again when Spark has ended it because its own Python worker did not start
-    within 10 s: no option of Spark changes that time, and a busy machine may need longer.
-    """
-    for _ in range(LATE_WORKERS_MAX):
-        try:
-            return run()
-        except StreamingQueryException as error:
-            if LATE_WORKER not in str(error):
-                raise
-    return run()
 
 
 class Streams:
@@ -86,14 +67,7 @@ class Streams:
         return stream.load().selectExpr("key", "cast(value as string) as value")
 
     def _run(self, writer: Any, checkpoint: Path) -> None:
-        def run_once() -> None:
-            query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
-            try:
-                assert query.awaitTermination(STREAM_WITHIN_S), "the stream did not end"
-            finally:
-                query.stop()
-
-        with_late_workers(run_once)
+        run_queries(writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start)
 
     def values(self, topic: str) -> list[int]:
         """What readers of committed records get, sorted."""

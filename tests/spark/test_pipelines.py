@@ -21,7 +21,6 @@ from deploy import jar_sets
 from deploy.document_store import DocumentStore
 from spark_jobs.pipelines import files_to_topic, log_documents, topic_to_files
 from spark_jobs.pipelines.catalogue import PIPELINES, pipeline
-from tests.spark.streams import with_late_workers
 from tests.support.clients.kafka_clients import Record, librdkafka_produce
 from tests.support.clients.transactional_clients import read_values
 from tests.support.eventually import eventually_sync
@@ -58,7 +57,7 @@ class Jobs:
     def run(self, name: str, *arguments: str) -> str:
         job = pipeline(name).module
         given = job.parser().parse_args(["--bootstrap-server", self.bootstrap, *arguments])
-        return str(with_late_workers(lambda: job.run(self.spark, given)))
+        return str(job.run(self.spark, given))
 
     def produce(self, topic: str, lines: list[str], *, partitions: int = 2) -> None:
         records = [Record(value=line.encode(), partition=number % partitions) for number, line in enumerate(lines)]

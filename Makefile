@@ -103,7 +103,7 @@ spark-bundle: setup ## out/spark/antipode.tar.gz: what Spark's workers need, for
 .PHONY: chaos
 chaos: setup ## All fault scenarios, the long ones included (SCENARIO=word picks some; FAULTS=150, SEED= repeats choices)
 	ANTIPODE_FAULTS=$(or $(FAULTS),150) ANTIPODE_SEED=$(SEED) $(PYTEST) -v tests/chaos tests/sim $(if $(SCENARIO),-k "$(SCENARIO)")
-	$(if $(SCENARIO),,$(PYTEST) -v -m long tests/integration)
+	$(if $(SCENARIO),,$(PYTEST) -v -m long tests/integration tests/spark)
 
 .PHONY: compatibility
 compatibility: setup-clients ## Other people's clients at a lone broker, three brokers and a routed pair, and docs/compatibility.md written anew; half an hour in all, one environment 2 to 14 minutes (ONLY=client AT=environment try a part)

@@ -133,6 +133,7 @@ async def test_a_drill_that_is_stopped_heals_the_link_continues_processes_and_en
     await eventually(b_has_caught_up, 60_000)
 
 
+@pytest.mark.long
 async def test_an_expectation_that_is_not_met_fails_the_drill_and_says_which(
     sites: LinkedSites, tmp_path: Path
 ) -> None:

@@ -242,6 +242,7 @@ repetitions are news to it.
 """
 
 
+@pytest.mark.long
 async def test_records_of_long_ago_arrive_once_though_apache_kafka_forgets_who_writes_them(
     apache_kafka: ApacheKafka, processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
 ) -> None:

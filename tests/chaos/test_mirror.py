@@ -135,6 +135,7 @@ async def test_a_killed_source_is_named_and_what_was_fetched_arrives(processes: 
     await eventually(is_mirroring)
 
 
+@pytest.mark.long
 async def test_a_source_that_was_never_reached_is_named(processes: Processes, tmp_path: Path) -> None:
     pair = await started_pair(processes, tmp_path)
     pair.source.process.kill()
@@ -197,6 +198,7 @@ async def test_a_mirror_stops_in_time_while_the_source_is_dead(processes: Proces
     assert '{"drained": true}' in mirror.log_text()
 
 
+@pytest.mark.long
 async def test_a_mirror_stops_in_time_while_the_target_is_dead(processes: Processes, tmp_path: Path) -> None:
     pair = await started_pair(processes, tmp_path)
     mirror = pair.start_mirror({"shutdown.drain.timeout.ms": "1000"})

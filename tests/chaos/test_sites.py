@@ -124,7 +124,11 @@ async def test_a_killed_target_broker_is_filled_where_it_stopped(sites: Embedded
 
 
 @pytest.mark.parametrize(
-    "is_silent", [pytest.param(False, id="refused"), pytest.param(True, id="black-hole", marks=pytest.mark.long)]
+    "is_silent",
+    [
+        pytest.param(False, id="refused", marks=pytest.mark.long),
+        pytest.param(True, id="black-hole", marks=pytest.mark.long),
+    ],
 )
 async def test_a_cut_link_is_made_up_for(sites: EmbeddedSites, load: AcknowledgedLoad, is_silent: bool) -> None:
     faults = sites.network

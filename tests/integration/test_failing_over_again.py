@@ -130,6 +130,7 @@ async def test_f6_ten_moves_there_and_back_of_a_link_to_which_nobody_writes_leav
     await eventually(is_ready, PATIENT_MS)
 
 
+@pytest.mark.long
 async def test_f6_two_failovers_and_the_way_back_with_writes_in_between_lose_nothing(sites: LinkedSites) -> None:
     await linked(sites)
     total = 0
@@ -297,6 +298,7 @@ async def test_f3_an_active_site_that_stood_still_during_a_promotion_takes_no_wr
     assert sum(ends.values()) == 40
 
 
+@pytest.mark.long
 async def test_f3_a_write_that_waited_at_a_paused_site_is_refused_or_named_and_the_next_one_is_refused(
     sites: LinkedSites,
 ) -> None:

@@ -114,6 +114,7 @@ async def test_a_link_is_confirmed_at_both_sites_and_taken_away_from_both(sites:
         await delete_link(LINK, clients)
 
 
+@pytest.mark.long
 async def test_a_daemon_that_cannot_carry_offsets_is_named_although_another_one_of_the_link_carries_its_own(
     processes: Processes, tmp_path: Path, zookeeper_connect: str
 ) -> None:
@@ -209,6 +210,7 @@ async def test_f1_a_failover_from_a_living_site_loses_nothing_and_clients_follow
     assert "active for link a-b already" in again.reason
 
 
+@pytest.mark.long
 async def test_f1_the_source_sends_its_clients_on_before_the_target_is_confirmed(
     sites: LinkedSites, monkeypatch: pytest.MonkeyPatch
 ) -> None:

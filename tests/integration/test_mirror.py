@@ -455,7 +455,8 @@ async def test_idle_partitions_tell_the_target_how_the_source_is(processes: Proc
     await eventually(is_told)
 
 
-@pytest.mark.parametrize("through", [pytest.param("a group", marks=pytest.mark.long), "zookeeper"])
+@pytest.mark.long
+@pytest.mark.parametrize("through", ["a group", "zookeeper"])
 async def test_daemons_that_share_an_exact_link_take_over_from_one_that_dies(
     through: str, processes: Processes, tmp_path: Path, zookeeper_connect: str
 ) -> None:

@@ -22,7 +22,7 @@ LIFE_S = 3
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
 
-@pytest.mark.parametrize("compression", ["none", "zstd"])
+@pytest.mark.parametrize("compression", [pytest.param("none", marks=pytest.mark.long), "zstd"])
 async def test_a_mirror_logs_in_over_tls_at_both_ends_of_an_exact_link(
     processes: Processes, tmp_path: Path, compression: str
 ) -> None:

@@ -99,6 +99,7 @@ async def test_a_mirror_that_dies_holds_everything_until_another_comes(processes
     await pair.caught_up(TOPIC)
 
 
+@pytest.mark.long
 async def test_a_link_that_degrades_says_so_and_comes_back(processes: Processes, tmp_path: Path) -> None:
     pair = await sync_pair(processes, tmp_path, "degrade")
     mirror = pair.start_mirror()

@@ -387,6 +387,7 @@ def log_of(directory: Path, partition: str) -> Path:
     return log
 
 
+@pytest.mark.long
 async def test_a_target_that_lost_a_log_and_took_what_came_next_gets_everything_again(
     apache_kafka: ApacheKafka, processes: Processes, tmp_path: Path
 ) -> None:

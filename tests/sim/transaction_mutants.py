@@ -103,7 +103,7 @@ TRANSACTION_MUTANTS: Final[tuple[Mutant, ...]] = (
         owner=transactions,
         name="resume",
         substitute=_forgets_the_pending,
-        known_seed=1,
+        known_seed=2,
         kind=Kind.TRANSACTIONS,
     ),
     Mutant(

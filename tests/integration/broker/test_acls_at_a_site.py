@@ -127,6 +127,7 @@ async def test_kafkas_own_tool_adds_lists_and_removes_acls(site: SiteBroker, kaf
     assert await stored(site, prefixed) is None
 
 
+@pytest.mark.long
 async def test_our_command_adds_lists_and_removes_acls(site: SiteBroker) -> None:
     async def run(*arguments: str, code: int = 0) -> Any:
         command = [sys.executable, "-m", "cli.main", "acls", *arguments, "--bootstrap-server", site.bootstrap]

@@ -75,6 +75,7 @@ def test_a_config_that_cannot_be_altered_is_said_in_one_line(antipode: Command) 
     assert "one of --topic, --broker and --all-brokers" in antipode("configs", "show", code=2)
 
 
+@pytest.mark.long
 def test_a_log_is_moved_and_shown_where_it_is(antipode: Command, topic: str, broker: LoneBroker) -> None:
     librdkafka_produce(broker.bootstrap, topic, [Record(b"x" * 100, partition=0)] * 100)
     directories = antipode("log-dirs", "describe", "-o", "json")

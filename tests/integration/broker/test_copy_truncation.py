@@ -131,6 +131,7 @@ async def passive(processes: Processes, tmp_path: Path, zookeeper_connect: str) 
     await zookeeper.stop()
 
 
+@pytest.mark.long
 async def test_a_follower_that_is_down_during_the_truncation_follows_when_it_returns(passive: PassiveSite) -> None:
     site, leader = passive.site, passive.leader
     down = next(node for node in NODES if node not in (leader, site.controller()))

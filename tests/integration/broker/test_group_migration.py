@@ -106,6 +106,7 @@ def test_librdkafkas_group_is_rolled_member_by_member_and_back(broker: LoneBroke
         member.close()
 
 
+@pytest.mark.long
 def test_a_mixed_group_goes_on_after_its_coordinator_was_killed(broker: LoneBroker, topic: str) -> None:
     load = GroupLoad(broker.bootstrap, topic, PARTITIONS, "g")
     members = [

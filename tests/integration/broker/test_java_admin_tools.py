@@ -137,6 +137,7 @@ def test_log_directories_are_described(broker: LoneBroker, tool: Tool, topic: st
     assert not any(is_future for _, _, is_future in found)
 
 
+@pytest.mark.long
 def test_versions_cluster_groups_and_producers_are_shown(
     broker: LoneBroker, tool: Tool, topic: str, kafka_programs: KafkaPrograms
 ) -> None:

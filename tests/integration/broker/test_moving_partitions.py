@@ -71,6 +71,7 @@ def replicas(site: ReplicatedSite) -> set[int]:
     return set(site.admin.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions[0].replicas)
 
 
+@pytest.mark.long
 def test_a_throttled_move_leaves_room_for_replicas_in_sync(
     site: ReplicatedSite, kafka_programs: KafkaPrograms, tmp_path: Path
 ) -> None:

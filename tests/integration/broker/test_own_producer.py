@@ -96,6 +96,7 @@ def _java_produce(
     )
 
 
+@pytest.mark.long
 def test_a_killed_producer_loses_what_its_queue_had_and_no_more(
     start_broker: Callable[..., LoneBroker], processes: Processes, tmp_path: Path
 ) -> None:

@@ -105,6 +105,7 @@ def test_a_throttled_move_is_listed_and_cancelled(site: ReplicatedSite, operator
     assert "say what to cancel" in operator.run("reassign", "cancel", code=2)
 
 
+@pytest.mark.long
 def test_preferred_and_unclean_leaders_are_elected_on_request(site: ReplicatedSite, operator: Operator) -> None:
     create(site, [FIRST, SECOND])
     assert operator.run("elect", "preferred", "--all")["partitions"] == []

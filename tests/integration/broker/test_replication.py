@@ -431,6 +431,7 @@ def coordinator(site: ReplicatedSite, group: str) -> int:
     return eventually_sync(found)
 
 
+@pytest.mark.long
 def test_a_coordinator_that_dies_takes_no_commit_along(site: ReplicatedSite) -> None:
     site.create(TOPIC, 1)
     group = "payers"

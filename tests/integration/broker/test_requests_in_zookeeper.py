@@ -76,6 +76,7 @@ async def test_partitions_move_and_leave_the_request_which_goes_with_the_last(
     await eventually(lambda: site.replicas(TOPIC)[0] == [FIRST, SECOND], WITHIN_MS)
 
 
+@pytest.mark.long
 async def test_a_request_outlives_the_controller_that_read_it(site: ReplicatedSite, zookeeper: ZooKeeper) -> None:
     create(site, [FIRST, SECOND])
     office = site.controller()

@@ -54,6 +54,7 @@ def left_open(broker: LoneBroker, name: str) -> Any:
     return producer
 
 
+@pytest.mark.long
 async def test_an_open_transaction_is_listed_described_and_aborted(broker: LoneBroker) -> None:
     from confluent_kafka import KafkaException
 

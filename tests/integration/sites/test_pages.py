@@ -167,6 +167,8 @@ PREPARED: Mapping[tuple[str, str], Callable[[Reader], None]] = {
 """What must be there before the first command under a heading."""
 MOST_OF_SPARK = ("docs/archive.md", "docs/audit.md", "docs/pipelines.md", "docs/reconcile.md")
 """Pages of which each command starts a Spark session; `tests/spark` runs the same jobs in one."""
+COVERED = ("docs/partitions.md", "docs/topics-and-groups.md", "docs/log-directories.md")
+"""Pages of commands that tests of these commands run already (`tests/integration/broker`)."""
 
 
 def _is_up(command: Command) -> bool:
@@ -175,7 +177,7 @@ def _is_up(command: Command) -> bool:
 
 @pytest.fixture(
     params=[
-        pytest.param(page, marks=[pytest.mark.long] if page in MOST_OF_SPARK else [])
+        pytest.param(page, marks=[pytest.mark.long] if page in MOST_OF_SPARK + COVERED else [])
         for page in PAGES
         if commands(page)
     ]

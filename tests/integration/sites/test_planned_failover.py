@@ -44,7 +44,8 @@ async def test_topics_without_a_record_do_not_hinder_it(start_sites: SitesStarte
     sites.stop()
 
 
-@pytest.mark.parametrize("site", [pytest.param("a", marks=pytest.mark.long), "b"])
+@pytest.mark.long
+@pytest.mark.parametrize("site", ["a", "b"])
 async def test_a_restart_after_the_last_record_does_not_hinder_it(start_sites: SitesStarter, site: str) -> None:
     sites = start_sites()
     await create_topic(sites, "orders", partitions=2)

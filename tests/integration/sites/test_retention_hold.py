@@ -73,6 +73,7 @@ async def test_what_the_standby_lacks_outlives_its_retention(start_sites: SitesS
     sites.stop()
 
 
+@pytest.mark.long
 async def test_the_hold_ends_at_its_bound(start_sites: SitesStarter) -> None:
     sites = start_sites()
     with_setting(sites, "log.retention.check.interval.ms=200\nantipode.link.hold.max.bytes=1")

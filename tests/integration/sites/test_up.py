@@ -111,6 +111,7 @@ async def test_without_proxies_the_sites_reach_each_other_directly_and_the_black
     sites.stop()
 
 
+@pytest.mark.long
 async def test_without_a_link_each_site_is_for_itself(start_sites: SitesStarter) -> None:
     sites = start_sites("--no-link")
     assert (sites.document["links"], sites.document["mirrors"]) == ([], [])
@@ -150,6 +151,7 @@ async def test_three_sites_have_a_link_from_the_first_to_each_other_one(start_si
     sites.stop()
 
 
+@pytest.mark.long
 async def test_started_again_in_the_same_directory_it_goes_on_with_its_data_and_ports(
     start_sites: SitesStarter,
 ) -> None:
@@ -171,7 +173,11 @@ async def test_started_again_in_the_same_directory_it_goes_on_with_its_data_and_
 
 @pytest.mark.parametrize(
     ("moment", "number"),
-    [("starting ZooKeeper", signal.SIGTERM), ("starting brokers", signal.SIGINT), ("linking", signal.SIGTERM)],
+    [
+        pytest.param("starting ZooKeeper", signal.SIGTERM, marks=pytest.mark.long),
+        ("starting brokers", signal.SIGINT),
+        pytest.param("linking", signal.SIGTERM, marks=pytest.mark.long),
+    ],
 )
 def test_told_to_stop_while_it_starts_it_stops(start_sites: SitesStarter, number: signal.Signals, moment: str) -> None:
     sites = start_sites.prepared()
@@ -217,6 +223,7 @@ def occupied(address: HostPort) -> Iterator[None]:
         yield
 
 
+@pytest.mark.long
 def test_each_port_in_use_is_named(start_sites: SitesStarter) -> None:
     sites = start_sites()
     taken = {
@@ -243,6 +250,7 @@ def test_a_directory_that_is_a_file_is_refused(start_sites: SitesStarter) -> Non
     assert sites.directory.read_text() == "not a directory"
 
 
+@pytest.mark.long
 def test_a_directory_of_other_sites_is_refused(start_sites: SitesStarter) -> None:
     sites = start_sites("--no-proxy", "--no-link")
     sites.stop()

@@ -1,5 +1,4 @@
-"""The ends of a translate link: its record out of the configuration, and the ports that make its
-target look like an exact one.
+"""The ends of a translate link: the ports that make its target look like an exact one.
 
 `main.py` opens one instead of asking site agents. There is no record of such a link at its ends,
 and no epoch: what keeps two mirrors from doing harm are the sequences of its batches
@@ -19,10 +18,11 @@ from mirror.admin.verifier import TranslateVerifier
 from mirror.ends import EndsStatus
 from mirror.groups.metrics import CheckpointMetrics
 from mirror.link.core.naming import NamingPolicy
-from mirror.link.link_watch import LinkView, stand
+from mirror.link.link_watch import LinkView
 from mirror.link.ports import AppendPort, Unreachable
 from mirror.mirrormaker.mirror_maker_topics import MirrorMakerTopics
 from mirror.settings.config import MirrorConfig
+from mirror.settings.configured_link import link_view_of
 from mirror.settings.values import ExistingTarget
 from mirror.sharing.ownership import Ownership
 from mirror.sharing.shares import Worker
@@ -51,9 +51,8 @@ from runtime.clock import Clock
 from runtime.logs import get_logger
 from wire.client.connection import ConnectionOptions
 from wire.client.raw_client import KafkaClient
-from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.protocol.ids import TopicPartition
-from wire.rules.links import DEFAULT_TOPIC_BLACKLIST, carries_topic
+from wire.rules.links import carries_topic
 
 PIPELINED_REQUESTS_MAX = 64
 """Produce requests under way on one connection; a batch each of several partitions."""
@@ -373,27 +372,6 @@ class TranslateEnds:
             return  # one producer writes everything
         for origin in sorted(self._origins - self.translations.producers.keys() - {self._config.target_alias}):
             await self.translations.have_producer(origin)
-
-
-def link_view_of(config: MirrorConfig) -> LinkView:
-    """The link's record as the configuration describes it; its direction never changes."""
-    whitelist = [".*"] if config.whitelist is None else [*config.whitelist]
-    if config.is_carrying_heartbeats and config.naming.heartbeats is not None:
-        whitelist.append(config.naming.heartbeats)
-    blacklist = DEFAULT_TOPIC_BLACKLIST if config.blacklist is None else config.blacklist
-    record = LinkRecord(
-        name=config.link_name,
-        source_site=config.source_alias,
-        target_site=config.target_alias,
-        mode="translate",
-        active_site=config.source_alias,
-        phase=LinkPhase.MIRRORING,
-        topic_whitelist=whitelist,
-        topic_blacklist=[*blacklist, *config.naming.skipped],
-        group_whitelist=config.group_whitelist if config.is_syncing_groups else (),
-        group_blacklist=config.group_blacklist,
-    )
-    return stand(record, config.target_alias)
 
 
 def _client(bootstrap: Sequence[HostPort], options: ConnectionOptions) -> KafkaClient:

@@ -26,9 +26,10 @@ from spark_jobs.archiving.core.manifest import (
 )
 from spark_jobs.archiving.lock import ArchiveLock
 from spark_jobs.archiving.range_files import store_piece
+from spark_jobs.archiving.site_topics import SiteTopics, site_topics
 from spark_jobs.archiving.store import ArchiveStore
 from spark_jobs.archiving.worker_waves import in_waves
-from spark_jobs.logs.survey import SiteTopics, log_ends, site_topics, topic_filter
+from spark_jobs.logs.survey import log_ends, topic_filter
 from spark_jobs.session import Progress
 
 

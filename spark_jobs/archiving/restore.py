@@ -24,10 +24,11 @@ from runtime.retries import jittered_backoff
 from spark_jobs.archiving.core.manifest import BATCHES, ArchivedTopic
 from spark_jobs.archiving.core.restore_plan import LogToRestore, RestorePlan, refusals, restore_plan
 from spark_jobs.archiving.range_files import joined, stored_batches
+from spark_jobs.archiving.site_topics import site_topics
 from spark_jobs.archiving.store import ArchiveStore
 from spark_jobs.archiving.worker_waves import in_waves
 from spark_jobs.logs.log_reader import RETRY_BUDGET_MS, client
-from spark_jobs.logs.survey import log_ends, site_topics, topic_filter
+from spark_jobs.logs.survey import log_ends, topic_filter
 from spark_jobs.session import Progress
 from wire.batches.record_batch import BatchHeader
 from wire.client.client_errors import TRANSIENT, broker_error

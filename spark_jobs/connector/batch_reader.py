@@ -29,9 +29,9 @@ from spark_jobs.connector.digest_rows import digest_rows
 from spark_jobs.connector.fetching import RangeReader
 from spark_jobs.connector.record_rows import record_rows
 from spark_jobs.connector.tally import Tally
+from spark_jobs.logs.core.splits import Split
 from spark_jobs.logs.log_reader import read_split
 from spark_jobs.logs.stored_rows import batch_rows, stored_record_rows
-from spark_jobs.reconciling.core.extents import Split
 from wire.protocol.ids import NO_OFFSET
 
 PUSHDOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"

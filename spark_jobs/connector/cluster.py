@@ -10,13 +10,13 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from kio.schema.errors import ErrorCode
 
-from runtime.addresses import parse_host_ports
 from runtime.retries import jittered_backoff
 from spark_jobs.connector.core.offsets import LogRange, PartitionOffsets
-from spark_jobs.connector.core.options import ClusterOptions, InvalidOption, Subscription
+from spark_jobs.connector.core.options import Subscription
+from spark_jobs.logs.cluster_client import RETRY_BUDGET_MS, open_client, replica_id_of
+from spark_jobs.logs.core.cluster_options import ClusterOptions
 from wire.batches.record_batch import iterate_headers
 from wire.client.client_errors import TRANSIENT, UnsupportedApi, broker_error
-from wire.client.connection import ConnectionOptions
 from wire.client.raw_client import KafkaClient
 from wire.client.requests.broker_requests import (
     EARLIEST_TIMESTAMP,
@@ -26,15 +26,10 @@ from wire.client.requests.broker_requests import (
     OffsetQuery,
 )
 from wire.client.requests.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
-from wire.client.security import load_security, secured
-from wire.protocol.ids import CONSUMER, DEBUGGING_CONSUMER, PartitionKey
+from wire.protocol.ids import PartitionKey
 from wire.rules.topic_names import is_internal_topic
 
-RETRY_BUDGET_MS: Final = 60_000
 DESCRIBE_LOG_DIRS: Final = 35
-DESCRIBE_CONFIGS: Final = 32
-_BROKER_RESOURCE: Final = 4
-_SITE_NAME: Final = "antipode.site.name"
 Answer = TypeVar("Answer")
 
 
@@ -46,21 +41,6 @@ class Logs(NamedTuple):
     def only(self, has: Callable[[str, int], bool]) -> Logs:
         """Return the logs that a read is narrowed to."""
         return Logs({key: log for key, log in self.ranges.items() if has(*key)})
-
-
-def connection_options(options: ClusterOptions) -> ConnectionOptions:
-    """The options of a connection to the cluster. Raises ConfigurationError for options of TLS and
-    SASL that do not fit.
-    """
-    plain = ConnectionOptions(client_id=options.client_id, request_timeout_ms=options.request_timeout_ms)
-    return secured(plain, load_security(dict(options.security)))
-
-
-def replica_id_of(options: ClusterOptions) -> int:
-    """The replica id with which reads are made: a site that is named is read where it is passive
-    too.
-    """
-    return DEBUGGING_CONSUMER if options.site else CONSUMER
 
 
 class ClusterReader:
@@ -193,40 +173,6 @@ class ClusterReader:
             return await ask(self._client)
 
         return self._runner.run(answered())
-
-
-async def open_client(options: ClusterOptions) -> KafkaClient:
-    """A client of the cluster, or of the named site alone. InvalidOption when no bootstrap server
-    belongs to that site.
-    """
-    given = connection_options(options)
-    if not options.site:
-        return KafkaClient(options.bootstrap, given, retry_budget_ms=RETRY_BUDGET_MS)
-    found = []
-    for address in parse_host_ports(options.bootstrap):
-        client = KafkaClient([address], given, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
-        try:
-            found.append(await _site_of(client))
-        except TRANSIENT as error:
-            found.append(str(error))
-        if found[-1] == options.site:
-            return client
-        await client.close()
-    raise InvalidOption(
-        "antipode.site", options.site, f"the site of a bootstrap server; {options.bootstrap} are {', '.join(found)}"
-    )
-
-
-async def _site_of(client: KafkaClient) -> str:
-    """The name of the site whose broker this client asks."""
-    cluster = await client.metadata([])
-    node = min(cluster.brokers)
-    resource = {"resource_type": _BROKER_RESOURCE, "resource_name": str(node), "configuration_keys": (_SITE_NAME,)}
-    answer = await (await client.connection(node)).call(DESCRIBE_CONFIGS, {"resources": [resource]})
-    (described,) = answer.results
-    if described.error_code:
-        raise broker_error(described.error_code, message=described.error_message, api_key=DESCRIBE_CONFIGS)
-    return next((config.value or "" for config in described.configs if config.name == _SITE_NAME), "")
 
 
 async def _partitions(client: KafkaClient, subscription: Subscription) -> list[PartitionKey]:

@@ -10,9 +10,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from spark_jobs.connector.cluster import RETRY_BUDGET_MS, open_client
-from spark_jobs.connector.core.options import ClusterOptions
 from spark_jobs.connector.core.planning import OffsetRange
+from spark_jobs.logs.cluster_client import RETRY_BUDGET_MS, open_client
+from spark_jobs.logs.core.cluster_options import ClusterOptions
 from wire.client.client_errors import broker_error
 from wire.client.raw_client import KafkaClient
 from wire.client.requests.range_digest_requests import RangeContent, RangeQuery, request_range_digests

@@ -12,9 +12,10 @@ from typing import Final, NamedTuple
 from kio.schema.errors import ErrorCode
 
 from runtime.retries import jittered_backoff
-from spark_jobs.connector.cluster import RETRY_BUDGET_MS, open_client, replica_id_of
-from spark_jobs.connector.core.options import READ_COMMITTED, ClusterOptions
+from spark_jobs.connector.core.options import READ_COMMITTED
 from spark_jobs.connector.core.planning import DataLost, OffsetRange
+from spark_jobs.logs.cluster_client import RETRY_BUDGET_MS, open_client, replica_id_of
+from spark_jobs.logs.core.cluster_options import ClusterOptions
 from wire.batches.record_batch import iterate_headers
 from wire.client.client_errors import TRANSIENT, broker_error, error_code
 from wire.client.raw_client import KafkaClient

@@ -19,13 +19,13 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from spark_jobs.connector.cluster import open_client
 from spark_jobs.connector.core.options import WriteOptions
 from spark_jobs.connector.core.sink_decisions import Decision, TaskTransaction, check_time, is_void, transactional_id
 from spark_jobs.connector.core.sink_rows import COLUMNS, Rows, check_columns
 from spark_jobs.connector.sink_decider import SinkDecider, newest_identity
 from spark_jobs.connector.sink_producer import SinkProducer
 from spark_jobs.connector.transaction_coordinator import Fenced
+from spark_jobs.logs.cluster_client import open_client
 from wire.client.raw_client import KafkaClient
 from wire.client.requests.transaction_requests import ProducerIdentity
 from wire.protocol.ids import PartitionKey

@@ -24,10 +24,11 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from spark_jobs.connector.batch_reader import new_reader
-from spark_jobs.connector.core.options import InvalidOption, Mode, ReadOptions, Use, parse_read, parse_write
+from spark_jobs.connector.core.options import Mode, ReadOptions, Use, parse_read, parse_write
 from spark_jobs.connector.record_rows import schema_of
 from spark_jobs.connector.sink import BatchSink, StreamSink
 from spark_jobs.connector.stream_reader import StreamReader
+from spark_jobs.logs.core.cluster_options import InvalidOption
 from spark_jobs.logs.core.schemas import BATCH_SCHEMA, DIGEST_SCHEMA, RECORD_SCHEMA
 from wire.client.security import SECURITY_KEYS
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 from kio.schema.errors import ErrorCode
 
 from runtime.retries import jittered_backoff
-from spark_jobs.connector.cluster import RETRY_BUDGET_MS
+from spark_jobs.logs.cluster_client import RETRY_BUDGET_MS
 from wire.client.client_errors import TRANSIENT, BrokerError
 from wire.client.connection import Connection
 from wire.client.raw_client import KafkaClient

@@ -21,9 +21,9 @@ from clients.reader.simple_consumer import fetch_at_leader, records_of
 from runtime.config_providers import looked_up
 from runtime.configuration import read_properties
 from runtime.retries import jittered_backoff
-from spark_jobs.connector.cluster import open_client, replica_id_of
-from spark_jobs.connector.core.options import ClusterOptions
-from spark_jobs.reconciling.core.extents import Split
+from spark_jobs.logs.cluster_client import open_client, replica_id_of
+from spark_jobs.logs.core.cluster_options import ClusterOptions
+from spark_jobs.logs.core.splits import Split
 from wire.batches.record_batch import BatchHeader, InvalidBatch, iterate_headers, verify_crc
 from wire.client.client_errors import TRANSIENT, BrokerError
 from wire.client.connection import ConnectionOptions

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from spark_jobs.logs.core.schemas import BATCH_SCHEMA, RECORD_SCHEMA
+from spark_jobs.logs.core.splits import Split
 from spark_jobs.logs.log_reader import StoredBatch
-from spark_jobs.reconciling.core.extents import Split
 from wire.batches.record_batch import BatchHeader, InvalidBatch
 from wire.batches.records import Record, decode_batch, printable_name
 

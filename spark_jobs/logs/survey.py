@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from runtime.process import OperationalFailure
-from spark_jobs.archiving.core.manifest import ArchivedTopic
+from spark_jobs.logs.core.splits import LogEnds, is_reached
 from spark_jobs.logs.log_reader import client
-from spark_jobs.reconciling.core.extents import LogEnds, is_reached
 from wire.client.client_errors import KafkaClientError
 from wire.client.raw_client import KafkaClient
 from wire.client.requests.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
@@ -39,7 +38,7 @@ def log_ends(bootstrap: str, is_wanted: TopicFilter) -> dict[PartitionKey, LogEn
         async with client(bootstrap) as reader:
             return await _ends(reader, is_wanted)
 
-    return asyncio.run(_answered(bootstrap, ask))
+    return asyncio.run(answered(bootstrap, ask))
 
 
 def first_since(bootstrap: str, is_wanted: TopicFilter, until_ms: int) -> dict[PartitionKey, int]:
@@ -53,7 +52,7 @@ def first_since(bootstrap: str, is_wanted: TopicFilter, until_ms: int) -> dict[P
             found = await reader.offsets_at(keys, until_ms, replica_id=DEBUGGING_CONSUMER)
         return {key: offset for key, offset in found.items() if offset >= 0}
 
-    return asyncio.run(_answered(bootstrap, ask))
+    return asyncio.run(answered(bootstrap, ask))
 
 
 def settled_ends(
@@ -74,7 +73,7 @@ def settled_ends(
                     found, moved_at = newer, loop.time()
             return found
 
-    return asyncio.run(_answered(bootstrap, ask))
+    return asyncio.run(answered(bootstrap, ask))
 
 
 def topic_names(bootstrap: str) -> list[str]:
@@ -84,7 +83,7 @@ def topic_names(bootstrap: str) -> list[str]:
         async with client(bootstrap) as reader:
             return sorted(name for name in (await reader.metadata()).topics if not is_internal_topic(name))
 
-    return asyncio.run(_answered(bootstrap, ask))
+    return asyncio.run(answered(bootstrap, ask))
 
 
 def compacted_topics(bootstrap: str, topics: Sequence[str]) -> set[str]:
@@ -95,43 +94,11 @@ def compacted_topics(bootstrap: str, topics: Sequence[str]) -> set[str]:
             configs = await reader.topic_configs(list(topics), is_set_only=False) if topics else {}
         return {name for name, values in configs.items() if "compact" in (values.get("cleanup.policy") or "")}
 
-    return asyncio.run(_answered(bootstrap, ask))
+    return asyncio.run(answered(bootstrap, ask))
 
 
-class SiteTopics(NamedTuple):
-    """A cluster's id and those of its topics that are wanted."""
-
-    cluster_id: str
-    topics: tuple[ArchivedTopic, ...]
-
-
-def site_topics(bootstrap: str, is_wanted: TopicFilter) -> SiteTopics:
-    """The wanted topics with their ids and the configs that are set on them. Raises
-    OperationalFailure when one has no id.
-    """
-
-    async def ask() -> SiteTopics:
-        async with client(bootstrap) as reader:
-            metadata = await reader.metadata()
-            names = sorted(filter(is_wanted, metadata.topics))
-            configs = await reader.topic_configs(names) if names else {}
-        found = []
-        for name in names:
-            topic = metadata.topics[name]
-            if topic.topic_id is None:
-                raise OperationalFailure(f"topic {name} has no id: an archive needs brokers that give topics ids")
-            kept = {key: value for key, value in sorted(configs.get(name, {}).items()) if value is not None}
-            found.append(
-                ArchivedTopic(
-                    name=name, topic_id=str(topic.topic_id), partition_count=len(topic.partitions), configs=kept
-                )
-            )
-        return SiteTopics(metadata.cluster_id or "", tuple(found))
-
-    return asyncio.run(_answered(bootstrap, ask))
-
-
-async def _answered(bootstrap: str, ask: Callable[[], Awaitable[Answer]]) -> Answer:
+async def answered(bootstrap: str, ask: Callable[[], Awaitable[Answer]]) -> Answer:
+    """The answer of one site. Raises OperationalFailure when the site does not give it."""
     try:
         return await ask()
     except (KafkaClientError, ValueError) as error:

@@ -10,10 +10,11 @@ from functools import cached_property
 from typing import TypeVar
 
 from runtime.process import OperationalFailure
+from spark_jobs.logs.core.splits import Split
 from spark_jobs.logs.log_reader import StoredBatch, read_splits
 from spark_jobs.logs.stored_rows import batch_row, opened_records
 from spark_jobs.reconciling.core import small_comparison
-from spark_jobs.reconciling.core.extents import Extent, Split, splits
+from spark_jobs.reconciling.core.extents import Extent, splits
 from spark_jobs.reconciling.core.judging import Run
 from spark_jobs.reconciling.core.ranges import RangeKey, RangeSum
 from spark_jobs.reconciling.core.small_comparison import BatchRow, RecordRow, content_of

@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from runtime.process import OperationalFailure
+from spark_jobs.logs.core.splits import LogEnds
 from spark_jobs.logs.survey import TopicFilter, first_since, log_ends, settled_ends, topic_filter, topic_names
-from spark_jobs.reconciling.core.extents import Extent, LogEnds, bounded, extents
+from spark_jobs.reconciling.core.extents import Extent, bounded, extents
 from spark_jobs.reconciling.core.waves import WAVE_OFFSETS, FindingLimits, Load, PauseBounds
 from spark_jobs.session import Progress
 from wire.protocol.ids import PartitionKey

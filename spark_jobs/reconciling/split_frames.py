@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.connector.core.options import Mode
 from spark_jobs.logs.core.schemas import BATCH_SCHEMA, RECORD_SCHEMA
+from spark_jobs.logs.core.splits import Split
 from spark_jobs.logs.log_reader import read_split
 from spark_jobs.logs.stored_rows import batch_rows, stored_record_rows
-from spark_jobs.reconciling.core.extents import Split
 
 _SCHEMAS: Final = {Mode.HEADERS: BATCH_SCHEMA, Mode.STORED: RECORD_SCHEMA}
 

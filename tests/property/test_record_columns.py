@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from spark_jobs.connector.core.filters import EVERYTHING
 from spark_jobs.connector.core.offsets import Bound, BoundKind
-from spark_jobs.connector.core.options import ClusterOptions, ReadOptions, Subscription
+from spark_jobs.connector.core.options import ReadOptions, Subscription
 from spark_jobs.connector.core.planning import OffsetRange
 from spark_jobs.connector.fetching import Chunk
 from spark_jobs.connector.record_rows import record_rows
 from spark_jobs.connector.tally import Tally
+from spark_jobs.logs.core.cluster_options import ClusterOptions
 from wire.batches.record_batch import InvalidBatch, read_header
 from wire.batches.record_columns import RecordColumns
 from wire.batches.records import Record, decode_batch, encode_batch, open_body

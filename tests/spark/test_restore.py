@@ -14,7 +14,8 @@ from cli.spark.restore import restored
 from runtime.process import OperationalFailure
 from spark_jobs.archiving.archive_run import ArchiveRequest, ArchiveRun
 from spark_jobs.archiving.restore import planned
-from spark_jobs.logs.survey import site_topics, topic_filter
+from spark_jobs.archiving.site_topics import site_topics
+from spark_jobs.logs.survey import topic_filter
 from spark_jobs.reconciling.core.verdict import Verdict
 from spark_jobs.reconciling.request import Request
 from spark_jobs.reconciling.run import reconcile

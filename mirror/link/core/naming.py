@@ -4,7 +4,7 @@ the same name, or by a table.
 The prefix policy names as MirrorMaker 2's DefaultReplicationPolicy does (KIP-382), the identity
 policy as its IdentityReplicationPolicy (which also renames heartbeats). Names alone protect the
 prefix policy against loops; the other policies use the producer ids of mirrors
-(`core/provenance.py`).
+(`mirror/translate/provenance.py`).
 """
 
 from __future__ import annotations

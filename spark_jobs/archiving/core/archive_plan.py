@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from spark_jobs.archiving.core.manifest import ArchivedFile, ArchivedRange, ArchivedTopic, Hole, LogId
-from spark_jobs.reconciling.core.extents import SPLIT_OFFSETS_MIN, SPLITS_PER_CORE, LogEnds, Split, pieces
+from spark_jobs.logs.core.splits import SPLIT_OFFSETS_MIN, SPLITS_PER_CORE, LogEnds, Split, pieces
 from wire.protocol.ids import PartitionKey
 
 

@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 
 from spark_jobs.connector.core.offsets import LATEST, Bound, BoundKind, InvalidOffsets, parse_offsets, parse_partitions
 from spark_jobs.connector.core.planning import NO_LIMIT
+from spark_jobs.logs.core.cluster_options import ClusterOptions, InvalidOption
 from wire.protocol.ids import PartitionKey
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
@@ -25,14 +26,6 @@ TRANSACTION_TIMEOUT_MS: Final = 900_000
 batch have written.
 """
 Value = TypeVar("Value")
-
-
-class InvalidOption(ValueError):
-    """An option that is unknown, wrong, or contradicts another one."""
-
-    def __init__(self, key: str, value: str, accepted: str) -> None:
-        super().__init__(f"option {key} is {value!r}; accepted: {accepted}")
-        self.key = key
 
 
 class Mode(enum.StrEnum):
@@ -55,20 +48,6 @@ class Use(enum.Enum):
     READ_STREAM = "readStream"
     WRITE = "write"
     WRITE_STREAM = "writeStream"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterOptions:
-    """The cluster, and the identity with which it is read. `site` "" reads as an application does;
-    a name reads that site's own copies.
-    """
-
-    bootstrap: str
-    site: str = ""
-    rack: str = ""
-    client_id: str = "antipode-spark"
-    request_timeout_ms: int = 30_000
-    security: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

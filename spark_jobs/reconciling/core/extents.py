@@ -8,24 +8,15 @@ What the target holds beyond the source's latest end is extra.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from spark_jobs.logs.core.splits import SPLIT_OFFSETS_MIN, SPLITS_PER_CORE, LogEnds, Split, pieces
 from spark_jobs.reconciling.core.findings import Explanation, ExplanationKind
 from wire.protocol.ids import PartitionKey
 
 RANGE_OFFSETS_MIN = 1_000
 RANGES_PER_PARTITION_MAX = 200
-SPLIT_OFFSETS_MIN = 20_000
-SPLITS_PER_CORE = 4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogEnds:
-    """The start and end of a log at one moment."""
-
-    start_offset: int = 0
-    end_offset: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,25 +37,6 @@ class Extent:
     def offsets(self) -> int:
         """The largest number of offsets that it spans."""
         return max(self.source_until, self.target_until, self.first_offset) - self.first_offset
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Split:
-    """Batches that begin at `first_offset` or later and before `until_offset`; the first split of a
-    log also has the batch that reaches over its start.
-    """
-
-    site: str
-    topic: str
-    partition: int
-    first_offset: int
-    until_offset: int
-    is_first: bool
-
-
-def is_reached(snapshot: Mapping[PartitionKey, LogEnds], target: Mapping[PartitionKey, LogEnds]) -> bool:
-    """True when the target's logs end where the source's did, or later."""
-    return all(target.get(key, LogEnds()).end_offset >= ends.end_offset for key, ends in snapshot.items())
 
 
 def bounded(ends: Mapping[PartitionKey, LogEnds], bounds: Mapping[PartitionKey, int]) -> dict[PartitionKey, LogEnds]:
@@ -155,16 +127,3 @@ def splits(found: Iterable[Extent], *, source_site: str, target_site: str, cores
         for site, until in ((source_site, extent.source_until), (target_site, extent.target_until)):
             found_pieces += pieces(site, key, first=extent.first_offset, until=until, length=length)
     return found_pieces
-
-
-def pieces(site: str, key: PartitionKey, *, first: int, until: int, length: int) -> Iterator[Split]:
-    """The offsets `first` to `until` (not included) of one log, in pieces of `length` offsets."""
-    for start in range(first, until, length):
-        yield Split(
-            site=site,
-            topic=key[0],
-            partition=key[1],
-            first_offset=start,
-            until_offset=min(start + length, until),
-            is_first=start == first,
-        )

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import NamedTuple
 
-from spark_jobs.reconciling.core.extents import Extent, LogEnds
+from spark_jobs.logs.core.splits import LogEnds
+from spark_jobs.reconciling.core.extents import Extent
 from spark_jobs.reconciling.core.verdict import PartitionReport, RangeReport, Side
 from wire.protocol.ids import PartitionKey
 

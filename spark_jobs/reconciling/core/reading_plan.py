@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any, Final
 
-from spark_jobs.reconciling.core.extents import Extent, LogEnds
+from spark_jobs.logs.core.splits import LogEnds
+from spark_jobs.reconciling.core.extents import Extent
 from wire.protocol.ids import PartitionKey
 
 DIGEST_BYTES: Final = 150

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from spark_jobs.connector.core.options import ClusterOptions
 from spark_jobs.connector.core.planning import OffsetRange
 from spark_jobs.connector.fetching import RACK_VARIABLE, RangeReader
+from spark_jobs.logs.core.cluster_options import ClusterOptions
 from tests.support.clients.java_clients import KafkaPrograms
 from tests.support.clients.raw_client import RawClient
 from tests.support.eventually import eventually_sync

@@ -15,10 +15,10 @@ from mirror.assembly import Mirror
 from mirror.link.core.committed_offsets import GroupOffset
 from mirror.link.core.slots import slot_of
 from mirror.settings.config import MirrorConfig, load_config
+from mirror.settings.configured_link import link_view_of
 from mirror.sharing.agreed_settings import agreed_settings, self_description
 from mirror.sharing.core.peers import DaemonShare
 from mirror.sharing.ownership import Ownership
-from mirror.translate_ends import link_view_of
 from runtime.clock import SystemClock
 from tests.support.eventually import eventually
 from tests.support.memory.memory_mirror import mirroring, world_with

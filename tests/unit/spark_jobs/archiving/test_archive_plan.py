@@ -30,7 +30,7 @@ from spark_jobs.archiving.core.manifest import (
 )
 from spark_jobs.archiving.core.restore_plan import refusals, restore_plan
 from spark_jobs.archiving.core.retention import expiry
-from spark_jobs.reconciling.core.extents import LogEnds, Split
+from spark_jobs.logs.core.splits import LogEnds, Split
 
 ID = "5f0c5c1e-8d3b-4f0e-9c55-0c8f3f1d2a01"
 LOG = LogId(ID, 0)

@@ -7,15 +7,8 @@ from __future__ import annotations
 import pytest
 
 from spark_jobs.connector.core.offsets import BoundKind
-from spark_jobs.connector.core.options import (
-    READ_COMMITTED,
-    InvalidOption,
-    Mode,
-    Use,
-    accepted_options,
-    parse_read,
-    parse_write,
-)
+from spark_jobs.connector.core.options import READ_COMMITTED, Mode, Use, accepted_options, parse_read, parse_write
+from spark_jobs.logs.core.cluster_options import InvalidOption
 
 SECURITY = ("security.protocol", "sasl.jaas.config")
 LEAST = {"kafka.bootstrap.servers": "h:1", "subscribe": "a, b"}

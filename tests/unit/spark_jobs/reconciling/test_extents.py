@@ -7,14 +7,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_jobs.logs.core.splits import LogEnds
 from spark_jobs.reconciling.core.extents import (
     RANGES_PER_PARTITION_MAX,
     Extent,
-    LogEnds,
     bounded,
     expired,
     extents,
-    is_reached,
     range_size,
     splits,
 )
@@ -59,12 +58,6 @@ def test_a_log_that_starts_later_is_explained_and_an_empty_one_is_not_taken_for_
 def test_a_partition_that_the_target_alone_has_is_compared_with_nothing() -> None:
     extent = only(extents({}, ends(0, 20), {}))
     assert (extent.source_until, extent.target_until) == (0, 20)
-
-
-def test_the_target_has_reached_the_source_when_every_log_has() -> None:
-    assert is_reached(ends(0, 100), ends(0, 100))
-    assert not is_reached(ends(0, 100), {})
-    assert is_reached(ends(0, 0), {})
 
 
 @given(st.integers(0, 10_000), st.integers(0, 500_000), st.integers(0, 500_000), st.integers(1, 16))

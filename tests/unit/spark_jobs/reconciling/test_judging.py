@@ -4,7 +4,8 @@ compaction, and retention that goes on during a run.
 
 from __future__ import annotations
 
-from spark_jobs.reconciling.core.extents import Extent, LogEnds
+from spark_jobs.logs.core.splits import LogEnds
+from spark_jobs.reconciling.core.extents import Extent
 from spark_jobs.reconciling.core.findings import ExplanationKind, FindingKind
 from spark_jobs.reconciling.core.judging import (
     CORRUPT,

@@ -8,7 +8,8 @@ import json
 
 import pytest
 
-from spark_jobs.reconciling.core.extents import Extent, LogEnds
+from spark_jobs.logs.core.splits import LogEnds
+from spark_jobs.reconciling.core.extents import Extent
 from spark_jobs.reconciling.core.findings import Explanation, ExplanationKind, Finding, FindingKind
 from spark_jobs.reconciling.core.judged_waves import JudgedWave, wave_of
 from spark_jobs.reconciling.core.reading_plan import ReadingMode, Sizes, reading_plan

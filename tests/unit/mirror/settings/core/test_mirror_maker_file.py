@@ -6,10 +6,10 @@ import pytest
 
 from mirror.link.core.naming import NamingPolicy
 from mirror.settings.config import load_configs, verdicts_on
+from mirror.settings.configured_link import link_view_of
 from mirror.settings.core.mirror_maker_file import read_mirror_maker_file
 from mirror.settings.core.mirror_maker_keys import Fate, UnusableFile
 from mirror.settings.values import LinkMode
-from mirror.translate_ends import link_view_of
 from runtime.configuration import ConfigurationError
 from tests.support.processes.java_key_stores import JavaKeyStores
 from wire.client.security import SecurityProtocol

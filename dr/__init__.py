@@ -1,3 +1,3 @@
-"""Links, failover and drills: who is active, how that changes, what a change cost, and the
-rehearsal of it all.
+"""Disaster recovery: links between sites, failovers and their accounts of loss, repairs, and
+drills.
 """

@@ -1,10 +1,10 @@
 """Copies the accounts of a link's failovers from the active site to the passive one, so that both
 sites keep them.
 
-A site whose peer is lost reads in its copies where the history begins that it is to be a copy of
-(`dr/sites/core/divergence.py`). The active site stores an account shortly after the epoch, so each
-agent of the passive site looks until the account is there, at growing intervals: an epoch in which
-a fence was given back has no account.
+When its peer is lost, a site reads in these copies at which offsets the peer's own history began
+(`dr/sites/core/divergence.py`). The active site stores the account shortly after the epoch, so each
+agent of the passive site asks at growing intervals until the account is there. The epoch that ends
+a fence without a promotion has no account.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ class AccountCopies:
         self._log = get_logger("dr.account_copies")
 
     async def look(self, record: LinkRecord) -> None:
-        """Copy what the active site has and this one lacks, when it is time to look."""
+        """Copy the accounts that the active site has and this one lacks, if the next look is
+        due.
+        """
         if record.active_site == self._site or record.epoch == FIRST_EPOCH:
             self._searches.pop(record.name, None)
             return
@@ -61,12 +63,12 @@ class AccountCopies:
         try:
             search.is_found = await self._copy(record)
         except LinkUnknown:
-            return  # deleted a moment ago
+            return  # The link was deleted since the caller read it.
         except (OperationalFailure, ValueError, TypeError) as error:
             self._log.warning("accounts of failovers cannot be copied", link=record.name, error=str(error))
 
     async def _copy(self, record: LinkRecord) -> bool:
-        """True when the account of the record's epoch is here."""
+        """True if this site has the account of the record's epoch."""
         here = await self._store.failovers(record.name)
         if record.epoch in here:
             return True

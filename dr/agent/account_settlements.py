@@ -1,9 +1,10 @@
-"""Makes the account of a link's last failover final, at the site that became passive: once its
-brokers have nothing alone any more, what their quarantine holds is what was lost
+"""Makes the account of a link's last failover final, at the site that became passive. Once its
+brokers have no records of their own in their logs, their quarantine holds exactly the lost records
 (`dr/sites/core/settlement.py`).
 
-The active site gets the final account first and this one after it, so an agent that is interrupted
-does both again. Each agent of the site looks, at growing intervals, until the account is final.
+The agent stores the final account at the active site first and at its own site afterwards, so an
+agent that was interrupted in between repeats both. Each agent of the site looks, at growing
+intervals, until the account is final.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class AccountSettlements:
         self._log = get_logger("dr.account_settlements")
 
     async def look(self, record: LinkRecord) -> None:
-        """Settle the account of the failover to the active site, when it is time to look."""
+        """Settle the account of the failover to the active site, if the next look is due."""
         if record.active_site == self._site or record.epoch == FIRST_EPOCH:
             self._waits.pop(record.name, None)
             return
@@ -64,7 +65,7 @@ class AccountSettlements:
         try:
             wait.is_over = await self._settle(record)
         except LinkUnknown:
-            return  # deleted a moment ago
+            return  # The link was deleted since the caller read it.
         except (OperationalFailure, ValueError, TypeError) as error:
             self._log.warning("the account of a failover cannot be made final", link=record.name, error=str(error))
 
@@ -90,7 +91,9 @@ class AccountSettlements:
             bytes=final.found_bytes,
         )
         for difference in final.differences:
-            self._log.warning("the account of a failover differs from what the old site had", difference=difference)
+            self._log.warning(
+                "the quarantine of the old site contradicts the account of a failover", difference=difference
+            )
         return True
 
     async def _final(self, account: LossAccount, record: LinkRecord) -> LossAccount | None:

@@ -2,8 +2,9 @@
 one small record for each link, and never data.
 
 Every call has a deadline; `ArbiterSilent` when it has passed or the connection is lost. A renewal
-is a transaction that changes nothing and checks versions: ZooKeeper carries it out in the order of
-all writes, so that it never succeeds after a newer epoch was stored, whichever server answers.
+is a ZooKeeper transaction that only checks versions. ZooKeeper executes it in the order of all
+writes, so a renewal never succeeds after a newer epoch was stored, even if a server answers that
+lags.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ class ArbiterSilent(OperationalFailure):
 
 
 class ArbiterChanged(Exception):
-    """Another record is stored than the caller read, or the broker is no holder any more."""
+    """The stored record is not the one that the caller read, or the broker is not registered as a
+    holder.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +54,7 @@ class KeptRecord:
 
 
 class Arbiter:
-    """The connection of one process to the arbiter; it begins again by itself."""
+    """The connection of one process to the arbiter; it reconnects by itself."""
 
     def __init__(self, connect: str, *, session_timeout_ms: int, clock: Clock) -> None:
         self._connect_string = connect
@@ -70,23 +73,25 @@ class Arbiter:
 
     @property
     def is_reachable(self) -> bool:
-        """True if the connection is up, as far as is known now."""
+        """True if the connection is up, as far as this process knows."""
         return self._zookeeper is not None and self._zookeeper.state is SessionState.CONNECTED
 
     @property
     def silence(self) -> str:
-        """The reason why the arbiter cannot be asked; empty when it can."""
+        """The reason why the arbiter cannot be asked; empty if it can."""
         if not self.is_configured:
             return "no arbiter is configured here (antipode.arbiter.connect)"
         return "" if self.is_reachable else f"the arbiter at {self._connect_string} does not answer"
 
     def start(self) -> None:
-        """Begin to connect; an arbiter that does not answer delays nothing else."""
+        """Begin to connect. The caller does not wait, because an arbiter that does not answer must
+        delay nothing else.
+        """
         if self.is_configured:
             self._loops.start("arbiter", self._connect)
 
     async def stop(self) -> None:
-        """Close the session: the process is not present any more."""
+        """Close the session; its presence nodes disappear with it."""
         await self._loops.stop()
         zookeeper, self._zookeeper = self._zookeeper, None
         if zookeeper is not None:
@@ -102,7 +107,8 @@ class Arbiter:
                 continue
             self._zookeeper = zookeeper
             self._log.info("the arbiter answers", connect=self._connect_string)
-        # the loop's end would count as a death: the session itself reconnects from here on
+        # The supervisor would report the end of this task as a failure. The ZooKeeper session
+        # reconnects by itself, so the task only has to stay alive.
         await asyncio.Event().wait()
 
     async def _ask(self, answer: Awaitable[Result], timeout_ms: float) -> Result:
@@ -113,7 +119,8 @@ class Arbiter:
             raise ArbiterSilent(
                 f"the arbiter at {self._connect_string} does not answer within {timeout_ms:.0f} ms"
             ) from None
-        # whether a write was carried out is not known: callers read versions again
+        # ZooKeeper may have executed the write before the connection was lost, so callers read the
+        # versions again.
         except DISCONNECTED as error:
             raise ArbiterSilent(f"the arbiter at {self._connect_string} does not answer: {error!r}") from error
 
@@ -124,9 +131,7 @@ class Arbiter:
         return self._zookeeper
 
     async def identity(self, *, timeout_ms: float) -> str:
-        """The id of this arbiter, which differs from that of any other one; the first caller makes
-        it.
-        """
+        """The id of this arbiter, unique among arbiters; the first process that asks creates it."""
         if not self._identity:
             self._identity = await self._ask(self._identify(self._door), timeout_ms)
         return self._identity
@@ -140,14 +145,16 @@ class Arbiter:
                 await door.create(znodes.IDENTITY, uuid.uuid4().hex.encode(), make_path=True)
 
     async def record(self, link: str, *, timeout_ms: float) -> KeptRecord | None:
-        """The link's record, None before the first one. MalformedZnode."""
+        """The link's record; None before the first one. Raises MalformedZnode."""
         found = await self._ask(self._door.get_or_none(znodes.record_path(link)), timeout_ms)
         if found is None:
             return None
         return KeptRecord(record=znodes.decode_record(link, found[0]), version=found[1].version)
 
     async def store(self, record: ArbiterRecord, *, version: int | None, timeout_ms: float) -> KeptRecord:
-        """Replace the record of `version`, or make the first one (None). ArbiterChanged."""
+        """Replace the record of `version`, or create the first one (None). Raises
+        ArbiterChanged.
+        """
         path, payload = znodes.record_path(record.link), znodes.encode_record(record)
         try:
             if version is None:
@@ -159,12 +166,12 @@ class Arbiter:
         return KeptRecord(record=record, version=stat.version)
 
     async def delete(self, link: str, *, timeout_ms: float) -> None:
-        """Forget the link."""
+        """Delete the link's record."""
         with contextlib.suppress(NoNodeError):
             await self._ask(self._door.delete(znodes.record_path(link), recursive=True), timeout_ms)
 
     async def register_holder(self, link: str, holder: Holder, *, timeout_ms: float) -> tuple[int, bool]:
-        """Register the broker as a holder of permits; returns the version that its renewals must
+        """Register the broker as a holder of permits. Returns the version that its renewals must
         name, and whether the broker is marked out of sync.
         """
         path, door = znodes.holder_path(link, holder), self._door
@@ -173,14 +180,14 @@ class Arbiter:
         try:
             data, stat = await self._ask(door.get(path), timeout_ms)
         except NoNodeError as error:
-            raise ArbiterChanged(f"{holder.node} was taken from the holders of link {link}") from error
+            raise ArbiterChanged(f"{holder.node} was removed from the holders of link {link}") from error
         return stat.version, data == znodes.OUT_OF_SYNC
 
     async def mark_holder(
         self, link: str, holder: Holder, *, is_out_of_sync: bool, version: int, timeout_ms: float
     ) -> int:
-        """Note whether the broker acknowledges what the standby may lack; the new version.
-        ArbiterChanged.
+        """Store whether the broker acknowledges records that the standby may lack; returns the new
+        version. Raises ArbiterChanged.
         """
         data = znodes.OUT_OF_SYNC if is_out_of_sync else b""
         try:
@@ -190,7 +197,7 @@ class Arbiter:
         return stat.version
 
     async def out_of_sync(self, link: str, *, timeout_ms: float) -> list[Holder]:
-        """The brokers that may have acknowledged what the standby lacks."""
+        """The brokers that may have acknowledged records that the standby lacks."""
         found = []
         for holder in await self.holders(link, timeout_ms=timeout_ms):
             stored = await self._ask(self._door.get_or_none(znodes.holder_path(link, holder)), timeout_ms)
@@ -199,8 +206,8 @@ class Arbiter:
         return found
 
     async def renew(self, link: str, *, version: int, holder: Holder, holder_version: int, timeout_ms: float) -> None:
-        """Return only if the record and the holder were these when the arbiter carried it out.
-        ArbiterChanged.
+        """Return only if the record and the holder had these versions when the arbiter executed the
+        renewal. Raises ArbiterChanged.
         """
         steps = [
             CheckNode(path=znodes.record_path(link), version=version),
@@ -213,7 +220,9 @@ class Arbiter:
             raise ArbiterChanged(f"the arbiter's record of link {link} has changed") from error
 
     async def release_holder(self, link: str, holder: Holder, *, timeout_ms: float, version: int = -1) -> None:
-        """The broker holds no permit any more. ArbiterChanged when `version` is another one."""
+        """Remove the broker from the holders: it has no permit. Raises ArbiterChanged when its
+        version is not `version`.
+        """
         try:
             await self._ask(self._door.delete(znodes.holder_path(link, holder), version=version), timeout_ms)
         except NoNodeError:
@@ -222,15 +231,16 @@ class Arbiter:
             raise ArbiterChanged(f"{holder.node} holds permits of link {link} again") from error
 
     async def suspend_holder(self, link: str, holder: Holder, *, timeout_ms: float) -> int:
-        """Renewals of the broker fail from now on, until it registers again; the new version.
-        ArbiterChanged, also for a broker that is marked: its mark stays.
+        """Make all later renewals of the broker fail until it registers again; returns the new
+        version. Raises ArbiterChanged, also for a broker that is marked: its mark stays.
         """
         path = znodes.holder_path(link, holder)
         try:
             data, stat = await self._ask(self._door.get(path), timeout_ms)
             if data == znodes.OUT_OF_SYNC:
                 raise ArbiterChanged(f"{holder.node} is marked out of sync for link {link}")
-            # by its version: the broker may reach the arbiter, and mark itself at this moment
+            # The delete names the version, because the broker may still reach the arbiter and mark
+            # itself at this moment.
             return (await self._ask(self._door.set(path, b"", version=stat.version), timeout_ms)).version
         except (NoNodeError, BadVersionError) as error:
             raise ArbiterChanged(f"{holder.node} is another holder of link {link} now") from error
@@ -244,12 +254,16 @@ class Arbiter:
         return [znodes.decode_holder(link, node) for node in nodes]
 
     async def keep_presence(self, site: str, node_id: int, *, timeout_ms: float) -> None:
-        """Show that this process reaches the arbiter, for as long as its session lives."""
+        """Create the ephemeral znode that shows that this process reaches the arbiter; it lasts as
+        long as the session.
+        """
         door, path = self._door, znodes.presence_path(site, node_id)
         stat = await self._ask(door.exists(path), timeout_ms)
         if stat is not None and stat.ephemeral_owner == door.session_id:
             return
-        if stat is not None:  # of the process before this one
+        if (
+            stat is not None
+        ):  # The node belongs to the session of an earlier process, which ZooKeeper has not expired yet.
             with contextlib.suppress(NoNodeError):
                 await self._ask(door.delete(path, version=stat.version), timeout_ms)
         await self._ask(door.ensure_path(znodes.site_path(site)), timeout_ms)
@@ -271,9 +285,9 @@ class Arbiter:
         return nodes
 
     async def absent_since_ms(self, site: str, *, timeout_ms: float) -> float | None:
-        """Return the moment (monotonic) since which this process saw no broker of the site present;
-        None when one is present. A renewal needs presence, and a broker that came and went again
-        shows in the count of changes, so none was renewed since then.
+        """Return the monotonic time since which no broker of the site was present, as this process
+        saw it; None when one is present. No permit was renewed since then: a renewal needs
+        presence, and the count of changes also reveals a broker that came and went in between.
         """
         await self.present(site, timeout_ms=timeout_ms)
         known = self._absent.get(site)

@@ -1,10 +1,10 @@
-"""Compares the sites of each link again and again by the digests of their logs, where this site is
-active, and keeps until when they are proven equal.
+"""Compares the sites of each link regularly by the digests of their logs, at the active site, and
+keeps the time until which they are proven equal.
 
-The agent of the live broker with the lowest node id compares, as `protection_judge.py` judges. The
-state is stored beside the link's record after each comparison, so that every agent of the site
-reports it and the next one goes on from it. A standby that lags is not different: it is equal until
-an earlier moment (`dr/proof/core/verification.py`).
+As with `protection_judge.py`, only the agent of the live broker with the lowest node id compares.
+It stores the state beside the link's record after each comparison, so every agent of the site can
+report it, and the next comparing agent continues from it. A standby that lags is not different: it
+is proven equal until an earlier time (`dr/proof/core/verification.py`).
 """
 
 from __future__ import annotations
@@ -31,21 +31,23 @@ from wire.znodes.documents import MalformedZnode
 INTERVAL_MS: Final = 5_000
 INTERVAL_MS_MAX: Final = 600_000
 BUSY_SHARE: Final = 0.02
-"""A link whose comparison takes long is compared less often, up to the maximum."""
+"""Share of the time that comparisons of one link may take: a slow link is compared less often, up
+to the maximum pause.
+"""
 FIRST_AFTER_MS: Final = 5_000
-"""A broker that has just started has other things to do."""
+"""Delay (ms) before the first comparison: a broker that has just started is busy with its logs."""
 
 
 @dataclass(slots=True)
 class _Watched:
-    """One link: its machine and its last state."""
+    """One link, its state machine, and its last result."""
 
     watch: VerificationWatch
     state: LinkVerification | None
 
 
 def pause_ms(took_ms: float) -> float:
-    """The pause (ms) after comparisons that took this long."""
+    """The pause (ms) until the next comparison, if the last ones took this long."""
     return min(max(INTERVAL_MS, took_ms / BUSY_SHARE), INTERVAL_MS_MAX)
 
 
@@ -89,8 +91,8 @@ class EqualityWatch:
             await asyncio.sleep(pause_ms(self._clock.monotonic_ms() - began_ms) / 1000)
 
     async def look(self) -> None:
-        """Compare each link that this site is active for, one after the other, if this agent is the
-        one to compare.
+        """Compare, one after the other, the links for which this site is active, if this agent is
+        the comparing one.
         """
         facts = self._cache.facts
         links = facts.links if facts.has_lowest_node_id(self._own_address) else {}

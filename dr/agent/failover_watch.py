@@ -1,9 +1,7 @@
-"""Watches, at a link's standby, whether the active site is lost, and fails over or reports that it
-would, as the link's record says.
-
-One agent of the site watches: that of the live broker with the lowest node id.
-`core/failover_gates.py` decides; the failover itself is the one that `antipode failover` carries
-out.
+"""Watches at a link's standby whether the active site is lost. Depending on the link's failover
+mode, it then fails over, or only reports that it would. One agent of the site watches: the one of
+the live broker with the lowest node id. `core/failover_gates.py` decides; the failover itself is
+the one that `antipode failover` carries out.
 """
 
 from __future__ import annotations
@@ -47,18 +45,18 @@ SETTLE_MS: Final = 100
 mirror has received nothing for a whole lease.
 """
 AGAIN_MS: Final = 10_000
-"""The pause after a failover that was refused."""
+"""The pause (ms) after a refused failover."""
 
 
 @dataclass(slots=True)
 class _Watched:
-    """One link, in one epoch."""
+    """One link during one epoch."""
 
     epoch: int
     watch: LossWatch
     verdict: str = ""
     is_waiting: bool = False
-    """The active site is lost, and a person has to act."""
+    """True if the active site is lost and a person has to act."""
     try_again_at_ms: float = 0.0
     is_copy_complete: bool = False
     ask_of_copy_at_ms: float = 0.0
@@ -113,7 +111,9 @@ class FailoverWatch:
         await self._loops.stop()
 
     def verdict(self, link: str) -> str:
-        """This agent's verdict on the link's active site; empty where it does not watch."""
+        """This agent's verdict on the link's active site; empty if this agent does not watch the
+        link.
+        """
         watched = self._watched.get(link)
         return "" if watched is None else watched.verdict
 
@@ -132,9 +132,9 @@ class FailoverWatch:
         return dict(self._silences)
 
     async def request(self, record: LinkRecord, *, asked_by: str) -> FailoverReport:
-        """A failover that an application asks for, through the gates of one that this site begins
-        by itself; a source that answers is fenced and drained. OperationalFailure says what is
-        closed.
+        """Begin a failover that an application requests. It has to pass the same gates as an
+        automatic one; a source that answers is fenced and drained first. Raises OperationalFailure
+        with the closed gates.
         """
         mode = failover_mode(record)
         if mode is not FailoverMode.AUTOMATIC:
@@ -149,7 +149,7 @@ class FailoverWatch:
             )
         closed = await self._closed_gates(record, await self._is_copy_complete(record))
         if closed is None:
-            raise OperationalFailure(f"link {record.name} changes at this moment: ask again")
+            raise OperationalFailure(f"link {record.name} is being changed at this moment: repeat the request")
         if closed:
             raise OperationalFailure(f"a person has to decide: {'; '.join(closed)}")
         return await self._carry_out(record, asked_by=asked_by, needs_lost_source=False)
@@ -201,7 +201,7 @@ class FailoverWatch:
             return
         closed = await self._closed_gates(record, watched.is_copy_complete)
         if closed is None:
-            return  # the link has just changed
+            return  # The link's record has just changed: the next look uses the new one.
         if closed:
             self._report(record, watched, f"{loss.reason}; a person has to decide: {'; '.join(closed)}")
         elif failover_mode(record) is FailoverMode.OBSERVE:
@@ -212,7 +212,7 @@ class FailoverWatch:
             await self._fail_over(record, watched, loss.reason)
 
     async def _closed_gates(self, record: LinkRecord, is_copy_complete: bool) -> list[str] | None:
-        """Sentences; None where the link's record is another one by now."""
+        """The closed gates as sentences; None if the link's record has changed meanwhile."""
         evidence = await self._observer(record).site_evidence(self._own_client())
         if record.epoch != evidence.record.epoch:
             return None
@@ -231,7 +231,9 @@ class FailoverWatch:
         return await self._store.complete(record.name) == record.epoch
 
     async def _look_at_copy(self, record: LinkRecord, watched: _Watched, *, is_answering: bool) -> None:
-        """Once in an epoch the active site reports that it is protected, which is kept here."""
+        """Store here, once for each epoch, that the active site has reported that the standby
+        protects it.
+        """
         watched.is_copy_complete = await self._is_copy_complete(record)
         now_ms = self._clock.monotonic_ms()
         if watched.is_copy_complete or not is_answering or now_ms < watched.ask_of_copy_at_ms:
@@ -254,7 +256,9 @@ class FailoverWatch:
         return self._counts.setdefault(link, FailoverCounts())
 
     async def _views(self, record: LinkRecord) -> Views:
-        """The cheap views first: the mirror is asked about only where the others see nothing."""
+        """Collect the views, the cheap ones first: the mirror's reports are requested only if the
+        other views do not reach the active site.
+        """
         try:
             held = await self._arbiter.record(record.name, timeout_ms=ASK_TIMEOUT_MS)
             present = await self._arbiter.present(record.active_site, timeout_ms=ASK_TIMEOUT_MS)

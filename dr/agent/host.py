@@ -1,4 +1,6 @@
-"""The life of a site agent in a broker process: its parts made, started and stopped together."""
+"""The life of a site agent in a broker process: creates, starts and stops the agent's parts
+together.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +36,8 @@ from wire.control.site_pb2_grpc import add_SiteAgentServicer_to_server
 
 
 class SiteAgentHost:
-    """An agent's life in a broker process; registers itself with the gRPC server when made, serves
-    between start and stop.
+    """A site agent in a broker process. It registers with the gRPC server when it is created, and
+    answers between `start` and `stop`.
     """
 
     def __init__(
@@ -51,7 +53,7 @@ class SiteAgentHost:
         clock: Clock | None = None,
         survey_security: SurveySecurity | None = None,
     ) -> None:
-        """`arbiter_connect` is empty where no link has a lease."""
+        """`arbiter_connect` is empty if no link has a lease."""
         self._site = site_name
         self._clock = clock or SystemClock()
         self._connect = zookeeper_connect
@@ -89,8 +91,8 @@ class SiteAgentHost:
         return {} if self._parts is None else self._parts.equality.states()
 
     async def start(self, broker_grpc_address: str) -> None:
-        """Connect to the site's ZooKeeper, read it, and begin to watch the peers for the broker at
-        the address.
+        """Connect to the site's ZooKeeper, read it, and begin to watch the peers. The own broker
+        answers at the address.
         """
         self._zookeeper = ZooKeeper(self._connect, session_timeout_ms=self._session_timeout_ms)
         await self._zookeeper.start()
@@ -103,7 +105,9 @@ class SiteAgentHost:
             task.start()
 
     def _made(self, zookeeper: ZooKeeper, cache: SiteCache, address: str) -> AgentParts:
-        """The parts, not started; `address` is where the own broker and this agent answer."""
+        """Create the parts without starting them; the own broker and this agent answer at
+        `address`.
+        """
         store = LinksStore(zookeeper)
         shared: dict[str, Any] = {"site": self._site, "cache": cache, "store": store, "clock": self._clock}
         asking: dict[str, Any] = {**shared, "channels": self._channels}
@@ -126,7 +130,7 @@ class SiteAgentHost:
         )
 
     def _on_level(self, store: LinksStore, brokers: OwnBrokers) -> Callable[[LinkRecord], Awaitable[None]]:
-        """The work for a link that the peer has in the same epoch."""
+        """Do the periodic work for a link that the peer has in the same epoch."""
         restorer = SyncRestorer(self._site, store, brokers, self._clock)
         copies = AccountCopies(self._site, store, self._channels, self._clock)
         settlements = AccountSettlements(self._site, store, brokers, self._channels, self._clock)

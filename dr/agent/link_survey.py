@@ -1,7 +1,7 @@
-"""Reads from a site's ZooKeeper what a planned link would carry: topics with ids, sizes and
+"""Reads from a site's ZooKeeper which topics a planned link would mirror, with ids, sizes and
 configs.
 
-Asked for once, when a link is checked: nothing of it is watched or kept.
+It is read once, when a link is checked; it is neither watched nor cached.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from wire.znodes.config_znodes import decode_topic_config
 from wire.znodes.topic_znodes import decode_topic
 
 TOPICS_MAX = 1_000
-"""Topics looked at; the rest is only counted."""
+"""Maximum number of topics that are read; further ones are only counted."""
 
 
 async def survey_topics(

@@ -1,8 +1,8 @@
 """Link records and failover accounts in a site's ZooKeeper, changed by compare-and-set only.
 
-`adopt` is where two operators meet: the record that supersedes the stored one replaces it, any
-other is answered with the stored one. A write whose outcome is unknown (connection lost) is read
-back before anything else is tried.
+`adopt` resolves conflicts between two operators: a record replaces the stored one only if it
+supersedes it; otherwise the answer is the stored record. After a write with an unknown outcome
+(connection lost), the store reads the znode again before it tries anything else.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from wire.znodes.link_znodes import decode_link, encode_link
 
 RUNS_KEPT_MAX = 100
 BUDGET_MS = 5_000
-"""Time (ms) in which a change is repeated while ZooKeeper does not answer or another process
-changes the same node.
+"""Time (ms) in which a change is repeated while ZooKeeper does not answer, or while other processes
+change the same znode.
 """
 
 
 class LinkUnknown(LookupError):
-    """No link of that name is stored here."""
+    """This site stores no link of that name."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"link {name!r} is not known at this site")
+        super().__init__(f"this site has no link {name!r}")
 
 
 class LinkConflict(Exception):
-    """Another record is stored under the name than the caller believes."""
+    """The record stored under this name is not the one that the caller expects."""
 
     def __init__(self, message: str, stored: LinkRecord) -> None:
         super().__init__(message)
@@ -63,15 +63,15 @@ class LinksStore:
         self._zookeeper = zookeeper
 
     async def get(self, name: str) -> tuple[LinkRecord, int]:
-        """The stored record and its znode version. LinkUnknown."""
+        """The stored record and its znode version. Raises LinkUnknown."""
         found = await self._zookeeper.get_or_none(znodes.link_path(name))
         if found is None:
             raise LinkUnknown(name)
         return decode_link(name, found[0]), found[1].version
 
     async def create(self, record: LinkRecord) -> LinkRecord:
-        """Store a new link. LinkConflict when a different one is there; an identical one counts as
-        stored.
+        """Store a new link; success if an identical one is stored already. Raises LinkConflict when
+        a different one is stored.
         """
         async for attempt in jittered_backoff(retry_on=DISCONNECTED, budget_ms=BUDGET_MS):
             with attempt:
@@ -81,12 +81,13 @@ class LinksStore:
                 except NodeExistsError:
                     stored, _ = await self.get(record.name)
                     if stored != record:
-                        raise LinkConflict(f"link {record.name!r} exists already, and differs", stored) from None
+                        raise LinkConflict(f"link {record.name!r} already exists with another record", stored) from None
         return record
 
     async def adopt(self, record: LinkRecord, *, account: str = "") -> LinkRecord:
-        """Store `record` when it supersedes the stored one, and with it the account of the failover
-        that leads to its epoch, if one is given; returns what is stored then. LinkUnknown.
+        """Store `record` if it supersedes the stored one, together with the account of the failover
+        that leads to its epoch, if given. Return the record that is stored then. Raises
+        LinkUnknown.
         """
         stored = record
         async for attempt in jittered_backoff(
@@ -114,7 +115,9 @@ class LinksStore:
         await self._zookeeper.transaction([raised, keep])
 
     async def delete(self, name: str, *, epoch: int) -> LinkRecord:
-        """Delete the link and its accounts when it is at `epoch`. LinkUnknown, LinkConflict."""
+        """Delete the link and its accounts if it is at `epoch`. Raises LinkUnknown,
+        LinkConflict.
+        """
         stored = LinkRecord(name=name, epoch=epoch)
         async for attempt in jittered_backoff(
             retry_on=(*DISCONNECTED, BadVersionError, NotEmptyError), budget_ms=BUDGET_MS
@@ -124,7 +127,7 @@ class LinksStore:
                     stored, version = await self.get(name)
                 except LinkUnknown:
                     if attempt.retry_state.attempt_number > 1:
-                        break  # the former attempt succeeded although its answer was lost
+                        break  # The previous attempt has deleted it, and only its answer was lost.
                     raise
                 if stored.epoch != epoch:
                     raise LinkConflict(f"link {name!r} is at epoch {stored.epoch}, not {epoch}", stored)
@@ -143,7 +146,7 @@ class LinksStore:
                 await self._zookeeper.delete(f"{parent}/{child}")
             await self._zookeeper.delete(parent)
         except NoNodeError:
-            return  # there are none, or another one deletes them too
+            return  # There are none, or a concurrent call has deleted them.
 
     async def _delete_verdicts(self, name: str) -> None:
         await self.forget_vows(name)
@@ -159,19 +162,17 @@ class LinksStore:
                 await self._zookeeper.delete(path)
 
     async def protection(self, link: str) -> LinkProtection | None:
-        """The last verdict that this site stored on the link's protection; None before the
-        first.
-        """
+        """The last stored verdict on the link's protection; None before the first one."""
         found = await self._zookeeper.get_or_none(link_znodes.protection_path(link))
         return None if found is None else link_znodes.decode_protection(link, found[0])
 
     async def store_protection(self, link: str, protection: LinkProtection) -> None:
-        """Store a verdict, of a link that is there. NoNodeError: the link was deleted."""
+        """Store a verdict on an existing link. NoNodeError: the link was deleted."""
         await self._store_beside(link_znodes.protection_path(link), link_znodes.encode(protection))
 
     async def verification(self, link: str) -> LinkVerification | None:
-        """Return the time until which this site has proven the link's sites equal; None before the
-        first comparison.
+        """Return the stored state of the link's proof of equality; None before the first
+        comparison.
         """
         found = await self._zookeeper.get_or_none(link_znodes.verification_path(link))
         return None if found is None else link_znodes.decode_verification(link, found[0])
@@ -181,7 +182,9 @@ class LinksStore:
         await self._store_beside(link_znodes.verification_path(link), link_znodes.encode(verification))
 
     async def record_run(self, link: str, *, run: str, document: str) -> None:
-        """Keep how a run of a failover goes; of the oldest ones RUNS_KEPT_MAX stay. LinkUnknown."""
+        """Store the state of a failover run; only the newest RUNS_KEPT_MAX runs are kept. Raises
+        LinkUnknown.
+        """
         await self.get(link)
         parent, path = link_znodes.runs_path(link), link_znodes.run_path(link, run)
         async for attempt in jittered_backoff(retry_on=(*DISCONNECTED, NoNodeError), budget_ms=BUDGET_MS):
@@ -193,7 +196,7 @@ class LinksStore:
                         await self._zookeeper.delete(f"{parent}/{old}")
 
     async def runs(self, link: str) -> list[str]:
-        """The runs that this site keeps, oldest first."""
+        """The stored runs, oldest first."""
         parent = link_znodes.runs_path(link)
         try:
             names = sorted(await self._zookeeper.children(parent))
@@ -208,7 +211,7 @@ class LinksStore:
         return None if found is None else link_znodes.decode_rehearsal(link, found[0])
 
     async def store_rehearsal(self, link: str, rehearsal: LinkRehearsal) -> None:
-        """Store the result of a rehearsal. LinkUnknown."""
+        """Store the result of a rehearsal. Raises LinkUnknown."""
         await self.get(link)
         await self._store_beside(link_znodes.rehearsal_path(link), link_znodes.encode(rehearsal))
 
@@ -216,13 +219,13 @@ class LinksStore:
         try:
             await self._zookeeper.set(path, payload)
         except NoNodeError:
-            with contextlib.suppress(NodeExistsError):  # another agent judges it, too
+            with contextlib.suppress(NodeExistsError):  # A concurrent agent has created it.
                 await self._zookeeper.create(path, payload)
 
     async def grant_vow(self, link: str, *, epoch: int, asking_site: str, holder: Holder) -> None:
-        """Promise a broker of the active site that this one is not promoted over `epoch` now: the
-        holder is noted, and the link's record was this one at that moment. LinkUnknown,
-        LinkConflict.
+        """Promise a broker of the active site that this site is not promoted over `epoch` for now.
+        The holder is stored in one transaction with a check of the link's record. Raises
+        LinkUnknown, LinkConflict.
         """
         mark = link_znodes.vow_path(link, holder.node)
         async for attempt in jittered_backoff(
@@ -241,7 +244,7 @@ class LinksStore:
                 await self._zookeeper.transaction(steps)
 
     async def release_vow(self, link: str, holder: Holder) -> None:
-        """The broker holds no permit by this site's vow any more."""
+        """Remove the vow: the broker holds no permit by it."""
         with contextlib.suppress(NoNodeError):
             await self._zookeeper.delete(link_znodes.vow_path(link, holder.node))
 
@@ -253,13 +256,15 @@ class LinksStore:
             return []
 
     async def forget_vows(self, link: str) -> None:
-        """No permit by this site's vow is valid any more."""
+        """Remove all vows: no permit by a vow of this site is valid."""
         for node in await self.vows(link):
             with contextlib.suppress(NoNodeError):
                 await self._zookeeper.delete(link_znodes.vow_path(link, node))
 
     async def store_opened(self, link: str, epoch: int) -> None:
-        """The arbiter has opened the epoch for this site. NoNodeError: the link was deleted."""
+        """Store that the arbiter has opened the epoch for this site. NoNodeError: the link was
+        deleted.
+        """
         await self._store_beside(link_znodes.opened_path(link), str(epoch).encode())
 
     async def opened(self, link: str) -> int:
@@ -267,8 +272,8 @@ class LinksStore:
         return await self._epoch_at(link_znodes.opened_path(link))
 
     async def store_complete(self, link: str, epoch: int) -> None:
-        """The active site reports in this epoch that this standby protects it. NoNodeError: the
-        link was deleted.
+        """Store that the active site has reported in this epoch that this standby protects it.
+        NoNodeError: the link was deleted.
         """
         await self._store_beside(link_znodes.complete_path(link), str(epoch).encode())
 
@@ -285,8 +290,9 @@ class LinksStore:
         return int(found[0])
 
     async def record_failover(self, link: str, *, epoch: int, document: str) -> None:
-        """Keep (or replace) the account of the failover that led to `epoch`. A final account stays:
-        the operator's run may bring the other site its own, earlier one. LinkUnknown.
+        """Store or replace the account of the failover that led to `epoch`. A final account is
+        never replaced: the operator's run may bring the other site its own, earlier version. Raises
+        LinkUnknown.
         """
         path, payload = link_znodes.failover_path(link, epoch), link_znodes.encode_account(document)
         async for attempt in jittered_backoff(

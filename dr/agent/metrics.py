@@ -23,9 +23,9 @@ class SiteAgentMetrics(Collector):
     active site in the same epoch; `protection` has the links that this agent judges: whether the
     link is protected, and the verdict's age in ms. `verification` has the links that this agent
     compares: the state of the proof, and the offset below which each partition is equal. `leases`
-    has the links with a lease; `waiting` and `failovers` those whose active site this agent
-    watches; `rehearsals` the last rehearsal of each link on clones of this site's logs, and its age
-    in ms; `silences` how long the active sites of links were silent.
+    has the links with a lease; `waiting` and `failovers` have the links whose active site this
+    agent watches; `rehearsals` has the last rehearsal of each link on clones of this site's logs,
+    and its age in ms; `silences` has the durations for which the active sites did not answer.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class SiteAgentMetrics(Collector):
         """Yield all metric families; the thread of the metrics server calls this."""
         family = GaugeMetricFamily(
             "antipode_site_contested_link",
-            "1 for a link of which both sites hold themselves for active in the same epoch: writes go to two places.",
+            "1 for a link with a split brain: both sites are active in the same epoch and take writes.",
             labels=["link"],
         )
         for link, is_contested in sorted(self._contested().items()):
@@ -69,7 +69,7 @@ class SiteAgentMetrics(Collector):
         )
         age = GaugeMetricFamily(
             "antipode_site_protected_link_age_seconds",
-            "How old the verdict of antipode_site_protected_link is.",
+            "Age of the verdict of antipode_site_protected_link.",
             labels=["link"],
         )
         for link, (is_protected, age_ms) in sorted(self._protection().items()):
@@ -91,13 +91,13 @@ class SiteAgentMetrics(Collector):
         )
         left = GaugeMetricFamily(
             "antipode_site_permit_seconds",
-            "For how long this broker may go on acknowledging writes of the link without another renewal; 0 at the "
-            "passive site, and where writers wait.",
+            "Time for which this broker may acknowledge writes of the link without another renewal; 0 at the passive "
+            "site, and while writers wait.",
             labels=["link"],
         )
         vowed = GaugeMetricFamily(
             "antipode_site_permit_by_vow",
-            "1 while the permit of this broker comes from the standby because the arbiter does not answer.",
+            "1 while this broker writes by a vow of the standby because the arbiter does not answer.",
             labels=["link"],
         )
         for link, lease in sorted(self._leases().items()):
@@ -132,7 +132,7 @@ class SiteAgentMetrics(Collector):
     def _silent(self) -> Iterable[Metric]:
         silence = HistogramMetricFamily(
             "antipode_site_active_silence_seconds",
-            "How long the active site of the link was silent by every view from here, each time that it answered again; "
+            "Durations for which no view from the standby reached the active site of the link, until it answered again; "
             "at the broker with the lowest node id of the standby.",
             labels=["link"],
         )
@@ -155,7 +155,7 @@ class SiteAgentMetrics(Collector):
     def _rehearsed(self) -> Iterable[Metric]:
         age = GaugeMetricFamily(
             "antipode_site_rehearsal_age_seconds",
-            "How long ago the last rehearsal on clones of this site's logs ended; absent before the first one.",
+            "Time since the last rehearsal on clones of this site's logs ended; absent before the first one.",
             labels=["link"],
         )
         passed = GaugeMetricFamily(
@@ -178,12 +178,12 @@ class SiteAgentMetrics(Collector):
         )
         differences = GaugeMetricFamily(
             "antipode_site_differences",
-            "Ranges of offsets that the last comparison of the link's sites found different.",
+            "Ranges of offsets in which the last comparison of the link's sites found a difference.",
             labels=["link"],
         )
         offset = GaugeMetricFamily(
             "antipode_site_verified_until_offset",
-            "Below this offset the partition was equal at both sites at the last comparison.",
+            "Offset below which both sites had the same records of the partition at the last comparison.",
             labels=["link", "topic", "partition"],
         )
         for link, (state, proven_ends) in sorted(self._verification().items()):
@@ -196,5 +196,5 @@ class SiteAgentMetrics(Collector):
         yield offset
 
     def describe(self) -> Iterable[Metric]:
-        """Describes nothing in advance: the links are unknown yet."""
+        """Return nothing: the links are unknown at registration."""
         return ()

@@ -1,8 +1,8 @@
-"""The live brokers of the agent's own site, asked all at once: positions, what they enforce,
-confirmations.
+"""Asks all live brokers of the agent's own site at once: for positions, for the records that they
+enforce, and for confirmations.
 
-Addresses come from the registrations in ZooKeeper at the moment of the call. A broker that does not
-answer is reported as such, never guessed about.
+The addresses come from the registrations in ZooKeeper at the time of the call. A broker that does
+not answer is reported as such; nothing is assumed about it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerAnswer:
-    """One broker's description, or why there is none."""
+    """One broker's description, or the reason why there is none."""
 
     node_id: int
     reply: DescribePartitionsReply | None
@@ -65,7 +65,7 @@ class OwnBrokers:
         self._clock = clock
 
     async def describe(self, link: str, *, is_brief: bool = False) -> list[BrokerAnswer]:
-        """Each live broker's report about the partitions that the link carries. Brief: without
+        """Each live broker's report about the mirrored partitions of the link. Brief: without
         positions.
         """
         request = DescribePartitionsRequest(link=link, is_brief=is_brief)
@@ -80,8 +80,8 @@ class OwnBrokers:
         ]
 
     async def describe_groups(self, link: str, *, is_brief: bool = False) -> DescribeGroupsReply:
-        """Committed offsets of the groups that the link carries; the answer names what it lacks.
-        Brief: only the mirror's reports.
+        """Committed offsets of the groups that the link carries; the answer names the missing
+        parts. Brief: only the mirror's reports.
         """
         request = DescribeGroupOffsetsRequest(link=link, is_brief=is_brief)
 
@@ -134,7 +134,7 @@ class OwnBrokers:
         return DescribeGroupMembersReply(groups=groups)
 
     async def take_group_members(self, request: TakeGroupMembersRequest) -> TakeGroupMembersReply:
-        """Give the members of groups to the brokers that coordinate these here."""
+        """Give members of groups to the brokers that coordinate these groups here."""
 
         async def ask(stub: BrokerControlStub) -> TakeGroupMembersReply:
             reply: TakeGroupMembersReply = await stub.TakeGroupMembers(request, timeout=ASK_TIMEOUT_S)
@@ -150,7 +150,7 @@ class OwnBrokers:
         return found
 
     async def quarantined(self, link: str) -> list[QuarantinedEnd] | None:
-        """The brokers' quarantine entries for copies of the link; None while one broker does not
+        """The brokers' quarantine entries for copies of the link; None if a broker does not
         answer.
         """
         request = DescribeQuarantineRequest(link=link)
@@ -167,8 +167,8 @@ class OwnBrokers:
         return found
 
     async def wait_enforced(self, record: LinkRecord, *, timeout_ms: float) -> list[str]:
-        """Wait until every live broker enforces the record; on timeout, what keeps each of the
-        others.
+        """Wait until every live broker enforces the record. On timeout, return the problem of each
+        broker that does not.
         """
         deadline = self._clock.monotonic_ms() + timeout_ms
         while True:
@@ -179,8 +179,8 @@ class OwnBrokers:
             await asyncio.sleep(POLL_S)
 
     async def confirm(self, link: str, *, epoch: int, timeout_ms: float) -> list[str]:
-        """Confirm the epoch to every live broker; on timeout, the brokers that have not accepted
-        it.
+        """Confirm the epoch to every live broker. On timeout, return the brokers that have not
+        accepted it.
         """
         request = ConfirmLinkRequest(link=link, epoch=epoch)
         deadline = self._clock.monotonic_ms() + timeout_ms
@@ -191,7 +191,7 @@ class OwnBrokers:
 
         while True:
             problems = [
-                f"broker {node_id}: {problem or 'does not know the epoch yet'}"
+                f"broker {node_id}: {problem or 'does not have the epoch yet'}"
                 for node_id, reply, problem in await self._ask_each(ask)
                 if reply is None or not reply.is_confirmed
             ]
@@ -213,7 +213,7 @@ class OwnBrokers:
         facts = self._cache.facts
         brokers = sorted(facts.brokers.items())
         answers = await asyncio.gather(*(one(node, registration.grpc_address) for node, (registration, _) in brokers))
-        # such a broker lives, and where it is reached is not known
+        # The broker is alive, but its address is unknown.
         unasked = [(int(place.name), None, text) for place, text in facts.unreadable.items() if place.kind == "broker"]
         return [*answers, *unasked]
 
@@ -231,13 +231,13 @@ def not_enforcing(answer: BrokerAnswer, record: LinkRecord) -> str:
     if record.phase == LinkPhase.FENCED:
         open_ones = [f"{item.topic}-{item.partition}" for item in answer.reply.partitions if item.is_writable]
         if epoch == record.epoch and open_ones:
-            return f"broker {answer.node_id}: still takes writes to {', '.join(open_ones[:3])}"
+            return f"broker {answer.node_id}: still accepts writes to {', '.join(open_ones[:3])}"
     return ""
 
 
 def _without_coordinator(topic: str, reported: Iterable[tuple[Iterable[int], int]]) -> list[str]:
-    """Sentences about partitions of an internal topic for which no broker answers; each broker
-    reports its own, and how many there are.
+    """Describe the partitions of an internal topic for which no broker answers. Each broker reports
+    its own partitions, and the number of all.
     """
     partitions, counts = set[int](), [0]
     for of_broker, count in reported:
@@ -249,7 +249,7 @@ def _without_coordinator(topic: str, reported: Iterable[tuple[Iterable[int], int
 
 
 def _producers(replies: Sequence[DescribeGroupOffsetsReply]) -> TransactionalProducers | None:
-    """The transactional producers of all brokers; None while one broker does not report them."""
+    """The transactional producers of all brokers; None if a broker does not report them."""
     if not all(reply.HasField("transactional_producers") for reply in replies):
         return None
     return TransactionalProducers(

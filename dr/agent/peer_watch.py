@@ -1,9 +1,9 @@
-"""Asking the other sites, each second: which links stand there, and how do they look.
+"""Asks the other sites each second for their links and their view.
 
-A higher epoch found there goes into the own ZooKeeper; an equal one confirms the own broker's role;
-the view goes to the own broker for merged metadata. Every broker process runs one for its own
-broker. A peer that does not answer changes nothing: a role once confirmed stays, one that is not
-stays shut.
+A record of a higher epoch is stored in the own ZooKeeper; a record of the same epoch confirms the
+own broker's role; the view goes to the own broker for merged metadata. Every broker process runs
+one peer watch for its own broker. A peer that does not answer changes nothing: a confirmed role
+stays confirmed, an unconfirmed one stays unconfirmed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ASK_TIMEOUT_S = 1.0
 
 @dataclass(slots=True, kw_only=True)
 class Peer:
-    """The knowledge about one other site."""
+    """The last known state of one other site."""
 
     view: SiteView = field(default_factory=SiteView)
     seen_at_ms: int = 0
@@ -46,7 +46,7 @@ class Peer:
 
 
 class PeerWatch:
-    """The task that keeps the own broker and the own ZooKeeper level with the peers."""
+    """The task that keeps the own broker and the own ZooKeeper up to date with the peers."""
 
     def __init__(
         self,
@@ -72,8 +72,8 @@ class PeerWatch:
         self._peers: dict[str, Peer] = {}
         self._confirmed: dict[str, int] = {}
         self.contested: dict[str, str] = {}
-        """Links of which the peer's record has the same epoch and another active site, with that
-        site: both may be written to.
+        """The links for which the peer's record has the same epoch but another active site, and
+        that site: clients may write to both.
         """
         self._has_unfinished = False
         self._log = get_logger("dr.peer_watch")
@@ -82,22 +82,22 @@ class PeerWatch:
         self._loops = Supervisor()
 
     def peer(self, site: str) -> Peer:
-        """The knowledge about a peer; a peer counts as unreachable until its first answer."""
+        """The last known state of a peer; a peer counts as unreachable until its first answer."""
         return self._peers.setdefault(site, Peer())
 
     def is_confirmed(self, record: LinkRecord) -> bool:
         """True when this epoch was confirmed to the own broker."""
         if record.lease_ms and record.active_site == self._site:
-            # under a lease the arbiter confirms, not the peer: a permit is the proof
+            # Under a lease the arbiter confirms the role, not the peer, and a permit proves it.
             return self._leases.has_permit(record)
         return self._confirmed.get(record.name) == record.epoch
 
     def note_confirmed(self, link: str, epoch: int) -> None:
-        """The operator confirmed the epoch at every broker."""
+        """Note that the operator has confirmed the epoch at every broker."""
         self._confirmed[link] = epoch
 
     def start(self) -> None:
-        """Begin; a change of the own links is acted on at once."""
+        """Begin. A change of the own links causes a tick at once."""
         self._cache.on_change(self._wake.set)
         self._loops.start("peer watch", self._run)
 
@@ -112,12 +112,13 @@ class PeerWatch:
             try:
                 await self.tick()
             except (*DISCONNECTED, ValueError) as error:
-                # The own ZooKeeper is cut off or holds what cannot be read: the next tick tries
+                # The own ZooKeeper does not answer or holds a malformed znode: the next tick tries
                 # again.
                 self._log.warning("peers could not be compared", error=str(error))
             pause_ms = IMPATIENT_INTERVAL_MS if self._has_unfinished else INTERVAL_MS
             try:
-                # a change of the own links wakes it: an operator waits for what it leads to
+                # A change of the own links ends the pause, because an operator waits for its
+                # effect.
                 async with asyncio.timeout(pause_ms / 1000):
                     await self._wake.wait()
             except TimeoutError:
@@ -136,7 +137,7 @@ class PeerWatch:
         )
         for outcome in ended:
             if outcome is not None:
-                raise outcome  # when every peer has had its turn
+                raise outcome  # only after every peer was asked
 
     async def _follow_peer(self, name: str, links: list[LinkRecord]) -> None:
         peer = self.peer(name)
@@ -154,13 +155,14 @@ class PeerWatch:
         try:
             await self._compare(own, theirs)
         except MalformedZnode as error:
-            # the other links have their turn
+            # A malformed link must not keep the other links from being compared.
             self._log.warning("link cannot be compared with the peer's", link=own.name, problem=str(error))
 
     async def _ask(self, name: str, peer: Peer, links: Iterable[LinkRecord]) -> bool:
         addresses = dict.fromkeys(address for link in links for address in link.sites[name].agents)
         request = GetSiteViewRequest(asking_site=self._site, known_version=peer.view.version)
-        # the agent that answered last comes first: a dead one costs its timeout each second
+        # The agent that answered last is asked first: a dead one would cost its timeout each
+        # second.
         for address in sorted(addresses, key=lambda address: address != peer.answering_agent):
             try:
                 stub = self._channels.site_agent(address)
@@ -169,7 +171,7 @@ class PeerWatch:
                 if error.code() not in UNANSWERED:
                     self._log.warning("peer's agent refuses", peer=name, agent=address, error=problem_of(error))
                 continue
-            # an address may lead to another site since a change of the network
+            # After a change of the network the address may belong to another site.
             if not reply.is_unchanged and reply.view.site != name:
                 self._log.error("agent belongs to another site", agent=address, expected=name, found=reply.view.site)
                 continue
@@ -191,7 +193,8 @@ class PeerWatch:
         peer.is_reachable = False
 
     async def _compare(self, own: LinkRecord, theirs: LinkRecord) -> None:
-        # nothing here can decide which is right: both keep their records and report it
+        # The records alone do not show which site is right, so both sites keep theirs and report
+        # the conflict.
         if not supersedes(theirs, own) and theirs.epoch == own.epoch and theirs.active_site != own.active_site:
             self.contested[own.name] = theirs.active_site
             self._state_change.error(
@@ -206,15 +209,16 @@ class PeerWatch:
             self._state_change.info("the sites agree about the link again", link=own.name, epoch=theirs.epoch)
         if supersedes(theirs, own):
             await self._adopt(theirs)
-        # equal epochs are the peer's agreement; a lower one there is still on its way
+        # An equal epoch is the peer's agreement. A lower epoch means that the peer has not read the
+        # new record yet.
         elif theirs.epoch == own.epoch:
             if not self.is_confirmed(own) and await self._may_confirm(own):
                 await self._confirm(own)
             await self._on_level(own)
 
     async def _may_confirm(self, own: LinkRecord) -> bool:
-        """Return True unless a failover still truncates the own logs: clients write there after it
-        has kept the account.
+        """Return False while a failover still truncates the own logs: clients may write only after
+        the run has stored the account.
         """
         if own.active_site != self._site or not truncates_logs(own):
             return True
@@ -224,8 +228,8 @@ class PeerWatch:
         try:
             stored = await self._store.adopt(record)
         except LinkUnknown:
-            return  # deleted here a moment ago; the cache will say so
-        # the broker has not applied it yet: the next look comes soon
+            return  # The link was just deleted here; the cache will show it.
+        # The broker has not applied the record yet, so the next tick comes soon.
         self._has_unfinished = True
         self._state_change.info(
             "link adopted from peer",
@@ -237,17 +241,17 @@ class PeerWatch:
 
     async def _confirm(self, record: LinkRecord) -> None:
         if record.lease_ms and record.active_site == self._site:
-            self._leases.request_open(record)  # permits come from the arbiter
+            self._leases.request_open(record)  # under a lease only the arbiter's permit opens writes
             return
         try:
             reply = await self._broker.ConfirmLink(
                 ConfirmLinkRequest(link=record.name, epoch=record.epoch), timeout=ASK_TIMEOUT_S
             )
         except grpc.aio.AioRpcError as error:
-            self._log.warning("own broker does not take a confirmation", link=record.name, error=problem_of(error))
+            self._log.warning("own broker does not accept a confirmation", link=record.name, error=problem_of(error))
             self._has_unfinished = True
             return
-        # the broker's image is behind the record
+        # The broker's image of the link lags behind the record: the next tick tries again.
         if not reply.is_confirmed:
             self._has_unfinished = True
             return
@@ -259,15 +263,17 @@ class PeerWatch:
     async def _push_view(self, peer: Peer) -> None:
         try:
             if peer.pushed_version == peer.view.version:
-                # an unchanged view is only confirmed: the broker must know that the peer still
-                # answers
+                # An unchanged view is not sent again. The broker only needs to learn that the peer
+                # still answers.
                 await self._broker.PeerViewConfirmed(
                     PeerViewConfirmedRequest(site=peer.view.site), timeout=ASK_TIMEOUT_S
                 )
             else:
                 await self._broker.UpdatePeerView(peer.view, timeout=ASK_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
-            self._log.warning("own broker does not take the peer's view", peer=peer.view.site, error=problem_of(error))
+            self._log.warning(
+                "own broker does not accept the peer's view", peer=peer.view.site, error=problem_of(error)
+            )
             self._has_unfinished = True
             return
         peer.pushed_version = peer.view.version

@@ -1,9 +1,9 @@
-"""Judges all the time whether each link's standby protects this site, where this site is active.
+"""Judges continuously, at the active site, whether each link's standby protects this site.
 
-One agent of the site judges: that of the live broker with the lowest node id. It asks both sites
-(`dr/sites/observation.py`), and stores the verdict beside the link's record, so that every agent of
-the site can report it and the next judge goes on from it. A verdict is stored when it changes, and
-again before it is old.
+One agent of the site judges: the one of the live broker with the lowest node id. It asks both sites
+(`dr/sites/observation.py`) and stores the verdict beside the link's record, so that every agent of
+the site can report it and the next judge continues from it. The verdict is stored when it changes,
+and repeatedly before it is too old.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from wire.znodes.documents import MalformedZnode
 INTERVAL_MS: Final = 2_000
 INTERVAL_MS_MAX: Final = 10_000
 BUSY_SHARE: Final = 0.02
-"""A link of many partitions takes long to describe and is judged less often, up to the maximum: a
-look at a silent site takes long as well, and costs nothing.
+"""Share of the time that looks at one link may take: a link of many partitions is judged less
+often. The maximum pause is for silent sites, where a look takes long but causes no load.
 """
 STORED_AGAIN_MS: Final = 20_000
-"""The age at which an unchanged verdict is stored again."""
+"""The age (ms) at which an unchanged verdict is stored again."""
 
 
 @dataclass(slots=True)
 class _Judged:
-    """One link: its machine, the verdict as it was stored last, and when it was judged last."""
+    """One link: its machine, the verdict as last stored, and the time of the last look."""
 
     watch: ProtectionWatch
     stored: LinkProtection | None
@@ -53,7 +53,7 @@ class _Judged:
 
 
 def pause_ms(took_ms: float) -> float:
-    """The pause (ms) after a look that took this long."""
+    """The pause (ms) until the next look, if the last one took this long."""
     return min(max(INTERVAL_MS, took_ms / BUSY_SHARE), INTERVAL_MS_MAX)
 
 
@@ -108,9 +108,10 @@ class ProtectionJudge:
             await asyncio.sleep(pause_ms(took_ms) / 1000)
 
     async def look(self) -> None:
-        """Judge each link that this site is active for, if this agent is the one to judge."""
+        """Judge each link for which this site is active, if this agent is the judging one."""
         facts = self._cache.facts
-        # one judge a site: two would store verdicts of different moments in turn
+        # Only one agent of a site judges: two would alternately store verdicts of different
+        # moments.
         links = facts.links if facts.has_lowest_node_id(self._own_address) else {}
         ours = {name: record for name, record in links.items() if record.active_site == self._site}
         self._judged = {name: one for name, one in self._judged.items() if name in ours}
@@ -118,8 +119,7 @@ class ProtectionJudge:
 
     async def _judge(self, record: LinkRecord) -> None:
         try:
-            # the next judge goes on from the stored verdict: `since` must not begin anew with each
-            # restart
+            # The judge continues from the stored verdict, so that `since` survives a restart.
             judged = self._judged.get(record.name) or await self._begin(record.name)
             verdict = judged.watch.observe(await self._evidence(record), now_ms=self._clock.now_ms())
             judged.verdict, judged.judged_at_ms = verdict, self._clock.monotonic_ms()
@@ -134,8 +134,8 @@ class ProtectionJudge:
             if stored is None
             else LinkProtection(epoch=stored.epoch, since_ms=stored.since_ms, reason=stored.reason)
         )
-        # minus infinity: the verdict is stored at the first look, so that its age shows a living
-        # judge
+        # Minus infinity makes the first look store the verdict, so that its age shows that a judge
+        # is alive.
         judged = _Judged(ProtectionWatch(known), known, float("-inf"), 0.0)
         self._judged[name] = judged
         return judged
@@ -159,7 +159,7 @@ class ProtectionJudge:
             epoch=verdict.epoch, since_ms=verdict.since_ms, reason=verdict.reason, judged_at_ms=self._clock.now_ms()
         )
         await self._store.store_protection(name, document)
-        # what is stored decides what is logged: another judge may have logged the change
+        # The log depends on the stored verdict: another judge may already have logged the change.
         if judged.stored is None or judged.stored.is_protected != verdict.is_protected:
             self._log_change(name, verdict)
         judged.stored, judged.stored_at_ms = verdict, now_ms

@@ -1,7 +1,7 @@
-"""The last rehearsal of each link on clones of this site's logs, as the site keeps it: read again
-and again, for descriptions of links and for metrics.
+"""The last rehearsal of each link on clones of this site's logs, read regularly from ZooKeeper for
+descriptions of links and for metrics.
 
-A rehearsal reports itself to one agent; the other ones find it within `INTERVAL_S`.
+A rehearsal reports its result to one agent; the others read it within `INTERVAL_S`.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Rehearsals:
         await self._loops.stop()
 
     def last(self, link: str) -> LinkRehearsal | None:
-        """The last one that is known here; None before the first."""
+        """The last rehearsal that this agent knows; None before the first."""
         return self._last.get(link)
 
     async def keep(self, link: str, rehearsal: LinkRehearsal) -> None:
-        """Store the result of one. LinkUnknown."""
+        """Store the result of a rehearsal. Raises LinkUnknown."""
         await self._store.store_rehearsal(link, rehearsal)
         self._last[link] = rehearsal
 

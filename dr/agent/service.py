@@ -2,7 +2,7 @@
 (`wire/control/site.proto`), hosted in every broker process.
 
 All state is in the site's ZooKeeper (`links_store.py`), so any agent of the site gives the same
-answers; in memory it keeps a watched copy (`site_cache.py`) and the last answers of its peers
+answers. In memory an agent keeps a watched copy (`site_cache.py`) and the last answers of its peers
 (`peer_watch.py`). `cli` makes a `SiteAgentHost` before it starts the process's gRPC server and
 calls `start` after it, when the own broker's address is known.
 """

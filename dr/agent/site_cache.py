@@ -1,11 +1,11 @@
-"""A site's ZooKeeper as this process last saw it, kept by watches: brokers, controller, links,
-topics that matter to peers, their states.
+"""A copy of a site's ZooKeeper in memory, kept up to date by watches: brokers, controller, links,
+the topics that peers may see, and their partition states.
 
-Each znode is read once and again only after its watch fired, whatever asks for the view and however
-often. While the session is cut off the last contents stand; kazoo fires every watch then, so all is
-read again after the reconnect. A znode that cannot be understood costs its own topic, broker or
-link, which the facts name as unreadable: a topic or broker is left out, and a link is what it was
-when it could be understood last, or left out. Owned by the site agent.
+Each znode is read once, and again only after its watch has fired, however often callers ask. While
+the session is disconnected, the cache keeps the last contents. At the disconnect kazoo fires every
+watch, so everything is read again after the reconnect. A malformed znode affects only its own
+topic, broker or link, which the facts name as unreadable: the topic or broker is left out; the link
+keeps its last readable record, or is left out. Owned by the site agent.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from wire.znodes.topic_znodes import StoredPartitionState, TopicAssignment, deco
 log = get_logger(__name__)
 
 DISCONNECTED = (ConnectionLoss, SessionExpiredError, OperationTimeoutError)
-"""ZooKeeper did not answer; the outcome of a write is unknown."""
+"""Errors after which ZooKeeper may or may not have executed a write."""
 
 READS_AT_ONCE = 200
 
@@ -45,7 +45,7 @@ States: TypeAlias = dict[tuple[str, int], tuple[StoredPartitionState, int]]
 
 
 class SiteCache:
-    """Follow one site's ZooKeeper; `facts` is what it says now."""
+    """Follows one site's ZooKeeper; `facts` has its current contents."""
 
     def __init__(self, site: str, zookeeper: ZooKeeper) -> None:
         self._site = site
@@ -76,7 +76,7 @@ class SiteCache:
         await self._loops.stop()
 
     async def _follow(self) -> None:
-        self._wake.set()  # what changed when the loop died
+        self._wake.set()  # changes from before a restart of this loop are still marked dirty
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -86,14 +86,14 @@ class SiteCache:
 
     @property
     def facts(self) -> SiteFacts:
-        """The decoded contents. MalformedZnode when the cluster's id cannot be understood."""
+        """The decoded contents. Raises MalformedZnode when the cluster id cannot be parsed."""
         if self._facts is None:
             self._facts = self._decoded()
         return self._facts
 
     @property
     def topic_names(self) -> tuple[str, ...]:
-        """Every topic of the site, carried or not."""
+        """Every topic of the site, mirrored or not."""
         return tuple(self._children.get(znodes.TOPICS, ()))
 
     def _decoded(self) -> SiteFacts:
@@ -104,9 +104,9 @@ class SiteCache:
         brokers = self._brokers(unreadable)
         controller_id = self._controller_id(unreadable)
         for place in unreadable.keys() - self._unreadable.keys():
-            log.warning("a znode cannot be understood", kind=place.kind, name=place.name, problem=unreadable[place])
+            log.warning("a znode cannot be parsed", kind=place.kind, name=place.name, problem=unreadable[place])
         for place in self._unreadable.keys() - unreadable.keys():
-            log.info("a znode can be understood again, or is gone", kind=place.kind, name=place.name)
+            log.info("a znode can be parsed again, or was deleted", kind=place.kind, name=place.name)
         self._unreadable = unreadable
         return SiteFacts(
             site=self._site,
@@ -167,8 +167,8 @@ class SiteCache:
         return brokers
 
     def _node_ids(self) -> list[int]:
-        """Registered brokers; a name that is no node id was written by no broker, and the
-        controller passes it over, too.
+        """The registered brokers. A znode whose name is no number was not written by a broker; the
+        controller ignores it as well.
         """
         return [int(name) for name in self._children.get(znodes.BROKER_IDS, ()) if name.isdecimal()]
 
@@ -214,7 +214,8 @@ class SiteCache:
                 if path in self._dirty_lists or path not in self._children
             ]
             await self._read_each(self._read_children, lists)
-            # before any of it is decoded: what could not be understood may be what has changed
+            # Changed znodes are read before anything is decoded: the change may have repaired a
+            # malformed one.
             stale = self._dirty & self._data.keys()
             await self._read_each(self._read_data, stale)
             wanted = self._wanted()
@@ -240,13 +241,15 @@ class SiteCache:
                 await read(path)
 
         outcomes = await asyncio.gather(*(one(path) for path in paths), return_exceptions=True)
-        # When all have had their turn: one that ended after the next look would be in no contents,
-        # and nothing would ask for it again.
+        # All reads end before an error is raised. A read that ended later would store its result
+        # after the check for missing paths, and its watch would not fire again.
         for outcome in outcomes:
             if outcome is not None:
                 raise outcome
 
     async def _read_children(self, path: str) -> None:
+        # The mark is removed before the read, so that a change during the read marks the path
+        # again.
         self._dirty_lists.discard(path)
         watch = partial(self._children_changed, path)
         try:
@@ -260,10 +263,13 @@ class SiteCache:
             return await self._zookeeper.children(path, watch=watch)
         except NoNodeError:
             if await self._zookeeper.exists(path, watch=watch) is not None:
+                # The node was created between the two calls, so the watch of `exists` will not
+                # report it.
                 self._children_changed(path, None)
             return []
 
     async def _read_data(self, path: str) -> None:
+        # As above: a change during the read must mark the path again.
         self._dirty.discard(path)
         watch = partial(self._data_changed, path)
         try:
@@ -277,6 +283,8 @@ class SiteCache:
             return await self._zookeeper.get(path, watch=watch)
         except NoNodeError:
             if await self._zookeeper.exists(path, watch=watch) is not None:
+                # The node was created between the two calls, so the watch of `exists` will not
+                # report it.
                 self._data_changed(path, None)
             return None
 
@@ -290,7 +298,9 @@ class SiteCache:
 
 
 def _partitions(topic: str, payload: bytes) -> Iterable[int]:
-    """None where the assignment cannot be understood: the topic is left out then."""
+    """The topic's partitions; none if the assignment cannot be parsed, so that the topic is left
+    out.
+    """
     try:
         return decode_topic(topic, payload).partitions
     except MalformedZnode:

@@ -1,7 +1,7 @@
-"""Puts a sync policy that a failover suspended in force again, once the other site has everything.
+"""Restores a sync policy that a failover suspended, once the other site has everything.
 
-Every agent of the active site looks, each second while a policy is suspended and the peer answers
-in the same epoch; the first one that stores the change wins, and the others find it done.
+Every agent of the active site checks each second, while a policy is suspended and the peer answers
+in the same epoch. The first agent that stores the change wins, and the others find it done.
 """
 
 from __future__ import annotations
@@ -29,22 +29,24 @@ class SyncRestorer:
         self._state_change = state_change_logger()
 
     async def look(self, record: LinkRecord) -> None:
-        """Restore the policy when it is time to."""
+        """Restore the policy if that is due."""
         if not is_suspended(record) or record.active_site != self._site:
             return
         try:
             replies = [answer.reply for answer in await self._brokers.describe(record.name)]
         except grpc.aio.AioRpcError as error:
-            self._log.warning("own brokers do not say what they enforce", link=record.name, error=problem_of(error))
+            self._log.warning(
+                "own brokers do not report the record that they enforce", link=record.name, error=problem_of(error)
+            )
             return
         if not may_restore(record, site=self._site, replies=replies):
             return
         wanted = restored(record, now_ms=self._clock.now_ms())
         try:
             stored = await self._store.adopt(wanted)
-        # compare-and-set: of several agents one stores, and only that one logs
+        # Compare-and-set: of several agents only one stores the change and logs it.
         except LinkUnknown:
-            return  # deleted a moment ago
+            return  # The link was deleted meanwhile.
         if stored == wanted:
             self._state_change.info(
                 "the link's sync policy is in force again",

@@ -1,5 +1,6 @@
-"""The account of a failover, from the playbook's knowledge and from the target's logs: before the
-epoch is raised, where a whole drain makes it final, or after it.
+"""Makes the account of a failover, from the playbook's knowledge and the target's logs: before the
+epoch is raised if the drain was complete, which makes the account final, otherwise after the
+raise.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class Accounting:
         self._security = security
 
     def before_the_raise(self, record: LinkRecord, evidence: Evidence | None, *, unix_ms: int) -> LossAccount | None:
-        """The account of the record's epoch, where nothing can change it any more; None: it is kept
-        after the raise.
+        """The account of the record's epoch, if nothing can change it later; None if it has to be
+        made after the raise.
         """
         if evidence is None or evidence.target is None or truncates_logs(record):
             return None
@@ -50,14 +51,15 @@ class Accounting:
     async def after_the_raise(
         self, record: LinkRecord, evidence: SiteEvidence, observer: LinkObserver, *, unix_ms: int
     ) -> LossAccount:
-        """The account from the target's evidence, with groups, and from the source's groups when it
-        answers. OperationalFailure.
+        """The account from the target's evidence, with groups, and with the source's groups if it
+        answers. Raises OperationalFailure.
         """
         kept, unclear = self._kept(record, evidence)
         if unclear:
-            # clients have written already: the epochs in the log show where the mirrored part ends
+            # Clients have already written here, so the leader epochs in the log show where the
+            # mirrored part ends.
             kept |= await self._look_up_ends(unclear, record, evidence)
-        # asked again: the run that asked before may have died with the answer
+        # The source is asked again: an earlier run may have died with its answer.
         groups = await observer.source_groups() or self._playbook.source.groups
         return self._account(record, evidence, kept, groups, unix_ms=unix_ms)
 
@@ -69,7 +71,9 @@ class Accounting:
     async def _look_up_ends(
         self, keys: Sequence[TopicPartition], record: LinkRecord, evidence: SiteEvidence
     ) -> dict[TopicPartition, int]:
-        """The ends of the older epochs in logs that clients have written to since the promotion."""
+        """The ends of the older leader epochs in logs to which clients have written since the
+        promotion.
+        """
         view = await self._target.view(asking_site=failed_over_from(record))
         ends: dict[TopicPartition, int] = {}
         query = EpochQuery(record.leader_epoch_floor - 1)
@@ -77,7 +81,7 @@ class Accounting:
             await client.metadata(sorted({key.topic for key in keys}))
             for key in keys:
                 found = (await client.epoch_ends(await client.leader(*key), {key: query}))[key]
-                # all of the mirrored part may be deleted since: then the log start is its end
+                # Retention may have deleted the whole mirrored part; then its end is the log start.
                 ends[key] = max(found.end_offset, evidence.partitions[key].log_start_offset)
         return ends
 

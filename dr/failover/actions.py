@@ -1,8 +1,7 @@
-"""The steps of a failover at the sites' agents: records stored, writes given back, logs truncated,
-torn transactions ended, the account kept, the target promoted.
-
-Each action may be repeated, and says what did not work instead of raising: the playbook looks at
-the sites again before it decides.
+"""Carries out the steps of a failover at the sites' agents: stores records, gives writes back,
+truncates logs, ends torn transactions, stores the account and promotes the target. ¶ Each action
+may be repeated. It returns its problem instead of raising, because the playbook observes the sites
+again before it decides.
 """
 
 from __future__ import annotations
@@ -47,14 +46,14 @@ class SiteActions:
     timeouts: FailoverTimeouts
     clock: Clock
     security: ClientSecurity | None = None
-    """Of clients of the target's brokers; None: that of this process."""
+    """Security of clients of the target's brokers; None: that of this process."""
     account: LossAccount | None = None
-    """The account that this run has kept."""
+    """The account that this run has stored."""
     _undone: TornSurvey = field(default_factory=TornSurvey)
 
     async def carry_out(self, decision: Decision, evidence: Evidence) -> tuple[LinkRecord | None, str]:
         """Carry out a step that changes something, decided on this evidence. Return the record
-        found after storing (None: unknown) and what did not work, in a sentence.
+        found after storing (None: unknown), and the problem as a sentence.
         """
         record = decision.record
         assert record is not None
@@ -77,7 +76,7 @@ class SiteActions:
                 return record, await self._promote(record, evidence)
 
     async def kept_account(self, evidence: Evidence) -> LossAccount | None:
-        """The account of the governing epoch: this run's, or the one that another run kept."""
+        """The account of the governing epoch, from this run or from another one."""
         if self.account is not None:
             return self.account
         if evidence.target is None or evidence.governing.epoch not in evidence.target.accounted_epochs:
@@ -87,8 +86,8 @@ class SiteActions:
 
     @property
     def _fence_timeout_ms(self) -> int:
-        """The timeout of the fence: brokers that enforce it stop writers while the others are
-        awaited.
+        """The timeout of the fence. It counts as time without writes: each broker stops its writers
+        as soon as it enforces the fence, while the run still waits for the others.
         """
         return min(self.timeouts.enforce_ms, self.policy.unavailability_max_ms)
 
@@ -104,19 +103,21 @@ class SiteActions:
             timeout_ms = timeout_ms or self.timeouts.enforce_ms
             return await client.adopt_link(record, timeout_ms=timeout_ms, account=account), ""
         except OperationalFailure as failure:
-            # unknown outcome: the playbook observes the sites again before it decides
+            # The outcome is unknown: the site may have stored the record. The playbook observes the
+            # sites again before it decides.
             return None, str(failure)
 
     async def _raise(self, record: LinkRecord, evidence: Evidence) -> tuple[LinkRecord | None, str]:
-        """Store the new epoch at the target, and with it its account if the account is already
-        final: writers then do not wait for another step.
+        """Store the new epoch at the target, together with its account if that is already final, so
+        that writers do not wait for a separate step.
         """
         final = self._accounting().before_the_raise(record, evidence, unix_ms=self.clock.now_ms())
         (stored, problem), _ = await asyncio.gather(
             self._store(self.target, record, account="" if final is None else final.to_json()),
             self.members.fetch() if self._moves_members(record) else asyncio.sleep(0),
         )
-        # another record is there: another run has won, and this account does not belong to it
+        # If another record is stored, another run has won, and this account does not belong to its
+        # epoch.
         if stored == record:
             self.account = final
         return stored, problem
@@ -125,7 +126,9 @@ class SiteActions:
         return Accounting(self.link, target=self.target, playbook=self.playbook, security=self.security)
 
     def _moves_members(self, record: LinkRecord) -> bool:
-        """True if the members of groups keep their positions: not where logs are truncated."""
+        """True if the members of groups are transferred. Where logs are truncated they are not,
+        because their positions may be above the new ends.
+        """
         return self.playbook.source.is_fence_proven and record.is_routed and not is_truncating(record)
 
     async def _notify(self, record: LinkRecord) -> tuple[LinkRecord | None, str]:
@@ -134,17 +137,18 @@ class SiteActions:
         """
         stored, problem = await self._store(self.source, record)
         if stored is not None and self.source is not None and self.account is not None:
-            # the source copies the account from its peer too: this is only sooner
+            # The source would also copy the account from its peer; this is only faster.
             with contextlib.suppress(OperationalFailure):
                 await self.source.record_failover(self.link, epoch=record.epoch, document=self.account.to_json())
         return stored, problem
 
     async def _give_back(self, record: LinkRecord) -> tuple[LinkRecord | None, str]:
         """End the fence: first at the target, where another operator may have won, then at the
-        source, which may write again.
+        source, which takes writes again.
         """
         stored, problem = await self._store(self.target, record)
-        # the target first: once it has the record, no other run can raise the epoch over the source
+        # The target comes first: once it has this record, no other run can raise an epoch while the
+        # source takes writes.
         if stored is None or stored != record or self.source is None:
             return stored, problem
         source_stored, problem = await self._store(self.source, record)
@@ -153,11 +157,14 @@ class SiteActions:
         return stored, problem
 
     async def _hand_back(self, record: LinkRecord) -> tuple[LinkRecord | None, str]:
-        """Make the source active again: first there, where it is passive until then."""
+        """Make the source active again. The record is stored first at the source, which is the
+        passive site until then.
+        """
         assert self.source is not None
         stored, problem = await self._store(self.source, record)
         if stored == record:
-            # the target's answer does not matter: it learns the record from its peer, too
+            # The target's answer does not matter, because the target also reads the record from its
+            # peer.
             await self._store(self.target, record)
             problem = await self._confirm(self.source, record)
         return stored, problem
@@ -170,8 +177,8 @@ class SiteActions:
         return ""
 
     async def _truncate(self, record: LinkRecord) -> str:
-        """Truncate the target's logs when the leaders of the new epoch band are elected."""
-        # before that, a leader of the old band could still append
+        """Truncate the target's logs once the leaders of the new epoch band are elected."""
+        # Before that, a leader of the old band could still append mirrored batches.
         await self._until(has_leaders_above_floor)
         try:
             evidence = await self.observer.site_evidence(self.target, with_groups=True)
@@ -180,13 +187,16 @@ class SiteActions:
                 found, problem = await truncate_logs(client, record, evidence)
         except OperationalFailure as failure:
             return str(failure)
-        # a repetition finds no torn transaction in the logs that the first attempt has truncated
+        # A repeated attempt finds no torn transactions in logs that the first one has truncated, so
+        # the first result is kept.
         self._undone = self._undone if self._undone.torn else found
         return problem
 
     async def _end_torn(self, record: LinkRecord, evidence: SiteEvidence) -> tuple[TornSurvey, str]:
-        """Commit torn transactions where the target has them; return them and the problem."""
-        # a drained log is complete: no transaction can be torn there
+        """Commit torn transactions in the partitions that the target has; return them and the
+        problem.
+        """
+        # Completely drained logs have every marker, so no transaction can be torn.
         if record.is_cut_consistent or evidence.copies.keys() <= self.playbook.drained_ends.keys():
             return self._undone, ""
         try:
@@ -198,7 +208,8 @@ class SiteActions:
 
     async def _keep_account(self, record: LinkRecord) -> str:
         evidence = await self.observer.site_evidence(self.target, with_groups=True)
-        # before the account: it says of each torn transaction what became of it
+        # Transactions end before the account, because the account reports the outcome of each torn
+        # transaction.
         found, transactions_problem = await self._end_torn(record, evidence)
         kept = await self._accounting().after_the_raise(record, evidence, self.observer, unix_ms=self.clock.now_ms())
         self.account = with_transactions(kept, record, found, transactions_problem)
@@ -218,19 +229,21 @@ class SiteActions:
         seen = evidence.target
         if seen is None or seen.record != record or not has_leaders_above_floor(seen):
             await self._until(has_leaders_above_floor)
-        # before the role is confirmed: members that ask the target find their groups there
+        # Members are transferred before the role is confirmed, so that the first request of a
+        # member already finds its group at the target.
         if self._moves_members(record):
             await self.members.give(epoch=record.epoch)
-        # Only a fenced source is informed: an unfenced one does not answer, and its deadline would
-        # delay writers. Not earlier: two sites of one epoch confirm each other, and a write must
-        # not land under a leader of the old band.
+        # Only a fenced source is informed here: an unfenced one does not answer, and the deadline
+        # of the call would delay writers. The source must not learn the epoch earlier: two sites
+        # with the same epoch confirm each other, and then a write could reach a leader of the old
+        # band.
         informed = self._notify(record) if self.playbook.source.is_fence_proven else asyncio.sleep(0)
         problem, _ = await asyncio.gather(self._confirm(self.target, record), informed)
         if problem:
             return problem
         last = await self._until(is_promoted)
         waiting = sorted({*last.leaderless, *(key for key, item in last.partitions.items() if not item.is_writable)})
-        return f"no writes yet at {', '.join(map(str, waiting[:5]))}" if waiting else ""
+        return f"no writes are accepted yet at {', '.join(map(str, waiting[:5]))}" if waiting else ""
 
     async def _until(self, condition: Callable[[SiteEvidence], bool]) -> SiteEvidence:
         """The first evidence of the target that meets the condition, or the last one before the

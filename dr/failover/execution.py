@@ -1,9 +1,9 @@
-"""Runs a failover: the playbook decides, `actions.py` acts on both sites' agents, this writes the
-journal and the report.
+"""Runs a failover: the playbook decides, `actions.py` acts at both sites' agents, and this module
+writes the journal and the report.
 
 `antipode failover` and the drill's `fail_over` step call `failover`. A run may be interrupted, and
-any operator may repeat it from any machine: all that matters is stored at the sites. Every call has
-a deadline; a problem names the site and has its answer.
+any operator may repeat it from any machine, because all its state is stored at the sites. Every
+call has a deadline; each problem names the site and its answer.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from wire.rules.links import other_site
 
 POLL_S = 0.05
 PAUSE_SHARE = 2.0
-"""A wait pauses this many times as long as the sites took to answer: to describe many groups is
-much work for them.
+"""A wait pauses this many times as long as the sites took to answer, because describing many groups
+is much work for them.
 """
 STOPPED_POLL_S = 0.01
 STOPPED_PAUSE_SHARE = 0.25
@@ -57,7 +57,7 @@ class FailoverRun:
     clock: Clock = field(default_factory=SystemClock)
     progress: Progress = lambda _step, _reason: None
     security: ClientSecurity | None = None
-    """Of clients of the target's brokers; None: that of this process."""
+    """Security of clients of the target's brokers; None: that of this process."""
     asked_by: str = ""
     """The user who asked for the run, if that is not the user of this process."""
     _steps: list[StepReport] = field(default_factory=list)
@@ -65,7 +65,8 @@ class FailoverRun:
     _asked_s: float = 0.0
 
     def __post_init__(self) -> None:
-        # wall time once: deadlines must not move when a machine's clock is set during the run
+        # The wall clock is read once: deadlines must not move when the machine's clock is set
+        # during the run.
         self._unix_at_zero_ms = self.clock.now_ms() - round(self.clock.monotonic_ms())
 
     async def plan(self) -> FailoverReport:
@@ -81,7 +82,7 @@ class FailoverRun:
             report = await self._run(keeper)
             self._note_run(keeper, report.epoch, report.reason, outcome=report.outcome)
         finally:
-            # also after a failure: this stores what the background writer has not stored yet
+            # Also after a failure, so that the last steps are stored as well.
             await keeper.close()
         return report
 
@@ -110,7 +111,7 @@ class FailoverRun:
             decision = playbook.decide(evidence, self._now_ms())
             if decision.step in (Step.DONE, Step.REFUSE):
                 break
-            # once for each step: a drain observes the sites many times a second
+            # Only once for each step, because a drain observes the sites many times a second.
             if not self._steps or self._steps[-1].step != decision.step.value:
                 self._note_run(keeper, evidence.epoch, f"{decision.step.value}: {decision.reason}")
             if decision.step in (Step.PREPARE, Step.DRAIN):
@@ -156,9 +157,7 @@ class FailoverRun:
         )
 
     def _now_ms(self) -> int:
-        """Unix ms that do not jump while the run lasts: deadlines are counted in them, and records
-        carry them.
-        """
+        """Unix ms that do not jump during the run, for deadlines and for the times in records."""
         return self._unix_at_zero_ms + round(self.clock.monotonic_ms())
 
     async def _act(self, decision: Decision, actions: SiteActions, evidence: Evidence) -> StepEnded:
@@ -168,7 +167,8 @@ class FailoverRun:
         stored, problem = await actions.carry_out(decision, evidence)
         ended = StepEnded(step=decision.step, reason=decision.reason, stored=stored, problem=problem)
         self._note(ended, started_at_ms, started_ms)
-        # the account was stored in the same request: it is a step of its own in the report alone
+        # The raise stored the account in the same request; only the report shows it as a separate
+        # step.
         if decision.step is Step.RAISE and actions.account is not None:
             reason = f"the account was final and is stored with epoch {actions.account.epoch}"
             kept = StepEnded(step=Step.ACCOUNT, reason=reason)
@@ -196,7 +196,8 @@ class FailoverRun:
             self._note(StepEnded(step=step, reason=reason), self.clock.now_ms(), self.clock.monotonic_ms())
         self.progress(step.value, reason)
         share, least_s = (STOPPED_PAUSE_SHARE, STOPPED_POLL_S) if are_writers_stopped else (PAUSE_SHARE, POLL_S)
-        # queries are a load on sites whose writers wait: the pause follows the time that they took
+        # Queries load sites whose writers wait, so the pause grows with the time of the last
+        # queries.
         await asyncio.sleep(max(least_s, share * self._asked_s))
         first = self._steps[-1]
         duration_ms = self.clock.now_ms() - first.started_at_ms

@@ -1,8 +1,8 @@
-"""The journal of a run: one JSON line before and after each action, on disk before the next one
-begins.
+"""The journal of a run: one JSON line before and after each action, flushed to disk before the next
+action begins.
 
-A person reads it after a crash; the machine does not need it, because a repeated run decides from
-the sites' state. Its first line names the actor: user, host, process and command.
+People read it after a crash. No program does, because a repeated run decides from the sites' state.
+The first line names the actor: user, host, process and command.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from runtime.process import OperationalFailure
 
 
 def acting() -> dict[str, Any]:
-    """The user who runs this process, as far as the machine knows; with sudo also the original
+    """The user who runs this process, as far as the machine reports it; with sudo also the original
     user.
     """
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
-        user = str(os.getuid())  # a container's user may have no name
+        user = str(os.getuid())  # The user of a container may have no entry in /etc/passwd.
     asked_by = os.environ.get("SUDO_USER", "")
     return {
         "who": f"{user}@{socket.gethostname()}" + (f" (sudo by {asked_by})" if asked_by else ""),
@@ -38,7 +38,7 @@ def acting() -> dict[str, Any]:
 
 
 class Journal:
-    """Appends to one file; with no path it keeps nothing. Use as a context manager."""
+    """Appends to one file; without a path it writes nothing. Use as a context manager."""
 
     def __init__(self, path: Path | None, clock: Clock) -> None:
         self._clock = clock
@@ -65,7 +65,7 @@ class Journal:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if error is not None:
-            self.write("run broken off", error=repr(error))
+            self.write("run interrupted", error=repr(error))
         if self._file is not None:
             self._file.close()
             self._file = None

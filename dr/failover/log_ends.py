@@ -1,10 +1,11 @@
-"""The ends of a promoted site's logs before it takes writes: truncated at a time or at the latest
-point without torn transactions, and completed with the decisions of the lost site.
+"""Sets the ends of a promoted site's logs before it takes writes: truncates them at a time or at
+the latest point without torn transactions, and completes the transactions that the lost site had
+decided.
 
-Removed records go to quarantine at the leaders, and groups that are ahead of the new ends continue
-at the ends. The offsets follow from the logs: the first record of each partition with that time or
-a later one, the first commit marker of a torn transaction. So an interrupted run is repeated as a
-whole: a truncated log has no such record any more. Batches are removed whole.
+The leaders move removed records to quarantine; groups that are ahead of the new ends continue at
+the ends. The offsets follow from the logs: the first record of each partition at or after the time,
+the first commit marker of a torn transaction. So an interrupted run is repeated as a whole: a log
+that is already truncated has no such record. Batches are removed whole.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ TRUNCATE_TIMEOUT_MS: Final = 60_000
 BUDGET_MS: Final = 20_000
 PROBLEMS_NAMED_MAX: Final = 3
 OVER: Final = (ErrorCode.none, ErrorCode.invalid_producer_epoch)
-"""The transaction is over in the partition."""
+"""Answers after which the transaction has ended in the partition."""
 CLIENT_LISTENER: Final = "CLIENT"
 
 
@@ -49,7 +50,7 @@ def bootstrap_of(view: SiteView) -> str:
 
 
 def site_client(view: SiteView, security: ClientSecurity | None = None) -> KafkaClient:
-    """A client of this site alone; with the process's security where it is given none."""
+    """A client of this site's own brokers; without `security` it uses that of the process."""
     options = None if security is None else secured(ConnectionOptions(), security)
     return KafkaClient(bootstrap_of(view), options, site_local=True, retry_budget_ms=BUDGET_MS)
 
@@ -60,7 +61,7 @@ async def truncation_offsets(
     """Return the offset of each partition's first record at or after the time `kept_before_ms`, for
     partitions that have such records. OperationalFailure.
 
-    A log that was written to since the promotion has been truncated before.
+    A log with writes since the promotion is left out: it was truncated before them.
     """
     is_promoted = evidence.record.active_site == evidence.site
     floor = evidence.record.leader_epoch_floor
@@ -74,7 +75,7 @@ async def truncation_offsets(
         found = await client.offsets_at(keys, kept_before_ms, replica_id=DEBUGGING_CONSUMER)
     except KafkaClientError as error:
         raise OperationalFailure(
-            f"site {evidence.site} does not say what lies behind {iso_time(kept_before_ms)}: {error}"
+            f"site {evidence.site} does not report its offsets at {iso_time(kept_before_ms)}: {error}"
         ) from error
     return {TopicPartition(*key): offset for key, offset in found.items() if offset >= 0}
 
@@ -95,8 +96,8 @@ async def planned_ends(
 
 
 async def truncate_logs(client: KafkaClient, record: LinkRecord, evidence: SiteEvidence) -> tuple[TornSurvey, str]:
-    """Truncate every log of the link's active site, and move groups back. Return the torn
-    transactions that this removed, and the problems in a sentence, empty if there is none.
+    """Truncate every log of the link's active site, and move groups back. Return the removed torn
+    transactions, and the problems in a sentence, empty if there is none. Raises
     OperationalFailure.
     """
     offsets, found = await planned_ends(
@@ -132,6 +133,8 @@ async def _truncate_at_leaders(
     ends: dict[TopicPartition, int] = {}
     problems = []
     for node, asked in sorted(by_leader.items()):
+        # The broker checks link and epoch, so a run that was overtaken by another failover
+        # truncates nothing.
         values = {"link": record.name, "link_epoch": record.epoch, "reason": reason, "must_truncate": True}
         connection = await client.connection(node)
         response = await connection.call(
@@ -148,7 +151,7 @@ async def _truncate_at_leaders(
 async def _rewind_groups(
     client: KafkaClient, record: LinkRecord, evidence: SiteEvidence, ends: Mapping[TopicPartition, int]
 ) -> list[str]:
-    """Move groups that have read further than the new log ends back to the ends."""
+    """Move groups whose offsets are above the new log ends back to the ends."""
     assert evidence.groups is not None
     ahead: dict[str, dict[tuple[str, int], CommittedOffset]] = {}
     for place, offset in evidence.groups.offsets.items():
@@ -168,7 +171,7 @@ async def end_torn_transactions(
     client: KafkaClient, record: LinkRecord, evidence: SiteEvidence
 ) -> tuple[TornSurvey, str]:
     """Commit the promoted site's part of each torn transaction, in every partition. Return the torn
-    transactions, and the problems in a sentence. OperationalFailure.
+    transactions, and the problems in a sentence. Raises OperationalFailure.
     """
     found = await survey_transactions(client, record, evidence)
     by_leader: dict[int, list[dict[str, Any]]] = {}

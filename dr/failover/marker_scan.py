@@ -1,9 +1,9 @@
 """Reads the commit markers at the ends of a site's logs, to find torn transactions
 (`core/torn_transactions.py`).
 
-Only transactions that were written after every partition was last known to be complete can be torn,
-so the logs are read from that time on, with a margin for clocks. A log is not read when neither the
-log nor a coordinator of the site knows of a transaction. Each knows what the other may lack:
+Only transactions after the time until which every partition is known to be complete can be torn, so
+the logs are read from that time on, minus a margin for clocks. A log is skipped if neither the log
+nor a coordinator of the site knows a transaction. Both are checked, because each may lack some:
 transactional ids cross the link separately from the records and may arrive later, and a log forgets
 its producers after `producer.id.expiration.ms`, a day by default.
 """
@@ -53,9 +53,9 @@ async def survey_transactions(
     ends: Mapping[TopicPartition, int] | None = None,
     kept_before_ms: int = 0,
 ) -> TornSurvey:
-    """The torn transactions of the link at a site whose mirrored logs are as in `evidence`, where
-    they end at `ends` if a failover to a time truncates them there first. Raises OperationalFailure
-    when they cannot be read, or are too long.
+    """The torn transactions of the link at a site whose mirrored logs are as in `evidence`. The
+    logs are read up to `ends`, where a failover to a time truncates them first. Raises
+    OperationalFailure when the logs cannot be read, or are too long.
     """
     if not evidence.copies:
         return TornSurvey()
@@ -69,7 +69,7 @@ async def survey_transactions(
 
 
 class _Scan:
-    """One reading."""
+    """One reading of a site's logs."""
 
     def __init__(
         self, client: KafkaClient, evidence: SiteEvidence, ends: Mapping[TopicPartition, int], kept_before_ms: int
@@ -82,8 +82,8 @@ class _Scan:
         self._bytes_left = BYTES_MAX
         self._slots = asyncio.Semaphore(PARTITIONS_AT_ONCE)
         self._ends = ends
-        # read from a margin before the markers that are judged: those of one transaction may be
-        # that far apart
+        # The reading begins one margin before the first judged marker, because the markers of one
+        # transaction may be that far apart.
         whole_ms = min(map(whole_until_ms, evidence.copies.values()))
         self.from_ms = (min(whole_ms, kept_before_ms) if kept_before_ms else whole_ms) - 2 * CLOCK_MARGIN_MS
 
@@ -98,7 +98,7 @@ class _Scan:
             begun = [(TopicPartition(*key), offset) for key, offset in first.items() if offset >= 0]
             found = await asyncio.gather(*(self._read(key, offset) for key, offset in begun))
         except KafkaClientError as error:
-            raise OperationalFailure(f"site {self._site} does not say which transactions it has: {error}") from error
+            raise OperationalFailure(f"site {self._site} does not report its transactions: {error}") from error
         return {key: markers for (key, _), markers in zip(begun, found, strict=True) if markers}
 
     async def _read(self, key: TopicPartition, offset: int) -> list[CommitMarker]:
@@ -125,8 +125,8 @@ class _Scan:
         self._bytes_left -= read_bytes
         if self._bytes_left < 0:
             raise OperationalFailure(
-                f"site {self._site} would read more than {BYTES_MAX >> 30} GiB to say which transactions are torn: some partition "
-                "was not mirrored for long"
+                f"site {self._site} would read more than {BYTES_MAX >> 30} GiB to find torn transactions: some partition "
+                "was not mirrored for a long time"
             )
 
 

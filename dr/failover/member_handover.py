@@ -1,8 +1,8 @@
-"""Gives the members of consumer groups to the promoted site, so that a planned move begins no
+"""Transfers the members of consumer groups to the promoted site, so that a planned move causes no
 rebalance and no record is read again (decision 131).
 
-The move does not wait for it: members that are not transferred join their groups anew, and read
-their uncommitted records again.
+The move does not wait for the transfer: members that are not transferred join their groups anew,
+and read their uncommitted records again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from wire.control.broker_pb2 import GroupMembers
 TIMEOUT_MS = 1_000
 """Timeout of one call; writers are stopped during it."""
 REQUEST_BYTES = 1 << 20
-"""About the size of one request with members."""
+"""Approximate maximum size of one request with members."""
 NAMED_MAX = 5
 
 
@@ -32,10 +32,10 @@ class MemberHandover:
         self._groups: Sequence[GroupMembers] | None = None
 
     async def fetch(self) -> None:
-        """Ask the source for the members, once. The source is fenced: no member joins there any
-        more.
+        """Fetch the members from the source, once. The source is fenced, so no member joins there
+        meanwhile.
         """
-        # once: the members cannot change under the fence
+        # Once is enough, because the members cannot change under the fence.
         if self._source is None or self._groups is not None:
             return
         try:
@@ -45,7 +45,7 @@ class MemberHandover:
 
     async def give(self, *, epoch: int) -> None:
         """Send the fetched members to the target, which is at that epoch and not confirmed yet."""
-        # not fetched during the raise if the run was interrupted
+        # An interrupted run may not have fetched them during its raise.
         await self.fetch()
         if not self._groups:
             return
@@ -58,9 +58,9 @@ class MemberHandover:
                 taken += len(reply.taken)
                 refused.update(reply.refused)
         except OperationalFailure as failure:
-            self._journal.write("members of groups not given over", problem=str(failure))
+            self._journal.write("members of groups not transferred", problem=str(failure))
         named = dict(sorted(refused.items())[:NAMED_MAX])
-        self._journal.write("members of groups given over", groups=taken, refused=len(refused), first=named)
+        self._journal.write("members of groups transferred", groups=taken, refused=len(refused), first=named)
 
 
 def _portions(groups: Iterable[GroupMembers]) -> Iterator[list[GroupMembers]]:

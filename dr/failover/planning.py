@@ -1,6 +1,4 @@
-"""The plan of a failover, from one look at the sites: what a run would do and cost. Changes
-nothing.
-"""
+"""The plan of a failover, from one look at the sites: its steps and its losses. Changes nothing."""
 
 from __future__ import annotations
 
@@ -47,16 +45,22 @@ async def plan_failover(
 
 
 def _prospect(assessment: Assessment, evidence: Evidence) -> str:
-    """What is missing at the target now, and what would become of it."""
+    """Describe the records and offsets that the target lacks now, and what a failover would do
+    about them.
+    """
     missing = f"{assessment.missing_records} records are not at {evidence.target_site} yet"
     if assessment.missing_offsets:
         missing += f", nor are {assessment.missing_offsets} offsets that groups committed"
     if not assessment.is_source_reachable:
         return missing
-    outcome = "only what the link cannot carry would be missing" if assessment.unprotected else "nothing would be lost"
+    outcome = (
+        "only the parts that the link cannot carry would be missing"
+        if assessment.unprotected
+        else "nothing would be lost"
+    )
     if assessment.account is not None:
-        outcome = "the account says what differs"
-    return f"{missing}; {evidence.source_site} answers: it would be fenced, they would be brought over, and {outcome}"
+        outcome = "the account names the differences"
+    return f"{missing}; {evidence.source_site} answers: it would be fenced, they would be copied, and {outcome}"
 
 
 async def _planned_truncation(

@@ -1,8 +1,8 @@
 """Runs a reconciliation as a child process and compares its findings with a failover's account.
 
 The caller provides the command (`cli` gives `antipode reconcile`), because Spark jobs and disaster
-recovery do not know each other's code. Its exit code says equal (0), different (1) or not compared
-(2); its standard output holds a JSON object with `findings`.
+recovery do not import each other. Its exit code says equal (0), different (1) or not compared (2);
+its standard output holds a JSON object with `findings`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ from runtime.process import OperationalFailure
 
 EQUAL, DIFFERENT, AS_ACCOUNTED = "equal", "different", "as accounted"
 RECORDS_DIFFER = ("missing", "extra", "diverged")
-"""Findings that result from a loss of records and from later writes, from the view of the
-reconciliation's source.
-"""
+"""Findings that lost records and later writes cause, as seen from the reconciliation's source."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +45,7 @@ async def reconcile(
 ) -> ReconcileResult:
     """Run the command with `{placeholders}` filled in; findings are seen from `source_site`.
 
-    Raises OperationalFailure when it could not compare or time is up.
+    Raises OperationalFailure when the command could not compare, or exceeds its time.
     """
     arguments = [part.format_map(values) for part in command]
     with log.open("ab") as output:
@@ -93,11 +91,12 @@ def last_json(text: str) -> Mapping[str, Any] | None:
 def judge_findings(
     findings: Sequence[Mapping[str, Any]], accounts: Collection[LossAccount], *, source_site: str
 ) -> tuple[str, int]:
-    """`as accounted` if only records differ, and only at or above the offset below which the last
-    failover of each partition kept everything.
+    """The outcome is `as accounted` if only records differ, and only at or above the offset below
+    which the last failover of each partition kept everything.
 
-    Records that only the old site has, or has differently, are lost and counted; records that only
-    the promoted site has were written there since. No account covers damage and duplicates.
+    Records that only the old site has, or has with another content, are lost and counted. Records
+    that only the promoted site has were written there later. No account covers damage and
+    duplicates.
     """
     last = {
         (item.topic, item.partition): (item.kept_below, account.from_site)

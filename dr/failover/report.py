@@ -46,14 +46,12 @@ class FailoverReport:
     planned_steps: tuple[str, ...] = ()
     account: LossAccount | None = None
     cuts: tuple[ReplicaTruncation, ...] = ()
-    """Records that replicas inside the sites have lost, separately from the account."""
+    """Records that replicas inside the sites have truncated; the account does not include them."""
     sync: str = ""
-    """The condition for which acks=all waits at the target now, or would wait; empty on a link that
-    never waits.
-    """
+    """Description of what acks=all waits for at the target; empty on a link that never waits."""
     unprotected: tuple[str, ...] = ()
     is_source_silent: bool = False
-    """The old site did not answer when the run ended."""
+    """True if the old site did not answer when the run ended."""
 
     @property
     def is_done(self) -> bool:

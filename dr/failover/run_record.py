@@ -1,8 +1,9 @@
-"""The record of a failover run, kept beside the link at the site that becomes active: the user, the
-host, the policy, the steps and the outcome. People read it (`antipode failovers show`); a run never
-does, because it decides from the live sites.
+"""The record of a failover run, stored beside the link at the site that becomes active: the user,
+the host, the policy, the steps and the outcome. People read it (`antipode failovers show`); a run
+never reads it, because it decides from the state of the sites.
 
-Writing delays no step: the newest state is written in the background, and once more at the end.
+Writing delays no step: a background task writes the newest state, and `close` writes the last
+one.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ RUNNING = "running"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """One run in its stored form. `epoch` is the link's when the record was written; `steps` are
-    dicts of `StepReport`.
+    """One run in its stored form. `epoch` is the link's epoch when the record was written; `steps`
+    are `StepReport` as dicts.
     """
 
     link: str
@@ -53,7 +54,7 @@ class RunRecord:
 
 
 class RunKeeper:
-    """Keeps one run. `close` must be awaited."""
+    """Stores the record of one run. The caller must await `close`."""
 
     def __init__(
         self, link: str, site: SiteClient, clock: Clock, *, policy: dict[str, Any], asked_by: str = ""
@@ -79,7 +80,7 @@ class RunKeeper:
         self._writing: asyncio.Task[None] | None = None
 
     def note(self, *, steps: tuple[dict[str, Any], ...], epoch: int, reason: str, outcome: str = RUNNING) -> None:
-        """The newest state."""
+        """Replace the state that is stored next."""
         fields = {**asdict(self._record), "steps": steps, "epoch": epoch, "reason": reason, "outcome": outcome}
         self._record = RunRecord(**{**fields, "updated_at_ms": self._clock.now_ms()})
         self._changed.set()
@@ -96,7 +97,7 @@ class RunKeeper:
         try:
             await self._site.record_run(self._record.link, run=self._name, document=self._record.to_json())
         except OperationalFailure:
-            return  # the site may have an earlier release, or be unreachable: the run's own steps show it
+            return  # The site may have an earlier release, or not answer; the steps of the run report that already.
 
     async def close(self) -> None:
         """Write the last state, if there is one."""

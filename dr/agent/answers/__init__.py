@@ -1,1 +1,1 @@
-"""What a site agent answers by gRPC, a module for each subject."""
+"""The gRPC methods of a site agent, with a module for each subject."""

@@ -1,5 +1,5 @@
-"""Failovers as a site keeps them: their accounts and runs, rehearsals, and requests of
-applications.
+"""Failovers at one site: the stored accounts and runs, the last rehearsal, and failovers that
+applications request.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ RUN_NAME = re.compile("[0-9a-z-]{1,100}")
 
 
 class FailoverAnswers(Answers):
-    """Keeps what runs report, and begins a failover on request."""
+    """Stores the reports of runs, and begins a failover on request."""
 
     @answers
     async def RecordFailover(  # noqa: N802
         self, request: site.RecordFailoverRequest, _: Context
     ) -> site.RecordFailoverReply:
-        """Keep the account of a failover."""
+        """Store the account of a failover."""
         await self._parts.store.record_failover(request.link, epoch=request.epoch, document=request.json)
         return site.RecordFailoverReply()
 
@@ -42,12 +42,15 @@ class FailoverAnswers(Answers):
     async def RequestFailover(  # noqa: N802
         self, request: site.RequestFailoverRequest, _: Context
     ) -> site.RequestFailoverReply:
-        """A failover that an application asks for."""
+        """Begin a failover that an application requests."""
         stored, _version = await self._parts.store.get(request.link)
         if stored.active_site == self._site:
             raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, f"{self._site} is active for link {stored.name} already")
         if not request.asked_by.strip():
-            raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, "asked_by is empty: accepted is who asks, and why")
+            raise Refusal(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                "asked_by is empty: accepted is a text that names the caller and the reason",
+            )
         try:
             report = await self._parts.failovers.request(stored, asked_by=request.asked_by.strip()[:ASKED_BY_MAX])
         except OperationalFailure as failure:
@@ -59,7 +62,7 @@ class FailoverAnswers(Answers):
 
     @answers
     async def RecordRun(self, request: site.RecordRunRequest, _: Context) -> site.RecordRunReply:  # noqa: N802
-        """Keep how a run of a failover goes."""
+        """Store the state of a failover run."""
         if not RUN_NAME.fullmatch(request.run):
             raise Refusal(
                 grpc.StatusCode.INVALID_ARGUMENT, f"run {request.run!r}: accepted are letters, digits and dashes"
@@ -71,6 +74,6 @@ class FailoverAnswers(Answers):
     async def RecordRehearsal(  # noqa: N802
         self, request: site.RecordRehearsalRequest, _: Context
     ) -> site.RecordRehearsalReply:
-        """Keep the result of the last rehearsal on clones of this site's logs."""
+        """Store the result of the last rehearsal on clones of this site's logs."""
         await self._parts.rehearsals.keep(request.link, request.rehearsal)
         return site.RecordRehearsalReply()

@@ -1,5 +1,5 @@
-"""Changes of links: each is stored in the site's ZooKeeper by compare-and-set, after this site's
-own checks, and answered when every live broker enforces it.
+"""Changes of links. After this site's own checks, each change is stored in the site's ZooKeeper by
+compare-and-set; the agent answers when every live broker enforces it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from wire.znodes.arbiter_znodes import Holder
 
 CONFIRM_TIMEOUT_MS = 5_000
 CONFIRM_LEASES = 2
-"""Leases that may pass besides: one runs out, and permits of the next one are granted."""
+"""Further leases that a confirmation may take: the old one runs out, and brokers get the permits of
+the new one.
+"""
 ADOPT_TIMEOUT_MS = 10_000
 """Used when the caller gives no timeout."""
 
@@ -42,8 +44,8 @@ class LinkChanges(Answers):
         return site.LinkReply(record=stored)
 
     async def _check_unused(self, record: LinkRecord) -> None:
-        """Refuse a new link that the arbiter knows in a higher epoch: its site would not be let
-        write.
+        """Refuse a new link whose name the arbiter knows with a higher epoch: the arbiter would
+        grant its site no permit.
         """
         try:
             held = await self._parts.arbiter.record(record.name, timeout_ms=ARBITER_TIMEOUT_MS)
@@ -58,7 +60,7 @@ class LinkChanges(Answers):
 
     @answers
     async def DeleteLink(self, request: site.DeleteLinkRequest, _: Context) -> site.LinkReply:  # noqa: N802
-        """Forget a link and its accounts, also at the arbiter; topics and records stay."""
+        """Delete a link and its accounts, also at the arbiter; topics and records stay."""
         stored, _version = await self._parts.store.get(request.name)
         if stored.lease_ms and stored.epoch == request.epoch:
             await self._forget_at_arbiter(request.name)
@@ -77,7 +79,9 @@ class LinkChanges(Answers):
 
     @answers
     async def AdoptLink(self, request: site.AdoptLinkRequest, _: Context) -> site.LinkReply:  # noqa: N802
-        """Store what supersedes, and wait until every live broker enforces what is stored."""
+        """Store the record if it supersedes the stored one, then wait until every live broker
+        enforces the stored record.
+        """
         await self._check_arbiter(request.record)
         stored = await self._parts.store.adopt(request.record, account=request.account_json)
         self._state_change.info(
@@ -92,8 +96,9 @@ class LinkChanges(Answers):
         return site.LinkReply(record=stored)
 
     async def _check_arbiter(self, record: LinkRecord) -> None:
-        """Refuse what would make this site active under a lease while the arbiter is silent, or
-        names another epoch: nothing is stored then. A site that is active stays so.
+        """Refuse a record that would make this site active under a lease while the arbiter does not
+        answer, or has another epoch; nothing is stored then. The check does not apply to a site
+        that is already active.
         """
         stored, _version = await self._parts.store.get(record.name)
         if not record.lease_ms or record.active_site != self._site or stored.active_site == self._site:
@@ -139,9 +144,7 @@ class LinkChanges(Answers):
         """
         stored, _version = await self._parts.store.get(request.name)
         if stored.active_site != self._site:
-            message = (
-                f"link {stored.name!r} is changed at its active site, which is {stored.active_site}, not {self._site}"
-            )
+            message = f"link {stored.name!r} can be changed only at its active site, which is {stored.active_site}, not {self._site}"
             raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, message)
         try:
             record = with_policies(stored, request, now_ms=self._clock.now_ms())
@@ -155,7 +158,10 @@ class LinkChanges(Answers):
             return site.LinkReply(record=record)
         may_open = self._parts.peers.is_confirmed(stored)
         if await self._parts.store.adopt(record) != record:
-            raise Refusal(grpc.StatusCode.ABORTED, f"another change of link {stored.name!r} came first: look again")
+            raise Refusal(
+                grpc.StatusCode.ABORTED,
+                f"another change of link {stored.name!r} was stored first: read the link again, then repeat the change",
+            )
         if record is not stored:
             self._state_change.info(
                 "link altered",

@@ -2,18 +2,19 @@
 for a whole lease, and the copies are good enough. Pure; `dr/agent/failover_watch.py` looks and
 acts.
 
-Views: the arbiter (no broker of the active site reaches it), the agents here (no agent there
-answers), the mirror (it has carried nothing for a lease). One that still reaches the active site
-outweighs the others. While the arbiter is silent nothing is known, and nothing is done.
+There are three views: the arbiter (no broker of the active site reaches it), the agents here (no
+agent there answers), and the mirror (it has carried nothing for a lease). A single view that still
+reaches the active site prevents the failover. While the arbiter does not answer, the state is
+unknown and nothing is done.
 
-Gates: the first copy is complete and a mirror has reported of every partition since the last change
-of direction; what is known to be missing is within the link's bounds; the link has not failed over
-again and again. A closed gate waits for a person.
+Gates: the first copy is complete; a mirror has reported on every partition since the last change of
+direction; the known lag is within the link's bounds; the link has not failed over too often lately.
+When a gate is closed, a person has to decide.
 
 Invariants (the tests' names carry the letters):
     G-a  no failover while any view reaches the active site, or the arbiter is silent
     G-b  no failover before the active site was lost for a whole lease without a break
-    G-c  no failover of a copy that is incomplete, that no mirror has reported of since the last
+    G-c  no failover of a copy that is incomplete, on which no mirror has reported since the last
          change of direction, or that lacks more than the link allows
     G-d  no more than `FAILOVERS_MAX` within `PERIOD_MS`
     G-f  no failover before the active site has reported, in this epoch, that the standby protects it
@@ -37,8 +38,8 @@ from wire.rules.links import SyncPolicy, sync_policy
 
 FAILOVERS_MAX: Final = 2
 PERIOD_MS: Final = 3_600_000
-"""The period of the bound on automatic failovers, in ms: an outage that returns within the hour
-needs a person.
+"""The period (ms) to which the bound on automatic failovers applies: an outage that returns within
+the hour needs a person.
 """
 NAMED_MAX: Final = 3
 
@@ -56,7 +57,7 @@ class LossState(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Views:
-    """The views of the active site from here; ages in ms, UNKNOWN for never."""
+    """How this site sees the active site. Ages are in ms; UNKNOWN means never."""
 
     arbiter: ArbiterRecord | None
     arbiter_problem: str
@@ -74,14 +75,16 @@ class Loss:
 
 
 class LossWatch:
-    """One link, seen from its standby. `silences` has those that ended by themselves."""
+    """The state of one link's active site, observed from the standby. `silences` records the
+    silences that ended by themselves.
+    """
 
     def __init__(self, silences: Silences | None = None) -> None:
         self.silences = silences or Silences()
         self._silent_since_ms: float | None = None
 
     def observe(self, record: LinkRecord, views: Views, *, now_ms: float) -> Loss:
-        """Take in the views of one moment; `now_ms` is monotonic."""
+        """Update the state with the views of one moment; `now_ms` is monotonic."""
         loss = _seen(record, views)
         if loss.state is not LossState.SILENT:
             # an unknown state ends the count too: only silence without a gap adds up to a lease
@@ -146,7 +149,7 @@ def _incomplete(evidence: SiteEvidence) -> list[str]:
     if unseen:
         named = ", ".join(map(str, unseen[:NAMED_MAX]))
         problems.append(
-            f"no mirror has reported of {len(unseen)} partitions since {evidence.site} is the standby ({named})"
+            f"no mirror has reported on {len(unseen)} partitions since {evidence.site} is the standby ({named})"
         )
     if not evidence.partitions and evidence.mirror_age_ms == UNKNOWN:
         problems.append(f"no mirror has ever reported to {evidence.site}")
@@ -163,7 +166,8 @@ def _out_of_sync(record: LinkRecord, node_ids: Sequence[int]) -> list[str]:
 def _lag(record: LinkRecord, evidence: SiteEvidence) -> list[str]:
     copies = [position for position in evidence.copies.values() if position.source_seen_at_ms > 0]
     lag_records = sum(max(0, one.source_high_watermark - one.log_end_offset) for one in copies)
-    # by the newest report and not by now: the source is lost, and every age grows with the outage
+    # The lag is measured from the newest report and not from the current time: the source is lost,
+    # so an age from now would grow with the outage.
     newest_ms = max((one.source_seen_at_ms for one in copies), default=0)
     lag_ms = max((newest_ms - one.source_seen_at_ms for one in copies), default=0)
     behind = [one for one in copies if one.source_high_watermark > one.log_end_offset]

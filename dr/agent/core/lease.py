@@ -1,5 +1,5 @@
-"""The lease of one link as one agent keeps it: when its broker may write, and when a newer epoch is
-open. Pure; `dr/agent/leases/` acts.
+"""The lease of one link at one agent: decides until when the agent's broker may acknowledge writes,
+and when a newer epoch may be opened. Pure; `dr/agent/leases/` acts.
 
 A permit lets one broker acknowledge writes for `lease_ms` from the moment at which its agent
 *asked* the arbiter. Raising an epoch at the arbiter closes the link: no permit of an earlier epoch
@@ -33,7 +33,7 @@ CLOCK_DRIFT_MAX = 0.01
 
 
 class LeaseStep(enum.Enum):
-    """The next step of an agent."""
+    """The next step of an agent for one link."""
 
     NONE = "none"
     """The link has no lease, or another site is active at the arbiter."""
@@ -42,7 +42,7 @@ class LeaseStep(enum.Enum):
     RAISE = "raise"
     """Store `LeaseDecision.record` at the arbiter."""
     WAIT = "wait"
-    """The epoch is closed."""
+    """The epoch is closed: an earlier permit may still be valid."""
     OPEN = "open"
     """Store `LeaseDecision.record` at the arbiter: this site may write."""
     RENEW = "renew"
@@ -61,13 +61,17 @@ def permit_until_ms(*, asked_at_ms: float, lease_ms: int) -> float:
     """Return the end of a permit's validity from the time of its request; both are monotonic times
     of one machine.
     """
-    # from the question: the arbiter may have answered long before, and its time has run since
+    # The permit counts from the request: the arbiter may have granted it long before its answer
+    # arrived here.
     return asked_at_ms + lease_ms * (1 - CLOCK_DRIFT_MAX)
 
 
 def run_out_at_ms(*, closed_at_ms: float, wait_ms: int) -> float:
-    """The time after which no permit is valid that was granted before the link was seen closed."""
-    # the drift counts on both sides: this clock may be fast, and the permit's clock slow
+    """The monotonic time from which no permit is valid that was granted before the link was seen
+    closed.
+    """
+    # The drift is added on both sides: this clock may be fast while the clock of the permit's
+    # broker is slow.
     return closed_at_ms + wait_ms * (1 + CLOCK_DRIFT_MAX)
 
 
@@ -86,7 +90,9 @@ class LinkLeaseMachine:
         self._closed_at_ms = 0.0
 
     def request_open(self, epoch: int) -> None:
-        """The account of the epoch is kept, or the other site knows the epoch too."""
+        """Request that the epoch be opened: its account is stored, or the other site also has the
+        epoch.
+        """
         self._requested_epoch = max(self._requested_epoch, epoch)
 
     def is_requested(self, epoch: int) -> bool:
@@ -94,8 +100,9 @@ class LinkLeaseMachine:
         return self._requested_epoch >= epoch
 
     def observe(self, arbiter: ArbiterRecord | None, *, now_ms: float) -> None:
-        """Take in what the arbiter holds; `now_ms` is after the answer."""
-        # first seen closed: it was closed no later, so the wait may only be too long
+        """Update the state with the arbiter's record; `now_ms` was read after the answer."""
+        # The link was closed at or before this look, so a wait from now can only be too long, never
+        # too short.
         if arbiter is not None and not arbiter.is_open and arbiter.epoch != self._closed_epoch:
             self._closed_epoch, self._closed_at_ms = arbiter.epoch, now_ms
 
@@ -114,14 +121,16 @@ class LinkLeaseMachine:
         """
         if not record.lease_ms:
             return LeaseDecision(step=LeaseStep.NONE)
-        # the record of a lower epoch is replaced, an equal one never (L-d)
-        # FENCED too: a fenced site has no use for a permit, and the next failover need not wait for
-        # one
+        # A fenced site also releases its permit: it takes no writes, and then the next failover
+        # need not wait for the permit to end.
         if record.active_site != self._site or record.phase != LinkPhase.MIRRORING:
             return LeaseDecision(step=LeaseStep.RELEASE)
+        # Only the record of a lower epoch is replaced: two agents that see the same epoch must not
+        # overwrite each other (L-d).
         if arbiter is None or arbiter.epoch < record.epoch:
             return LeaseDecision(step=LeaseStep.RAISE, record=_closed(record, arbiter))
-        # the arbiter decides: a record with a lower epoch may be that of a site that was cut off
+        # The arbiter's record decides: a record with a lower epoch may come from a site that was
+        # disconnected
         if arbiter.epoch > record.epoch or arbiter.active_site != self._site:
             problem = (
                 f"the arbiter names {arbiter.active_site} active in epoch {arbiter.epoch}; "
@@ -132,11 +141,12 @@ class LinkLeaseMachine:
             return LeaseDecision(step=LeaseStep.RENEW)
         if not self.is_requested(record.epoch):
             peer = other_site(record, self._site)
-            problem = f"epoch {record.epoch} is closed until its failover is completed, or {peer} knows it too"
+            problem = f"epoch {record.epoch} is closed until its failover is completed, or {peer} has it too"
             return LeaseDecision(step=LeaseStep.WAIT, problem=problem)
         since_ms = self._closed_at_ms
         if not_renewed_since_ms is not None:
-            # a presence that ended before the link was closed shows that nothing was renewed since
+            # Renewals need presence at the arbiter. So the last renewal is no later than the end of
+            # the presence, which may be before the link was closed.
             since_ms = min(since_ms, not_renewed_since_ms)
         left_ms = run_out_at_ms(closed_at_ms=since_ms, wait_ms=arbiter.wait_ms) - now_ms
         return self._closed_decision(record, arbiter, left_ms=left_ms if may_be_held_elsewhere else 0)
@@ -153,10 +163,11 @@ class LinkLeaseMachine:
 
 
 def _closed(record: LinkRecord, before: ArbiterRecord | None) -> ArbiterRecord:
-    """The arbiter's record of a raised epoch. Brokers may hold permits as long as the longest lease
-    that was in force.
+    """The arbiter's record of a raised epoch. It keeps the longest lease that was in force, because
+    brokers may hold permits of that length.
     """
-    # of a record that was never opened the longest wait before it still counts
+    # If the previous record was never opened, permits of the epochs before it may still be valid,
+    # so its longest lease still counts.
     former_ms = 0 if before is None else max(before.lease_ms, 0 if before.is_open else before.wait_ms)
     return ArbiterRecord(
         link=record.name,

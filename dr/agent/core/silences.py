@@ -1,8 +1,8 @@
-"""Records how long every view from the standby found a link's active site silent, up to its next
-answer: a histogram, and the shortest lease that exceeds all silences. Pure.
+"""A histogram of the active site's silences: how long no view from the standby reached the site,
+until it answered again. It also recommends the shortest lease that exceeds all silences. Pure.
 
-A lease that is shorter than an ordinary silence fails over without need; one that is much longer
-keeps writers waiting without need. Silences shorter than the interval between two looks are not
+A lease shorter than an ordinary silence causes needless failovers; a much longer one makes writers
+wait needlessly after a real loss. Silences shorter than the interval between two looks are not
 seen.
 """
 
@@ -15,7 +15,7 @@ from wire.rules.links import LEASE_MS_MAX, LEASE_MS_MIN
 
 BOUNDS_MS: Final = (250, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 60_000, 300_000)
 SAFETY: Final = 2
-"""A lease of so many times the longest silence is recommended."""
+"""The recommended lease is this many times the longest silence."""
 ROUNDED_TO_MS: Final = 500
 
 
@@ -28,8 +28,8 @@ class Silences:
         self.longest_ms = 0.0
 
     def note(self, silent_ms: float) -> None:
-        """A silence has ended by itself."""
-        # a value at a bound is in the bucket of that bound, as Prometheus counts (le)
+        """Record a silence that has ended by itself."""
+        # Prometheus buckets include their upper bound (`le`).
         self._counts[bisect_left(BOUNDS_MS, silent_ms)] += 1
         self.sum_ms += silent_ms
         self.longest_ms = max(self.longest_ms, silent_ms)
@@ -41,7 +41,7 @@ class Silences:
 
     @property
     def recommended_lease_ms(self) -> int:
-        """The shortest lease that is well above every silence; 0 while there was none."""
+        """The shortest lease (ms) that is well above every silence; 0 if there was none."""
         if not self.longest_ms:
             return 0
         steps = -(-SAFETY * self.longest_ms // ROUNDED_TO_MS)

@@ -1,8 +1,8 @@
-"""A site as its peer must see it, from the decoded contents of the site's ZooKeeper.
+"""The description of a site that its peer gets, from the decoded contents of the site's ZooKeeper.
 
-The version is a digest of the rest, so that every agent of a site gives the same version for the
-same state and a peer may ask any of them. Pure: `site_cache.py` keeps the facts fresh, `service.py`
-sends the view.
+The version is a digest of the content, so every agent of a site reports the same version for the
+same state, and a peer may ask any of them. Pure: `site_cache.py` keeps the facts up to date, and
+`answers/link_descriptions.py` sends the view.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ VERSION_BYTES = 7
 
 
 class Place(NamedTuple):
-    """A znode by what it says something of: a topic, a broker, a link or the controller."""
+    """The object that a znode describes: a topic, a broker, a link or the controller."""
 
     kind: str
     name: str
@@ -48,9 +48,9 @@ class SiteFacts:
     """The reasons why znodes are unreadable."""
 
     def has_lowest_node_id(self, grpc_address: str) -> bool:
-        """True if the live broker with the lowest node id answers at the address: its agent does
-        the work of which a site needs one agent. This is no election: two agents that do it for a
-        moment do no harm.
+        """True if the live broker with the lowest node id has this address: its agent does the work
+        that a site needs from one agent only. This is no election: two agents may do the work for a
+        moment, which does no harm.
         """
         lowest = min(self.brokers, default=None)
         return lowest is not None and self.brokers[lowest][0].grpc_address == grpc_address
@@ -64,11 +64,9 @@ def links_between(links: Iterable[LinkRecord], one: str, other: str) -> list[Lin
 
 
 def unknown_link(facts: SiteFacts, *, asking_site: str) -> str:
-    """Return the reason why a peer gets no view of this site; empty when it gets one.
-
-    A link that cannot be understood may be the one that joins the two sites. A view without the
-    topics of that link would have clients of the peer take them for deleted; without an answer the
-    peer keeps the view that it has.
+    """Return the reason why a peer gets no view of this site; empty when it gets one. The
+    unreadable link may be the one that joins the two sites. In a view without that link its topics
+    would look deleted to the peer's clients. Without an answer the peer keeps its current view.
     """
     if not asking_site or links_between(facts.links.values(), facts.site, asking_site):
         return ""
@@ -79,8 +77,8 @@ def unknown_link(facts: SiteFacts, *, asking_site: str) -> str:
 
 
 def site_view(facts: SiteFacts, *, asking_site: str) -> SiteView:
-    """The view for one peer: all brokers, the topics that links between the two carry, and those
-    that clients of both may ask for.
+    """The view for one peer: all brokers, the topics of the links between the two sites, and the
+    topics that clients of either site may request.
     """
     links = links_between(facts.links.values(), facts.site, asking_site)
     shown = sorted(topic for topic in facts.topics if _is_shown(facts, links, topic))
@@ -99,8 +97,8 @@ def site_view(facts: SiteFacts, *, asking_site: str) -> SiteView:
 
 
 def matters_to_peers(links: Collection[LinkRecord], topic: str) -> bool:
-    """True if any peer may see the topic. Clients of a routed link see the brokers of both sites
-    and ask either for any topic.
+    """True if any peer may see the topic. Clients of a routed link know the brokers of both sites,
+    and may ask any of them for any topic.
     """
     if any(carries_topic(link, topic) for link in links):
         return True
@@ -116,7 +114,7 @@ def _is_shown(facts: SiteFacts, links: Collection[LinkRecord], topic: str) -> bo
 
 
 def broker_info(registration: BrokerRegistration, broker_epoch: int) -> BrokerInfo:
-    """A registration in the form that travels."""
+    """A broker's registration as a protobuf message."""
     return BrokerInfo(
         node_id=registration.node_id,
         broker_epoch=broker_epoch,

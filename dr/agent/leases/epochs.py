@@ -1,4 +1,5 @@
-"""Epochs of a link at the arbiter: read, raised, and opened once no earlier permit can be valid.
+"""Epochs of a link at the arbiter: reads them, raises them, and opens them once no earlier permit
+can be valid.
 
 `core/lease.py` decides.
 """
@@ -20,8 +21,8 @@ class ArbiterEpochs:
         self._state_change = state_change_logger()
 
     async def settle(self, kept: KeptLease, record: LinkRecord) -> bool:
-        """Read the arbiter's record, and raise or open the epoch where that is due. True if the
-        epoch is open for this site. ArbiterSilent, ArbiterChanged.
+        """Read the arbiter's record, and raise or open the epoch if that is due. True if the epoch
+        is open for this site. Raises ArbiterSilent, ArbiterChanged.
         """
         arbiter, timeout_ms = self._doors.arbiter, record.lease_ms
         while True:
@@ -33,7 +34,8 @@ class ArbiterEpochs:
                     return True
                 case LeaseStep.RAISE | LeaseStep.OPEN:
                     assert decision.record is not None
-                    # None creates: a record that another process has made meanwhile is a change
+                    # Version None creates the record. If another process has created it meanwhile,
+                    # this raises ArbiterChanged.
                     version = None if kept.arbiter is None else kept.arbiter.version
                     kept.arbiter = await arbiter.store(decision.record, version=version, timeout_ms=timeout_ms)
                     self._state_change.info(
@@ -49,8 +51,8 @@ class ArbiterEpochs:
                     return False
 
     async def note_opened(self, kept: KeptLease, record: LinkRecord) -> None:
-        """Keep beside the link that the epoch is open: only then may a vow bridge the arbiter's
-        silence.
+        """Store beside the link that the epoch is open. A vow may replace the arbiter's answer only
+        for such an epoch.
         """
         if kept.opened_epoch != record.epoch:
             await self._doors.store.store_opened(record.name, record.epoch)
@@ -69,12 +71,13 @@ class ArbiterEpochs:
         arbiter = None if kept.arbiter is None else kept.arbiter.record
         kept.machine.observe(arbiter, now_ms=doors.clock.monotonic_ms())
         may_be_held, not_renewed_since_ms = False, None
-        # of an open epoch no earlier permit can be left
+        # The epoch is open, so no permit of an earlier epoch can be valid.
         if arbiter is not None and not arbiter.is_open:
             has_vows = bool(await doors.store.vows(record.name))
             holders = await doors.arbiter.holders(record.name, timeout_ms=record.lease_ms)
             may_be_held = has_vows or any(one.site != doors.site for one in holders)
-            # a vow may have renewed a permit without the arbiter: absence there proves nothing then
+            # A vow of this site may have renewed a permit without the arbiter, so absence at the
+            # arbiter proves nothing.
             if may_be_held and not has_vows:
                 peer = other_site(record, doors.site)
                 not_renewed_since_ms = await doors.arbiter.absent_since_ms(peer, timeout_ms=record.lease_ms)
@@ -87,7 +90,7 @@ class ArbiterEpochs:
         )
 
     async def _forget_holders(self, record: LinkRecord) -> None:
-        """The permits of other sites have run out."""
+        """Remove the holders of other sites: their permits have run out."""
         doors = self._doors
         for one in await doors.arbiter.holders(record.name, timeout_ms=record.lease_ms):
             if one.site != doors.site:

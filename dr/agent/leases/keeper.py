@@ -1,8 +1,10 @@
-"""Keeps the lease of each link for the agent's own broker: permits renewed by the arbiter, or by
-the standby's vow while the arbiter is silent, and newer epochs raised and opened.
+"""Keeps the lease of each link for the agent's own broker. It renews the broker's permits at the
+arbiter, or by the standby's vow while the arbiter does not answer, and it raises and opens newer
+epochs.
 
-`core/lease.py` decides. Renewals overlap: each lease has three, and one that takes long does not
-delay the next one, so a line of seconds costs no permit as long as it is shorter than the lease.
+`core/lease.py` decides. Each lease has three renewals, which may overlap: a slow renewal does not
+delay the next one. So a network delay of seconds costs no permit as long as it is shorter than the
+lease.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ from wire.znodes.documents import MalformedZnode
 
 RENEWALS_PER_LEASE: Final = 3
 TURNS_AT_ONCE_MAX: Final = 4
-"""The maximum number of concurrent turns for each link."""
+"""The maximum number of concurrent turns for each link; a slow renewal leaves room for the next
+ones.
+"""
 IDLE_INTERVAL_S: Final = 1.0
 """Interval (s) between checks of the links while none has a lease; a change of the links wakes the
 keeper at once.
@@ -61,8 +65,8 @@ class LeaseKeeper:
         broker_address: str,
         clock: Clock,
     ) -> None:
-        """`broker_address` is where the own broker is asked, and how it is found among the
-        site's.
+        """`broker_address` is the address of the own broker; its registration at the site is found
+        by it.
         """
         self._doors = LeaseDoors(
             site=site,
@@ -83,20 +87,22 @@ class LeaseKeeper:
         self._loops = Supervisor()
 
     def start(self) -> None:
-        """Begin; a change of the site's links is acted on at once."""
+        """Begin. A change of the site's links starts a turn at once."""
         self._doors.cache.on_change(self._wake.set)
         self._loops.start("lease keeper", self._run)
 
     async def stop(self) -> None:
-        """End. Permits that were granted run out by themselves."""
+        """Stop all turns. Permits that were granted run out by themselves."""
         await self._loops.stop()
-        # after the loop, which could begin another turn
+        # The turns end after the loop, which could otherwise begin another one.
         for task in tuple(self._turns):
             task.cancel()
         await asyncio.gather(*self._turns, return_exceptions=True)
 
     def request_open(self, record: LinkRecord) -> None:
-        """The link's epoch may be opened: its account is kept, or the other site knows it too."""
+        """Request that the link's epoch be opened: its account is stored, or the other site also
+        has the epoch.
+        """
         machine = self._of(record.name).machine
         if not machine.is_requested(record.epoch):
             machine.request_open(record.epoch)
@@ -148,13 +154,13 @@ class LeaseKeeper:
 
     def _pause_s(self, leased: Iterable[LinkRecord]) -> float:
         shortest_ms = min((record.lease_ms for record in leased), default=0)
-        # writers wait for an epoch that is to be opened
+        # Writers are blocked until the epoch is open, so the pause is short.
         if any(kept.is_awaited for kept in self._kept.values()):
             return WAIT_INTERVAL_S
         return shortest_ms / RENEWALS_PER_LEASE / 1000 if shortest_ms else IDLE_INTERVAL_S
 
     def _begin(self, turn: Coroutine[Any, Any, None]) -> None:
-        # a turn that cannot begin now is no loss: the next interval brings another
+        # A turn may be skipped: the next interval begins another one.
         if len(self._turns) >= TURNS_AT_ONCE_MAX * (1 + len(self._kept)):
             turn.close()
             return
@@ -163,8 +169,9 @@ class LeaseKeeper:
         task.add_done_callback(self._turns.discard)
 
     async def _turn(self, record: LinkRecord) -> None:
-        """Do for the link what is to be done now."""
-        # one reading for the whole turn: the record may change under it, and versions find that out
+        """Take the link's next step: obtain a permit, or release it."""
+        # The turn works with one reading of the record. If the record changes meanwhile, the
+        # version checks at the arbiter fail.
         kept, holder = self._of(record.name), self._doors.own_holder()
         if holder is None:
             kept.problem = "the broker is not registered at its site"
@@ -175,22 +182,25 @@ class LeaseKeeper:
             else:
                 await self._obtain(kept, record, holder)
         except (ArbiterSilent, *DISCONNECTED, MalformedZnode, LinkUnknown, NoNodeError) as error:
-            # kept and shown: the permit runs out by itself, and nothing need be undone
+            # The problem is only reported: nothing needs to be undone, because the permit runs out
+            # by itself.
             kept.problem = str(error)
         except grpc.aio.AioRpcError as error:
-            kept.problem = f"the broker takes no permit: {problem_of(error)}"
+            kept.problem = f"the broker does not accept a permit: {problem_of(error)}"
             kept.is_awaited = True
 
     async def _obtain(self, kept: KeptLease, record: LinkRecord, holder: Holder) -> None:
-        """A permit from the arbiter, or from the standby when the arbiter takes too long."""
+        """Obtain a permit from the arbiter, or from the standby if the arbiter takes too long."""
         by_arbiter = asyncio.ensure_future(self._by_arbiter(kept, record, holder))
         try:
-            # a third of the lease: the standby's vow must still arrive before the permit ends
+            # The arbiter gets a third of the lease, so that a vow of the standby still arrives
+            # before the permit ends.
             await asyncio.wait({by_arbiter}, timeout=record.lease_ms / RENEWALS_PER_LEASE / 1000)
             if by_arbiter.done() and not isinstance(by_arbiter.exception(), ArbiterSilent):
                 by_arbiter.result()
                 return
-            # the arbiter's answer is still welcome: the vow bridges its silence
+            # The request to the arbiter goes on meanwhile: an answer of the arbiter ends the
+            # dependence on the vow.
             await self._by_standby(kept, record, holder)
             await by_arbiter
         finally:
@@ -209,8 +219,9 @@ class LeaseKeeper:
                 await self._marks.begin(kept, record, holder)
             arbiter, version = kept.arbiter, kept.holder_version
             if arbiter is None or version is None:
-                return  # another turn found it changed
-            # taken before the question: a permit counts from then, however late the answer comes
+                return  # a concurrent turn has dropped them after ArbiterChanged
+            # The time is read before the request: the permit counts from then, even if the answer
+            # arrives late.
             asked_at_ms = doors.clock.monotonic_ms()
             await doors.arbiter.renew(
                 record.name,
@@ -224,18 +235,20 @@ class LeaseKeeper:
             await self._epochs.note_opened(kept, record)
             await self._marks.follow(kept, record, holder)
         except ArbiterChanged:
-            # read and registered anew: another writer has moved the record or this broker's node
+            # Another process has changed the record or this broker's holder node. The next turn
+            # reads and registers again.
             kept.arbiter = kept.holder_version = None
             kept.is_awaited = True
             return
         await sweep(doors, kept, record)
 
     async def _by_standby(self, kept: KeptLease, record: LinkRecord, holder: Holder) -> None:
-        """A permit by the standby's vow, for an epoch that the arbiter had opened before it fell
-        silent.
+        """Obtain a permit by the standby's vow, for an epoch that the arbiter had opened before it
+        stopped answering.
         """
         doors = self._doors
-        # an epoch that was never opened may have permits of another site
+        # Before an epoch is opened, brokers of the other site may still hold permits of an earlier
+        # one.
         if not await self._epochs.is_known_open(kept, record):
             kept.problem = f"{doors.arbiter.silence}, and epoch {record.epoch} is not known to be open"
             return
@@ -248,14 +261,15 @@ class LeaseKeeper:
         await self._permits.grant(kept, record, asked_at_ms=asked_at_ms, lease_ms=record.lease_ms, giver=FROM_STANDBY)
 
     async def _release(self, kept: KeptLease, record: LinkRecord, holder: Holder) -> None:
-        """Give the permit up: the broker first, then those who would have to wait for it."""
+        """Release the permit: at the broker first, then at the arbiter and at the standby."""
         kept.arbiter, kept.problem, kept.is_awaited = None, "", False
         if kept.is_released:
             return
-        # the broker first: the holder may go only when nothing is acknowledged any more
+        # The broker comes first: without a holder the other site may open its epoch, so this broker
+        # must have stopped acknowledging writes.
         await self._permits.withdraw(kept, record)
         await self._doors.arbiter.release_holder(record.name, holder, timeout_ms=record.lease_ms)
         if kept.has_vow:
             kept.has_vow = bool(await ask_for_vow(self._doors, record, holder, is_release=True))
-        # until the standby has released its vow, each turn asks again
+        # Each turn repeats the request until the standby has released its vow.
         kept.is_released = not kept.has_vow

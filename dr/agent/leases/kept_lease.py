@@ -1,4 +1,4 @@
-"""What one agent knows of the lease of one link, and the doors through which it asks about it."""
+"""The state that one agent keeps for the lease of one link, and the doors through which it acts."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ BROKER_TIMEOUT_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseDoors:
-    """The parts of an agent that keep its leases. `broker` is the own broker, `broker_address` is
-    how it is found among the site's.
+    """The parts of an agent that its leases need. `broker` is the control service of the own
+    broker; `broker_address` finds its registration.
     """
 
     site: str
@@ -45,7 +45,9 @@ class LeaseDoors:
 
 @dataclass(slots=True)
 class KeptLease:
-    """One link: its machine, what the arbiter held last, and this process's part in it."""
+    """One link: its machine, the arbiter's last record, and the state of the own broker's
+    permit.
+    """
 
     machine: LinkLeaseMachine
     arbiter: KeptRecord | None = None
@@ -56,7 +58,9 @@ class KeptLease:
     permit_until_ms: float = 0.0
     permit_from: str = ""
     opened_epoch: int = 0
-    """The highest epoch that this site is known to have opened; kept beside the link as well."""
+    """The highest epoch that this site is known to have opened; it is also stored beside the
+    link.
+    """
     has_vow: bool = False
     is_out_of_sync: bool = False
     """True if the arbiter has the mark that this broker acknowledges records that the standby may
@@ -64,14 +68,14 @@ class KeptLease:
     """
     is_released: bool = False
     is_awaited: bool = False
-    """A closed epoch waits to be opened, or the broker has not taken a permit yet."""
+    """True while a closed epoch waits to be opened, or the broker has not accepted a permit yet."""
     problem: str = ""
     reply: ConfirmLinkReply = field(default_factory=ConfirmLinkReply)
-    """The broker's last one."""
+    """The broker's last answer to a permit."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     suspended: dict[Holder, tuple[int, float]] = field(default_factory=dict)
-    """Holders of this site whose brokers are gone: the version that ended their renewals, and since
-    when.
+    """Holders of this site whose brokers are gone: the znode version that ended their renewals, and
+    the monotonic time since then.
     """
 
     def is_open_for(self, record: LinkRecord) -> bool:
@@ -82,5 +86,5 @@ class KeptLease:
         return held.is_open and (held.epoch, held.active_site) == (record.epoch, record.active_site)
 
     def left_ms(self, now_ms: float) -> float:
-        """The time for which the permit is still valid; negative when it has run out."""
+        """The remaining time (ms) of the permit; negative after its end."""
         return self.permit_until_ms - now_ms

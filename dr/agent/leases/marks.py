@@ -1,5 +1,5 @@
-"""Marks at the arbiter that a broker of a sync link acknowledges records which the standby may
-lack: no site is promoted unasked while there is one.
+"""Marks at the arbiter: a broker of a sync link is marked while it acknowledges records that the
+standby may lack. While any broker is marked, the standby does not fail over by itself.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ class SyncMarks:
         self._state_change = state_change_logger()
 
     async def begin(self, kept: KeptLease, record: LinkRecord, holder: Holder) -> None:
-        """Mark a newly registered broker of a link whose sync policy is suspended: its writers do
-        not wait for the lost site.
+        """Mark a newly registered broker if the link's sync policy is suspended: its writers do not
+        wait for the lost site.
         """
         if is_suspended(record) and not kept.is_out_of_sync:
             await self._mark(kept, record, holder, is_out_of_sync=True)
 
     async def follow(self, kept: KeptLease, record: LinkRecord, holder: Holder) -> None:
-        """Mark the broker at the arbiter before it acknowledges what the standby lacks, and take
-        the mark away when the standby has everything again.
+        """Mark the broker at the arbiter before it acknowledges records that the standby lacks;
+        remove the mark when the standby has everything again.
         """
         reply, broker = kept.reply, self._doors.broker
-        # the mark is at the arbiter before the broker may acknowledge without the standby
+        # The mark must be at the arbiter before the broker may acknowledge without the standby.
         if reply.wants_mark and not kept.is_out_of_sync:
             await self._mark(kept, record, holder, is_out_of_sync=True)
             await broker.ConfirmLink(
@@ -42,13 +42,14 @@ class SyncMarks:
         elif kept.is_out_of_sync and not reply.is_standby_behind and not is_suspended(record):
             asked = ConfirmLinkRequest(link=record.name, epoch=record.epoch, mark=SyncMark.IN_SYNC)
             answer = await broker.ConfirmLink(asked, timeout=BROKER_TIMEOUT_S)
-            # asked again after the broker has begun to wait: only then is it true at the arbiter
+            # The broker is asked again after it has begun to wait for the standby: only then may
+            # the mark be removed.
             if not answer.is_standby_behind:
                 await self._mark(kept, record, holder, is_out_of_sync=False)
 
     async def _mark(self, kept: KeptLease, record: LinkRecord, holder: Holder, *, is_out_of_sync: bool) -> None:
         if kept.holder_version is None:
-            # turns overlap: another one has found the record or the holder changed meanwhile
+            # Turns overlap: a concurrent one has found that the record or the holder has changed.
             raise ArbiterChanged(f"{holder.node} registers anew for link {record.name}")
         kept.holder_version = await self._doors.arbiter.mark_holder(
             record.name,

@@ -1,4 +1,4 @@
-"""Permits of the own broker: granted from a renewal or a vow, and withdrawn."""
+"""Permits of the own broker: grants them after a renewal or a vow, and withdraws them."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ class Permits:
     async def grant(
         self, kept: KeptLease, record: LinkRecord, *, asked_at_ms: float, lease_ms: int, giver: str
     ) -> None:
-        """Give the broker a permit that counts from the question. AioRpcError."""
-        # the shorter of both records: one of them may have been changed
+        """Give the broker a permit that counts from the time of the request. Raises AioRpcError."""
+        # The shorter lease counts: an operator may just have changed one of the two records.
         until_ms = permit_until_ms(asked_at_ms=asked_at_ms, lease_ms=min(lease_ms, record.lease_ms))
         mark = SyncMark.OUT_OF_SYNC if kept.is_out_of_sync else SyncMark.SYNC_MARK_UNCHANGED
         request = ConfirmLinkRequest(link=record.name, epoch=record.epoch, permit_until_ms=int(until_ms), mark=mark)
         reply = kept.reply = await self._doors.broker.ConfirmLink(request, timeout=BROKER_TIMEOUT_S)
-        # the broker's image is behind: it takes the permit with the next try
+        # The broker's image of the link lags; it accepts the permit at a later try.
         if not reply.is_confirmed:
             kept.problem, kept.is_awaited = f"the broker does not know epoch {record.epoch} yet", True
             return
         had_permit, former = self.is_valid(kept, record), kept.permit_from
-        # turns overlap: a later answer must not shorten what an earlier one brought
+        # Turns overlap: a late answer of an earlier turn must not shorten the permit.
         kept.permit_until_ms = max(until_ms, kept.permit_until_ms) if kept.permit_epoch == record.epoch else until_ms
         kept.permit_epoch, kept.permit_from = record.epoch, giver
         kept.problem, kept.is_awaited, kept.is_released = "", False, False
@@ -47,7 +47,7 @@ class Permits:
             self._state_change.info("permit granted", link=record.name, epoch=record.epoch, by=giver)
 
     async def withdraw(self, kept: KeptLease, record: LinkRecord) -> None:
-        """Take the permit from the broker: nothing is acknowledged afterwards. AioRpcError."""
+        """Withdraw the broker's permit: it acknowledges nothing afterwards. Raises AioRpcError."""
         withdrawal = ConfirmLinkRequest(link=record.name, epoch=record.epoch, permit_until_ms=WITHDRAWN)
         await self._doors.broker.ConfirmLink(withdrawal, timeout=BROKER_TIMEOUT_S)
         kept.permit_epoch, kept.permit_until_ms, kept.holder_version = 0, 0.0, None

@@ -15,8 +15,8 @@ from wire.znodes.arbiter_znodes import Holder
 
 
 async def ask_for_vow(doors: LeaseDoors, record: LinkRecord, holder: Holder, *, is_release: bool = False) -> str:
-    """Ask the standby for a vow, or to end one. Return the reason why no agent of it does; empty
-    when one does.
+    """Ask the standby for a vow, or to release one. Return the reason why no agent of the standby
+    agrees; empty when one does.
     """
     request = GrantVowRequest(
         link=record.name, epoch=record.epoch, asking_site=doors.site, node_id=holder.node_id, is_release=is_release
@@ -27,8 +27,8 @@ async def ask_for_vow(doors: LeaseDoors, record: LinkRecord, holder: Holder, *, 
             await doors.channels.site_agent(address).GrantVow(request, timeout=record.lease_ms / 1000)
         except grpc.aio.AioRpcError as error:
             problems.append(f"{address} {problem_of(error)}")
-            # a standby that refuses speaks for its site; one that is silent may have another
-            # agent
+            # A refusal is the answer of the whole site. If an agent does not answer, another one of
+            # the site may.
             if error.code() not in UNANSWERED:
                 break
             continue

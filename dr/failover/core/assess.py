@@ -1,5 +1,5 @@
-"""Predicts what a failover would do and cost: for `--dry-run` and for the first lines of a real
-run. The playbook itself decides, so that the plan and the run cannot differ in their refusals.
+"""Predicts the steps and the losses of a failover, for `--dry-run` and for the first lines of a
+real run. The playbook itself decides, so the plan and the run have the same refusals.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from wire.control.cluster_pb2 import LinkRecord
 class Assessment:
     """The plan: `steps` in order (none when `refusal` says why not).
 
-    `missing_offsets` counts offsets of groups. `unprotected` says of which topics nothing is kept.
-    `account` is what would be lost now. None when the source answers and the target is its copy: it
-    would be fenced, and what the target lacks brought over.
+    `missing_offsets` counts offsets of groups. `unprotected` names the topics of which nothing is
+    kept. `account` has the losses of a failover now; None when the source answers and the target is
+    its copy: then the source would be fenced, and the target would receive the missing records.
     """
 
     steps: tuple[str, ...]
@@ -46,11 +46,13 @@ def assess(evidence: Evidence, *, to_site: str, policy: FailoverPolicy, now_ms: 
     playbook.observe(evidence, now_ms)
     decision = playbook.decide(evidence, now_ms)
     if decision.step is Step.PREPARE and _is_hindered(evidence):
-        # a run waits for a mirror or leader first: the plan says what it refuses with if none comes
+        # A run first waits for a mirror or a leader. The plan names the refusal that follows if
+        # none comes.
         playbook.apply(StepEnded(step=Step.PREPARE), now_ms)
         decision = playbook.decide(evidence, now_ms + OBSTACLE_AWAITED_MS)
     if decision.step is Step.DRAIN and evidence.source is None:
-        # nothing arrives from a lost source: the plan goes on where the run's wait ends
+        # Nothing arrives from a lost source, so the plan continues as after the end of the run's
+        # wait.
         playbook.apply(StepEnded(step=Step.DRAIN), now_ms)
         decision = playbook.decide(evidence, now_ms + policy.drain_timeout_ms)
     target = evidence.target

@@ -1,6 +1,6 @@
-"""What the target of a failover lacks of the known source: records, and what no count of records
-shows (partitions without a leader or a copy, groups' offsets, producers). Pure; caller:
-`playbook.py`.
+"""What the target of a failover lacks, compared with the known source: records, and the parts that
+no count of records shows (partitions without a leader or a copy, groups' offsets, producers). Pure;
+caller: `playbook.py`.
 """
 
 from __future__ import annotations
@@ -17,15 +17,18 @@ from dr.sites.core.transactional_ids import producers_lacking
 from wire.protocol.ids import TopicPartition
 
 FENCED_LOOKS_MIN = 2
-"""Looks at a fenced source before an epoch is raised: two show whether its logs stand still."""
+"""Looks at a fenced source before an epoch is raised: only a second look shows that its logs do not
+grow.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
     """How far the target lags behind the known state of the source. `remaining` counts offsets of
-    the known source that the target lacks. `problem` names what else is missing, or is not known to
-    be there: partitions without a record, groups' offsets. Empty when everything is there, or when
-    it is not known. `is_complete`: the target is known to have all that the fenced source has.
+    the known source that the target lacks. `problem` names other parts that are missing or not
+    known to be there: partitions without a record, groups' offsets. It is empty when everything is
+    there, or when that is unknown. `is_complete`: the target is known to have all that the fenced
+    source has.
     """
 
     remaining: Mapping[TopicPartition, int]
@@ -51,24 +54,26 @@ def completion(evidence: Evidence, known: KnownSource) -> Completion:
         here = copies[key].safe_end_offset if key in copies else 0
         if end is None or not end.is_exact:
             is_exact = False
-        # records that the source has deleted are no loss: the copy may begin behind them
+        # Records that the source has deleted by retention are no loss: the copy may begin after
+        # them.
         if end is not None and end.end_offset > max(here, end.log_start_offset):
             remaining[key] = end.end_offset - max(here, end.log_start_offset)
     problem = "" if remaining else lack(evidence, known)
-    # one look under the fence shows no log that grows past it: two are needed (F-k)
+    # A single look under the fence cannot show a log that grows in spite of it; two looks are
+    # needed (F-k).
     has_looked_twice = known.fenced_looks >= FENCED_LOOKS_MIN
     is_complete = is_exact and not remaining and not problem and has_looked_twice
     return Completion(remaining=remaining, is_exact=is_exact, is_complete=is_complete, problem=problem)
 
 
 def lack(evidence: Evidence, known: KnownSource) -> str:
-    """What is missing beside records, in a sentence; empty when nothing is."""
+    """The missing parts other than records, in a sentence; empty when nothing is missing."""
     return _leaderless(evidence, known) or absent(evidence, known) or _groups_problem(evidence, known)
 
 
 def absent(evidence: Evidence, known: KnownSource) -> str:
-    """Partitions of the source that the target does not have at all: without a record they lack no
-    offset.
+    """Partitions of the source that the target does not have at all. They count separately, because
+    a partition without a record adds nothing to the lag.
     """
     target = evidence.target
     if evidence.source is None or target is None:
@@ -83,11 +88,11 @@ def leaderless_sentence(site: SiteEvidence) -> str:
     if not site.leaderless:
         return ""
     names = ", ".join(map(str, sorted(site.leaderless)[:NAMED_IN_A_REASON_MAX]))
-    return f"{len(site.leaderless)} partitions have no leader at {site.site} ({names}): what they hold cannot be brought over"
+    return f"{len(site.leaderless)} partitions have no leader at {site.site} ({names}): their records cannot be copied"
 
 
 def _leaderless(evidence: Evidence, known: KnownSource) -> str:
-    """Partitions of a fenced source without a leader there: their logs cannot be brought over."""
+    """Partitions of a fenced source without a leader there: their logs cannot be copied."""
     source = evidence.source
     return leaderless_sentence(source) if source is not None and known.is_fence_proven else ""
 
@@ -101,11 +106,11 @@ def _groups_problem(evidence: Evidence, known: KnownSource) -> str:
         return ""
     reported = known.groups
     if reported is None or target.groups is None:
-        return f"what groups have committed at {source.site} is not known yet"
+        return f"the offsets of groups at {source.site} are not known yet"
     if reported.committing_transactions:
         return f"{reported.committing_transactions} committed transactions are not marked at {source.site} yet"
     if problems := (*reported.problems, *reported.transaction_problems, *target.groups.problems):
-        return f"what groups have committed cannot be compared: {'; '.join(problems)}"
+        return f"the offsets of groups cannot be compared: {'; '.join(problems)}"
     behind = offsets_behind(reported, target.groups, target.partitions, is_routed=evidence.governing.is_routed)
     if not behind:
         return producers_lacking(reported, target.groups)

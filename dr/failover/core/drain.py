@@ -1,5 +1,5 @@
-"""How long a failover waits for what the target lacks: while records arrive, within the time that
-the policy gives. Pure; caller: `playbook.py`.
+"""Decides how long a failover waits for the records that the target lacks: as long as records
+arrive, within the time that the policy gives. Pure; caller: `playbook.py`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Drain:
         return {key: end for key, end in self._known.exact_ends.items() if self._ends.get(key, 0) == end}
 
     def begin(self, now_ms: int) -> None:
-        """The first wait begins; others change nothing."""
+        """Start the wait; later calls change nothing."""
         if self._started_at_ms is None:
             self._started_at_ms = self._last_arrival_at_ms = now_ms
 
@@ -42,11 +42,11 @@ class Drain:
             self._stopped_at_ms = now_ms
 
     def start_writers(self) -> None:
-        """Another operator gave the writes back."""
+        """Note that another operator has given the writes back."""
         self._stopped_at_ms = None
 
     def observe_target(self, target: SiteEvidence, now_ms: int) -> None:
-        """Take in the ends of the target's logs, to see whether anything still arrives."""
+        """Note the ends of the target's logs, to see whether records still arrive."""
         ends = {key: position.safe_end_offset for key, position in target.partitions.items()}
         if ends != self._ends:
             self._ends = ends
@@ -63,14 +63,14 @@ class Drain:
                 return True
         elif now_ms - self._started_at_ms >= self._policy.drain_timeout_ms:
             return True
-        # a fenced source that answers can be drained to its end: a pause in arrivals does not
-        # end that
+        # A fenced source that answers can be drained completely, so a pause in the arrivals does
+        # not end the drain.
         may_arrive = self._known.is_fence_proven and evidence.source is not None
         return not may_arrive and now_ms - self._last_arrival_at_ms >= self._policy.settle_ms
 
     def stopped_for(self, now_ms: int) -> str:
-        """For how long writers have been stopped, as a part of a sentence; empty when they are
-        not.
+        """The time for which writers have been stopped, as a part of a sentence; empty when they
+        are not stopped.
         """
         if not self._known.is_fence_proven or self._stopped_at_ms is None:
             return ""

@@ -1,8 +1,8 @@
-"""What a run of a failover knows of the source: its logs and groups as it last reported them, and
-its fence. Pure; caller: `playbook.py`.
+"""The state of the source as one run of a failover knows it: its logs and groups as last reported,
+and its fence. Pure; caller: `playbook.py`.
 
-The logs are exact once they were seen under a fence: they cannot change any more. A log that grows
-all the same has a writer that the fence does not stop.
+Log ends that were observed under a fence are exact: they cannot change. If a log grows all the
+same, a writer bypasses the fence.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class KnownSource:
         self._ends: dict[TopicPartition, SourceEnd] = {}
         self._fenced_epoch = 0
         self.groups: SiteGroups | None = None
-        """The groups as the source last reported them under a fence; None when it did not."""
+        """The groups as the source last reported them under a fence; None without such a report."""
         self.is_fence_proven = False
         """True once every live broker of the source was seen to refuse writes."""
         self.fenced_looks = 0
-        """Looks at the source under its fence."""
+        """Number of looks at the source under its fence."""
         self.bypass = ""
         """The first log that grew under the fence, in a sentence; empty when none did."""
 
@@ -44,8 +44,8 @@ class KnownSource:
         return {key: end.end_offset for key, end in self._ends.items() if end.is_exact}
 
     def observe_fence(self, evidence: Evidence) -> bool:
-        """Take in the state of the fence. True when another operator has ended the fence that this
-        run saw: the source has been writing again.
+        """Note the state of the fence. True when another operator has ended the fence that this run
+        saw: then the source has been writing again.
         """
         source = evidence.source
         if source is not None and source.is_fenced:
@@ -65,7 +65,7 @@ class KnownSource:
         return True
 
     def remember(self, source: SiteEvidence) -> None:
-        """Take in the ends of the logs; an exact end is replaced by an exact one alone."""
+        """Note the ends of the logs; an exact end is only replaced by another exact one."""
         is_exact = source.is_fenced
         for key, end in source_ends(source.partitions, seen_at_ms=source.seen_at_ms, is_exact=is_exact).items():
             known = self._ends.get(key)
@@ -93,9 +93,11 @@ class KnownSource:
         )
 
     def _growth_under_the_fence(self, source: SiteEvidence) -> str:
-        """The log of the fenced source that grew since the last look; empty when none did, or when
-        markers of decided transactions may be the reason.
+        """Describe the first log of the fenced source that grew since the last look; empty when
+        none did, or when markers of decided transactions may have caused the growth.
         """
+        # A coordinator may write markers of decided transactions under a fence, so growth proves
+        # nothing until all of them are written.
         groups = self.groups
         if groups is None or groups.committing_transactions or groups.transaction_problems:
             return ""
@@ -110,5 +112,6 @@ class KnownSource:
 
     def _was_given_back(self, evidence: Evidence) -> bool:
         known = [site.record for site in (evidence.target, evidence.source) if site is not None]
-        # by the epoch alone: a fence that holds looks broken while a broker does not answer
+        # Only the epoch decides: while a broker does not answer, an intact fence looks as if it
+        # were broken.
         return any(record.epoch > self._fenced_epoch and record.active_site != self._to_site for record in known)

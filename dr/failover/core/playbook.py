@@ -1,5 +1,5 @@
-"""A failover as a machine: evidence of both sites in, the next step out; it can be stopped anywhere
-and run again by any operator.
+"""A failover as a state machine: its input is evidence of both sites, its output is the next step.
+A run may be stopped at any point, and any operator may run it again.
 
 Steps, in the order of an undisturbed run:
 
@@ -13,8 +13,8 @@ Steps, in the order of an undisturbed run:
     raise      the next epoch, with a leader-epoch band of its own, is stored at the target: the
                point of no return. When the source is lost, or not known to be fenced, the same
                record suspends a sync policy `block` (`dr/sites/core/sync_policies.py`)
-    truncate   with a time to fail over to, or a consistent cut: the target's logs end there, and
-               what lies behind goes to quarantine (skipped without one)
+    truncate   with a time to fail over to, or a consistent cut: the target's logs are truncated
+               there, and later records go to quarantine (skipped otherwise)
     hand_back  the truncation failed again and again, and the source answers: it is active again in
                the next epoch
     account    the ends that the target kept are written beside the link, before any client can add
@@ -23,11 +23,10 @@ Steps, in the order of an undisturbed run:
                begin
     notify     the source learns the new record (or reads it from its peer when it comes back)
 
-What a step must do is decided from the link records and logs as observed, never from what this run
-remembers, so a rerun after a crash goes on where the first one stopped. Only four things are
-remembered: the source's logs as last seen (exact once seen under a fence: they cannot change any
-more), how long this run has prepared, stopped writers and drained, how quickly the target follows,
-and which steps were tried in vain.
+Each decision follows from the observed link records and logs and not from the memory of the run, so
+a rerun after a crash continues where the first run stopped. A run remembers only four things: the
+source's logs as last seen (exact once they were seen under a fence), for how long it has prepared,
+stopped writers and drained, how quickly the target follows, and which steps have failed.
 
 Invariants (the tests' names carry the letters):
     F-a  nothing is raised while a fenced source could still be drained within the time that the
@@ -83,23 +82,23 @@ from wire.protocol.ids import TopicPartition
 from wire.rules.links import supersedes, truncates_logs
 
 TRUNCATE_ATTEMPTS_MAX = 3
-"""Truncations that fail, before the writes are given back."""
+"""Number of failed truncations after which the writes are given back."""
 FENCE_ATTEMPTS_MAX = 3
-"""Fences that are undone at once by another process, before the source counts as one that cannot be
-fenced.
+"""Number of fences, each undone at once by another process, after which the source counts as one
+that cannot be fenced.
 """
 
 
 class FailoverPlaybook:
-    """One operator's run. Call `observe` with fresh evidence, `decide`, carry the step out, `apply`
-    how it ended; repeat.
+    """One operator's run. Call `observe` with fresh evidence, then `decide`, carry out the step,
+    and call `apply` with its result; repeat.
     """
 
     def __init__(self, *, to_site: str, policy: FailoverPolicy) -> None:
         self._to_site = to_site
         self._policy = policy
         self.source = KnownSource(to_site=to_site)
-        """What this run knows of the source; `observe` keeps it up to date."""
+        """The known state of the source; `observe` keeps it up to date."""
         self._preparation = Preparation(policy)
         self._drain = Drain(self.source, policy)
         self._ended: dict[Step, StepEnded] = {}
@@ -111,15 +110,15 @@ class FailoverPlaybook:
 
     @property
     def wants_groups(self) -> bool:
-        """True when the next evidence must say what groups have committed: under a fence, before
-        anything is raised.
+        """True when the next evidence must include the offsets of groups: under a fence, before the
+        epoch is raised.
         """
         return self.is_source_final and not self._is_raised and not self._has_raised
 
     @property
     def is_source_final(self) -> bool:
-        """True when the source's logs do not grow any more: the fence is proven, or every broker
-        there has just reported that it is in force.
+        """True when the source's logs cannot grow: the fence is proven, or every broker there has
+        just reported that it is in force.
         """
         fence = self._ended.get(Step.FENCE)
         is_fence_stored = fence is not None and not fence.problem and Step.GIVE_BACK not in self._ended
@@ -128,17 +127,17 @@ class FailoverPlaybook:
     @property
     def wants_source(self) -> bool:
         """False between this run's raise and its promotion, when the source is fenced and only the
-        target decides what comes next.
+        target decides the next step.
         """
         if self._policy.kept_before_ms or self._policy.is_cut_consistent:
-            return True  # writes are handed back to it when the truncation fails
+            return True  # a failed truncation hands the writes back to the source
         is_raised_here = self.source.is_fence_proven and self._has_raised
         return not is_raised_here or Step.PROMOTE in self._ended
 
     @property
     def _has_raised(self) -> bool:
-        """True when the target has answered this run's raise with a record that makes it active:
-        the look that follows need not ask the source.
+        """True when the target has answered this run's raise with a record that makes it active.
+        The next look then need not ask the source.
         """
         ended = self._ended.get(Step.RAISE)
         return ended is not None and ended.stored is not None and ended.stored.active_site == self._to_site
@@ -161,7 +160,7 @@ class FailoverPlaybook:
         return self._drain.drained_ends
 
     def observe(self, evidence: Evidence, now_ms: int) -> None:
-        """Take in fresh evidence; `now_ms` is monotonic enough to measure a drain."""
+        """Note fresh evidence; `now_ms` must be monotonic enough to measure a drain."""
         source, target = evidence.source, evidence.target
         self._observed_at_ms = now_ms
         if source is not None and source.record.phase == LinkPhase.FENCED:
@@ -180,17 +179,20 @@ class FailoverPlaybook:
         self._drain.observe_target(target, now_ms)
 
     def apply(self, ended: StepEnded, now_ms: int) -> None:
-        """Take in how a step ended."""
+        """Note the result of a step."""
         self._ended[ended.step] = ended
         match ended.step:
             case Step.PREPARE:
                 self._preparation.begin(self._observed_at_ms)
             case Step.FENCE:
-                # from the look before it: brokers stop writers one by one while it is stored
+                # The count begins at the look before the fence: brokers stop their writers one by
+                # one while the fence is stored.
                 self._drain.stop_writers(self._observed_at_ms)
                 self._fence_count += 1
                 has_tried_enough = self._fence_count >= FENCE_ATTEMPTS_MAX
-                self._fence_problem = ended.problem or ("it takes writes again and again" if has_tried_enough else "")
+                self._fence_problem = ended.problem or (
+                    "another process repeatedly ends the fence" if has_tried_enough else ""
+                )
             case Step.TRUNCATE:
                 self._truncate_count += 1
             case Step.DRAIN:
@@ -207,6 +209,8 @@ class FailoverPlaybook:
             return refuse(
                 f"link {governing.name} joins {governing.source_site} and {governing.target_site}, not {self._to_site}"
             )
+        # A run ends once it has given writes back, whatever it observes afterwards: a refusal
+        # leaves no fence (F-d).
         gave_back = self._ended.get(Step.GIVE_BACK) or self._ended.get(Step.HAND_BACK)
         if gave_back is not None:
             trouble = f"; the writes could not be given back: {gave_back.problem}" if gave_back.problem else ""
@@ -220,8 +224,8 @@ class FailoverPlaybook:
         return self._before_the_raise(evidence, evidence.target, now_ms)
 
     def _abort(self, evidence: Evidence, governing: LinkRecord, now_ms: int) -> Decision:
-        """Writers go on where they were; a raised epoch is past the point of no return, unless it
-        waits for a truncation: no client has written in it.
+        """Let writers continue at the active site. A raised epoch is past the point of no return,
+        except while it waits for a truncation: no client has written in it.
         """
         if governing.phase == LinkPhase.FENCED:
             return self._give_back_or_refuse(governing, ABORTED, now_ms)
@@ -235,7 +239,7 @@ class FailoverPlaybook:
         )
 
     def _hand_back(self, evidence: Evidence, governing: LinkRecord, reason: str, now_ms: int) -> Decision:
-        """The source is active again; the target's copies are a prefix of its logs."""
+        """Make the source active again; the target's copies are a prefix of its logs."""
         assert evidence.source is not None
         record = raised(
             governing,
@@ -246,14 +250,14 @@ class FailoverPlaybook:
         return Decision(step=Step.HAND_BACK, reason=reason, record=record)
 
     def _raise_failure(self, target: SiteEvidence, governing: LinkRecord) -> str:
-        """The raise was tried and the target does not have it: another process stored another
-        outcome, or nothing is known.
+        """Describe a raise that failed: another process stored another record, or the outcome is
+        unknown. Empty if the raise succeeded or was not tried.
         """
         ended = self._ended.get(Step.RAISE)
         if ended is None or (governing.active_site == self._to_site and not supersedes(governing, target.record)):
             return ""
         if ended.stored is None:
-            return f"the epoch could not be raised at {self._to_site} ({ended.problem}); run again to go on"
+            return f"the epoch could not be raised at {self._to_site} ({ended.problem}); run the failover again to continue"
         return (
             f"another operator moved link {governing.name} to epoch {governing.epoch} with {governing.active_site} active "
             "meanwhile; look at it and run again"
@@ -270,6 +274,7 @@ class FailoverPlaybook:
         if refusal:
             return self._give_back_or_refuse(governing, refusal, now_ms)
         if source is not None and not source.is_fenced and not self._fence_problem:
+            # Divergence is checked here and after the fence: only a fence makes the ends final.
             waiting = self._prepare(evidence, target, source, now_ms)
             if waiting is not None:
                 return waiting
@@ -290,7 +295,7 @@ class FailoverPlaybook:
             return self._give_back_or_refuse(governing, refusal, now_ms)
         return Decision(
             step=Step.RAISE,
-            reason=f"{self._to_site} has what it can get: epoch {governing.epoch} ends",
+            reason=f"{self._to_site} is drained as far as possible: epoch {governing.epoch} ends",
             record=raised(
                 governing,
                 to_site=self._to_site,
@@ -303,7 +308,7 @@ class FailoverPlaybook:
         )
 
     def _prepare(self, evidence: Evidence, target: SiteEvidence, source: SiteEvidence, now_ms: int) -> Decision | None:
-        """The step that must come before writers are stopped; None when they may be stopped."""
+        """The step that must come before writers are stopped; None when they may be stopped now."""
         if evidence.governing.phase == LinkPhase.FENCED or self._policy.accepts_data_loss:
             return None
         if refusal := self._divergence_refusal(evidence, target):
@@ -320,8 +325,8 @@ class FailoverPlaybook:
         if self._policy.accepts_data_loss:
             return ""
         allowed = self._policy.lag_records_max
-        # without a limit: a source that answers is drained to its end, any lag of a lost one is
-        # accepted
+        # Without a limit a source that answers is drained to its end, and any lag of a lost one is
+        # accepted.
         if allowed is None and self.source.is_fence_proven and evidence.source is not None:
             allowed = 0
         remaining = self.completion(evidence).remaining_records
@@ -347,7 +352,7 @@ class FailoverPlaybook:
     def _truncation(
         self, evidence: Evidence, target: SiteEvidence, governing: LinkRecord, now_ms: int
     ) -> Decision | None:
-        """The truncation, or what follows when it fails; None when it is done or not due."""
+        """The truncation, or the step after its failure; None when it is done or not due."""
         if not truncates_logs(governing) or not self._may_account(target, governing):
             return None
         ended = self._ended.get(Step.TRUNCATE)
@@ -357,7 +362,7 @@ class FailoverPlaybook:
             return None
         failed = f"logs could not be truncated ({ended.problem})"
         if evidence.source is None:
-            return refuse(f"{failed}; {target.site} takes no writes yet: run again to go on")
+            return refuse(f"{failed}; {target.site} takes no writes yet: run the failover again to continue")
         reason = f"{failed}; {evidence.source.site} is active again"
         return self._hand_back(evidence, governing, reason, now_ms)
 
@@ -367,20 +372,25 @@ class FailoverPlaybook:
         is_behind = supersedes(governing, target.record)
         if is_behind or (target.lagging_brokers and Step.RAISE not in self._ended):
             return Decision(
-                step=Step.RAISE, reason=f"epoch {epoch} must stand at every broker of {target.site}", record=governing
+                step=Step.RAISE,
+                reason=f"epoch {epoch} must be in force at every broker of {target.site}",
+                record=governing,
             )
         if (decision := self._truncation(evidence, target, governing, now_ms)) is not None:
             return decision
         if self._may_account(target, governing):
-            return Decision(step=Step.ACCOUNT, reason=f"the account of epoch {epoch} is not kept yet", record=governing)
+            return Decision(
+                step=Step.ACCOUNT, reason=f"the account of epoch {epoch} is not stored yet", record=governing
+            )
         if not is_promoted(target) and Step.PROMOTE not in self._ended:
             return Decision(
                 step=Step.PROMOTE, reason=f"not every partition takes writes at {target.site} yet", record=governing
             )
         if source is not None and supersedes(governing, source.record) and Step.NOTIFY not in self._ended:
             return Decision(
-                step=Step.NOTIFY, reason=f"{source.site} is at epoch {source.record.epoch} still", record=governing
+                step=Step.NOTIFY, reason=f"{source.site} is still at epoch {source.record.epoch}", record=governing
             )
+        # This run took no step: the site was active before it.
         if not self._ended:
             return refuse(f"{target.site} is active for link {governing.name} already, since epoch {epoch}")
         return Decision(step=Step.DONE, reason=f"{target.site} is active in epoch {epoch}")

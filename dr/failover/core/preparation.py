@@ -1,9 +1,9 @@
 """The conditions of a planned failover that must hold before it stops writers, so that the stop is
 short. Pure; caller: `playbook.py`.
 
-A mirror into the target lives, every partition of the source has a leader, no copy has another
-history, and the copies follow closely: the mirror brings what the source takes within a part of the
-time for which writers may be stopped.
+The conditions: a mirror into the target is alive, every partition of the source has a leader, no
+copy has another history, and the copies follow closely. Closely means that the mirror copies new
+records within a share of the time for which writers may be stopped.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ OBSTACLE_AWAITED_MS = MIRROR_SILENT_MS
 an election takes moments.
 """
 CLOSE_SHARE = 0.5
-"""The share of the time for which writers may be stopped: a copy that follows within this share is
-close enough.
+"""A copy follows closely if its delay is at most this share of the time for which writers may be
+stopped.
 """
 
 
@@ -35,33 +35,37 @@ class _Mark:
 
 
 class CatchUp:
-    """The time that the copies take to reach the source's earlier ends."""
+    """Measures how long the copies take to reach an earlier end of the source."""
 
     def __init__(self) -> None:
         self._mark: _Mark | None = None
         self._delay_ms: int | None = None
 
     def observe(self, here: Mapping[TopicPartition, int], source: Mapping[TopicPartition, int], now_ms: int) -> None:
-        """The safe ends of the copies, and the ends of the source, which was asked after them."""
+        """Note the safe ends of the copies, and the ends of the source, which was asked after
+        them.
+        """
         if _has_reached(here, source):
             self._mark, self._delay_ms = None, 0
             return
         if self._mark is not None and _has_reached(here, self._mark.ends):
             self._delay_ms = now_ms - self._mark.at_ms
             self._mark = None
+        # Under load the copies never reach the ends of this moment, so the delay is measured from
+        # one marked moment until they reach its ends.
         if self._mark is None:
             self._mark = _Mark(ends=dict(source), at_ms=now_ms)
 
     def is_close(self, *, within_ms: float, now_ms: int) -> bool:
-        """True when the copies reached the source's ends in that time when last measured, and are
-        not late again.
+        """True if the last measured delay is at most `within_ms` and the current mark is not
+        older.
         """
         is_late = self._mark is not None and now_ms - self._mark.at_ms > within_ms
         return self._delay_ms is not None and self._delay_ms <= within_ms and not is_late
 
 
 class Preparation:
-    """The wait of one run for the copies to follow closely. Times are the playbook's, in ms."""
+    """The wait of one run until the copies follow closely. Times are the playbook's, in ms."""
 
     def __init__(self, policy: FailoverPolicy) -> None:
         self._policy = policy
@@ -69,18 +73,18 @@ class Preparation:
         self._started_at_ms: int | None = None
 
     def begin(self, now_ms: int) -> None:
-        """The first wait begins; others change nothing."""
+        """Start the wait; later calls change nothing."""
         if self._started_at_ms is None:
             self._started_at_ms = now_ms
 
     def observe(self, target: SiteEvidence, source: SiteEvidence, now_ms: int) -> None:
-        """Take in the ends of both sites, the source asked after the target."""
+        """Note the ends of both sites; the source was asked after the target."""
         here = {key: position.safe_end_offset for key, position in target.copies.items()}
         ends = {key: position.log_end_offset for key, position in source.partitions.items()}
         self._catch_up.observe(here, ends, now_ms)
 
     def hindrance(self, source: SiteEvidence, target: SiteEvidence, *, link: str, now_ms: int) -> Decision | None:
-        """Wait for a missing mirror or leader, or refuse when none comes; None: nothing is
+        """Wait for a missing mirror or leader, or refuse if none comes in time; None if nothing is
         missing.
         """
         reason = obstacle(source, target, link=link)
@@ -91,8 +95,8 @@ class Preparation:
         return Decision(step=Step.PREPARE, reason=reason)
 
     def distance(self, target: SiteEvidence, lacking: Completion, absent: str, now_ms: int) -> Decision | None:
-        """Wait for copies that lag, or refuse when they do not catch up; None: they follow closely
-        enough. `absent` names partitions of which the target has nothing.
+        """Wait for copies that lag, or refuse if they do not catch up in time; None if they follow
+        closely enough. `absent` names partitions of which the target has nothing.
         """
         policy, remaining = self._policy, lacking.remaining_records
         named = f"{remaining} records known at the active site are not at {target.site}"
@@ -107,7 +111,7 @@ class Preparation:
                 f"{named}, and the mirror does not catch up within {policy.drain_timeout_ms} ms{named_unprotected(target)}; "
                 "nothing was changed: repair the link, allow more lag, or accept data loss"
             )
-        return Decision(step=Step.PREPARE, reason=f"{named}; writes go on meanwhile")
+        return Decision(step=Step.PREPARE, reason=f"{named}; writers continue meanwhile")
 
     def _has_waited(self, limit_ms: int, now_ms: int) -> bool:
         return self._started_at_ms is not None and now_ms - self._started_at_ms >= limit_ms
@@ -120,8 +124,8 @@ def obstacle(source: SiteEvidence, target: SiteEvidence, *, link: str) -> str:
         since = "never reported" if age_ms == UNKNOWN else f"last reported {age_ms / 1000:.1f} s ago"
         return (
             f"no mirror of link {link} into {target.site} is alive ({since}); start one: "
-            f"antipode mirror --config FILE, with link.name={link} and the agents of {target.site} as site.agents; the log of a mirror "
-            "that runs says what keeps it from carrying the link"
+            f"antipode mirror --config FILE, with link.name={link} and the agents of {target.site} as site.agents; a running mirror "
+            "logs why it cannot carry the link"
         )
     return leaderless_sentence(source)
 

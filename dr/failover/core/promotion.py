@@ -1,5 +1,5 @@
-"""A site on its way from standby to active: where its mirrored history ends, and whether its
-leaders take writes. Pure; `core/playbook.py` and `execution.py` ask.
+"""The promotion of a standby: where its mirrored history ends, and whether its leaders take writes.
+Pure; callers: `core/playbook.py`, `actions.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def is_promoted(target: SiteEvidence) -> bool:
 
 
 def has_leaders_above_floor(target: SiteEvidence) -> bool:
-    """True when the new band's elections are through, so that a write cannot land in an old leader
+    """True when every leader was elected in the new band, so that no write can get an old leader
     epoch.
     """
     floor = target.record.leader_epoch_floor
@@ -44,7 +44,7 @@ def kept_ends(
     for key, position in sorted(target.partitions.items()):
         if position.last_log_epoch < floor:
             kept[key] = position.log_end_offset
-        # clients write already, and this run saw the end before they could
+        # Clients already write here, but this run saw the end before they could.
         elif key in before:
             kept[key] = before[key]
         else:

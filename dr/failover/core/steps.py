@@ -1,4 +1,4 @@
-"""The vocabulary of a failover's machine: steps, the operator's policy, and a decision. Pure."""
+"""The types of a failover's state machine: steps, the operator's policy, and decisions. Pure."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from wire.control.cluster_pb2 import LinkRecord
 CHANGING_STEPS = ("prepare", "fence", "drain", "raise", "account", "promote", "notify")
 """The steps of an undisturbed run with a source that answers."""
 ABORTED = "aborted by the operator"
-"""The reason of a run that took a fence back because it was asked to."""
+"""The reason of a run that ended a fence at the operator's request."""
 NAMED_IN_A_REASON_MAX = 3
-"""Partitions, offsets or topics that one reason names."""
+"""Maximum number of partitions, offsets or topics that one reason names."""
 
 
 class Step(enum.StrEnum):
-    """The next step for the shell."""
+    """The next step that the shell carries out."""
 
     PREPARE = "prepare"
     FENCE = "fence"
@@ -63,7 +63,7 @@ class FailoverPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """The next step, why, and the record to store when the step stores one."""
+    """The next step, its reason, and the record that the step stores, if it stores one."""
 
     step: Step
     reason: str
@@ -72,8 +72,8 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepEnded:
-    """A step was carried out for `reason`; `problem` says what did not work, `stored` is the record
-    found after storing.
+    """The result of a step that was carried out for `reason`. `problem` describes its failure;
+    `stored` is the record found after storing.
     """
 
     step: Step
@@ -83,12 +83,12 @@ class StepEnded:
 
 
 def refuse(reason: str) -> Decision:
-    """A run that ends here, for this reason."""
+    """A decision that ends the run for this reason."""
     return Decision(step=Step.REFUSE, reason=reason)
 
 
 def truncation_reason(governing: LinkRecord) -> str:
-    """The records that a failover under this record of the link does not keep, as a sentence."""
+    """Describe which records a failover under this record of the link does not keep."""
     reasons = []
     if governing.kept_before_ms:
         reasons.append(f"records of {iso_time(governing.kept_before_ms)} or later are not kept")

@@ -1,17 +1,18 @@
-"""Transactions of which a standby has only a part, and the latest cut that has none. Pure.
+"""Finds transactions of which a standby has only a part, and the latest cut without such
+transactions. Pure.
 
 A marker that a mirrored coordinator wrote names all partitions of its transaction
-(`wire/batches/transaction_members.py`). A transaction that was committed is torn at a standby that
-has the commit marker of some of these partitions and lacks that of others: their records may be
-missing too. A log is a prefix of the source's, so what a partition holds of such a transaction
-without its marker is open there.
+(`wire/batches/transaction_members.py`). A committed transaction is torn at a standby if some of
+these partitions have its commit marker and others do not: records of the others may be missing as
+well. Each log is a prefix of the source's log, so in a partition without the marker the transaction
+is still open.
 
-Without a consistent cut, what is there is committed everywhere (`ends_due`): the transaction ends
-the same way in every partition. A consistent cut ends each log before the first commit marker of a
-torn transaction, which then is open everywhere and is aborted. What is behind that marker goes too,
-so other transactions may be torn by the cut and are taken out in the same way, until none is left:
-of all cuts without torn transactions this one keeps the most, because no marker is taken out that
-could stay.
+Without a consistent cut, the present part is committed in all partitions (`due`), so the
+transaction ends in the same way everywhere. A consistent cut ends each log before the first commit
+marker of a torn transaction; the transaction is then open in all partitions, and is aborted. Later
+records of these logs are removed as well. That may tear other transactions, which are removed in
+the same way until no torn one is left. Of all cuts without torn transactions this one keeps the
+most records, because it removes no marker that could stay.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class _Key(NamedTuple):
 
 @dataclass(slots=True)
 class _Decided:
-    """Finds where a committed transaction has its markers."""
+    """The markers of one committed transaction: where they are, and where they are missing."""
 
     lacking: set[TopicPartition]
     markers: dict[TopicPartition, CommitMarker] = field(default_factory=dict)
@@ -53,16 +54,18 @@ class _Decided:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TornSurvey:
-    """The content of the markers in a site's logs. `ends`: where a consistent truncation ends the
-    logs that it shortens; `undone_transactions` counts the transactions that it removes, including
-    the torn ones.
+    """The result for a site's logs. `ends`: the new ends of the logs that a consistent cut
+    truncates; `undone_transactions` counts the transactions that it removes, including the torn
+    ones.
     """
 
     torn: tuple[TornTransaction, ...] = ()
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     undone_transactions: int = 0
     due: Mapping[TopicPartition, tuple[CommitMarker, ...]] = field(default_factory=dict)
-    """By partition that lacks it, a marker of each torn transaction from another partition."""
+    """For each partition without the marker of a torn transaction, that marker from another
+    partition.
+    """
 
 
 def survey(
@@ -102,6 +105,7 @@ def _transactions(
             members = (TopicPartition(*at) for at in marker.members.partitions)
             decided = found[key] = _Decided({at for at in members if is_carried(at.topic)})
         decided.markers[place] = marker
+        # A partition that holds the marker has the whole transaction up to it.
         decided.lacking.discard(place)
     return found
 
@@ -139,6 +143,7 @@ def _cut(
     while left:
         for place, marker in known[left.pop()].markers.items():
             end = ends.get(place)
+            # A truncation at or before this marker has already removed it.
             if end is not None and end <= marker.offset:
                 continue
             ends[place] = marker.offset

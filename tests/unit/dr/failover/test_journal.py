@@ -49,7 +49,7 @@ def test_a_torn_last_line_is_left_out_and_a_broken_run_is_told(tmp_path: Path, c
         run()
     with path.open("a") as file:
         file.write('{"at_ms": 1, "ev')
-    assert [line["event"] for line in read_journal(path)] == ["journal opened", "step begins", "run broken off"]
+    assert [line["event"] for line in read_journal(path)] == ["journal opened", "step begins", "run interrupted"]
 
 
 def test_a_journal_that_cannot_be_written_is_one_message(tmp_path: Path, clock: ManualClock) -> None:

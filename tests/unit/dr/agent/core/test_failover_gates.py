@@ -119,7 +119,7 @@ def test_g_c_an_incomplete_copy_waits_for_a_person() -> None:
 def test_g_c_a_site_that_has_just_become_the_standby_is_not_promoted_before_a_mirror_reports() -> None:
     fresh = replace(COPY, source_seen_at_ms=0, source_high_watermark=UNKNOWN)
     assert gates(evidence({KEY: COPY, OTHER: fresh})) == [
-        "no mirror has reported of 1 partitions since b is the standby (flights-1)"
+        "no mirror has reported on 1 partitions since b is the standby (flights-1)"
     ]
 
 

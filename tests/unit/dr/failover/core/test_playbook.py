@@ -434,7 +434,7 @@ def test_f1_a_partition_without_a_record_is_waited_for_too() -> None:
     operator = Operator(link)
     assert operator.run().step is Step.DONE
     assert NEW in link.b.partitions
-    assert "prepare: 1 partitions are not here yet (made-last-0); writes go on meanwhile" in operator.story
+    assert "prepare: 1 partitions are not here yet (made-last-0); writers continue meanwhile" in operator.story
     link = link_with_records(written=3, mirrored=3)
     link.a.partitions[NEW] = ModelPartition()
     link.is_link_up = False

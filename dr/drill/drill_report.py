@@ -1,5 +1,5 @@
-"""Writing a drill's report: `report.json` with everything measured, `report.html` for people,
-self-contained, and `junit.xml` for build servers.
+"""Writes a drill's report: `report.json` with all measurements, `report.html` for people
+(self-contained), and `junit.xml` for build servers.
 """
 
 from __future__ import annotations

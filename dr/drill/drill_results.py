@@ -1,7 +1,8 @@
 """The results of a drill as data: steps, faults, failovers, lag over time, measurements and their
 verdicts.
 
-`execution.py` fills it, `drill_report.py` writes it as JSON and HTML, commands print from it.
+`execution.py` fills the result, `drill_report.py` writes it as JSON and HTML, and commands print
+from it.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from dr.failover.report import FailoverReport
 
 PASSED, FAILED, STOPPED = "passed", "failed", "stopped"
 ANOMALIES_KEPT_MAX = 100
-"""Examples of each anomaly in the JSON; counts are always whole."""
+"""Maximum number of examples of each anomaly in the JSON; the counts are always complete."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
-    """One step as it went. `outcome` is done, failed, stopped or skipped."""
+    """One finished step. `outcome` is done, failed, stopped or skipped."""
 
     title: str
     verb: str
@@ -34,7 +35,7 @@ class StepResult:
 
 @dataclass(slots=True, kw_only=True)
 class FaultSpan:
-    """A fault and how long it lasted; `ended_at_ms` 0 while it lasts."""
+    """One fault and its duration; `ended_at_ms` is 0 while it lasts."""
 
     title: str
     began_at_ms: int
@@ -43,8 +44,8 @@ class FaultSpan:
 
 @dataclass(slots=True, kw_only=True)
 class DrillResult:
-    """A whole drill. `outcome` is passed, failed (an expectation or a step) or stopped (by a
-    person).
+    """The result of a whole drill. `outcome` is passed, failed (an expectation or a step) or
+    stopped (by a person or a stop condition).
     """
 
     name: str
@@ -66,11 +67,11 @@ class DrillResult:
 
     @property
     def is_passed(self) -> bool:
-        """True when every step went through and every expectation was met."""
+        """True if every step succeeded and every expectation was met."""
         return self.outcome == PASSED
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data; long lists of anomalies are cut after some examples and counted."""
+        """Plain data. Long lists of anomalies are shortened to some examples and a count."""
         return {
             "name": self.name,
             "description": self.description,

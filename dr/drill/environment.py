@@ -1,8 +1,8 @@
-"""The sites that a drill may touch: the JSON that `antipode up --output json` prints, read and
-checked.
+"""The sites that a drill may touch: reads and checks the JSON that `antipode up --output json`
+prints.
 
-This is the drill's guard rail: a process or proxy that the file does not name cannot be killed,
-paused or cut, whatever a plan says.
+The file protects everything else: whatever a plan says, a drill cannot kill, pause or disconnect a
+process or proxy that the file does not name.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ class _Part(BaseModel):
 
 
 class EnvironmentHost(_Part):
-    """A machine that is reached by a command like ssh: `command`, with one more argument, runs that
-    argument there as a shell command.
+    """A machine that a command like ssh reaches: `command` with one more argument runs that
+    argument as a shell command on the machine.
     """
 
     command: tuple[str, ...] = Field(min_length=1)
 
 
 class EnvironmentProcess(_Part):
-    """One process and how it is started again. `pid` is the one at the time of printing; the pid
-    file in `dir` is newer. `host` names the machine that it runs on, empty for this one.
+    """One process and the command that starts it. `pid` is from the time of printing; the pid file
+    in `dir` is newer. `host` names the machine on which it runs, empty for this one.
     """
 
     name: str
@@ -44,12 +44,12 @@ class EnvironmentProcess(_Part):
     host: str = ""
 
     def child(self) -> Child:
-        """The process as something that can be signalled and started on this machine."""
+        """The process as an object that can be signalled and started on this machine."""
         return Child(name=self.name, command=self.command, directory=self.dir, log=self.log, environment=self.env)
 
 
 class EnvironmentSite(_Part):
-    """One site's addresses and processes, in the order of starting."""
+    """One site's addresses, and its processes in the order in which they start."""
 
     bootstrap_servers: str
     link_bootstrap_servers: str = ""
@@ -60,7 +60,7 @@ class EnvironmentSite(_Part):
 
 
 class EnvironmentProxy(_Part):
-    """One toxiproxy proxy: how others reach a listener (`kind`) of `site`."""
+    """One toxiproxy proxy: the way by which other processes reach a listener (`kind`) of `site`."""
 
     name: str
     site: str = ""
@@ -79,8 +79,8 @@ class EnvironmentLink(_Part):
 
 
 class EnvironmentMirror(EnvironmentProcess):
-    """A mirror daemon of `link`, which writes to `site`; `name` has both sites, in its
-    direction.
+    """A mirror daemon of `link`, which writes to `site`; `name` contains both sites in the
+    direction of mirroring.
     """
 
     link: str
@@ -96,7 +96,7 @@ class EnvironmentToxiproxy(_Part):
 
 
 class EnvironmentSecurity(_Part):
-    """Files by which clients and commands show who they are, where the sites demand it."""
+    """Files with the credentials of clients and commands, if the sites require a login."""
 
     ca: Path
     command_config: Path
@@ -117,14 +117,14 @@ class Environment(_Part):
     hosts: dict[str, EnvironmentHost] = Field(default_factory=dict)
 
     def host(self, name: str) -> EnvironmentHost:
-        """The host by name. OperationalFailure names those there are."""
+        """The host by name. The OperationalFailure for another name lists the known ones."""
         if name not in self.hosts:
             known = ", ".join(sorted(self.hosts)) or "none"
             raise OperationalFailure(f"host {name!r} is not in the environment; there: {known}")
         return self.hosts[name]
 
     def child(self, process: EnvironmentProcess) -> Child | RemoteChild:
-        """The process as something that can be signalled and started, where it runs."""
+        """The process as an object that can be signalled and started on its own machine."""
         if not process.host:
             return process.child()
         return RemoteChild(
@@ -142,15 +142,15 @@ class Environment(_Part):
         return None if self.security is None else self.security.admin_client_config
 
     def link(self, name: str) -> EnvironmentLink:
-        """The link by name. OperationalFailure names those there are."""
+        """The link by name. The OperationalFailure for another name lists the known ones."""
         for link in self.links:
             if link.name == name:
                 return link
         raise OperationalFailure(f"link {name!r} is not in the environment; there: {_names(self.links)}")
 
     def bootstrap_servers(self, link: str, site: str) -> str:
-        """A site's client addresses; with "" those of the site that the link was made with as
-        source. Raises OperationalFailure for a site that is not in the environment.
+        """A site's client addresses; "" names the site that is the link's source. Raises
+        OperationalFailure for an unknown site.
         """
         name = site or self.link(link).source
         if name not in self.sites:
@@ -158,7 +158,9 @@ class Environment(_Part):
         return self.sites[name].bootstrap_servers
 
     def first_broker(self, site: str) -> str:
-        """The name of a site's first broker, with the site; the site alone where none is known."""
+        """The name of a site's first broker, together with the site; only the site if no broker is
+        known.
+        """
         known = self.sites[site].processes if site in self.sites else ()
         return next((f"{site}/{one.name}" for one in known if one.name.startswith("broker")), site)
 
@@ -203,7 +205,7 @@ def _names(links: tuple[EnvironmentLink, ...]) -> str:
 
 
 def load_environment(path: Path) -> Environment:
-    """Read the file. Raises OperationalFailure, which names the field that is wrong."""
+    """Read the file. Raises OperationalFailure, which names the wrong field."""
     try:
         return parse_environment(path.read_text(encoding="utf-8"), where=str(path))
     except OSError as error:

@@ -1,9 +1,9 @@
-"""Running a drill: the steps of a plan in order, watched all along; whatever happens, what was
-broken is put right and reported.
+"""Runs a drill: executes the steps of a plan in order and watches the lag meanwhile. However the
+drill ends, it undoes every fault and writes the report.
 
-`antipode drill run` calls `run_drill`. A step that fails, or a stop from outside, skips the rest;
-then faults are taken back, clients are ended, what can be measured is measured, and the report is
-written. The journal has each step before it begins.
+`antipode drill run` calls `run_drill`. After a failed step, or a stop from outside, the other steps
+are skipped; then the faults are undone, the clients are ended, the measurements are made as far as
+possible, and the report is written. The journal has each step before it begins.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ RESTORE_WITHIN_MS = 60_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Glance:
-    """The content of a live view: the current step and the current numbers."""
+    """The content of the live view: the current step and the current numbers."""
 
     step: str
     step_number: int
@@ -59,7 +59,7 @@ View = Callable[[Glance], None]
 
 
 class DrillRun:
-    """One run of one plan; `run` once."""
+    """One run of one plan; call `run` once."""
 
     def __init__(
         self,
@@ -86,21 +86,23 @@ class DrillRun:
         )
 
     async def run(self, stop: asyncio.Event) -> tuple[DrillResult, ReportFiles]:
-        """Carry the plan out until its end, a failure, or `stop`; returns what the report says and
-        where it is.
+        """Execute the plan until its end, a failure, or `stop`. Returns the result and the paths of
+        the report.
         """
         channels = Channels()
         self._directory.mkdir(parents=True, exist_ok=True)
         try:
             stage = self._stage(channels)
-            # before anything is broken: a plan that cannot be carried out costs nothing
+            # The plan is checked before the first fault, so that a plan that cannot be executed
+            # does no harm.
             refuse_what_cannot_be(self._plan, self._environment, has_reconcile_command=bool(self._reconcile_command))
             with Journal(self._directory / "drill.journal", self._clock) as journal:
                 try:
                     async with self._watched(stage, stop):
                         await self._steps(stage, journal, stop)
                 finally:
-                    # shielded: what was broken is put right, however often the run is cancelled
+                    # Shielded, so that every fault is undone even if the run is cancelled
+                    # repeatedly.
                     await asyncio.shield(self._restore(stage, journal))
             await self._conclude(stage)
         finally:
@@ -130,7 +132,9 @@ class DrillRun:
     # --- steps
 
     async def _check_steady_state(self, stage: DrillStage) -> None:
-        """Skip every step where the pair is not as the plan wants it before the first one."""
+        """Skip every step if the sites are not in the state that the plan requires before the first
+        one.
+        """
         wanted = self._plan.steady_state
         within = f"{wanted.within}ms"
         checks = []
@@ -145,7 +149,7 @@ class DrillRun:
             self._result.reason = f"no steady state before the drill: {failure}"
 
     def _stop_condition(self, stage: DrillStage, sample: LagSample) -> str:
-        """Which of the plan's stop conditions holds, in a sentence; empty for none."""
+        """Describe the plan's stop condition that holds; empty for none."""
         limits = self._plan.stop_when
         lag = sample.lag_records
         if limits.lag_records_above is not None and lag is not None and lag > limits.lag_records_above:
@@ -160,7 +164,7 @@ class DrillRun:
         for number, step in enumerate(self._plan.steps, 1):
             self._step, self._number, self._note = step, number, ""
             if self._result.reason:
-                # the report names what was not done, too
+                # The report also names the steps that were skipped.
                 self._append(step, self._clock.now_ms(), "skipped", "")
                 continue
             journal.write("step begins", step=step.title)
@@ -173,7 +177,7 @@ class DrillRun:
                 self._result.outcome = STOPPED if outcome == "stopped" else FAILED
 
     async def _one(self, stage: DrillStage, step: PlanStep, stop: asyncio.Event) -> tuple[str, str]:
-        """Race the step against the person's stop."""
+        """Execute the step, unless `stop` is set first."""
         work = asyncio.ensure_future(self._check(stage) if isinstance(step, Check) else stage.carry_out(step))
         stopping = asyncio.ensure_future(stop.wait())
         await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -237,9 +241,9 @@ class DrillRun:
     # --- the end
 
     async def _restore(self, stage: DrillStage, journal: Journal) -> None:
-        """Undo every fault, as far as it goes; what does not work is said in the report."""
+        """Undo every fault as far as possible; the report names each failure."""
         journal.write("restore begins")
-        # the clients first: they would count the repair as an outage
+        # The clients end first: they would count the repair as an outage.
         stage.clients.end_all()
         problems: list[str] = []
         try:
@@ -249,7 +253,8 @@ class DrillRun:
         problems += await asyncio.to_thread(stage.hosts.restore)
         started = list(stage.processes.ended) if self._plan.restores else []
         problems += await asyncio.to_thread(stage.processes.restore, starts_ended=self._plan.restores)
-        # waited for: a report about a pair that is half up would mislead
+        # The measurements wait for the restored processes: a report about sites that are partly
+        # down would mislead.
         try:
             await stage.serving.wait(started, within_ms=RESTORE_WITHIN_MS, what="restored processes")
         except OperationalFailure as failure:
@@ -266,8 +271,8 @@ class DrillRun:
         )
 
     async def _measure(self, stage: DrillStage) -> Measured:
-        """Read the active site's log and count. Topics that the link leaves at home are not part of
-        it.
+        """Read the active site's log and count. Topics that the link does not mirror are left
+        out.
         """
         clients = stage.clients
         clients.collect()
@@ -305,8 +310,8 @@ class DrillRun:
         return [LogRecord(site, *record) for record in found]
 
     def _measured_fault(self) -> tuple[str, float] | None:
-        """The fault whose outage counts: the last one before the failover, the failover itself when
-        nothing was broken, else the last.
+        """The fault whose outage is measured: the last one before the failover, the failover itself
+        if there was no fault, otherwise the last fault.
         """
         switched = [step.started_at_ms for step in self._result.steps if step.verb == FailOver.verb]
         if switched:
@@ -320,7 +325,7 @@ class DrillRun:
         return (faults[-1].title, faults[-1].began_at_ms) if faults else None
 
     async def _conclude(self, stage: DrillStage) -> None:
-        """Measure unless the plan's last check did, judge, and settle the outcome."""
+        """Measure, unless the plan's last check has done so, then judge and set the outcome."""
         if stage.clients.producers and (self._result.measured is None or not self._ends_with_check()):
             try:
                 await self._measure(stage)
@@ -352,8 +357,8 @@ class DrillRun:
 
 
 def refuse_what_cannot_be(plan: DrillPlan, environment: Environment, *, has_reconcile_command: bool) -> None:
-    """Check that the environment has what the plan aims at, before anything is touched.
-    OperationalFailure.
+    """Check, before the first fault, that the environment has everything that the plan names.
+    Raises OperationalFailure.
     """
     environment.link(plan.link)
     for step in plan.steps:
@@ -367,7 +372,7 @@ def refuse_what_cannot_be(plan: DrillPlan, environment: Environment, *, has_reco
                 f"{step.title}: site {site!r} is not in the environment: {', '.join(environment.sites)}"
             )
     if any(step.verb == "reconcile" for step in plan.steps) and not has_reconcile_command:
-        raise OperationalFailure("the plan reconciles, but no command for that is given")
+        raise OperationalFailure("the plan has a reconcile step, but no reconcile command is given")
 
 
 def _lasts(fault: FaultSpan, at_ms: int) -> bool:
@@ -383,11 +388,11 @@ async def run_drill(
     reconcile_command: Sequence[str] = (),
     view: View | None = None,
 ) -> tuple[DrillResult, ReportFiles]:
-    """Run a plan against the environment; the report goes into `directory`. Set `stop` to end it
-    early and in good order.
+    """Run a plan against the environment and write the report into `directory`. Set `stop` to end
+    the drill early; faults are undone then as well.
 
-    `reconcile_command` may hold {link}, {source}, {target}, {source_bootstrap}, {target_bootstrap}
-    and {report_dir}.
+    `reconcile_command` may contain {link}, {source}, {target}, {source_bootstrap},
+    {target_bootstrap} and {report_dir}.
     """
     run = DrillRun(plan, environment, directory=directory, reconcile_command=reconcile_command, view=view)
     return await run.run(stop)

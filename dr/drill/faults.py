@@ -1,10 +1,11 @@
-"""Breaking things on purpose, only those that the environment names, and putting all of it right
-again.
+"""Injects faults, only into processes and proxies that the environment names, and undoes all of
+them.
 
-Network faults go through toxiproxy's Python client; its gaps are met here: one server a process
-(its address is a class variable), no timeouts, server errors as unrelated exceptions, no way to
-change a toxic (so one is replaced). Processes are signalled through their pid files. `restore` may
-be called at any time, also twice, and carries on past what fails.
+Network faults use toxiproxy's Python client. This module works around its gaps: it supports only
+one server for each process (the address is a class variable), has no timeouts, reports server
+errors as unrelated exceptions, and cannot change a toxic (so the toxic is replaced). Processes are
+signalled through their pid files. `restore` may be called at any time, also twice, and continues
+after a failure.
 """
 
 from __future__ import annotations
@@ -53,8 +54,9 @@ class NetworkFaults:
         self._server: Toxiproxy | None = None
 
     def selected(self, *, kind: str = "", site: str = "") -> list[EnvironmentProxy]:
-        """The proxies between the link's sites, or only those of a kind or before a site; of kind
-        `arbiter` those between a site and the arbiter. OperationalFailure when there are none.
+        """The proxies between the link's sites, or only those of one kind or in front of one site;
+        kind `arbiter` selects those between a site and the arbiter. Raises OperationalFailure when
+        there are none.
         """
         found = [
             proxy
@@ -69,8 +71,8 @@ class NetworkFaults:
         return found
 
     def cut(self, proxies: Iterable[EnvironmentProxy], *, is_silent: bool, direction: str = "both") -> None:
-        """End connections and refuse new ones; silent: swallow every byte, or those of one
-        direction.
+        """Close connections and refuse new ones. A silent cut instead drops every byte, or every
+        byte of one direction.
         """
         if is_silent:
             self.add(proxies, [Toxic(kind="timeout", attributes={"timeout": 0}, streams=STREAMS[direction])])
@@ -88,13 +90,13 @@ class NetworkFaults:
     def _add(self, proxy: EnvironmentProxy, toxic: Toxic, stream: str) -> None:
         name = f"{toxic.kind}_{stream}"
         live = self._proxy(proxy)
-        # toxiproxy's client cannot change a toxic
+        # The client library of toxiproxy cannot change a toxic.
         if name in live.toxics():
             live.destroy_toxic(name)
         live.add_toxic(name=name, type=toxic.kind, stream=stream, attributes=toxic.attributes)
 
     def heal(self) -> None:
-        """Take every toxic off the link's proxies and enable them. Only the link's proxies: others
+        """Remove every toxic from the link's proxies and enable them. Other proxies of the server
         may belong to another user.
         """
         if self._api is None:
@@ -116,7 +118,7 @@ class NetworkFaults:
         if self._server is None:
             assert self._api is not None
             host, port = parse_host_port(self._api.api)
-            # a proxy of the environment must not stand between a drill and loopback
+            # An HTTP proxy from the environment variables must not be used for toxiproxy's API.
             os.environ["NO_PROXY"] = ",".join(filter(None, (os.environ.get("NO_PROXY", ""), host)))
             self._server = Toxiproxy()
             self._server.update_api_consumer(host, port)
@@ -126,8 +128,8 @@ class NetworkFaults:
         return live
 
     def _call(self, call: Callable[[], Result]) -> Result:
-        """A server error reaches us as KeyError or ValueError of the client's own parsing; a broken
-        connection may pass.
+        """Call toxiproxy, with retries. A server error appears as KeyError or ValueError in the
+        parser of the client library; a broken connection may be temporary.
         """
         last: Exception | None = None
         for _ in range(TOXIPROXY_ATTEMPTS_MAX):
@@ -136,12 +138,14 @@ class NetworkFaults:
             except (requests.RequestException, KeyError, ValueError) as error:
                 last = error
         assert self._api is not None
-        raise OperationalFailure(f"toxiproxy at {self._api.api} does not do what it is asked: {last!r}") from last
+        raise OperationalFailure(f"toxiproxy at {self._api.api} rejects the request: {last!r}") from last
 
 
 @dataclass(slots=True)
 class ProcessFaults:
-    """Signals to the environment's processes, and the memory of what must be put right."""
+    """Sends signals to the environment's processes, and remembers which of them must be
+    restored.
+    """
 
     environment: Environment
     ended: list[EnvironmentProcess] = field(default_factory=list)
@@ -149,18 +153,22 @@ class ProcessFaults:
     full: list[EnvironmentProcess] = field(default_factory=list)
 
     def kill(self, processes: Sequence[EnvironmentProcess], *, may_stay_down: bool) -> None:
-        """kill -9 of all at once, then wait until they are gone."""
+        """Send SIGKILL to all processes at once, then wait until they have ended."""
         for process in processes:
             if self.environment.child(process).send(signal.SIGKILL) and not may_stay_down:
-                # after all signals: the processes die together, as in a lost site
+                # The waits come after all signals, so that the processes die together, as at a lost
+                # site.
                 self.ended.append(process)
         for process in processes:
             self.environment.child(process).wait_ended(timeout_ms=KILLED_WITHIN_MS)
 
     def terminate(self, processes: Sequence[EnvironmentProcess], *, timeout_ms: int, may_stay_down: bool) -> list[str]:
-        """SIGTERM in the reverse order of starting; names of those that had to be killed."""
+        """Send SIGTERM in the reverse order of starting. Returns the names of processes that had to
+        be killed.
+        """
         late = []
-        # clients of the others first: each part still has what it needs to stop
+        # A process stops before the ones that it depends on, because it needs them for a clean
+        # stop.
         for process in reversed(processes):
             if self.environment.child(process).pid() is None:
                 continue
@@ -184,8 +192,8 @@ class ProcessFaults:
                 self.stopped.remove(process)
 
     def fill_disk(self, processes: Sequence[EnvironmentProcess], *, may_stay_down: bool = False) -> None:
-        """Let processes write to no file. Such a process may end, and is started again at the
-        drill's end.
+        """Keep processes from writing to files, as on a full disk. Such a process may end; the end
+        of the drill starts it again.
         """
         for process in processes:
             if self.environment.child(process).limit_files(is_full=True):
@@ -201,7 +209,9 @@ class ProcessFaults:
                 self.full.remove(process)
 
     def start(self, processes: Sequence[EnvironmentProcess]) -> None:
-        """Start what does not run, in order. Raises OperationalFailure when one has no command."""
+        """Start the processes that do not run, in order. Raises OperationalFailure when one has no
+        command.
+        """
         for process in processes:
             if not process.command:
                 raise OperationalFailure(f"{process.name} cannot be started: the environment gives no command for it")
@@ -211,7 +221,7 @@ class ProcessFaults:
                 self.ended.remove(process)
 
     def restore(self, *, starts_ended: bool) -> list[str]:
-        """Continue what stands still and start what was ended; what did not work, in words."""
+        """Continue stopped processes and start ended ones. Returns the failures as sentences."""
         problems = []
         for process in tuple(self.stopped):
             try:
@@ -225,7 +235,7 @@ class ProcessFaults:
             except (OperationalFailure, OSError) as error:
                 problems.append(f"{process.name}: {error}")
         if starts_ended:
-            # in the order of starting: a broker needs its ZooKeeper
+            # Processes start in the order of the environment: a broker needs its ZooKeeper.
             order = [process for site in self.environment.sites.values() for process in site.processes]
             for process in sorted(self.ended, key=lambda ended: order.index(ended) if ended in order else len(order)):
                 try:
@@ -237,7 +247,7 @@ class ProcessFaults:
 
 @dataclass(slots=True)
 class HostFaults:
-    """Faults of whole hosts, and the memory of what must be put right."""
+    """Changes clocks and name resolution of whole hosts, and remembers what must be restored."""
 
     environment: Environment
     clock_steps: dict[str, int] = field(default_factory=dict)
@@ -249,12 +259,13 @@ class HostFaults:
         self.clock_steps[host] = self.clock_steps.get(host, 0) + by_seconds
 
     def break_names(self, host: str, names: Sequence[str]) -> None:
-        """Let names lead nowhere at a host."""
+        """Make names resolve to an address that no machine has, on one host."""
+        # Noted before the change: a failed command may have changed the file all the same.
         self.broken_names.add(host)
         self._shell(host).break_names(names)
 
     def restore(self) -> list[str]:
-        """Put clocks and names right; what did not work, in words."""
+        """Undo the changes of clocks and names. Returns the failures as sentences."""
         problems = []
         for host, by_seconds in tuple(self.clock_steps.items()):
             try:

@@ -1,8 +1,9 @@
-"""Measures how far the standby is behind, from the answers of both sites and of the mirror: for
-waits, the live view and the report's curve.
+"""Measures the lag of the standby from the answers of both sites and of the mirror, for waits, the
+live view and the report's curve.
 
-The sites' own logs decide, by their leader epochs; when the active site does not answer, its
-mirror's last knowledge of it counts. The mirror adds time and its state.
+The logs of both sites decide, by their leader epochs. If the active site does not answer, the last
+state that the mirror read from it counts. The mirror also reports the lag in time, and its own
+state.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ SAMPLE_INTERVAL_S = 0.5
 SILENT = "silent"
 """The state of a mirror that does not answer."""
 MIRROR_TIMEOUT_S = 0.5
-"""The timeout of one observation among many, in seconds; a single observation waits longer."""
+"""The timeout (s) of one of many observations; a single observation waits longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,12 +49,12 @@ class SeenVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagSample:
-    """One observation. `lag_records` None: not known; `lag_ms` and `lag_bytes` -1: the mirror did
-    not report them.
+    """One observation. `lag_records` is None if it is unknown; `lag_ms` and `lag_bytes` are -1 if
+    the mirror did not report them.
 
-    `lag_records` counts to the end of the source's logs: what a failover would lose now. Of these a
-    mirror may copy `copyable_records`; the others are not at all of the source's in-sync replicas
-    yet.
+    `lag_records` counts up to the end of the source's logs: the loss of a failover at this moment.
+    `copyable_records` of them are at all in-sync replicas of the source, so that a mirror may copy
+    them.
     """
 
     at_ms: int
@@ -71,21 +72,19 @@ class LagSample:
     suspended_sync_policy: str = ""
     unreachable: tuple[str, ...] = ()
     truncated_records: int = 0
-    """Records that replicas at the sites have lost to their leaders' histories since their brokers
-    started.
-    """
+    """Records that replicas at the sites have truncated since their brokers started."""
     protection: SeenVerdict | None = None
     """The active site's last verdict; None when there is none, or the site does not answer."""
     proof: LinkVerification | None = None
     """The last comparison by the active site's agents; None before the first."""
     differing: tuple[str, ...] = ()
-    """Partitions whose copies have another history than the active site, in sentences; they lack
-    what it has from there on.
+    """Partitions whose copies have another history than the active site, as sentences. They count
+    as lacking all records from the first difference on.
     """
 
 
 class LagProbe:
-    """Asks the sites of one link."""
+    """Asks the sites and mirrors of one link."""
 
     def __init__(self, environment: Environment, link: str, channels: Channels, clock: Clock) -> None:
         entry = environment.link(link)
@@ -111,7 +110,7 @@ class LagProbe:
         return self._clients[site]
 
     def standby(self, sample: LagSample) -> str:
-        """The site that was not active in a sample; "" when that does not say."""
+        """The other site than the active one of a sample; "" if the sample has no active site."""
         return next((site for site in self._sites if site != sample.active_site), "") if sample.active_site else ""
 
     async def sample(self, *, mirror_timeout_s: float = MIRROR_TIMEOUT_S) -> LagSample:
@@ -158,8 +157,8 @@ class LagProbe:
     async def _differing(
         self, known: dict[str, DescribeLinkReply], active_site: str
     ) -> dict[TopicPartition, Divergence]:
-        """Copies with another history. Both sites are asked at once, so a copy that is ahead is
-        held against a second answer.
+        """Copies with another history. Both sites are asked at the same time, so the copy may
+        appear ahead of an older answer of the source; then the source is asked again.
         """
         found = _diverged(known, active_site)
         if found and (again := await self._describe(self._clients[active_site])) is not None:
@@ -212,7 +211,7 @@ def _state(mirror: DescribeMirrorReply | None) -> str:
 
 def _lag_bytes(mirror: DescribeMirrorReply | None) -> int:
     lags = [item.lag_bytes for item in mirror.partitions] if mirror is not None else []
-    # Never smaller because one of them is not known.
+    # With an unknown part the sum would be too small, so it is unknown as a whole.
     return sum(lags) if lags and min(lags) >= 0 else -1
 
 

@@ -1,7 +1,8 @@
-"""The live view of a drill: on a terminal a panel that changes in place, elsewhere a line for each
-step and the numbers now and then.
+"""The live view of a drill: a panel on a terminal; otherwise one line for each step, and the
+numbers at intervals.
 
-Fed by `execution.py` twice a second. Owns the terminal between entering and leaving.
+`execution.py` updates it twice a second. It owns the terminal from entering to leaving the
+context.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class LagView:
         self._previous = glance
 
     def print_finished(self, steps: tuple[StepResult, ...]) -> None:
-        """A line for every step that has ended and was not printed yet."""
+        """Print a line for every step that has ended since the last call."""
         for step in steps[self._printed :]:
             detail = f"  [dim]{step.detail}[/]" if step.detail else ""
             mark = _MARKS.get(step.outcome, step.outcome)

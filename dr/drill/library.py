@@ -1,9 +1,8 @@
-"""The drills that are ready to run: plans in `deploy/drills/`, for any pair of sites.
+"""The ready drills: plans in `deploy/drills/` for any pair of sites.
 
-Such a plan names the link, its sites, a broker of each and the drill's own topic by `$link`,
-`$active`, `$standby`, `$active_broker`, `$standby_broker` and `$topic`; the values are put in
-before it is read. The topic is a new one for each run, because the checkers expect each record
-once.
+Such a plan uses the placeholders `$link`, `$active`, `$standby`, `$active_broker`,
+`$standby_broker` and `$topic`, which are replaced before the plan is read. Each run gets a new
+topic, because the checkers expect each record once.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ def names() -> list[str]:
 
 
 def ready_plan(name: str, values: Mapping[str, str] = EXAMPLE) -> DrillPlan:
-    """The plan of a ready drill with the values of `EXAMPLE`'s keys put in. OperationalFailure for
-    another name.
+    """The plan of a ready drill with the given values for the keys of `EXAMPLE`. Raises
+    OperationalFailure for an unknown name.
     """
     if name not in names():
         raise OperationalFailure(f"no drill is called {name!r}; accepted: a YAML file, or one of {', '.join(names())}")

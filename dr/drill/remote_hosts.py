@@ -1,8 +1,8 @@
-"""Processes and clocks of other machines, over a command like ssh that the environment names.
+"""Processes and clocks of other machines, reached by a command like ssh that the environment names.
 
-The command gets one more argument, a line for the shell of that machine. A process there has a pid
-file in its directory, as one that `runtime/children.py` starts; a pid counts only while the command
-line of the process is the expected one.
+The command gets one more argument, a line for the shell of that machine. As with
+`runtime/children.py`, a process there has a pid file in its directory. Its pid counts only if the
+process has the expected command line, because the pid may have been reused.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from runtime.process import OperationalFailure
 ANSWER_WITHIN_S: Final = 30
 POLL_S: Final = 0.1
 NOT_RUNNING: Final = 3
-"""What our lines end with where the process does not run."""
+"""Exit code of our shell lines when the process does not run."""
 MARK: Final = "antipode-drill"
 NOWHERE: Final = "192.0.2.1"
 """An address that no machine has (RFC 5737)."""
@@ -36,8 +36,8 @@ class RemoteShell:
     command: tuple[str, ...]
 
     def run(self, line: str, *, accepted: Sequence[int] = (0,)) -> tuple[int, str]:
-        """The exit code and the output of a line. Raises OperationalFailure for a code that is not
-        accepted, and where no answer comes.
+        """Run a line. Returns the exit code and the output. Raises OperationalFailure for any code
+        that is not accepted, and when the host does not answer.
         """
         try:
             done = subprocess.run(
@@ -56,16 +56,18 @@ class RemoteShell:
         return done.returncode, done.stdout
 
     def step_clock(self, by_seconds: int) -> None:
-        """Set the clock forward, or back where negative."""
+        """Set the clock forward; negative values set it back."""
         self.run(f'date --set "@$(( $(date +%s) + {by_seconds} ))"')
 
     def break_names(self, names: Sequence[str]) -> None:
-        """Let names lead nowhere."""
+        """Make names resolve to an address that no machine has."""
         lines = "".join(f"{NOWHERE} {name} # {MARK}\n" for name in names)
         self.run(f"printf {shlex.quote(lines)} >> /etc/hosts")
 
     def restore_names(self) -> None:
-        """Take out what `break_names` has added. The file stays the same one: it may be mounted."""
+        """Remove the lines that `break_names` has added. The file keeps its inode, because it may
+        be a bind mount.
+        """
         self.run(f"kept=$(grep -v '# {MARK}$' /etc/hosts); printf '%s\\n' \"$kept\" > /etc/hosts")
 
 
@@ -118,14 +120,16 @@ class RemoteChild:
         return True
 
     def limit_files(self, *, is_full: bool) -> bool:
-        """Let it write to no file any more, or again; False when it does not run."""
+        """Keep the process from writing to files, or let it write again; False when it does not
+        run.
+        """
         size = "0" if is_full else "unlimited"
         line = f"{self._find()}; prlimit --pid $pid --fsize={size}:unlimited"
         code, _ = self.shell.run(line, accepted=(0, NOT_RUNNING))
         return not code
 
     def _find(self) -> str:
-        """The pid into `$pid`, if that process is ours."""
+        """A shell line that sets `$pid` to the pid in the pid file, if that process is ours."""
         file = shlex.quote(str(self.directory / PID_FILE))
         marker = shlex.quote(self.command[-1] if self.command else self.name)
         return (

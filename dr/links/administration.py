@@ -1,8 +1,8 @@
-"""Making, listing, describing, confirming and deleting links: what the `antipode links` commands do
-at both sites.
+"""Creates, lists, describes, confirms and deletes links, at both sites, for the `antipode links`
+commands.
 
-A link is at both sites or at neither: if one site refuses, the record is removed from the other.
-`cli` prints what these functions return.
+A link exists at both sites or at neither: if one site refuses it, the record is removed from the
+other. `cli` prints the results of these functions.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SiteAddresses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkSpec:
-    """A person's request for a link."""
+    """An operator's request for a link."""
 
     name: str
     source_site: str
@@ -113,8 +113,8 @@ class LinkAtSite:
     answered.
     """
     mirror_problems: tuple[str, ...] = ()
-    """Sentences about daemons of the mirror that reported to the passive site that they cannot
-    carry groups' offsets.
+    """The daemons of the mirror that cannot carry groups' offsets, by their reports to the passive
+    site, as sentences.
     """
 
 
@@ -134,8 +134,8 @@ class CheckedLink:
 async def check_link(
     spec: LinkSpec, *, source: SiteClient, target: SiteClient, mirror: str = "", clock: Clock | None = None
 ) -> CheckedLink:
-    """Check a link without a change; return obstacles and good results. Raises SiteUnreachable.
-    `mirror` is the MirrorAdmin address of the link's daemon, "" when it is unknown.
+    """Check the link without a change; return problems and passed checks. Raises SiteUnreachable.
+    `mirror` is the MirrorAdmin address of the link's daemon, "" if unknown.
     """
     record = spec.record(now_ms=(clock or SystemClock()).now_ms())
     checks = judged("record", record_problems(record), otherwise="names, mode, filters and sync policy are accepted")
@@ -153,8 +153,8 @@ async def check_link(
 async def create_link(
     spec: LinkSpec, *, source: SiteClient, target: SiteClient, clock: Clock | None = None
 ) -> LinkRecord:
-    """Check the link and make it. Raises OperationalFailure with all problems, and leaves nothing
-    behind.
+    """Check the link and create it. Raises OperationalFailure with all problems; then no record is
+    left.
     """
     return await make_link(
         await check_link(spec, source=source, target=target, clock=clock), source=source, target=target
@@ -163,13 +163,13 @@ async def create_link(
 
 async def make_link(checked: CheckedLink, *, source: SiteClient, target: SiteClient) -> LinkRecord:
     """Store the link at both sites and confirm it there. Raises OperationalFailure with all
-    problems, and leaves nothing behind.
+    problems; then no record is left.
     """
     record = checked.record
     _refuse_when(record.name, checked.problems)
     stored_at: list[SiteClient] = []
     try:
-        for client in (target, source):  # the passive site first: at no moment do two sites write
+        for client in (target, source):  # The passive site comes first, so that two sites never write at the same time.
             await _create_at(client, record, stored_at)
         await _check_topic_ids(record, source=source, target=target)
         for client in (source, target):
@@ -184,7 +184,7 @@ async def _create_at(client: SiteClient, record: LinkRecord, stored_at: list[Sit
     try:
         await client.create_link(record)
     except SiteUnreachable:
-        stored_at.append(client)  # perhaps it was
+        stored_at.append(client)  # The site may have stored it although the call failed.
         raise
     stored_at.append(client)
 
@@ -203,7 +203,7 @@ async def _view_with(record: LinkRecord, client: SiteClient, *, asking_site: str
         with attempt:
             view = await client.view(asking_site=asking_site)
             if all(link.name != record.name for link in view.links):
-                raise SiteUnreachable(f"site {client.name} has stored link {record.name} but does not show it")
+                raise SiteUnreachable(f"site {client.name} has stored link {record.name} but does not report it")
     return view
 
 
@@ -212,20 +212,20 @@ async def _undo(record: LinkRecord, stored_at: Sequence[SiteClient], cause: Base
         try:
             await client.delete_link(record.name, epoch=record.epoch)
         except SiteRefused:
-            continue  # it was never stored there
+            continue  # The record was not stored there.
         except SiteUnreachable as error:
             raise OperationalFailure(
-                f"{cause}; and link {record.name} could not be taken back at site {client.name} ({error}): delete it there"
+                f"{cause}; and link {record.name} could not be deleted at site {client.name} ({error}): delete it there"
             ) from error
 
 
 def _refuse_when(name: str, problems: Sequence[str]) -> None:
     if problems:
-        raise OperationalFailure(f"link {name} cannot be made: {'; '.join(problems)}")
+        raise OperationalFailure(f"link {name} cannot be created: {'; '.join(problems)}")
 
 
 async def list_links(clients: Sequence[SiteClient], clock: Clock | None = None) -> list[LinkAtSite]:
-    """Every link as every site sees it; a site that does not answer gives one entry with its
+    """Every link as each site reports it; a site that does not answer gives one entry with its
     problem.
     """
 
@@ -293,7 +293,7 @@ async def delete_link(name: str, clients: Sequence[SiteClient], *, may_skip_unre
         try:
             epochs[client.name] = (await client.describe_link(name)).record.epoch
         except SiteRefused:
-            continue  # not known there
+            continue  # the site has no such link
         except SiteUnreachable:
             if not may_skip_unreachable:
                 raise
@@ -307,7 +307,7 @@ async def delete_link(name: str, clients: Sequence[SiteClient], *, may_skip_unre
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlteredLink:
-    """The record at the active site after the change (or as it would be), and the reason why the
+    """The record at the active site after the change (or the planned one), and the reason why the
     other site does not have it yet.
     """
 
@@ -342,7 +342,7 @@ async def alter_link(
     try:
         await other.adopt_link(record, timeout_ms=STORE_TIMEOUT_MS)
     except OperationalFailure as failure:
-        return AlteredLink(record=record, problem=f"{failure}; it takes the change from {active.name} when it is back")
+        return AlteredLink(record=record, problem=f"{failure}; it reads the change from {active.name} when it is back")
     return AlteredLink(record=record)
 
 

@@ -1,7 +1,7 @@
-"""Asks both sites of a link, or its mirror, until which time everything has arrived: once, or until
-a given time is reached.
+"""Asks both sites of a link, or its mirror, up to which time all records have arrived: once, or
+repeatedly until a given time is reached.
 
-The command `antipode links complete` is the caller; `core/completeness.py` decides.
+Caller: the command `antipode links complete`; `core/completeness.py` decides.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ async def looks_at_sites(link: str, clients: Mapping[str, SiteClient], clock: Cl
         record = one if supersedes(one, record) else record
     target = other_site(record, record.active_site)
     if target not in clients:
-        raise OperationalFailure(f"no agent address is known of site {target}, where link {link} goes")
+        raise OperationalFailure(f"no agent address is known of site {target}, the target of link {link}")
     observer = LinkObserver(link, target=clients[target], source=clients.get(record.active_site), clock=clock)
 
     async def look(completeness: Completeness) -> None:

@@ -1,5 +1,5 @@
-"""Collects from both sites, the target's controller and the link's mirror the facts that
-`core/link_preflight.py` judges. Changes nothing anywhere.
+"""Collects the facts that `core/link_preflight.py` judges, from both sites, the target's controller
+and the link's mirror. Changes nothing.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ async def preflight(
     checks = [version_check(releases)]
     if there is not None and here is not None:
         refused = [f"site {said.site}: {problem}" for said in (there, here) for problem in said.problems]
-        checks += judged("links", refused, otherwise="no other link of the two sites is in its way")
+        checks += judged("links", refused, otherwise="no other link of the two sites conflicts")
         if record.lease_ms:
             arbiters = arbiter_problems({source.name: there.arbiter_id, target.name: here.arbiter_id})
             checks += judged("arbiter", arbiters, otherwise="both sites reach the same arbiter")
         clashes = topic_id_problems(record, there, here)
-        checks += judged("topic ids", clashes, otherwise="no topic of the link is another one at the other site")
+        checks += judged("topic ids", clashes, otherwise="no topic of the link has another id at the other site")
         if there.HasField("security") and here.HasField("security"):
             checks += security_checks(
                 there.security,
@@ -79,7 +79,9 @@ async def _copies(
 
 
 async def ask_mirror(link: str, address: str) -> LinkCheck:
-    """Check that the link's daemon serves MirrorAdmin at the address; "" is unknown."""
+    """Check that the link's daemon serves MirrorAdmin at the address; an address of "" is
+    unknown.
+    """
     answer: DescribeMirrorReply | str = ""
     if address:
         channels = Channels()

@@ -1,4 +1,6 @@
-"""Asks both sites of a link what a failover now would lose; `core/readiness.py` compares."""
+"""Asks both sites of a link for the facts about the losses of a failover now; `core/readiness.py`
+compares.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,8 @@ from wire.rules.links import other_site
 
 
 async def check_readiness(name: str, clients: Sequence[SiteClient], clock: Clock | None = None) -> Readiness:
-    """Report what the link's standby lacks. Raises OperationalFailure when no agent knows the link,
-    or no address of the standby's agents is known.
+    """Report the records and offsets that the link's standby lacks. Raises OperationalFailure when
+    no agent knows the link, or no address of the standby's agents is known.
     """
     entries = await describe_link(name, clients)
     record = governing_record(entries)
@@ -68,8 +70,8 @@ def _proof(entries: Sequence[LinkAtSite], active_site: str) -> LinkVerification 
 
 
 async def _checks(record: LinkRecord, by_name: Mapping[str, SiteClient], found: Readiness) -> list[LinkCheck]:
-    """Repeat the checks of the link's creation; empty while a site does not answer, which is
-    reported as a problem elsewhere.
+    """Repeat the checks of the link's creation. Empty while a site does not answer, which another
+    problem already reports.
     """
     source, target = by_name.get(found.active_site), by_name[found.standby]
     age_ms = MIRROR_NEVER_SEEN if found.groups_age_ms <= UNKNOWN else found.groups_age_ms

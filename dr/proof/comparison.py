@@ -1,8 +1,8 @@
-"""Compares the sites of an exact link by the digests that their brokers keep: a few kilobytes where
-the sites are equal, and the batches that differ by name where they are not.
+"""Compares the sites of an exact link by the digests that their brokers keep. If the sites are
+equal, this transfers a few kilobytes; otherwise the report names the batches that differ.
 
-The digests are those of batch headers, checksums included. A bit of a batch's body that has changed
-on disk under its old checksum is not noticed; reading the logs finds it (`antipode reconcile`).
+The digests cover batch headers, including the checksums. A bit of a batch's body that changed on
+disk under its old checksum goes unnoticed; reading the logs finds it (`antipode reconcile`).
 
 Caller: `antipode reconcile --quick`. `core/descent.py` and `core/equality.py` decide.
 """
@@ -35,7 +35,7 @@ from wire.rules.topic_names import is_internal_topic
 
 SETTLE_POLL_S: Final = 0.1
 STANDSTILL_MS: Final = 2_000
-"""A target whose ends have not advanced for this long is not awaited any more."""
+"""The comparison stops waiting for a target whose ends have not advanced for this long."""
 RESTARTS_MAX: Final = 3
 """Maximum number of restarts of a partition because retention has moved its log start."""
 
@@ -60,7 +60,9 @@ class ComparisonRequest:
 async def compare_sites(
     request: ComparisonRequest, clock: Clock, progress: Progress = lambda _: None
 ) -> EqualityReport:
-    """Compare. Raises OperationalFailure when a site does not answer or keeps no digests."""
+    """Compare the sites. Raises OperationalFailure when a site does not answer or keeps no
+    digests.
+    """
     async with new_client(request.source_bootstrap) as source, new_client(request.target_bootstrap) as target:
         return await _Comparison(
             request,
@@ -146,7 +148,7 @@ class _Comparison:
             if mine and other and source[name].topic_id != target[name].topic_id:
                 self._notes.append(
                     f"topic {name} has the id {source[name].topic_id} at site {self._source.site} and "
-                    f"{target[name].topic_id} at site {self._target.site}: one is no copy that an exact link made"
+                    f"{target[name].topic_id} at site {self._target.site}: one of them is not the copy of an exact link"
                 )
             keys += [(name, partition) for partition in sorted(mine & other)]
             await self._note_orphans(self._source, DifferenceKind.MISSING, name, mine - other)
@@ -191,8 +193,8 @@ class _Comparison:
             )
 
     async def _begin(self, keys: Sequence[PartitionKey]) -> None:
-        """Read the starts and ends of both sites' logs: the source before and after the target,
-        which gets the time to reach the source's earlier end.
+        """Read the starts and ends of both sites' logs. The source is asked before and after the
+        target, and the target gets time to reach the source's earlier end.
         """
         self._progress(f"comparing {len(keys)} partitions")
         before = await self._extents(self._source, keys)
@@ -212,8 +214,8 @@ class _Comparison:
         return _Partition(source, target, source_end_offset, descent, ends)
 
     async def _settled(self, before: Mapping[PartitionKey, LogExtent]) -> dict[PartitionKey, LogExtent]:
-        """The target's ends when they have reached the source's, do not advance, or time is
-        over.
+        """The target's ends when they have reached the source's, have stopped advancing, or when
+        time is up.
         """
         deadline_ms = self._clock.monotonic_ms() + self._request.settle_timeout_ms
         found = await self._extents(self._target, list(before))
@@ -251,13 +253,15 @@ class _Comparison:
         return False
 
     def _give_up(self, site: SiteDigests, key: PartitionKey, content: RangeContent) -> None:
-        """Record that the partition is not compared: for a reason of its topic, or because of a
+        """Record that the partition is not compared, because of its topic's kind or because of a
         problem.
         """
         self._partitions.pop(key, None)
         reason = content.error_message or content.error_code.name
         if content.error_code is ErrorCode.invalid_record:
             self._damaged[DamagedLog(topic=key[0], partition=key[1], site=site.site)] = None
+        # Brokers answer with this code for compacted topics: each site compacts on its own, so
+        # their batches differ without a fault.
         if content.error_code is not ErrorCode.unsupported_for_message_format:
             self._problems[f"{key[0]}-{key[1]} at site {site.site}: {reason}"] = None
         elif not any((one.topic, one.partition) == key for one in self._found):
@@ -284,7 +288,9 @@ class _Comparison:
         source: Mapping[RangeQuery, RangeContent],
         target: Mapping[RangeQuery, RangeContent],
     ) -> bool:
-        """Process the answers for one partition; False if its log begins later by now."""
+        """Process the answers for one partition; False if retention has meanwhile moved the start
+        of its log into the range.
+        """
         one = self._partitions[key]
         answers = {}
         for question in one.descent.questions():
@@ -303,7 +309,7 @@ class _Comparison:
         former = {key: self._partitions.pop(key) for key in keys}
         if is_last:
             for topic, partition in keys:
-                self._problems[f"{topic}-{partition}: its log changes while it is compared, compare again"] = None
+                self._problems[f"{topic}-{partition}: its log changes during the comparison, compare again"] = None
             return
         source, target = await asyncio.gather(
             self._extents(self._source, list(keys)), self._extents(self._target, list(keys))

@@ -1,5 +1,5 @@
-"""Asks one site for the digests of its logs: each range at its leader, and again if a leader has
-moved or still reads its log.
+"""Requests the digests of one site's logs, each range from its leader. A request is repeated while
+leaders move, or while a leader still reads its log.
 
 Caller: dr/proof/comparison.py.
 """
@@ -65,6 +65,8 @@ class SiteDigests:
             answered, left = left, [query for query in left if query not in found]
             if not left:
                 break
+            # Every sign of progress restarts the deadline: a leader that reads a large log from
+            # disk may need long.
             if len(left) < len(answered) or pending < pending_before or (pending and pending_before < 0):
                 deadline_ms = self._clock.monotonic_ms() + RETRY_BUDGET_MS
             if pending:
@@ -102,7 +104,7 @@ class SiteDigests:
                 answers |= await request_range_digests(await self._client.connection(node), asked)
             except UnsupportedApi as error:
                 raise OperationalFailure(
-                    f"site {self.site}: {error}: its brokers keep no digests; compare without --quick"
+                    f"site {self.site}: {error}: its brokers have no digests; compare without --quick"
                 ) from error
             except TRANSIENT as error:
                 answers |= dict.fromkeys(asked, error)
@@ -122,7 +124,7 @@ class SiteDigests:
 
 
 def new_client(bootstrap: str, security: ClientSecurity | None = None) -> KafkaClient:
-    """A client of one site alone; with the process's security where it is given none."""
+    """A client of one site's own brokers; without `security` it uses that of the process."""
     options = ConnectionOptions(client_id="antipode-reconcile")
     if security is not None:
         options = secured(options, security)

@@ -1,4 +1,4 @@
-"""Reads the state of both sites beside their records, and compares it; `core/surroundings.py`
+"""Reads the state of both sites other than their records, and compares it; `core/surroundings.py`
 decides. Caller: `antipode reconcile`.
 """
 
@@ -42,7 +42,7 @@ TopicFilter = Callable[[str], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SurroundingsReport:
-    """The result. `notes` say what could not be compared."""
+    """The result. `notes` name the parts that could not be compared."""
 
     differences: tuple[SurroundingDifference, ...]
     notes: tuple[str, ...]
@@ -66,10 +66,10 @@ async def compare_beside_records(
     settle_timeout_ms: int,
     observer: LinkObserver | None = None,
 ) -> SurroundingsReport:
-    """Compare. With an `observer` of the link, the sites' agents report the groups' offsets,
-    because the brokers of a routed link forward requests about groups to the active site. Mirrors
-    carry groups' offsets some time after the records, so a difference in them counts only if it
-    lasts for `settle_timeout_ms`. Raises OperationalFailure when a site does not answer.
+    """Compare the sites. With an `observer` of the link, the sites' agents report the groups'
+    offsets, because the brokers of a routed link forward requests about groups to the active site.
+    Mirrors copy groups' offsets some time after the records, so a difference in them counts only if
+    it lasts for `settle_timeout_ms`. Raises OperationalFailure when a site does not answer.
     """
     deadline_ms = clock.monotonic_ms() + settle_timeout_ms
     async with new_client(sites.source_bootstrap) as source, new_client(sites.target_bootstrap) as target:
@@ -84,7 +84,9 @@ async def compare_beside_records(
                 if observer is not None:
                     here, there = await _with_observed_groups(observer, here, there)
             except KafkaClientError as error:
-                raise OperationalFailure(f"the sites cannot be asked beside their records: {error}") from error
+                raise OperationalFailure(
+                    f"the configs, groups and users of the sites cannot be read: {error}"
+                ) from error
             found = compare_surroundings(here, there, spans)
             lasts = any(one.kind is SurroundingKind.GROUP for one in found)
             if not lasts or clock.monotonic_ms() >= deadline_ms:
@@ -95,8 +97,8 @@ async def compare_beside_records(
 async def _with_observed_groups(
     observer: LinkObserver, here: SiteSurroundings, there: SiteSurroundings
 ) -> tuple[SiteSurroundings, SiteSurroundings]:
-    """The same with the groups as the agents report them. Raises OperationalFailure when a site's
-    do not answer.
+    """The same state, with the groups as the agents report them. Raises OperationalFailure when a
+    site's agents do not answer.
     """
     evidence = await observer.evidence(with_groups=True)
     if evidence.source is None or evidence.target is None:
@@ -158,8 +160,8 @@ async def _offsets(
 
 
 async def _listed(what: str, site: str, notes: list[str], listing: Awaitable[Listed]) -> Listed | None:
-    """What the site lists; None where it has no authorizer or does not list them, and then a
-    note.
+    """The items that the site lists. None, together with a note, if it has no authorizer or does
+    not list them.
     """
     try:
         return await listing

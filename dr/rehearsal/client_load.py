@@ -1,7 +1,7 @@
-"""A bounded load on a rehearsal's clones by an unmodified client (librdkafka): acknowledged records
-are read back, each once, and a transaction is committed.
+"""A bounded load on a rehearsal's clones by an unmodified client (librdkafka): it reads back each
+acknowledged record exactly once, and commits a transaction.
 
-Blocks; `execution.py` runs it in a thread.
+The functions block; `execution.py` runs them in a thread.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class _Load:
         self._first: dict[PartitionKey, int] = {}
 
     def write(self, topics: Sequence[str], records: int) -> None:
-        """Each record has a unique name as its key."""
+        """Write records, each with a unique name as its key."""
         run = uuid.uuid4().hex
         producer = Producer(
             {**self._common, "enable.idempotence": True, "acks": "all", "message.timeout.ms": int(DEADLINE_S * 1000)}

@@ -1,11 +1,12 @@
-"""A rehearsal: the standby's logs are cloned into a sandbox, the clones are promoted as a failover
-would promote the standby, clients work on them, and everything is dropped. Mirroring goes on.
+"""Runs a rehearsal: clones the standby's logs into a sandbox, promotes the clones as a failover
+would promote the standby, lets clients work on them, and removes everything. Mirroring continues
+meanwhile.
 
-The sandbox cannot reach another site: the link record that it gets names no address. So the raised
-epoch stays there. The failover in it runs the same code as `antipode failover`.
+The sandbox cannot reach another site, because its link record contains no addresses. So the raised
+epoch stays in the sandbox. The failover there runs the same code as `antipode failover`.
 
-`core/judgement.py` judges. However a run ends, the sandbox is removed; the next run first removes
-what a killed run has left.
+`core/judgement.py` judges. The sandbox is removed however a run ends; after a killed run the next
+one removes it first.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ from wire.protocol.messages.range_digest_messages import WHOLE_RANGE
 Progress = Callable[[str, str], None]
 Outcome = TypeVar("Outcome")
 Digests = Mapping[TopicPartition, tuple[int, bytes]]
-"""By partition, the first offset of the range and the digest from there up to the clone's end."""
+"""For each partition, the first offset of the range, and the digest from there up to the clone's
+end.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +72,7 @@ class Rehearsal:
         clock: Clock,
         progress: Progress = lambda _step, _detail: None,
     ) -> None:
-        """`site` are the standby's agents."""
+        """`site` is the client of the standby's agents."""
         self._request = request
         self._site = site
         self._sandbox = sandbox
@@ -79,7 +82,7 @@ class Rehearsal:
         self._facts = RehearsalFacts()
         self._result = DrillResult(
             name=f"Rehearsal of {request.link}",
-            description=f"Clones of {request.standby}'s logs, promoted in a sandbox while mirroring goes on.",
+            description=f"Clones of {request.standby}'s logs, promoted in a sandbox while mirroring continues.",
             link=request.link,
             started_at_ms=clock.now_ms(),
         )
@@ -102,7 +105,7 @@ class Rehearsal:
         return result
 
     async def _steps(self) -> None:
-        await self._step("clear", self._sandbox.clear, lambda found: found or "nothing was left over")
+        await self._step("clear", self._sandbox.clear, lambda found: found or "no earlier sandbox was left")
         before = await self._step("survey", self._survey, lambda found: f"{len(found.partitions)} partitions")
         clones = await self._step("clone", lambda: self._sandbox.clone(before.record, before.copies), _cloned)
         self._facts.ends, self._facts.absent = clones.ends, clones.absent
@@ -154,7 +157,7 @@ class Rehearsal:
         found = await observer.site_evidence(self._site, with_groups=True)
         record, standby = found.record, self._request.standby
         if record.active_site == standby:
-            raise OperationalFailure(f"{standby} is active for link {record.name}: a standby is what can be rehearsed")
+            raise OperationalFailure(f"{standby} is active for link {record.name}: only a standby can be rehearsed")
         if record.phase != LinkPhase.MIRRORING:
             raise OperationalFailure(f"link {record.name} is fenced: a failover is under way, rehearse afterwards")
         if not found.copies:
@@ -171,7 +174,7 @@ class Rehearsal:
         ends: Mapping[TopicPartition, int],
         security: ClientSecurity | None = None,
     ) -> Digests:
-        """Ask one site for the digest of every clone's range; a compacted log has none."""
+        """Request the digest of every clone's range from one site; compacted logs have none."""
         async with new_client(bootstrap, security) as client:
             site = SiteDigests(self._request.standby, client, self._clock, lambda _: None)
             starts = {key: evidence.partitions[key].log_start_offset for key in ends if key in evidence.partitions}
@@ -190,6 +193,8 @@ class Rehearsal:
         return found
 
     async def _promote(self, addresses: SandboxAddresses) -> FailoverReport:
+        # The sandbox has no source that could be fenced or drained, so the failover must not wait
+        # for one.
         policy = FailoverPolicy(accepts_data_loss=True, drain_timeout_ms=0, settle_ms=0)
         standby = self._request.standby
         report = await failover(
@@ -230,7 +235,7 @@ class Rehearsal:
         return load
 
     async def _compare(self, before: Digests, addresses: SandboxAddresses, clones: Cloned) -> None:
-        """Compare the standby before and after, and the clones under their load."""
+        """Compare the standby before and after, and the clones after their load."""
         observer = LinkObserver(self._request.link, target=self._site, source=None, clock=self._clock)
         now = await observer.site_evidence(self._site)
         ends = {key: end for key, end in clones.ends.items() if key in before}
@@ -241,6 +246,8 @@ class Rehearsal:
         for key, (start, digest) in after.items():
             if cloned.get(key) != (start, digest):
                 differ.append(f"{key}: the clone is not the standby's log")
+            # Retention may have moved the log start meanwhile; then the two digests cover different
+            # ranges.
             if before[key][0] == start and before[key][1] != digest:
                 differ.append(f"{key}: the standby's log has changed")
         self._facts.digests_compared, self._facts.digests_differ = len(after), tuple(differ)
@@ -248,8 +255,8 @@ class Rehearsal:
         self._facts.mirror_after = "" if now.has_mirror else mirror_sentence(now.mirror_age_ms)
 
     async def _drop(self) -> None:
-        """Remove the sandbox, also after a failure; a problem is reported in this result and in
-        that of the next run.
+        """Remove the sandbox, also after a failure. This result reports a problem, and the next run
+        reports it again.
         """
 
         async def drop() -> None:
@@ -275,7 +282,7 @@ class Rehearsal:
         try:
             await self._site.record_rehearsal(self._request.link, found)
         except OperationalFailure as failure:
-            result.restore_problems.append(f"the result is not kept at {self._request.standby}: {failure}")
+            result.restore_problems.append(f"the result could not be stored at {self._request.standby}: {failure}")
 
 
 def _cloned(clones: Cloned) -> str:

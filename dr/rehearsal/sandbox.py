@@ -1,5 +1,5 @@
-"""What a rehearsal needs on its machine: clones of the standby's logs, and a site that serves them.
-`cli/recovery/rehearsing` provides both.
+"""The parts of a machine that a rehearsal needs: clones of the standby's logs, and a site that
+serves them. `cli/recovery/rehearsing` implements both.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ PLAIN_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cloned:
-    """The clones as they were made. `ends`: where the clone of each carried partition ends;
-    `absent`: carried partitions without a log on this machine.
+    """The finished clones. `ends`: the end of each carried partition's clone; `absent`: carried
+    partitions without a log on this machine.
     """
 
     ends: Mapping[TopicPartition, int]
@@ -47,14 +47,15 @@ class SandboxAddresses:
 
 
 class Sandbox(Protocol):
-    """A site that has nothing in common with others but content: own ports, own ZooKeeper chroot,
-    own cluster id, and a link record that names no address of another site. Its clients log in by a
-    password that only this run has: the clones hold what the standby's own listeners protect.
+    """A site that shares only log contents with other sites: it has its own ports, ZooKeeper chroot
+    and cluster id, and its link record contains no address of another site. Its clients log in with
+    a password that only this run has, because the clones contain records that the standby's own
+    listeners protect.
     """
 
     async def clear(self) -> str:
-        """Remove what an interrupted rehearsal has left; return a description, empty if there was
-        nothing. OperationalFailure when it still runs.
+        """Remove the remains of an interrupted rehearsal; return a description, empty if there were
+        none. Raises OperationalFailure if that rehearsal still runs.
         """
         ...
 
@@ -65,13 +66,15 @@ class Sandbox(Protocol):
         ...
 
     async def start(self) -> SandboxAddresses:
-        """Lay out the site and start its broker. OperationalFailure."""
+        """Create the site and start its broker. Raises OperationalFailure."""
         ...
 
     def shared_file_changes(self) -> list[str]:
-        """Files that the clones share with the standby and that have changed, in sentences."""
+        """Describe the files that the clones share with the standby and that have changed."""
         ...
 
     async def drop(self) -> None:
-        """Stop the broker and remove everything. OperationalFailure; may be called at any time."""
+        """Stop the broker and remove everything; may be called at any time. Raises
+        OperationalFailure.
+        """
         ...

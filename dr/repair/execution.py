@@ -31,7 +31,7 @@ from wire.protocol.messages.quarantine_messages import QUARANTINE_RECORDS
 from wire.rules.links import blacklist_of, other_site
 
 DISK_TIMEOUT_MS: Final = 60_000
-"""Copies to disk take longer than other answers."""
+"""Answers take longer if the broker first copies bytes to disk."""
 UNCHANGED_MAX: Final = 10
 """A copy that has not grown for this many successive comparisons is not awaited any longer."""
 
@@ -88,8 +88,9 @@ async def repair(
     restart_mirror: Callable[[Sequence[str]], Any] | None = None,
     progress: Progress = lambda _: None,
 ) -> RepairReport:
-    """Repair. `confirm` raises to stop before the first change; `restart_mirror` is awaited with
-    topics whose copies were truncated. Raises OperationalFailure when a site does not answer.
+    """Repair the link. `confirm` is called before the first change and raises an error to prevent
+    it; `restart_mirror` is awaited with the topics whose copies were truncated. Raises
+    OperationalFailure when a site does not answer.
     """
     async with AsyncExitStack() as stack:
         clients = {
@@ -126,7 +127,7 @@ class _Repair:
         if trusted and trusted != active:
             raise OperationalFailure(
                 f"--trust {trusted!r}: only the active site's log can be kept against the other one; accepted: {active}. "
-                f"To keep what site {standby} has, fail over to it first"
+                f"To keep the records of site {standby}, fail over to it first"
             )
         self._sides = RepairSides(
             active_site=active,
@@ -136,7 +137,7 @@ class _Repair:
         )
 
     async def run(self) -> RepairReport:
-        """Compare, judge, act, prove."""
+        """Compare, judge, execute the orders, and prove the result."""
         sides = self._sides
         suspects = self.request.suspects
         if suspects is None:
@@ -191,7 +192,10 @@ class _Repair:
         compacted = await self._compacted({topic for topic, _ in suspects})
         for key, (first, last) in suspects.items():
             if key[0] in compacted:
-                reason = "the topic is compacted, each site on its own: antipode links reset makes the copy of a damaged one anew"
+                reason = (
+                    "each site compacts the topic on its own, so batches cannot be compared: "
+                    "antipode links reset copies a damaged topic again"
+                )
                 judged.append(
                     Refused(topic=key[0], partition=key[1], first_offset=first, last_offset=last, reason=reason)
                 )
@@ -249,7 +253,7 @@ class _Repair:
     async def _truncate(self, order: TruncateCopy) -> tuple[str, ...]:
         record = self.request.record
         if record.phase != LinkPhase.MIRRORING:
-            raise OperationalFailure(f"link {record.name} is not mirroring: end its failover first")
+            raise OperationalFailure(f"link {record.name} is not mirroring: finish its failover first")
         topic = {
             "name": order.topic,
             "topic_id": await self._topic_id(order),
@@ -270,8 +274,8 @@ class _Repair:
         return metadata.topics[order.topic].topic_id
 
     async def _asked(self, client: Any, order: Order, api_key: int, values: dict[str, Any]) -> Any:
-        """The one outcome. Raises OperationalFailure where the broker refuses, KafkaClientError
-        where it does not answer.
+        """The single outcome. Raises OperationalFailure if the broker refuses, KafkaClientError if
+        it does not answer.
         """
         leader = await client.leader(order.topic, order.partition)
         connection = await client.connection(leader)
@@ -282,8 +286,8 @@ class _Repair:
         return outcome
 
     async def _proof(self, *, is_awaited: bool) -> EqualityReport:
-        """The comparison afterwards; with `is_awaited`, repeated while the mirror copies the
-        missing batches.
+        """The comparison after the repair; with `is_awaited` it is repeated while the mirror copies
+        the missing batches.
         """
         unchanged, before = 0, -1
         while True:
@@ -293,11 +297,11 @@ class _Repair:
             if proof.verdict is Verdict.EQUAL or not is_awaited or unchanged >= UNCHANGED_MAX:
                 return proof
             before = held
-            self.progress("waiting for the mirror to copy what was truncated")
+            self.progress("waiting for the mirror to copy the truncated offsets")
             await asyncio.sleep(0)
 
     async def _still_wanted(self, done: Sequence[DoneOrder]) -> list[Judged]:
-        """Judge the replaced batches once more: digests do not cover their bodies."""
+        """Judge the replaced batches once more, because digests do not cover their bodies."""
         replaced = [one.order for one in done if isinstance(one.order, ReplaceBatch)]
         return await self._judged(
             by_partition(Suspect(one.topic, one.partition, one.first_offset, one.last_offset) for one in replaced)

@@ -1,9 +1,7 @@
-"""Reads the batches and checksums of both sites around suspected offsets and has them judged: one
-window of offsets at a time, until the end of the suspected offsets or an order that ends the
-partition.
-
-It also finds the damaged batches of a log whose broker names none but refuses digests of ranges
-with one. Caller: `execution.py`.
+"""Reads the batches and checksums of both sites around suspected offsets, one window of offsets at
+a time, and passes them to the judge. It stops at the end of the suspected offsets, or after an
+order that truncates the partition. ¶ It also finds damaged batches in a log: a broker does not name
+them, but refuses digests of ranges that contain one. Caller: `execution.py`.
 """
 
 from __future__ import annotations
@@ -93,7 +91,7 @@ async def _part(site: Site, key: PartitionKey, first: int, end: int) -> LogPart:
 
 
 class _Damaged(Exception):
-    """The leader itself cannot read its log at this offset."""
+    """The leader cannot read its own log at this offset."""
 
 
 async def _fetched(client: KafkaClient, key: PartitionKey, offset: int) -> memoryview:

@@ -68,7 +68,7 @@ async def test_replication_that_the_target_cannot_give_keeps_a_link_from_being_m
     assert (await checks_of(sites))["replication factor"] == before
     assert before.outcome is Outcome.REFUSED
     assert "Replication factor: 3 larger than available brokers: 1" in before.detail
-    with pytest.raises(OperationalFailure, match=r"default\.replication\.factor of b cannot be had") as refused:
+    with pytest.raises(OperationalFailure, match=r"default\.replication\.factor of b cannot be used") as refused:
         await create_link(sites.spec(), source=sites.client("a"), target=sites.client("b"))
     assert "Accepted is 1 to 1" in str(refused.value)
     assert await list_links([sites.client("a"), sites.client("b")]) == []

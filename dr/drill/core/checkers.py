@@ -1,7 +1,7 @@
 """Anomalies in what clients saw, after Jepsen's checkers for Kafka: each function returns what it
 found, empty when all is well.
 
-    A1  inconsistent offsets one offset, two values (across sites too: the strongest test that
+    A1  inconsistent offsets one offset, two values (also across sites: the strongest test that
         offsets are kept)
     A2  lost writes acknowledged, a later offset of the partition was read, this one never
     A3  unseen                 acknowledged, never read by the end
@@ -56,7 +56,7 @@ def _sightings(
 def inconsistent_offsets(
     acknowledged: Iterable[Acknowledged], delivered: Iterable[Delivered], logs: Iterable[LogRecord] = ()
 ) -> list[Anomaly]:
-    """A1, over everything that anybody saw at any site."""
+    """A1, over all records that any client saw at any site."""
     first: dict[tuple[TopicPartition, int], str] = {}
     found: dict[tuple[TopicPartition, int], set[str]] = {}
     for place, offset, value in _sightings(acknowledged, delivered, logs):
@@ -69,12 +69,12 @@ def inconsistent_offsets(
 
 
 def lost_writes(acknowledged: Iterable[Acknowledged], read: Collection[LogRecord]) -> list[Anomaly]:
-    """A2: acknowledged, not in the log although a later offset is."""
+    """A2: acknowledged records that are not in the log although the log has a later offset."""
     return [anomaly for anomaly, is_below_end in _missing(acknowledged, read) if is_below_end]
 
 
 def unseen(acknowledged: Iterable[Acknowledged], read: Collection[LogRecord]) -> list[Anomaly]:
-    """A3: acknowledged and not in the log, wherever it should be. Includes what A2 finds."""
+    """A3: acknowledged records that are not in the log at all. Includes the findings of A2."""
     return [Anomaly("A3", anomaly.place, anomaly.offset, anomaly.detail) for anomaly, _ in _missing(acknowledged, read)]
 
 
@@ -91,7 +91,7 @@ def _missing(acknowledged: Iterable[Acknowledged], read: Collection[LogRecord]) 
 
 
 def duplicates(read: Iterable[LogRecord]) -> list[Anomaly]:
-    """A4, within one site's log."""
+    """A4: values that occur twice in one site's log."""
     places: dict[tuple[str, str], list[tuple[TopicPartition, int]]] = defaultdict(list)
     for record in read:
         places[record.site, record.value].append((TopicPartition(record.topic, record.partition), record.offset))
@@ -103,20 +103,22 @@ def duplicates(read: Iterable[LogRecord]) -> list[Anomaly]:
 
 
 def skips(delivered: Iterable[Delivered], existing: Mapping[TopicPartition, Sequence[int]]) -> list[Anomaly]:
-    """A7; `existing` holds the sorted offsets that have records."""
+    """A7: consumers that jumped over offsets; `existing` holds the sorted offsets that have
+    records.
+    """
     found = []
     for place, before, after in _consecutive(delivered):
         offsets = existing.get(place, ())
         passed = bisect_left(offsets, after.offset) - bisect_right(offsets, before.offset)
         if passed > 0:
             found.append(
-                Anomaly("A7", place, before.offset, f"{after.member} went on at {after.offset}, past {passed}")
+                Anomaly("A7", place, before.offset, f"{after.member} continued at {after.offset}, past {passed}")
             )
     return found
 
 
 def steps_back(delivered: Iterable[Delivered]) -> list[Anomaly]:
-    """A8."""
+    """A8: consumers that went back without a new assignment."""
     return [
         Anomaly("A8", place, before.offset, f"{after.member} went back to {after.offset}")
         for place, before, after in _consecutive(delivered)
@@ -151,7 +153,7 @@ def send_order(acknowledged: Iterable[Acknowledged]) -> list[Anomaly]:
 
 
 def redelivered(delivered: Iterable[Delivered]) -> int:
-    """A13: deliveries of values that the group had been given before."""
+    """A13: deliveries of values that the group had already received."""
     counts: dict[str, int] = defaultdict(int)
     for given in delivered:
         counts[given.value] += 1
@@ -159,7 +161,7 @@ def redelivered(delivered: Iterable[Delivered]) -> int:
 
 
 def never_delivered(acknowledged: Iterable[Acknowledged], delivered: Iterable[Delivered]) -> list[Anomaly]:
-    """Acknowledged records that no member of the group was ever given."""
+    """Acknowledged records that no member of the group received."""
     values = {given.value for given in delivered}
     return [
         Anomaly("A3", TopicPartition(ack.topic, ack.partition), ack.offset, ack.value)
@@ -171,8 +173,8 @@ def never_delivered(acknowledged: Iterable[Acknowledged], delivered: Iterable[De
 def longest_lags_ms(
     acknowledged: Iterable[Acknowledged], delivered: Iterable[Delivered]
 ) -> Mapping[TopicPartition, float]:
-    """The longest time by partition that a record waited for its first delivery; check A3 covers
-    records that were never delivered.
+    """The longest time in each partition from a record's acknowledgement to its first delivery.
+    Check A3 covers records that were never delivered.
     """
     first = _first_deliveries_ms(delivered)
     lags: dict[TopicPartition, float] = {}
@@ -191,8 +193,8 @@ def lag_that_stays(
     *,
     within_ms: float,
 ) -> list[Anomaly]:
-    """A12: of each partition and each healing, the first record from before it that is not
-    delivered within this time after it.
+    """A12: for each partition and each healing, the first earlier record that was not delivered
+    within this time after the healing.
     """
     first = _first_deliveries_ms(delivered)
     late: dict[tuple[float, TopicPartition], Anomaly] = {}

@@ -1,4 +1,4 @@
-"""Judging a drill: each expectation that the plan states against what was measured, in words for
+"""Judges a drill: compares each stated expectation of the plan with the measurement, in words for
 the report.
 """
 
@@ -14,7 +14,7 @@ EQUAL = "equal"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """One expectation and whether it was met."""
+    """One expectation, the finding, and whether it was met."""
 
     name: str
     wanted: str
@@ -24,7 +24,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The expectations of a plan; None is not judged."""
+    """The limits of a plan; a limit of None is not judged."""
 
     recovery_point_records_max: int | None = None
     recovery_point_ms_max: float | None = None

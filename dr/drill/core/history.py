@@ -2,8 +2,8 @@
 delivered to a consumer, logs read at the end.
 
 The clients append these facts to files as lines of tab-separated fields (`load.py`), the checkers
-take them as sequences (`core/checkers.py`). A value is unique in a drill: the name of the load and
-the number of the record in it.
+read them as sequences (`core/checkers.py`). Each record has a unique value in a drill: the name of
+the load and the number of the record.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ DELIVERED = "D"
 
 
 class Acknowledged(NamedTuple):
-    """A record that a broker took. `number` orders the sends of one load."""
+    """A record that a broker acknowledged. `number` orders the records of one load."""
 
     load: str
     number: int
@@ -34,7 +34,7 @@ class Acknowledged(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """A record that the producer gave up on; it may be in the log all the same."""
+    """A record that the producer gave up; the log may contain it all the same."""
 
     load: str
     number: int
@@ -49,8 +49,8 @@ class Failed(NamedTuple):
 
 
 class Delivered(NamedTuple):
-    """A record that a member of a group was given. `assignment` counts the member's assignments:
-    only within one is order promised.
+    """A record that a member of a group received. `assignment` counts the member's assignments: the
+    order is guaranteed only within one assignment.
     """
 
     member: str
@@ -63,7 +63,7 @@ class Delivered(NamedTuple):
 
 
 class LogRecord(NamedTuple):
-    """A record found in a site's log at the end."""
+    """A record in a site's log at the end of the drill."""
 
     site: str
     topic: str

@@ -1,10 +1,10 @@
 """The measurements of a drill, from the clients' histories: recovery point, recovery time, and the
 anomalies, as plain numbers.
 
-Recovery point: acknowledged records that the active site does not have at the end, and how old the
-oldest of them was when the fault struck. Recovery time as clients see it: the longest pause between
-two acknowledgements (or deliveries) that ends after a fault. Pure; `execution.py` collects, this
-counts.
+The recovery point: the acknowledged records that the active site lacks at the end, and the age of
+the oldest of them when the fault began. The recovery time as clients see it: the longest pause
+between two acknowledgements (or deliveries) that ends after a fault. Pure; `execution.py` collects
+the histories.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Outage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """All counts. Anomalies keep their places; `None` outages mean that no fault happened, or that
-    nothing came after it.
+    """All counts. Anomalies are listed with their partitions and offsets. An outage of None means
+    that no fault happened, or that the client received nothing after it.
     """
 
     acknowledged: int = 0
@@ -60,7 +60,9 @@ class Measured:
     unaccounted: tuple[Anomaly, ...] = ()
     reconciliations: Mapping[str, str] = field(default_factory=dict)
     snapshots: tuple[SnapshotLoss, ...] = ()
-    """The losses that backups would have had by the fault; empty without a fault."""
+    """The losses of regular backups at the time of the fault, for comparison; empty without a
+    fault.
+    """
 
 
 def longest_pause(times_ms: Sequence[float], *, fault: str, fault_at_ms: float, until_ms: float) -> Outage | None:
@@ -77,7 +79,7 @@ def longest_pause(times_ms: Sequence[float], *, fault: str, fault_at_ms: float, 
 
 
 def recovery_point_ms(missing: Iterable[Anomaly], acknowledged: Iterable[Acknowledged], *, fault_at_ms: float) -> float:
-    """Age of the oldest lost record when the fault struck; 0 when none is lost."""
+    """Age (ms) of the oldest lost record when the fault began; 0 when none is lost."""
     values = {anomaly.detail for anomaly in missing}
     times = [ack.acknowledged_at_ms for ack in acknowledged if ack.value in values]
     return max(0.0, fault_at_ms - min(times)) if times else 0.0
@@ -89,13 +91,13 @@ def unaccounted_losses(
     acknowledged: Iterable[Acknowledged],
     log: Iterable[LogRecord],
 ) -> list[Anomaly]:
-    """Missing records that no failover's account says may be lost.
+    """Missing records that no failover's account allows to be lost.
 
-    An account speaks of what the old site acknowledged, at or above the offset that is kept. That
-    is what was acknowledged before the account was made, and what a site that was cut off took
-    after it: offsets that the log at the end gives to other records, or does not reach. Anything
-    else was acknowledged by a later active site, of which only a later account may say that it is
-    lost.
+    An account covers records that the old site acknowledged at or above the offset that is kept:
+    records acknowledged before the account was made, and records that a disconnected site
+    acknowledged afterwards. The latter have offsets that the final log gives to other records, or
+    does not reach. Any other missing record was acknowledged by a later active site; only the
+    account of a later failover covers it.
     """
     acknowledged_at_ms = {ack.value: ack.acknowledged_at_ms for ack in acknowledged}
     taken: dict[TopicPartition, set[int]] = {}
@@ -119,8 +121,8 @@ def unaccounted_losses(
 
 
 def surviving(delivered: Iterable[Delivered], missing: Collection[Anomaly]) -> list[Delivered]:
-    """Deliveries of records that are still there: a consumer that read a lost tail rightly reads
-    those offsets again.
+    """Deliveries of records that the final log still has. A consumer that read a lost tail rightly
+    reads those offsets again.
     """
     lost = {anomaly.detail for anomaly in missing}
     return [given for given in delivered if given.value not in lost]
@@ -137,7 +139,9 @@ def measure(
     ends_at_ms: float,
     reconciliations: Mapping[str, str],
 ) -> Measured:
-    """Count everything. `delivered` is by group; `fault` is the one whose outage is measured."""
+    """Compute all measurements. `delivered` is by group; `fault` is the fault whose outage is
+    measured.
+    """
     missing = checkers.unseen(acknowledged, log)
     existing: dict[TopicPartition, list[int]] = {}
     for record in log:

@@ -1,5 +1,5 @@
-"""Curves over time as inline SVG: no scripts, no fonts, readable in both colour schemes. Pure text
-in, text out.
+"""Draws curves over time as inline SVG, without scripts and fonts, readable in light and dark mode.
+Pure: data in, text out.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The loss that regular backups would have had instead: the old way, for comparison with a drill
+"""Computes the loss that regular backups would have had instead, for comparison with a drill
 (DR-04, DR-05).
 
-A backup loses what was written since the last one; struck just before the next, that is an
-interval's worth, and always the newest.
+A backup loses the records that were written since the last one. In the worst case the fault comes
+just before the next backup: the loss is the newest records of one interval.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ INTERVALS_MS: Final = (10_000, 60_000, 3_600_000, 86_400_000)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotLoss:
-    """The worst case of one interval, which is its recovery point; `is_counted` False: the load was
-    not that long, its rate is taken.
+    """The worst case of one interval, which is its recovery point. `is_counted` is False if the
+    load was shorter than the interval; then the loss is estimated from its rate.
     """
 
     interval_ms: int

@@ -1,8 +1,8 @@
-"""A drill's plan: YAML in, frozen models out, errors that name the file, the key, the value and
-what is accepted.
+"""The plan of a drill: parses YAML into frozen models; errors name the file, the key, the value and
+the accepted values.
 
-A step is a mapping with one key, the verb; `STEPS` has them all. Durations are `500ms`, `10s`,
-`2m`. A plan says what is done and what is expected; where things are comes from the environment
+A step is a mapping with one key, the verb; `STEPS` has all verbs. Durations are written `500ms`,
+`10s`, `2m`. A plan contains actions and expectations. Addresses come from the environment
 (`environment.py`), so that a plan fits any pair of sites.
 """
 
@@ -45,8 +45,8 @@ STEPS: dict[str, type[PlanStep]] = {
 
 
 class Expectations(PlanPart):
-    """The limits for the measurements at the end; the report shows measurements without a key, but
-    judges only those with one.
+    """The limits for the measurements at the end. The report shows every measurement, but judges
+    only those with a limit here.
     """
 
     recovery_point_records_max: int | None = Field(default=None, ge=0)
@@ -63,7 +63,7 @@ class Expectations(PlanPart):
 
 
 class SteadyState(PlanPart):
-    """What must hold before the first step; otherwise nothing is done."""
+    """Conditions that must hold before the first step; otherwise every step is skipped."""
 
     is_protected: bool = False
     lag_records_max: int | None = Field(default=None, ge=0)
@@ -71,7 +71,7 @@ class SteadyState(PlanPart):
 
 
 class StopConditions(PlanPart):
-    """What ends the drill early, in good order, whenever it is so."""
+    """Conditions that end the drill early; faults are undone then as well."""
 
     lag_records_above: int | None = Field(default=None, ge=0)
     no_acknowledgement_for: DurationMs | None = Field(default=None, ge=1)
@@ -105,7 +105,7 @@ def load_plan(path: Path) -> DrillPlan:
 
 
 def parse_plan(document: object, *, where: str) -> DrillPlan:
-    """A plan from what YAML gave."""
+    """A plan from parsed YAML."""
     if not isinstance(document, dict):
         raise OperationalFailure(f"plan {where}: accepted is a mapping with name, link, steps and expect")
     steps = document.get("steps")

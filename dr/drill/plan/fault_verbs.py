@@ -1,4 +1,6 @@
-"""Verbs of a plan that break something, or put it right: lines, processes, disks, clocks, names."""
+"""The verbs of a plan that inject a fault, or undo it: network, processes, disks, clocks, name
+resolution.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,14 @@ from dr.drill.plan.parts import DurationMs, PlanStep
 
 
 class Cut(PlanStep):
-    """Cut the link: connections end and new ones are refused; with `is_silent` bytes vanish
-    instead.
+    """Disconnect the link: connections close and new ones are refused; with `is_silent` bytes are
+    dropped instead.
     """
 
     verb: ClassVar[str] = "cut"
     is_silent: bool = False
     direction: Literal["both", "towards", "from"] = Field(
-        default="both", description="one way only: what goes towards the site behind the proxy, or comes from it"
+        default="both", description="only one direction: towards the site behind the proxy, or away from it"
     )
     kind: Literal["", "link", "grpc", "arbiter"] = ""
     site: str = Field(default="", description="only proxies in front of this site")
@@ -30,7 +32,7 @@ class Cut(PlanStep):
 
 
 class Slow(PlanStep):
-    """Slow the link down."""
+    """Add latency to the link, or limit its bandwidth."""
 
     verb: ClassVar[str] = "slow"
     latency: DurationMs = 0
@@ -41,7 +43,9 @@ class Slow(PlanStep):
 
 
 class Reset(PlanStep):
-    """Reset connections of the link, at once or after so many bytes (in the middle of a batch)."""
+    """Reset connections of the link, at once or after this many bytes (in the middle of a
+    batch).
+    """
 
     verb: ClassVar[str] = "reset"
     after_bytes: int = Field(default=0, ge=0)
@@ -50,7 +54,7 @@ class Reset(PlanStep):
 
 
 class Heal(PlanStep):
-    """Take every fault off the link."""
+    """Remove every network fault from the link."""
 
     verb: ClassVar[str] = "heal"
 
@@ -74,14 +78,14 @@ class _AimedStep(PlanStep):
 
 
 class Kill(_AimedStep):
-    """kill -9."""
+    """Kill processes with SIGKILL."""
 
     verb: ClassVar[str] = "kill"
     may_stay_down: bool = Field(default=False, description="the drill's end does not start it again")
 
 
 class Terminate(_AimedStep):
-    """SIGTERM, an orderly end."""
+    """Stop processes with SIGTERM, cleanly."""
 
     verb: ClassVar[str] = "terminate"
     within: DurationMs = 20_000
@@ -89,7 +93,7 @@ class Terminate(_AimedStep):
 
 
 class Stop(_AimedStep):
-    """SIGSTOP: the process stands still with its connections open."""
+    """Stop processes with SIGSTOP: they do nothing, and their connections stay open."""
 
     verb: ClassVar[str] = "stop"
 
@@ -101,14 +105,14 @@ class Resume(_AimedStep):
 
 
 class Start(_AimedStep):
-    """Start again what was killed, and wait until it serves."""
+    """Start ended processes again, and wait until they serve."""
 
     verb: ClassVar[str] = "start"
     within: DurationMs = 60_000
 
 
 class FillDisk(_AimedStep):
-    """Let the processes write to no file any more, as on a full disk."""
+    """Keep the processes from writing to files, as on a full disk."""
 
     verb: ClassVar[str] = "fill_disk"
 
@@ -130,7 +134,7 @@ class FreeDisk(_AimedStep):
 
 
 class StepClock(PlanStep):
-    """Set the clock of a host forward or back; the drill's end sets it back."""
+    """Set the clock of a host forward or back; the end of the drill undoes this."""
 
     verb: ClassVar[str] = "step_clock"
     host: str
@@ -143,7 +147,7 @@ class StepClock(PlanStep):
 
 
 class BreakNames(PlanStep):
-    """Let a host find wrong addresses for names, until `heal`."""
+    """Make names resolve to wrong addresses on a host, until `heal`."""
 
     verb: ClassVar[str] = "break_names"
     host: str

@@ -1,4 +1,4 @@
-"""Verbs of a plan that make topics and start and stop the clients of a drill."""
+"""The verbs of a plan that create topics, and start and stop the clients of a drill."""
 
 from __future__ import annotations
 
@@ -26,14 +26,16 @@ class CreateTopics(PlanStep):
 
 
 class StartLoad(PlanStep):
-    """Start a producer: made-up records, or the departures of a data set in time order."""
+    """Start a producer of generated records, or of the departures in a data set in the order of
+    time.
+    """
 
     verb: ClassVar[str] = "start_load"
     name: str = Field(pattern=r"^[A-Za-z0-9_-]+$")
     kind: Literal["records", "dataset"] = "records"
     topic: str = "drill"
     site: str = ""
-    records_per_second: float = Field(default=0, ge=0, description="0: as fast as it goes")
+    records_per_second: float = Field(default=0, ge=0, description="0: without a limit")
     count: int = Field(default=0, ge=0, description="0: until stopped, or the end of the data set")
     size_bytes: int = Field(default=200, ge=1, le=1_000_000)
     keys: int = Field(default=1000, ge=1)
@@ -46,7 +48,7 @@ class StartLoad(PlanStep):
 
 
 class StopLoad(PlanStep):
-    """Stop a producer after it has flushed, or wait for the end of its data."""
+    """Stop a producer after a flush, or wait for the end of its data."""
 
     verb: ClassVar[str] = "stop_load"
     name: str
@@ -59,7 +61,9 @@ class StopLoad(PlanStep):
 
 
 class PauseLoad(PlanStep):
-    """Freeze a producer: nothing new comes, what was sent is acknowledged when it goes on."""
+    """Freeze a producer with SIGSTOP. Records that it has sent are acknowledged after it is
+    resumed.
+    """
 
     verb: ClassVar[str] = "pause_load"
     name: str

@@ -1,5 +1,5 @@
-"""What every part of a drill's plan has: frozen values, no unknown key, durations such as `10s`,
-and the base of the steps.
+"""The common base of all parts of a plan: frozen values, no unknown keys, durations such as `10s`,
+and the base class of steps.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ DurationMs = Annotated[int, BeforeValidator(parse_duration_ms), Field(ge=0)]
 
 
 class PlanPart(BaseModel):
-    """Base of all parts: frozen, and no key that is not known."""
+    """Base of all parts: frozen, without unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class PlanStep(PlanPart):
-    """Base of the steps; `verb` is the key in the file, `title` what reports call it."""
+    """Base of the steps; `verb` is the key in the file, `title` the name in reports."""
 
     verb: ClassVar[str]
 

@@ -1,4 +1,4 @@
-"""Verbs of a plan that move the active site, compare the sites, wait, and check."""
+"""The verbs of a plan that change the active site, compare the sites, wait, and check."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class FailOver(PlanStep):
 
 
 class SwitchOver(PlanStep):
-    """Make the other site active as planned work: both sites alive, nothing lost."""
+    """Make the other site active as planned work: both sites are up, and no record is lost."""
 
     verb: ClassVar[str] = "switch_over"
     to: str
@@ -40,8 +40,8 @@ class SwitchOver(PlanStep):
 
 
 class Reinstate(PlanStep):
-    """Have a site that was failed away from follow again: its copies are truncated to the shared
-    history, and what they have above is in quarantine.
+    """Make a site follow again after a failover away from it: its copies are truncated to the
+    common history, and their later records go to quarantine.
     """
 
     verb: ClassVar[str] = "reinstate"
@@ -50,7 +50,7 @@ class Reinstate(PlanStep):
 
 class Reconcile(PlanStep):
     """Compare both sites batch by batch, or with `quick` by the digests that brokers keep;
-    `as_accounted` allows exactly what the failover said is lost.
+    `as_accounted` accepts exactly the losses in the failover's account.
     """
 
     verb: ClassVar[str] = "reconcile"
@@ -122,7 +122,9 @@ class Hold(PlanStep):
 
 
 class Check(PlanStep):
-    """Read the logs of the active site and run the checkers over all that clients saw."""
+    """Read the logs of the active site, and run the checkers over all observations of the
+    clients.
+    """
 
     verb: ClassVar[str] = "check"
 

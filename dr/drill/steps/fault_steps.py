@@ -1,4 +1,4 @@
-"""Carries out the steps that break something or put it right, and keeps each fault's duration."""
+"""Executes the steps that inject or undo a fault, and records the duration of each fault."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class FaultSteps:
     open_faults: list[FaultSpan] = field(default_factory=list)
 
     async def carry_out(self, step: FaultStep) -> str:
-        """Do the step; returns the names of what it was aimed at."""
+        """Execute the step; returns the names of its targets."""
         match step:
             case Cut() | Slow() | Reset() | Heal():
                 return await to_its_end(self._line_step, step)
@@ -141,8 +141,8 @@ class FaultSteps:
 
 
 def _reset_toxics(step: Reset) -> list[Toxic]:
-    """A reset after so many bytes is a limit: toxiproxy closes the connection in the middle of
-    whatever passes.
+    """A reset after a number of bytes uses a limit: toxiproxy then closes the connection at that
+    byte, in the middle of a batch.
     """
     if step.after_bytes:
         return [Toxic(kind="limit_data", attributes={"bytes": step.after_bytes}, streams=("downstream",))]

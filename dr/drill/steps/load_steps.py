@@ -1,4 +1,4 @@
-"""Carries out the steps that make topics and start and stop clients."""
+"""Executes the steps that create topics, and start and stop clients."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ CREATE_TIMEOUT_S = 15.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSteps:
-    """The load of one drill. Its clients begin at the site that is the link's source by name."""
+    """The load of one drill. Its clients start at the site that is the link's source."""
 
     environment: Environment
     link: str
     clients: DrillClients
 
     async def carry_out(self, step: LoadStep) -> str:
-        """Do the step; returns what came of it."""
+        """Execute the step; returns its result as a sentence."""
         match step:
             case PauseLoad() | ResumeLoad():
                 self.clients.freeze_producer(step.name, is_frozen=isinstance(step, PauseLoad))
@@ -63,7 +63,7 @@ class LoadSteps:
         return ""
 
     def _connection(self, site: str) -> dict[str, Any]:
-        """A client's fields for the brokers of a site, as JSON has them."""
+        """The settings of a client that connect it to the brokers of a site, as JSON values."""
         config = self.environment.admin_client_config
         return {
             "bootstrap_servers": self.environment.bootstrap_servers(self.link, site),

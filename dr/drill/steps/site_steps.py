@@ -1,4 +1,4 @@
-"""Carries out the steps that concern both sites: failovers, the way back, reconciliations."""
+"""Executes the steps that concern both sites: failovers, reinstatements, reconciliations."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SiteSteps:
     note: Callable[[str], None]
 
     async def carry_out(self, step: SiteStep) -> str:
-        """Do the step; returns a sentence about what came of it."""
+        """Execute the step; returns its result as a sentence."""
         match step:
             case FailOver() | SwitchOver():
                 return await self._fail_over(step)
@@ -73,7 +73,7 @@ class SiteSteps:
         return f"epoch {report.epoch}, {report.duration_ms} ms, {exactly} {lost} records lost"
 
     async def _reinstate(self, step: Reinstate) -> str:
-        """Ask the standby's mirror until no copy is FAULTED any more."""
+        """Send the request to the standby's mirror until no copy is FAULTED."""
         truncated: dict[tuple[str, int], int] = {}
 
         async def is_reinstated() -> bool:
@@ -87,13 +87,13 @@ class SiteSteps:
             try:
                 reply = await stub.ReinstateCopies(request, timeout=step.within / 1000)
             except grpc.aio.AioRpcError:
-                return False  # it has just been started, or a site does not answer yet
+                return False  # The mirror may have just started, or a site may not answer yet.
             for one in reply.partitions:
                 if one.outcome == "reinstated":
                     truncated[one.topic, one.partition] = one.end_offset - one.from_offset
             return sample.mirror_state == "MIRRORING" and not sample.differing
 
-        await until(is_reinstated, within_ms=step.within, what=f"{step.title}: copies differ still")
+        await until(is_reinstated, within_ms=step.within, what=f"{step.title}: copies still differ")
         return f"{sum(truncated.values())} records of {len(truncated)} partitions are in quarantine"
 
     async def _reconcile(self, step: Reconcile) -> str:

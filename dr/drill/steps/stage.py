@@ -1,8 +1,8 @@
-"""Carrying out one step of a plan against the environment.
+"""Executes one step of a plan against the environment.
 
-Every wait is for a condition with a deadline; the only plain pause is `hold`, which is the fault's
-own duration. A step that cannot be done raises OperationalFailure, and the drill (`execution.py`)
-restores what it broke.
+Every wait is for a condition and has a deadline; only `hold` is a plain pause, for the duration of
+the fault. A step that fails raises OperationalFailure; the drill (`execution.py`) then undoes its
+faults.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ class DrillStage:
         self._waits = WaitSteps(clients=self.clients, probe=self.probe)
 
     async def carry_out(self, step: PlanStep) -> str:
-        """Do the step; returns a sentence about what came of it, empty when there is nothing to
-        say.
+        """Execute the step; returns its result as a sentence, empty if there is nothing to
+        report.
         """
         if isinstance(step, LoadStep):
             return await self._load.carry_out(step)

@@ -1,4 +1,4 @@
-"""Carries out the steps that wait: each for one condition, with a deadline."""
+"""Executes the steps that wait, each for one condition with a deadline."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class WaitSteps:
     probe: LagProbe
 
     async def carry_out(self, step: Wait) -> str:
-        """Wait until the condition holds. Raises OperationalFailure when the time is up."""
+        """Wait until the condition holds. Raises OperationalFailure on timeout."""
         self.clients.collect()
         acknowledged, delivered = len(self.clients.acknowledged), self.clients.delivered_count
 
@@ -28,7 +28,7 @@ class WaitSteps:
             self.clients.collect()
             return await self._holds(step, acknowledged, delivered)
 
-        await until(holds, within_ms=step.within, what=f"{step.title}: not so")
+        await until(holds, within_ms=step.within, what=f"{step.title}: the condition does not hold")
         return ""
 
     async def _holds(self, step: Wait, acknowledged: int, delivered: int) -> bool:

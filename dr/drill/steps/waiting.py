@@ -1,4 +1,4 @@
-"""Waiting in a drill: for a condition with a deadline, and for work in a thread to its end."""
+"""Waits of a drill: for a condition with a deadline, and for the end of work in a thread."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Outcome = TypeVar("Outcome")
 async def to_its_end(
     work: Callable[Arguments, Outcome], *arguments: Arguments.args, **settings: Arguments.kwargs
 ) -> Outcome:
-    """Done in a thread. A step that is cancelled waits for it: otherwise it could break or stop
-    something after everything was restored.
+    """Run a function in a thread and wait for its end even if the step is cancelled. Otherwise the
+    thread could inject a fault after everything was restored.
     """
     working = asyncio.ensure_future(asyncio.to_thread(work, *arguments, **settings))
     try:
@@ -28,7 +28,7 @@ async def to_its_end(
 
 
 async def until(condition: Callable[[], Awaitable[bool]], *, within_ms: int, what: str) -> None:
-    """Ask again and again. Raises OperationalFailure with the words given when time is up."""
+    """Poll the condition. Raises OperationalFailure with the given words on timeout."""
     try:
         async with asyncio.timeout(within_ms / 1000):
             while True:

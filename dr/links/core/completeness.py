@@ -6,16 +6,19 @@ the latest of:
 
 | evidence | complete until |
 | --- | --- |
-| the target's safe end has reached the end of the source's log | the moment before the source was asked |
+| the target's safe end has reached the end of the source's log | the moment before the source was
+asked |
 | it has reached the end that the source had when it was asked earlier | that moment |
-| the source is silent, and it has reached the end that the mirror last saw there | when the mirror saw it |
-| its newest record, when the clock that stamped it is not ahead of ours | that record's time: later ones with earlier times are late |
+| the source is silent, and it has reached the end that the mirror last saw there | when the mirror
+saw it |
+| its newest record, if its timestamp is not ahead of our clock | that record's timestamp: a later
+record with an earlier timestamp counts as late |
 
 Nothing is claimed for a copy that differs from the source's log, or whose history is unproven: its
 end and its newest record may belong to another history.
 
-So a log without new records is complete until now, the time of a log whose source does not answer
-stands still, and nothing is claimed for a partition that the target cannot describe.
+So a log without new records is complete until now. If the source does not answer, the time of its
+logs does not advance. Nothing is claimed for a partition that the target cannot describe.
 """
 
 from __future__ import annotations
@@ -88,7 +91,7 @@ class Completeness:
         self, key: TopicPartition, source: PartitionPosition | None, target: PartitionPosition | None, asked_at_ms: int
     ) -> int:
         if target is None:
-            # nothing is missing where there is nothing to copy
+            # A log without records is complete.
             is_empty = source is not None and source.log_start_offset == source.log_end_offset
             return asked_at_ms if is_empty else NEVER
         end = target.safe_end_offset
@@ -103,13 +106,14 @@ class Completeness:
         passed_ms = NEVER
         if end >= marker.end_offset:
             passed_ms = marker.at_ms
-            # the next end to reach: under load the copy never reaches the end of this moment
+            # Under load the copy never reaches the end of this moment, so the first end that it has
+            # not reached is kept until it has.
             self._markers[key] = _Marker(source.log_end_offset, asked_at_ms)
         return max(passed_ms, _newest(target, asked_at_ms))
 
     def take_mirror(self, reply: DescribeMirrorReply, *, asked_at_ms: int) -> None:
-        """Take the report of the link's mirror, requested at `asked_at_ms`: for targets with other
-        offsets.
+        """Add the report of the link's mirror, requested at `asked_at_ms`. Targets with other
+        offsets need it.
         """
         for one in reply.partitions:
             key = TopicPartition(one.topic, one.partition)
@@ -145,13 +149,13 @@ def _differing(evidence: Evidence) -> dict[TopicPartition, int]:
 
 
 def _newest(position: PartitionPosition, asked_at_ms: int) -> int:
-    # a time after the look comes from a clock that is ahead: it says nothing
+    # A timestamp after the look comes from a clock that is ahead, so it proves nothing.
     return position.max_timestamp_ms if position.max_timestamp_ms <= asked_at_ms else NEVER
 
 
 def _reported(one: MirrorPartition, asked_at_ms: int) -> int:
-    """A mirror that has copied nothing yet, or does not know its progress, has a lag only since its
-    own start.
+    """The lag in a mirror's report. A mirror that has copied nothing yet, or does not know its
+    progress, has a lag only since its own start.
     """
     if one.HasField("complete_ms_ago"):
         return asked_at_ms - one.complete_ms_ago
@@ -160,7 +164,9 @@ def _reported(one: MirrorPartition, asked_at_ms: int) -> int:
 
 
 def by_topic(partitions: Iterable[PartitionCompleteness], *, until_ms: int) -> list[TopicCompleteness]:
-    """The topics of the partitions, which come sorted, and whether each is complete until then."""
+    """Group the partitions, which are sorted, by topic; a topic is complete until its earliest
+    partition is.
+    """
     found = []
     for topic, group in groupby(partitions, key=lambda one: one.topic):
         ones = list(group)

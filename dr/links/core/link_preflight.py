@@ -1,4 +1,4 @@
-"""The checks before a link is created, in their order: each one passes, refuses or warns.
+"""The checks before a link is created, in order: each one passes, refuses or warns.
 
 `dr/sites/core/link_checks.py` has the rules of records and pairs of sites; this module adds the
 results of the target's controller, which validated the creation of the source's topics without
@@ -23,8 +23,8 @@ from wire.control.site_pb2 import LinkRehearsal, SurveyedTopic, SurveyLinkReply
 from wire.protocol.ids import SITE_DEFAULT
 
 PROBE: Final = "antipode-link-check"
-"""A topic that is validated and not created where the source has no topics yet: the answer shows
-the target's replication factor.
+"""The name of a topic that is only validated, if the source has no topics yet: the answer shows the
+target's replication factor.
 """
 NAMED_MAX: Final = 5
 """Maximum number of topics named in one check; further ones are counted."""
@@ -72,20 +72,22 @@ def version_check(releases: Mapping[str, str | None]) -> LinkCheck:
     silent = [site for site, release in releases.items() if release is None]
     if silent:
         detail = (
-            f"site {' and '.join(silent)} does not report its release, so that it is older than this command: topics cannot be checked. "
+            f"site {' and '.join(silent)} does not report its release, so it is older than this command and topics cannot be checked. "
             "Update its brokers first"
         )
         return LinkCheck(check="versions", outcome=Outcome.WARNING, detail=detail)
     reported = " and ".join(f"{site} runs {release}" for site, release in releases.items())
     if len(set(releases.values())) == 1:
         return LinkCheck(check="versions", outcome=Outcome.OK, detail=reported)
-    detail = f"{reported}: what the newer one's topics use may be unknown to the other. Update brokers before mirrors"
+    detail = (
+        f"{reported}: the older one may not support features of the newer one's topics. Update brokers before mirrors"
+    )
     return LinkCheck(check="versions", outcome=Outcome.WARNING, detail=detail)
 
 
 def wanted_topics(source: SurveyLinkReply, claim: LinkRecord | None = None) -> list[NewTopic]:
     """The topics as a mirror would request them, or the probe if there are none. `claim` is the
-    link, if it exists already.
+    link, if it already exists.
     """
     if not source.topics:
         return [NewTopic(name=PROBE, partition_count=1, replication_factor=SITE_DEFAULT)]
@@ -117,8 +119,8 @@ def copy_checks(source: SurveyLinkReply, results: Sequence[TopicResult], *, targ
 
 
 def unasked(problem: str, *, target: str) -> list[LinkCheck]:
-    """The target's controller did not answer."""
-    detail = f"the controller of {target} could not be asked what it would make of the topics: {problem}"
+    """The check when the target's controller did not answer."""
+    detail = f"the controller of {target} could not validate the topics: {problem}"
     return [LinkCheck(check="topics", outcome=Outcome.WARNING, detail=detail)]
 
 
@@ -126,31 +128,31 @@ def _replication_checks(results: Sequence[TopicResult], *, target: str, live: in
     impossible = [result for result in results if result.error_code == ErrorCode.invalid_replication_factor]
     if impossible:
         detail = (
-            f"default.replication.factor of {target} cannot be had: {impossible[0].error_message} Accepted is 1 to {live}, the brokers "
-            "that live there: start more of them, or give them a smaller one"
+            f"default.replication.factor of {target} cannot be used: {impossible[0].error_message} Accepted is 1 to {live}, the number of "
+            "live brokers: start more of them, or configure a smaller value"
         )
         return [LinkCheck(check="replication factor", outcome=Outcome.REFUSED, detail=detail)]
     factors = sorted({result.replication_factor for result in results if not result.error_code})
     if not factors:
-        return []  # the controller returns nothing about existing topics
-    detail = f"{', '.join(map(str, factors))} at {target}, {live} brokers live there"
+        return []  # The controller returns no configs of existing topics.
+    detail = f"{', '.join(map(str, factors))} at {target}, {live} brokers are alive there"
     return [LinkCheck(check="replication factor", outcome=Outcome.OK, detail=detail)]
 
 
 def _topic_checks(source: SurveyLinkReply, said: Mapping[str, TopicResult], *, target: str) -> list[LinkCheck]:
     passed_over = (ErrorCode.none, ErrorCode.topic_already_exists, ErrorCode.invalid_replication_factor)
     problems = [
-        f"topic {topic.name} ({topic.partition_count} partitions) cannot be made at {target}: {said[topic.name].error_message}"
+        f"topic {topic.name} ({topic.partition_count} partitions) cannot be created at {target}: {said[topic.name].error_message}"
         for topic in source.topics
         if topic.name in said and said[topic.name].error_code not in passed_over
     ]
     shown = problems[:NAMED_MAX]
     if len(problems) > NAMED_MAX:
-        shown.append(f"so it is with {len(problems) - NAMED_MAX} more topics")
+        shown.append(f"{len(problems) - NAMED_MAX} more topics have the same problem")
     number = f"{len(source.topics)} topics of {source.site}"
     if source.topic_count > len(source.topics):
         number = f"the first {len(source.topics)} of {source.topic_count} topics of {source.site}"
-    return judged("topics", shown, otherwise=f"{number} can be at {target}")
+    return judged("topics", shown, otherwise=f"{number} can be created at {target}")
 
 
 def _insync_checks(source: SurveyLinkReply, said: Mapping[str, TopicResult], *, target: str) -> list[LinkCheck]:
@@ -164,7 +166,7 @@ def _insync_checks(source: SurveyLinkReply, said: Mapping[str, TopicResult], *, 
     factor = max(said[topic.name].replication_factor for topic in source.topics if topic.name in said)
     more = f" and {len(short) - NAMED_MAX} more" if len(short) > NAMED_MAX else ""
     detail = (
-        f"{MIN_INSYNC} of {', '.join(short[:NAMED_MAX])}{more}: nothing would be acknowledged for copies at {target}, which have {factor} "
+        f"{MIN_INSYNC} of {', '.join(short[:NAMED_MAX])}{more}: no write would be acknowledged for copies at {target}, which have {factor} "
         f"replicas (its default.replication.factor). Accepted is 1 to {factor}: raise default.replication.factor there, or name "
         f"{MIN_INSYNC} in the mirror's config.properties.exclude"
     )
@@ -184,7 +186,7 @@ def mirror_check(link: str, *, address: str, answer: DescribeMirrorReply | str) 
     `address` is unknown.
     """
     if not address:
-        detail = f"{NO_COPIES}; give --mirror host:port to have it asked"
+        detail = f"{NO_COPIES}; give --mirror host:port to check it"
     elif isinstance(answer, str):
         detail = f"{NO_COPIES}; none answers at {address}: {answer}"
     elif answer.link != link:
@@ -208,14 +210,14 @@ def proof_check(proof: LinkVerification | None, *, epoch: int, active_site: str,
     """
     detail = ""
     if proof is None or proof.epoch != epoch or proof.verified_until_ms == 0:
-        detail = f"{active_site} has proven nothing yet in epoch {epoch}: its agents compare every few seconds"
+        detail = f"{active_site} has no proof yet in epoch {epoch}: its agents compare every few seconds"
     elif now_ms - proof.compared_at_ms > PROOF_COUNTS_MS:
         detail = f"the last comparison by {active_site} is {(now_ms - proof.compared_at_ms) // 1000} s old"
     if proof is not None and proof.epoch == epoch and proof.reason:
         detail = (
             f"the sites differ in {proof.differences} ranges of offsets, first {proof.reason}"
             if proof.differences
-            else f"not all could be compared: {proof.reason}"
+            else f"some parts could not be compared: {proof.reason}"
         )
     if detail or proof is None:
         return LinkCheck(check="proof", outcome=Outcome.WARNING, detail=detail)
@@ -228,7 +230,7 @@ def rehearsal_check(rehearsal: LinkRehearsal | None, *, standby: str, now_ms: in
     logs.
     """
     if rehearsal is None:
-        advice = f"no failover to {standby} was rehearsed yet: antipode rehearse does it while mirroring goes on"
+        advice = f"no failover to {standby} was rehearsed yet: run antipode rehearse, mirroring continues meanwhile"
         return LinkCheck(check="rehearsal", outcome=Outcome.WARNING, detail=advice)
     hours = max(0, now_ms - rehearsal.ended_at_ms) // 3_600_000
     age = f"{hours} hours ago" if hours < HOURS_SHOWN_MAX else f"{hours // 24} days ago"

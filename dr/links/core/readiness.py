@@ -1,8 +1,8 @@
-"""Computes by topic and by group what would be lost if the active site were lost at this moment:
-the result of `antipode links check`.
+"""Computes by topic and by group the loss if the active site were lost at this moment: the result
+of `antipode links check`.
 
-Unlike the plan of a failover (`dr/failover/core/assess.py`) it assumes that a site that still
-answers is not fenced and drained.
+Unlike the plan of a failover (`dr/failover/core/assess.py`), it assumes that no site is fenced and
+drained.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class GroupLack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readiness:
-    """`problems` say why the loss is unknown, or name other obstacles. If they are empty and no
-    topic and no group is missing, nothing would be lost.
+    """`problems` give the reasons why the loss is unknown, or name other obstacles. If `problems`,
+    `topics` and `groups` are empty, nothing would be lost.
 
     `groups_age_ms`: how long ago the mirror had carried every offset, UNKNOWN (-1) without a
     report. `resting_mirror_age_ms`: how long ago an idle mirror reported to the active site;

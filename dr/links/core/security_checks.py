@@ -34,13 +34,13 @@ def security_checks(
     ]
     if active.delegation_tokens:
         problems.append(
-            f"{active.delegation_tokens} delegation tokens hold at {source} alone: after a failover, make new ones"
+            f"{active.delegation_tokens} delegation tokens exist only at {source}: create new ones after a failover"
         )
     certificates = [
         problem for found, name in ((standby, target), (active, source)) for problem in _ending(found, name, now_ms)
     ]
     return [
-        *_warnings("principals", problems, otherwise=f"users, ACLs and super users of {source} hold at {target} too"),
+        *_warnings("principals", problems, otherwise=f"{target} has the users, ACLs and super users of {source}"),
         *_warnings(
             "listeners",
             _listener_problems(active, standby, target),
@@ -65,9 +65,9 @@ def _named(names: Iterable[str]) -> str:
 def _authorizer_problems(active: SecuritySurvey, standby: SecuritySurvey, sites: tuple[str, str]) -> list[str]:
     source, target = sites
     if active.has_authorizer and not standby.has_authorizer:
-        return [f"{target} has no authorizer, so that ACLs of {source} protect nothing there: authorizer.class.name"]
+        return [f"{target} has no authorizer, so ACLs of {source} have no effect there: set authorizer.class.name"]
     if standby.has_authorizer and not active.has_authorizer:
-        return [f"{source} has no authorizer and {target} has one, which denies what no ACL allows"]
+        return [f"{source} has no authorizer and {target} has one, which denies every access that no ACL allows"]
     missing = set(active.super_users) - set(standby.super_users)
     return [f"super.users of {target} lacks {_named(missing)}"] if missing else []
 
@@ -80,7 +80,7 @@ def _user_problems(active: SecuritySurvey, standby: SecuritySurvey, target: str,
     if plain:
         problems.append(f"users of PLAIN cannot log in at {target}: {_named(u.removeprefix(_PLAIN) for u in plain)}")
     if scram:
-        problems.append(f"SCRAM users are not at {target}: {_named(scram)}")
+        problems.append(f"SCRAM users are missing at {target}: {_named(scram)}")
     return problems
 
 
@@ -90,7 +90,7 @@ def _acl_problems(active: SecuritySurvey, standby: SecuritySurvey, target: str, 
     there = {found.principal: set(found.acls) for found in standby.acls}
     missing = {found.principal: len(set(found.acls) - there.get(found.principal, set())) for found in active.acls}
     lacking = [f"{principal} ({count})" for principal, count in missing.items() if count]
-    return [f"ACLs are not at {target}, by principal: {_named(lacking)}"] if lacking else []
+    return [f"ACLs are missing at {target}, by principal: {_named(lacking)}"] if lacking else []
 
 
 def _listener_problems(active: SecuritySurvey, standby: SecuritySurvey, target: str) -> list[str]:
@@ -117,7 +117,7 @@ def _differences(here: ListenerSurvey, there: ListenerSurvey, target: str) -> li
     if unknown and here.client_auth in ("requested", "required"):
         count = f"{len(unknown)} of the authorities" if len(unknown) > 1 else "an authority"
         problems.append(
-            f"listener {here.name} of {target} does not trust {count} whose clients are let in at the active site"
+            f"listener {here.name} of {target} does not trust {count} whose clients may connect to the active site"
         )
     return problems
 

@@ -78,7 +78,7 @@ class Descent:
         return tuple(self._open)
 
     def take(self, answers: Mapping[Question, tuple[bytes, bytes]]) -> None:
-        """Take both sites' answers to each question."""
+        """Process both sites' answers to each question."""
         asked, self._open = self._open, []
         for question in asked:
             source, target = answers[question]
@@ -116,10 +116,12 @@ class Descent:
                 yield max(begin, question.first_offset), min(begin + node_offsets, question.end_offset)
 
     def _bound(self) -> None:
-        """Examine the first of the open queries, and name the others as ranges."""
+        """Keep the first of the open queries, and report the others as ranges that differ."""
         kept = LEAVES_MAX if self._open and self._open[0].span == HEADERS else NODES_MAX
         for question in self._open[kept:]:
-            self._name(DifferenceKind.DIVERGED, question.first_offset, question.end_offset - 1, "somewhere in these")
+            self._name(
+                DifferenceKind.DIVERGED, question.first_offset, question.end_offset - 1, "somewhere in these offsets"
+            )
         del self._open[kept:]
 
     def _take_headers(self, question: Question, source: bytes, target: bytes) -> None:
@@ -129,7 +131,7 @@ class Descent:
                 DifferenceKind.DIVERGED,
                 question.first_offset,
                 question.end_offset - 1,
-                "the digests differ and the headers do not: a log has changed meanwhile, compare again",
+                "the digests differ and the headers do not: a log has changed during the comparison, compare again",
             )
         for offset in sorted({*mine, *others}):
             header, other = mine.get(offset), others.get(offset)

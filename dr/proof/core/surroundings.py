@@ -1,9 +1,9 @@
-"""Compares the state of two sites beside their records: topics, partition counts, topic configs,
-committed offsets of groups, ACLs, client quotas, SCRAM users. Pure. Caller:
+"""Compares the state of two sites other than their records: topics, partition counts, topic
+configs, committed offsets of groups, ACLs, client quotas, SCRAM users. Pure. Caller:
 dr/proof/surroundings.py.
 
-None of this decides whether the records are equal. After a failover it decides whether clients can
-continue.
+This state does not decide whether the records are equal. It decides whether clients can continue
+after a failover.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SurroundingKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SurroundingDifference:
-    """One item in which the sites differ; None: the site does not have it."""
+    """One item in which the sites differ; None means that the site does not have it."""
 
     kind: SurroundingKind
     name: str

@@ -1,9 +1,9 @@
 """Keeps the time until which the sites of a link are proven equal; each comparison updates it.
 Pure.
 
-A site is proven equal until a moment if everything that the source's logs held at that moment was
-compared and is equal. A standby with a lag proves less, and its lag is not a difference: the moment
-is then the last one whose log ends it has reached.
+The sites are proven equal until a moment if all records that the source's logs held at that moment
+were compared and are equal. A standby that lags is not different: the proof then reaches only to
+the last moment whose log ends the standby has reached.
 
 Caller: dr/agent/equality_watch.py.
 """
@@ -34,7 +34,7 @@ class LinkVerification:
     compared_at_ms: int = 0
     differences: int = 0
     reason: str = ""
-    """The first difference, or what the last comparison could not compare; empty if everything is
+    """The first difference, or the first part that could not be compared; empty if everything is
     proven.
     """
 
@@ -64,7 +64,7 @@ class VerificationWatch:
     """The state of one link, with the moments that are still to be proven."""
 
     def __init__(self, known: LinkVerification | None = None) -> None:
-        """`known` is what another process stored last."""
+        """`known` is the last state that another process stored."""
         self._known = known
         self._snapshots: deque[tuple[int, Mapping[PartitionKey, int]]] = deque(maxlen=SNAPSHOTS_MAX)
         self.proven_ends: dict[PartitionKey, int] = {}
@@ -75,8 +75,8 @@ class VerificationWatch:
         """
 
     def observe(self, report: EqualityReport, *, epoch: int) -> LinkVerification:
-        """The state after a comparison in this epoch of the link. Each epoch begins a new proof:
-        the standby of the former one may have lost the end of its logs.
+        """The state after a comparison in this epoch of the link. Each epoch begins a new proof,
+        because the previous standby may have lost the end of its logs in the failover.
         """
         if self._known is None or self._known.epoch != epoch:
             self._known = LinkVerification(epoch=epoch)

@@ -1,4 +1,4 @@
-"""Judges a rehearsal: compares its findings with the promises of a failover. Pure."""
+"""Judges a rehearsal: compares the findings with the guarantees of a failover. Pure."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ NAMED_MAX = 3
 
 @dataclass(slots=True, kw_only=True)
 class RehearsalFacts:
-    """The findings of a rehearsal; problems are sentences.
-
-    `kept_below`: by the account of the sandbox's failover; `groups_before`: of the standby before
-    the logs were cloned; `digests`: by partition, the difference of the clone or the standby.
+    """The findings of a rehearsal; problems are sentences. `kept_below` comes from the account of
+    the sandbox's failover. `groups_before` has the standby's offsets before its logs were cloned.
+    `digests_differ` names the partitions in which the clone or the standby differs.
     """
 
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -39,7 +38,7 @@ class RehearsalFacts:
 
 
 def judge_rehearsal(facts: RehearsalFacts) -> list[Verdict]:
-    """A verdict for each promise."""
+    """A verdict for each guarantee."""
     short = [
         f"{key} ends at {facts.kept_below.get(key, -1)}, the standby had {end}"
         for key, end in sorted(facts.ends.items())
@@ -55,11 +54,11 @@ def judge_rehearsal(facts: RehearsalFacts) -> list[Verdict]:
             [*filter(None, [facts.promotion_problem]), *facts.unwritable],
             found=f"{len(facts.ends)} partitions in {facts.promotion_ms} ms",
         ),
-        _verdict("records", "every clone has what the standby had", short),
-        _verdict("groups", "every offset that groups had, and none above the log", _groups(facts)),
+        _verdict("records", "every clone has all records of the standby", short),
+        _verdict("groups", "every committed offset is kept, and none is above the log end", _groups(facts)),
         _verdict(
             "clients",
-            "every record that is acknowledged is read back once, and a transaction commits",
+            "every acknowledged record is read back exactly once, and a transaction commits",
             list(facts.load_problems),
             found=f"{facts.load_sent} records",
         ),
@@ -72,7 +71,7 @@ def judge_rehearsal(facts: RehearsalFacts) -> list[Verdict]:
         _verdict("shared files", "not written to", list(facts.shared_file_changes)),
         _verdict(
             "mirror",
-            "mirroring goes on",
+            "mirroring continues",
             [facts.mirror_after] if facts.mirror_after and not facts.mirror_before else [],
         ),
     ]
@@ -84,7 +83,7 @@ def _groups(facts: RehearsalFacts) -> list[str]:
         found = facts.groups_after.get(place)
         end = facts.ends.get(TopicPartition(place.topic, place.partition))
         if end is None:
-            continue  # its partition was not cloned, which is judged separately
+            continue  # Its partition was not cloned, which is judged separately.
         if found is None or found < offset:
             problems.append(f"{place.group} had {offset} in {place.topic}-{place.partition} and has {found}")
         elif found > max(end, offset):

@@ -1,5 +1,5 @@
-"""Plans the repair of logs that differ: orders, or refusals with their reasons. Pure: it uses the
-batches that both sites hold now around the findings of a comparison.
+"""Plans the repair of logs that differ: for each finding an order, or a refusal with its reason.
+Pure: it works on the batches that both sites hold now around the findings of a comparison.
 
 An order replaces one damaged batch by the other site's bytes, or truncates the standby's copy at
 the first offset that differs, so that the mirror copies everything from there again. Bytes that an
@@ -140,12 +140,12 @@ class _Judging:
             yield self._refused(
                 self._active.broken_at,
                 self._active.end_offset - 1,
-                f"the bytes at site {sides.active_site}, which is active, are no batches: a follower or "
-                f"site {sides.standby_site} has to become the leader",
+                f"the bytes at site {sides.active_site}, which is active, are not valid batches: elect a "
+                f"follower as the leader, or fail over to site {sides.standby_site}",
             )
         elif self._standby.broken_at >= 0:
             yield self._truncate(
-                self._standby.broken_at, f"the bytes at site {sides.standby_site} are no batches from there on"
+                self._standby.broken_at, f"the bytes at site {sides.standby_site} are not valid batches from there on"
             )
 
     def _pair(self, mine: LogBatch, copy: LogBatch) -> Judged | None:
@@ -162,7 +162,7 @@ class _Judging:
         if mine.is_sound:
             return self._truncate(
                 copy.base_offset,
-                f"the batch at site {sides.standby_site} is damaged, and its checksum does not prove what it was",
+                f"the batch at site {sides.standby_site} is damaged, and its checksum does not prove its former content",
             )
         if is_same_batch(mine.content, copy.content):
             return self._replace(copy, site=sides.active_site, from_site=sides.standby_site)
@@ -170,7 +170,7 @@ class _Judging:
             mine.base_offset,
             mine.last_offset,
             f"the batch at site {sides.active_site}, which is active, is damaged, and its checksum does not prove "
-            f"that it was the one at site {sides.standby_site}",
+            f"that its content was that of site {sides.standby_site}",
         )
 
     def _alone(self, offset: int, mine: LogBatch | None, copy: LogBatch | None) -> Judged | None:
@@ -178,7 +178,7 @@ class _Judging:
         sides = self._sides
         if mine is not None:
             if offset < self._standby.start_offset or offset >= self._standby.end_offset:
-                return None  # expired there, or not mirrored yet
+                return None  # The batch has expired there, or is not mirrored yet.
             overlapped = _overlapped(mine, self._standby.batches)
             if overlapped is not None:
                 return self._differing(mine, overlapped)
@@ -230,7 +230,7 @@ class _Judging:
                 offset,
                 self._standby.end_offset - 1,
                 f"{reason}; the log of site {self._sides.active_site} starts at {self._active.start_offset} and cannot "
-                "be copied from there: antipode links reset makes the copy anew",
+                "be copied from there: antipode links reset copies the topic again",
             )
         return TruncateCopy(
             topic=self._topic,

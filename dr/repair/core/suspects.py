@@ -1,7 +1,7 @@
 """The offsets that a repair examines: the findings of a comparison, by partition. Pure.
 
-Findings are those of `antipode reconcile` with or without `--quick`, as its `report.json` has them,
-or of a comparison that the repair makes itself.
+The findings come from the `report.json` of `antipode reconcile`, with or without `--quick`, or from
+a comparison by the repair itself.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def of_document(text: str) -> list[Suspect]:
         ]
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
-            f"is no report of antipode reconcile ({error!r}); accepted: the report.json of its --out directory"
+            f"is not a report of antipode reconcile ({error!r}); accepted: the report.json of its --out directory"
         ) from error
 
 

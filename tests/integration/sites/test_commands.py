@@ -452,7 +452,7 @@ def test_a_link_is_checked_before_it_is_made_and_a_dry_run_stores_nothing(pair: 
     assert "nothing is copied before a mirror runs" in found["mirror"]["detail"]
     refused = pair.run(*wanted, "--whitelist", "(", "--dry-run", code=1)
     assert "refused" in refused.stdout
-    assert "link c-d cannot be made: pattern '('" in refused.stderr
+    assert "link c-d cannot be created: pattern '('" in refused.stderr
     assert len(pair.json("links", "list")) == 2
 
 

@@ -99,7 +99,7 @@ def test_bytes_that_are_no_batches_truncate_the_copy_only() -> None:
     assert order.first_offset == 1
     (refusal,) = judged(part(log[0], end=3, broken_at=1), part(*log))
     assert isinstance(refusal, Refused)
-    assert "are no batches" in refusal.reason
+    assert "are not valid batches" in refusal.reason
 
 
 def test_a_hole_in_the_copy_is_copied_again_from_its_first_offset() -> None:

@@ -66,14 +66,14 @@ def test_a_replication_factor_above_the_brokers_that_live_is_refused_with_what_i
 def test_topics_that_the_target_takes_are_well_and_counted() -> None:
     found = checked(survey(topic(), topic("bills"), more=7), answer(), answer("bills"))
     assert found == {
-        "replication factor": [(OK, "1 at b, 3 brokers live there")],
-        "topics": [(OK, "the first 2 of 9 topics of a can be at b")],
+        "replication factor": [(OK, "1 at b, 3 brokers are alive there")],
+        "topics": [(OK, "the first 2 of 9 topics of a can be created at b")],
     }
 
 
 def test_topics_that_are_there_already_are_well() -> None:
     found = checked(survey(topic()), answer(error=ErrorCode.topic_already_exists, factor=0))
-    assert found == {"topics": [(OK, "1 topics of a can be at b")]}
+    assert found == {"topics": [(OK, "1 topics of a can be created at b")]}
 
 
 def test_topics_that_the_target_would_refuse_are_named_with_its_words_and_the_rest_is_counted() -> None:
@@ -82,8 +82,8 @@ def test_topics_that_the_target_would_refuse_are_named_with_its_words_and_the_re
     refused = [answer(name, error=ErrorCode.invalid_partitions, message=message) for name in names]
     found = checked(survey(*map(topic, names)), *refused)["topics"]
     assert [outcome for outcome, _ in found] == [REFUSED] * 6
-    assert found[0][1] == f"topic t0 (4 partitions) cannot be made at b: {message}"
-    assert found[-1][1] == "so it is with 3 more topics"
+    assert found[0][1] == f"topic t0 (4 partitions) cannot be created at b: {message}"
+    assert found[-1][1] == "3 more topics have the same problem"
 
 
 def test_more_in_sync_replicas_than_copies_will_have_are_a_warning_with_what_is_accepted() -> None:
@@ -143,9 +143,9 @@ def test_what_was_not_heard_or_not_asked_is_a_warning() -> None:
 @pytest.mark.parametrize(
     ("proof", "outcome", "detail"),
     [
-        (None, WARNING, "a has proven nothing yet in epoch 2"),
-        (LinkVerification(epoch=1, verified_until_ms=5, compared_at_ms=5), WARNING, "a has proven nothing yet"),
-        (LinkVerification(epoch=2, compared_at_ms=5), WARNING, "a has proven nothing yet in epoch 2"),
+        (None, WARNING, "a has no proof yet in epoch 2"),
+        (LinkVerification(epoch=1, verified_until_ms=5, compared_at_ms=5), WARNING, "a has no proof yet"),
+        (LinkVerification(epoch=2, compared_at_ms=5), WARNING, "a has no proof yet in epoch 2"),
         (
             LinkVerification(epoch=2, verified_until_ms=5, compared_at_ms=5),
             WARNING,
@@ -159,7 +159,7 @@ def test_what_was_not_heard_or_not_asked_is_a_warning() -> None:
         (
             LinkVerification(epoch=2, verified_until_ms=5, compared_at_ms=1_000_000, reason="t-0 is damaged"),
             WARNING,
-            "not all could be compared: t-0 is damaged",
+            "some parts could not be compared: t-0 is damaged",
         ),
         (
             LinkVerification(epoch=2, verified_until_ms=999_000, compared_at_ms=1_000_000),

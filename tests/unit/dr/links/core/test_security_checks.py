@@ -51,20 +51,20 @@ def test_what_only_the_standby_has_is_no_problem() -> None:
 @pytest.mark.parametrize(
     ("active", "standby", "detail"),
     [
-        ({}, {"has_authorizer": False}, "b has no authorizer, so that ACLs of a protect nothing there: authorizer.class.name"),
-        ({"has_authorizer": False}, {}, "a has no authorizer and b has one, which denies what no ACL allows"),
+        ({}, {"has_authorizer": False}, "b has no authorizer, so ACLs of a have no effect there: set authorizer.class.name"),
+        ({"has_authorizer": False}, {}, "a has no authorizer and b has one, which denies every access that no ACL allows"),
         ({}, {"super_users": []}, "super.users of b lacks User:admin"),
         ({}, {"users": ["SCRAM-SHA-256 bob"]}, "users of PLAIN cannot log in at b: alice"),
-        ({}, {"users": ["PLAIN alice"]}, "SCRAM users are not at b: SCRAM-SHA-256 bob"),
-        ({}, {"acls": [PrincipalAcls(principal="User:alice", acls=[2])]}, "ACLs are not at b, by principal: User:alice (1)"),
-        ({"delegation_tokens": 2}, {}, "2 delegation tokens hold at a alone: after a failover, make new ones"),
+        ({}, {"users": ["PLAIN alice"]}, "SCRAM users are missing at b: SCRAM-SHA-256 bob"),
+        ({}, {"acls": [PrincipalAcls(principal="User:alice", acls=[2])]}, "ACLs are missing at b, by principal: User:alice (1)"),
+        ({"delegation_tokens": 2}, {}, "2 delegation tokens exist only at a: create new ones after a failover"),
         ({}, {"listeners": []}, "b has no listener CLIENT"),
         ({}, {"listeners": [listener(protocol="SASL_PLAINTEXT")]}, "listener CLIENT of b is SASL_PLAINTEXT, not SASL_SSL"),
         ({}, {"listeners": [listener(mechanisms=["PLAIN"])]}, "listener CLIENT of b does not offer SCRAM-SHA-256"),
         (
             {},
             {"listeners": [listener(authorities=["bb"])]},
-            "listener CLIENT of b does not trust an authority whose clients are let in at the active site",
+            "listener CLIENT of b does not trust an authority whose clients may connect to the active site",
         ),
         (
             {},

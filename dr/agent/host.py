@@ -5,6 +5,7 @@ together.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -143,15 +144,20 @@ class SiteAgentHost:
         return look
 
     async def stop(self) -> None:
-        """Stop watching and close every connection; safe after a failed start."""
+        """Stop watching and close every connection; safe after a failed start. Every part stops,
+        also when others fail to stop; the last error is raised at the end.
+        """
         self._service.run_with(None)
-        if self._parts is not None:
-            parts, self._parts = self._parts, None
-            watches = (parts.rehearsals, parts.failovers, parts.equality, parts.judge, parts.peers, parts.leases)
-            for task in (*watches, parts.cache):
-                await task.stop()
-        await self._arbiter.stop()
-        await self._channels.close()
-        if self._zookeeper is not None:
-            await self._zookeeper.stop()
-            self._zookeeper = None
+        parts, self._parts = self._parts, None
+        zookeeper, self._zookeeper = self._zookeeper, None
+        async with AsyncExitStack() as stops:
+            # the stack stops what was added last first
+            if zookeeper is not None:
+                stops.push_async_callback(zookeeper.stop)
+            stops.push_async_callback(self._channels.close)
+            stops.push_async_callback(self._arbiter.stop)
+            if parts is None:
+                return
+            watches = (parts.leases, parts.peers, parts.judge, parts.equality, parts.failovers, parts.rehearsals)
+            for part in (parts.cache, *watches):
+                stops.push_async_callback(part.stop)

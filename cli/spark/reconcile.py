@@ -38,6 +38,17 @@ def reconcile(
     target: Annotated[str, typer.Option(help="Bootstrap servers of the target site.")] = "",
     environment: EnvironmentFile = None,
     link: Annotated[str, typer.Option(help="Link of the environment: says which sites and which topics.")] = "",
+    translate_link: Annotated[
+        str,
+        typer.Option(
+            "--translate-link",
+            help="Translate link from --source to --target: compare record by record by its offset map.",
+        ),
+    ] = "",
+    is_by_content: Annotated[
+        bool,
+        typer.Option("--by-content", help="Compare topics of the same name by content and order; offsets may differ."),
+    ] = False,
     whitelist: Annotated[
         str, typer.Option(help="Topics: comma-separated regular expressions [default: the link's, or all].")
     ] = "",
@@ -127,6 +138,21 @@ def reconcile(
                     "--limit-per-topic": limit_per_topic,
                 },
             )
+            is_translated = bool(translate_link) or is_by_content
+            if is_translated:
+                _refuse_with_translate_links(
+                    bool(source and target),
+                    {
+                        "--quick": is_quick,
+                        "--watch": is_watched,
+                        "--until": until,
+                        "--resume": is_resumed,
+                        "--explain": is_explained,
+                        "--limit": limit,
+                        "--limit-per-topic": limit_per_topic,
+                        "--beside-records": is_beside_compared,
+                    },
+                )
             if is_resumed and out is None:
                 raise usage_error("--resume goes on with a run whose report lies at --out: give --out")
             sides = sides_of_link(environment, link) if not source and not target else sides_of_brokers(source, target)
@@ -154,7 +180,9 @@ def reconcile(
                 is_beside_compared=is_beside_compared if is_beside_compared is not None else not is_quick,
                 output=output,
             )
-            if is_explained:
+            if is_translated:
+                exit_code = _compare_translated(sides, request, run, translate_link)
+            elif is_explained:
                 exit_code = explain(request, out if is_resumed else None, output, is_quick=run.is_quick)
             elif is_watched:
                 exit_code = _watch(request, interval_ms, metrics_listener)
@@ -169,6 +197,27 @@ def _refuse_together(*, is_quick: bool, given: Mapping[str, object]) -> None:
     options = [name for name, value in given.items() if value]
     if is_quick and options:
         raise usage_error(f"--quick and --watch compare digests of whole logs; they do not take {', '.join(options)}")
+
+
+def _refuse_with_translate_links(has_brokers: bool, given: Mapping[str, object]) -> None:
+    options = [name for name, value in given.items() if value]
+    if options:
+        raise usage_error(f"--translate-link and --by-content compare whole logs; they do not take {options[0]}")
+    if not has_brokers:
+        raise usage_error("--translate-link and --by-content need the brokers of both ends: --source and --target")
+
+
+def _compare_translated(sides: Sides, request: Request, run: Run, link: str) -> int:
+    from cli.spark.proof.translated import compare_translated
+
+    asyncio.run(check_sites_answer(sides))
+    directory = run.out or new_directory(REPORTS)
+    found = compare_translated(request, directory, link)
+    if run.output is OutputFormat.JSON:
+        print_json(found.as_document() | {"report_html": str(directory / "report.html")})
+    else:
+        print_records(found, directory)
+    return found.verdict.exit_code
 
 
 def _digest_request(request: Request, *, is_lag_a_difference: bool = True) -> ComparisonRequest:

@@ -24,7 +24,7 @@ from mirror.sites.kafka_site import reached
 from mirror.translate.core import both_ways
 from mirror.translate.core.translation import Translation
 from mirror.translate.notes.core.stored_map import Binding, StoredLink
-from mirror.translate.notes.offset_store import TOPIC_PREFIX, read_topic
+from mirror.translate.notes.offset_store import TOPIC_PREFIX, read_link, read_topic
 from mirror.translate.opposite_links import OppositeLinks, UnknownPlace
 from runtime.clock import SystemClock
 from runtime.process import OperationalFailure
@@ -75,18 +75,11 @@ class OffsetTranslator:
         """Read the link's topic at the target, and the opposite notes at the source. Raises
         OperationalFailure when the target has none, Unreachable.
         """
-        topic = TOPIC_PREFIX + link
-        found = (await reached(client.metadata([topic]))).topics.get(topic)
-        if found is None or found.error_code:
-            raise OperationalFailure(
-                f"these brokers have no offset map of link {link!r}: give brokers of its target site"
-            )
-        stored = StoredLink()
-        end = await read_topic(client, topic, stored.apply)
+        stored, end = await read_link(client, link)
         if source is None:
             return cls(link, stored)
         notes = await _source_notes(source, stored)
-        await read_topic(client, topic, stored.apply, first_offset=end)
+        await read_topic(client, TOPIC_PREFIX + link, stored.apply, first_offset=end)
         return cls(link, stored, notes)
 
     def downstream(self, topic: str, partition: int, offset: int) -> TranslatedOffset:

@@ -193,6 +193,18 @@ def encoded(groups: Iterable[Sequence[StoredRecord]], *, now_ms: int) -> Iterato
         yield NoteBatch(batch)
 
 
+async def read_link(client: KafkaClient, link: str) -> tuple[StoredLink, int]:
+    """The state of a translate link from its topic at the target, and the offset at which that
+    topic ends. Raises OperationalFailure when these brokers have no such topic, Unreachable.
+    """
+    topic = TOPIC_PREFIX + link
+    found = (await reached(client.metadata([topic]))).topics.get(topic)
+    if found is None or found.error_code:
+        raise OperationalFailure(f"these brokers have no offset map of link {link!r}: give brokers of its target site")
+    stored = StoredLink()
+    return stored, await read_topic(client, topic, stored.apply)
+
+
 async def read_topic(
     client: KafkaClient,
     topic: str,

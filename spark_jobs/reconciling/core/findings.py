@@ -30,6 +30,11 @@ class ExplanationKind(enum.StrEnum):
     COMPACTED = "compacted"
     REPEATED = "repeated"
     REBATCHED = "rebatched"
+    # Of translate links.
+    MARKER = "marker"
+    UNCOMMITTED = "uncommitted"
+    RETURNED = "returned"
+    LOCAL = "local"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)

@@ -1,0 +1,182 @@
+"""One partition of a translate link at both ends. Promised: every planted defect is named by its
+offsets and by nothing else; what a link leaves out for a reason is explained and is no finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import pytest
+
+from spark_jobs.reconciling.core.translated_logs import (
+    MirroredRun,
+    PlacedRecord,
+    TranslatedJudgement,
+    TranslatedLog,
+    judged,
+)
+
+COUNT: Final = 20
+SHIFT: Final = 100
+"""The target's offset of the source's offset 0."""
+LINK: Final = 7
+CLIENT: Final = 9
+RUN: Final = (MirroredRun(0, SHIFT, COUNT),)
+Log = list[PlacedRecord]
+
+
+def record(offset: int, number: int | None = None, producer_id: int = -1) -> PlacedRecord:
+    """The record with this number (that of its offset unless given)."""
+    what = offset if number is None else number
+    return PlacedRecord(offset, b"key-%d" % what, b"content-%d" % what, 1_000 + what, producer_id)
+
+
+def copies() -> Log:
+    """What the link writes for `COUNT` records."""
+    return [record(SHIFT + number, number, LINK) for number in range(COUNT)]
+
+
+def compare(
+    target: Sequence[PlacedRecord], *, runs: Sequence[MirroredRun] = RUN, **fields: object
+) -> TranslatedJudgement:
+    given: dict[str, object] = {"source": [record(number) for number in range(COUNT)], "own_producers": {LINK}}
+    return judged(TranslatedLog(topic="t", partition=0, target=target, runs=runs, **{**given, **fields}))  # type: ignore[arg-type]
+
+
+def found(judgement: TranslatedJudgement) -> list[tuple[str, int, int]]:
+    return [(str(one.kind), one.first_offset, one.last_offset) for one in judgement.findings("t", 0)]
+
+
+def explained(judgement: TranslatedJudgement) -> list[tuple[str, str, int, int]]:
+    lines = judgement.explanations("t", 0, {"source": "a", "target": "b"})
+    return sorted((str(one.kind), one.site, one.first_offset, one.last_offset) for one in lines)
+
+
+def missing(log: Log) -> Log:
+    return [one for one in log if one.offset not in (SHIFT + 4, SHIFT + 5)]
+
+
+def twice(log: Log) -> Log:
+    return [*log, record(SHIFT + COUNT, 3, LINK)]
+
+
+def swapped(log: Log) -> Log:
+    log[4], log[5] = log[5]._replace(offset=SHIFT + 4), log[4]._replace(offset=SHIFT + 5)
+    return log
+
+
+def changed_byte(log: Log) -> Log:
+    log[6] = log[6]._replace(content=b"content-~")
+    return log
+
+
+def wrong_time(log: Log) -> Log:
+    log[6] = log[6]._replace(timestamp_ms=5)
+    return log
+
+
+def shifted(log: Log) -> Log:
+    """From record 15 on, everything lies one offset later."""
+    return [*log[:15], *(one._replace(offset=one.offset + 1) for one in log[15:])]
+
+
+def extra(log: Log) -> Log:
+    return [*log, record(SHIFT + COUNT, 77, LINK)]
+
+
+DEFECTS: Final[Mapping[Callable[[Log], Log], list[tuple[str, int, int]]]] = {
+    missing: [("missing", 4, 5)],
+    twice: [("duplicate", 120, 120)],
+    swapped: [("diverged", 4, 5)],
+    changed_byte: [("diverged", 6, 6)],
+    wrong_time: [("diverged", 6, 6)],
+    shifted: [("missing", 15, 15), ("diverged", 16, 19), ("duplicate", 120, 120)],
+    extra: [("extra", 120, 120)],
+}
+
+
+def test_equal_ends_are_equal_by_map_and_by_content() -> None:
+    for runs in (RUN, ()):
+        judgement = compare(copies(), runs=runs)
+        assert (found(judgement), explained(judgement)) == ([], [])
+
+
+@pytest.mark.parametrize("defect", DEFECTS, ids=lambda one: one.__name__)
+def test_a_planted_defect_is_named_by_its_offsets_and_nothing_else(defect: Callable[[Log], Log]) -> None:
+    judgement = compare(defect(copies()))
+    assert (found(judgement), explained(judgement)) == (DEFECTS[defect], [])
+
+
+@pytest.mark.parametrize(
+    ("defect", "expected"),
+    [
+        (missing, [("missing", 4, 5)]),
+        (twice, [("duplicate", 120, 120)]),
+        (swapped, [("diverged", 5, 5)]),
+        (changed_byte, [("missing", 6, 6), ("extra", 106, 106)]),
+        (wrong_time, [("missing", 6, 6), ("duplicate", 106, 106)]),
+        (shifted, []),
+        (extra, [("extra", 120, 120)]),
+    ],
+)
+def test_without_a_map_contents_and_their_order_are_compared(
+    defect: Callable[[Log], Log], expected: list[tuple[str, int, int]]
+) -> None:
+    assert found(compare(defect(copies()), runs=())) == expected
+
+
+def test_markers_and_transactions_that_are_not_committed_are_explained() -> None:
+    committed = record(0, 0, CLIENT)._replace(is_transactional=True)
+    aborted = record(2, 2, CLIENT)._replace(is_transactional=True)
+    source = [
+        committed,
+        PlacedRecord(1, None, b"", producer_id=CLIENT, is_marker=True, is_commit=True),
+        aborted,
+        PlacedRecord(3, None, b"", producer_id=CLIENT, is_marker=True),
+        record(4),
+        aborted._replace(offset=5),  # its transaction is open
+    ]
+    runs = (MirroredRun(0, SHIFT, 1), MirroredRun(4, SHIFT + 1, 1))
+    judgement = compare([record(SHIFT, 0, LINK), record(SHIFT + 1, 4, LINK)], runs=runs, source=source)
+    assert found(judgement) == []
+    assert explained(judgement) == [("marker", "a", 1, 3), ("uncommitted", "a", 2, 5)]
+
+
+def test_records_that_came_from_the_target_and_those_of_its_own_clients_are_no_difference() -> None:
+    own = [record(200, 50, CLIENT), record(201, 51, CLIENT)]
+    source = [record(0), record(1, 50, producer_id=8), record(2)]
+    runs = (MirroredRun(0, SHIFT, 1), MirroredRun(2, SHIFT + 1, 1))
+    target = [record(SHIFT, 0, LINK), record(SHIFT + 1, 2, LINK), *own]
+    judgement = compare(target, runs=runs, source=source)
+    assert found(judgement) == []
+    assert explained(judgement) == [("local", "b", 201, 201), ("returned", "a", 1, 1)]
+
+
+def test_a_record_that_the_map_leaves_out_without_a_reason_is_missing() -> None:
+    runs = (MirroredRun(0, SHIFT, 3), MirroredRun(4, SHIFT + 3, COUNT - 4))
+    target = [record(SHIFT + place, number, LINK) for place, number in enumerate([*range(3), *range(4, COUNT)])]
+    assert found(compare(target, runs=runs)) == [("missing", 3, 3)]
+
+
+def test_what_retention_and_compaction_have_removed_at_one_end_is_explained() -> None:
+    judgement = compare(copies()[3:], target_start=SHIFT + 3)
+    assert (found(judgement), explained(judgement)) == ([], [("expired", "b", 100, 102)])
+    judgement = compare(copies(), source=[record(number) for number in range(4, COUNT)], source_start=4)
+    assert (found(judgement), explained(judgement)) == ([], [("expired", "a", 0, 3)])
+    source = [record(0, 1), *(record(number) for number in range(1, COUNT))]
+    judgement = compare(copies()[1:], source=source, is_compacted=True)
+    assert (found(judgement), explained(judgement)) == ([], [("compacted", "b", 100, 100)])
+    judgement = compare(copies(), source=source[1:], is_compacted=True)
+    assert (found(judgement), explained(judgement)) == ([], [("compacted", "a", 0, 0)])
+
+
+def test_the_brokers_own_timestamps_at_one_end_are_no_difference() -> None:
+    target = [one._replace(timestamp_ms=None) for one in copies()]
+    assert found(compare(target)) == found(compare(target, runs=())) == []
+
+
+def test_records_that_are_not_noted_yet_are_compared_by_content() -> None:
+    runs = (MirroredRun(0, SHIFT, 12),)
+    assert found(compare(copies(), runs=runs)) == []
+    assert found(compare(copies()[:18], runs=runs)) == [("missing", 18, 19)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,7 +16,7 @@ from runtime.process import OperationalFailure
 from runtime.times import iso_time
 
 if TYPE_CHECKING:
-    from dr.failover.run_record import RunRecord
+    from dr.failover.core.recorded_run import RunRecord
     from dr.sites.core.loss import LossAccount
 
 app = typer.Typer(
@@ -32,20 +32,24 @@ def list_failovers(
 ) -> None:
     """Every run and how it ended, oldest first. Every site that answers is asked.
 
+    For a run that has not ended, "driven by" says whether its process reports, the agents of the
+    promoted site or a later run finish it, or an operator has to.
+
     Example: antipode failovers list a-b --output json
     """
     with failures_as_messages():
-        runs, accounts = asyncio.run(_kept(link, agents(environment, site)))
+        runs, driven_by, accounts = asyncio.run(_kept(link, agents(environment, site)))
     if output is OutputFormat.JSON:
-        print_json([asdict(run) for run in runs])
+        print_json([_document(run, driver) for run, driver in zip(runs, driven_by, strict=True)])
         return
     if not runs:
         console.print(f"no site keeps a run of link {link}: it was not failed over", highlight=False)
         return
     rows = [
-        (iso_time(run.began_at_ms), run.to_site, run.epoch, run.outcome, _lost(run, accounts), run.who) for run in runs
+        (iso_time(run.began_at_ms), run.to_site, run.epoch, run.outcome, _lost(run, accounts), run.who, driver)
+        for run, driver in zip(runs, driven_by, strict=True)
     ]
-    print_table("", ("began", "to", "epoch", "outcome", "lost", "who"), rows)
+    print_table("", ("began", "to", "epoch", "outcome", "lost", "who", "driven by"), rows)
 
 
 @app.command()
@@ -61,18 +65,20 @@ def show(
     Example: antipode failovers show a-b --epoch 2
     """
     with failures_as_messages():
-        runs, accounts = asyncio.run(_kept(link, agents(environment, site)))
-    runs = [run for run in runs if epoch in (None, run.epoch)]
+        every_run, driven_by, accounts = asyncio.run(_kept(link, agents(environment, site)))
+    runs = [(run, driver) for run, driver in zip(every_run, driven_by, strict=True) if epoch in (None, run.epoch)]
     accounts = {number: account for number, account in accounts.items() if epoch in (None, number)}
     if output is OutputFormat.JSON:
         documents = [account.document() for account in accounts.values()]
-        print_json({"runs": [asdict(run) for run in runs], "accounts": documents})
+        print_json({"runs": [_document(run, driver) for run, driver in runs], "accounts": documents})
         return
     if not runs and not accounts:
         console.print(f"no site keeps an account of link {link}: it was not failed over", highlight=False)
-    for run in runs:
+    for run, driver in runs:
         heading = f"{iso_time(run.began_at_ms)}: to {run.to_site} by {run.who}: {run.outcome}, {run.reason}"
         console.print(heading, highlight=False, markup=False)
+        if driver:
+            console.print(f"  driven by: {driver}", highlight=False, markup=False)
         console.print(f"  {run.command}", highlight=False, markup=False)
         steps = [(step["step"], step["duration_ms"], step["problem"] or "done", step["reason"]) for step in run.steps]
         print_table("", ("step", "ms", "result", "why"), steps)
@@ -120,9 +126,10 @@ async def _standby(link: str, known: Agents) -> str:
     return other_site(record, record.active_site)
 
 
-async def _kept(link: str, known: Agents) -> tuple[list[RunRecord], dict[int, LossAccount]]:
-    """Runs by the time at which they began, accounts by epoch."""
-    from dr.failover.run_record import RunRecord
+async def _kept(link: str, known: Agents) -> tuple[list[RunRecord], list[str], dict[int, LossAccount]]:
+    """Runs by the time at which they began, who carries each of them on, accounts by epoch."""
+    from dr.failover.core.recorded_run import RunRecord
+    from dr.failover.run_drivers import drivers
     from dr.sites.core.loss import LossAccount
 
     runs: list[RunRecord] = []
@@ -139,11 +146,17 @@ async def _kept(link: str, known: Agents) -> tuple[list[RunRecord], dict[int, Lo
             for account in map(LossAccount.from_json, texts):
                 if account.is_final or account.epoch not in accounts:
                     accounts[account.epoch] = account
-    if len(problems) == len(known):
-        raise OperationalFailure("; ".join(problems))
+        if len(problems) == len(known):
+            raise OperationalFailure("; ".join(problems))
+        runs.sort(key=lambda run: run.began_at_ms)
+        driven_by = await drivers(link, list(clients.values()), runs)
     for problem in problems:
         print_error(problem)
-    return sorted(runs, key=lambda run: run.began_at_ms), dict(sorted(accounts.items()))
+    return runs, driven_by, dict(sorted(accounts.items()))
+
+
+def _document(run: RunRecord, driver: str) -> dict[str, Any]:
+    return {**asdict(run), "driven_by": driver}
 
 
 def _lost(run: RunRecord, accounts: dict[int, LossAccount]) -> str:

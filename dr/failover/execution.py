@@ -15,12 +15,13 @@ from pathlib import Path
 
 from dr.failover.actions import SiteActions
 from dr.failover.core.playbook import FailoverPlaybook
+from dr.failover.core.recorded_run import RUNNING
 from dr.failover.core.steps import Decision, FailoverPolicy, Step, StepEnded
 from dr.failover.journal import Journal
 from dr.failover.member_handover import MemberHandover
 from dr.failover.planning import plan_failover
 from dr.failover.report import FailoverReport, FailoverTimeouts, StepReport
-from dr.failover.run_record import RUNNING, RunKeeper
+from dr.failover.run_record import RunKeeper
 from dr.sites.channels import Channels
 from dr.sites.core.evidence import Evidence
 from dr.sites.core.sync_policies import policy_sentence

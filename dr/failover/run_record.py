@@ -3,54 +3,23 @@ the host, the policy, the steps and the outcome. People read it (`antipode failo
 never reads it, because it decides from the state of the sites.
 
 Writing delays no step: a background task writes the newest state, and `close` writes the last
-one.
+one. A run with nothing new repeats its state, which shows that its process is alive.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict, replace
+from typing import Any, Final
 
+from dr.failover.core.recorded_run import RUNNING, RunRecord
 from dr.failover.journal import acting
 from dr.sites.site_client import SiteClient
 from runtime.clock import Clock
 from runtime.process import OperationalFailure
 
-RUNNING = "running"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRecord:
-    """One run in its stored form. `epoch` is the link's epoch when the record was written; `steps`
-    are `StepReport` as dicts.
-    """
-
-    link: str
-    to_site: str
-    who: str
-    command: str
-    began_at_ms: int
-    updated_at_ms: int
-    outcome: str
-    reason: str
-    epoch: int
-    policy: dict[str, Any] = field(default_factory=dict)
-    steps: tuple[dict[str, Any], ...] = ()
-
-    def to_json(self) -> str:
-        """Return the JSON text that is stored."""
-        return json.dumps(asdict(self), separators=(",", ":"))
-
-    @classmethod
-    def from_json(cls, text: str) -> RunRecord:
-        """Raises ValueError or TypeError for an invalid text; fields of later releases are
-        ignored.
-        """
-        document = json.loads(text)
-        known = {name: document[name] for name in cls.__dataclass_fields__ if name in document}
-        return cls(**{**known, "steps": tuple(known.get("steps", ()))})
+REPORT_INTERVAL_MS: Final = 1_000
+"""The time after which a run with nothing new repeats its state."""
 
 
 class RunKeeper:
@@ -89,7 +58,11 @@ class RunKeeper:
 
     async def _write_again_and_again(self) -> None:
         while True:
-            await self._changed.wait()
+            try:
+                async with asyncio.timeout(REPORT_INTERVAL_MS / 1000):
+                    await self._changed.wait()
+            except TimeoutError:
+                self._record = replace(self._record, updated_at_ms=self._clock.now_ms())
             self._changed.clear()
             await self._write()
 

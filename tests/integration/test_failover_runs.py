@@ -63,6 +63,7 @@ async def test_f7_a_run_that_died_is_aborted_before_the_point_of_no_return_and_f
     assert not await is_writable(sites, "a")
     run = (await asked(sites, "list"))[-1]
     assert (run["outcome"], run["epoch"], run["to_site"]) == ("running", 1, "b")
+    assert run["driven_by"] == "no process: writes at a are stopped, run it again or abort it"
     assert [step["step"] for step in run["steps"]][-2:] == ["fence", "drain"]
     aborted = await asked(sites, "abort")
     assert (aborted["outcome"], aborted["epoch"]) == ("aborted", 2)
@@ -72,6 +73,9 @@ async def test_f7_a_run_that_died_is_aborted_before_the_point_of_no_return_and_f
 
     journal = tmp_path / "journal.jsonl"
     await die_at(sites, "promote", journal)
+    died = (await asked(sites, "list"))[-1]
+    assert died["outcome"] == "running"
+    assert died["driven_by"].startswith("the agents of b"), died
     refused = await asked(sites, "abort", code=1)
     assert "point of no return" in refused["reason"]
     lines = journal.read_bytes()
@@ -92,6 +96,9 @@ async def test_f7_a_run_that_died_is_aborted_before_the_point_of_no_return_and_f
     # The run that died compared the groups; without a later report their loss is "at least 0".
     assert account.groups is None or not account.groups.known_lost_offsets, account
     await eventually(lambda: is_writable(sites, "b"), PATIENT_MS)
-    last = (await asked(sites, "list"))[-1]
+    *earlier, last = await asked(sites, "list")
+    drivers = {run["driven_by"] for run in earlier if run["outcome"] == "running"}
+    assert drivers <= {"a later run", "the agents of b have finished it: epoch 3 is confirmed"}, drivers
+    assert not last["driven_by"]
     assert (last["outcome"], last["epoch"]) == ("done" if report.is_done else "refused", 3)
     assert not any(step["problem"] for step in last["steps"])

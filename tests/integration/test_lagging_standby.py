@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from dr.failover.core.recorded_run import RunRecord
 from dr.failover.core.steps import FailoverPolicy
 from dr.failover.execution import failover
 from dr.failover.journal import read_journal
-from dr.failover.run_record import RunRecord
 from tests.support.clients.kafka_clients import Record, librdkafka_produce
 from tests.support.eventually import eventually
 from tests.support.pairs.full_sites import LINK, LinkedSites

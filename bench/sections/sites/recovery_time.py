@@ -31,10 +31,10 @@ from bench.peers import antipode
 from bench.peers.systems import create_topic, wait_until
 from bench.sections.sites.unavailability import CLIENT
 from dr.drill.environment import Environment
+from dr.failover.core.recorded_run import RUNNING, RunRecord
 from dr.failover.core.steps import FailoverPolicy
 from dr.failover.execution import failover
 from dr.failover.report import FailoverReport
-from dr.failover.run_record import RUNNING, RunRecord
 from dr.sites.channels import Channels
 from dr.sites.site_client import SiteClient
 from runtime.process import OperationalFailure

@@ -63,8 +63,8 @@ def parser() -> argparse.ArgumentParser:
 def run(spark: SparkSession, given: argparse.Namespace) -> str:
     """Run both queries; returns when they end."""
     take = partial(_take_commands, spark, given)
-    control = partial(_started, spark, given, given.control, f"control-{given.site}", take)
-    data = partial(_started, spark, given, given.data, "data", partial(_ingest, given))
+    control = partial(_started, spark, given, topic=given.control, name=f"control-{given.site}", work=take)
+    data = partial(_started, spark, given, topic=given.data, name="data", work=partial(_ingest, given))
     if given.once:
         run_queries(control)
         run_queries(data)
@@ -73,7 +73,7 @@ def run(spark: SparkSession, given: argparse.Namespace) -> str:
     return f"stored the records of {given.data} in {given.to}"
 
 
-def _started(spark: SparkSession, given: argparse.Namespace, topic: str, name: str, work: Any) -> Any:
+def _started(spark: SparkSession, given: argparse.Namespace, *, topic: str, name: str, work: Any) -> Any:
     options = {"maxOffsetsPerTrigger": str(given.records_max)}
     source = TopicSource(bootstrap=given.bootstrap_server, topics=topic, is_list=True, options=options)
     return (

@@ -44,13 +44,13 @@ class Reached(NamedTuple):
     def of(cls, partition: PartitionState) -> Reached:
         """The partition's present."""
         return cls(
-            partition.leader_epoch,
-            partition.partition_epoch,
-            partition.leader,
-            partition.truncation_count,
-            partition.high_watermark,
-            partition.mirrorable_end,
-            partition.log_end_offset,
+            leader_epoch=partition.leader_epoch,
+            partition_epoch=partition.partition_epoch,
+            leader=partition.leader,
+            truncations=partition.truncation_count,
+            high_watermark=partition.high_watermark,
+            mirrorable_end=partition.mirrorable_end,
+            log_end_offset=partition.log_end_offset,
         )
 
 

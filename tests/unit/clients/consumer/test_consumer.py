@@ -5,9 +5,6 @@ FT-08 to FT-10).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,58 +12,23 @@ from kio.schema.errors import ErrorCode
 
 from clients.consumer.consumer import READ_COMMITTED, AlreadyPolling, Consumer, NothingSubscribed, WokenUp
 from clients.consumer.consumer_options import ConsumerOptions
-from clients.consumer.core.group_protocol import Subscription, decode_assignment, encode_subscription
-from clients.consumer.membership import Membership
 from clients.reader.core.positions import LogTruncated, Position, PositionLost, ResetPolicy
 from clients.reader.core.readings import Phase, Start
-from clients.reader.reader_options import Chunk, DamagedLog, ReaderOptions
+from clients.reader.reader_options import DamagedLog, ReaderOptions
+from tests.support.clients.consumer_reads import FROM_0, P0, P1, consuming, numbers, read, read_on
 from tests.support.clients.scripted_cluster import EPOCH_ENDS, FETCH, LIST_OFFSETS, ScriptedCluster
-from tests.support.clock import ManualClock
 from tests.support.disks.log_batches import marker
 from tests.support.eventually import eventually
 from wire.batches.record_batch import TRANSACTIONAL_BIT, InvalidBatch
 from wire.batches.records import Record, encode_batch
 from wire.client.client_errors import BrokerError
 from wire.client.raw_client import KafkaClient
-from wire.client.requests.group_membership import Joined
-from wire.client.requests.group_requests import CommittedOffset, Committer
-from wire.protocol.byte_reader import Malformed
 from wire.protocol.ids import PartitionKey
-
-P0, P1 = ("t", 0), ("t", 1)
-FROM_0 = Start(Position(0))
-
-
-@asynccontextmanager
-async def consuming(
-    cluster: ScriptedCluster, policy: ResetPolicy = ResetPolicy.FAIL, **options: Any
-) -> AsyncIterator[Consumer]:
-    reader = ReaderOptions(policy=policy, max_wait_ms=20, leader_backoff_ms=5, partition_bytes=400)
-    given = ConsumerOptions(is_auto_commit=False, reader=reader, **options)
-    async with Consumer(lambda: KafkaClient(cluster.bootstrap, retry_budget_ms=2000), given) as consumer:
-        yield consumer
-
-
-def numbers(consumer: Consumer, chunks: Sequence[Chunk]) -> list[int]:
-    return [int(record.value or b"") for chunk in chunks for record in consumer.opened(chunk)]
 
 
 def fetchers(consumer: Consumer) -> list[str]:
     """The number and the broker of each fetcher."""
     return [name.removeprefix("ConsumerFetcherThread-consumer-") for name in consumer.reader.fetcher_names]
-
-
-async def read(consumer: Consumer, count: int) -> list[int]:
-    found: list[int] = []
-    async with asyncio.timeout(60):
-        while len(found) < count:
-            found += numbers(consumer, await consumer.poll(1000))
-    return found
-
-
-async def read_on(consumer: Consumer, found: list[int]) -> None:
-    while True:
-        found += numbers(consumer, await consumer.poll(5000))
 
 
 async def test_polling_without_a_subscription_or_twice_at_once_is_refused() -> None:
@@ -408,179 +370,3 @@ async def test_records_are_opened_at_the_edge_until_nothing_comes_any_more() -> 
         while len(found) < 17:  # on a busy machine nothing may come for so long, and then the rest
             found += [(place, record.offset) async for place, record in consumer.records(timeout_ms=500)]
         assert found == [(P0, offset) for offset in range(3, 20)]
-
-
-class SilentClient:
-    """A client whose brokers never answer."""
-
-    cluster = None
-
-    def learn(self, _: Any) -> None:
-        """Nothing."""
-
-    async def close(self) -> None:
-        """Nothing."""
-
-    def __getattr__(self, name: str) -> Any:
-        async def never(*_: Any, **__: Any) -> Any:
-            await asyncio.Event().wait()
-
-        return never
-
-
-class FailingListener:
-    """An application whose database is away when partitions are taken from it."""
-
-    async def revoked(self, places: frozenset[PartitionKey]) -> None:
-        raise RuntimeError(f"{len(places)} partitions cannot be given back")
-
-    async def assigned(self, places: frozenset[PartitionKey]) -> None:
-        """Nothing."""
-
-    async def lost(self, places: frozenset[PartitionKey]) -> None:
-        """Nothing."""
-
-
-@pytest.mark.parametrize("is_cancelled", [False, True])
-async def test_a_member_whose_application_fails_to_give_back_reads_no_more_and_joins_again(
-    *, is_cancelled: bool
-) -> None:
-    """NC-05."""
-    options = ConsumerOptions(group_id="g", is_auto_commit=False, close_timeout_ms=10)
-    consumer = Consumer(SilentClient, options)  # type: ignore[arg-type]
-    listener = FailingListener()
-    consumer.subscribe(["t"], listener)
-    consumer._generations.membership = object()  # type: ignore[assignment]
-    consumer.reader.readings.begin(P0, FROM_0)
-    consumer._generations.needs_join = True
-    if is_cancelled:
-        listener.revoked = SilentClient().revoked  # type: ignore[method-assign]
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.05):
-                await consumer.poll(60_000)
-    else:
-        with pytest.raises(RuntimeError, match="1 partitions cannot be given back"):
-            await consumer.poll(0)
-    assert consumer.assignment == frozenset()
-    assert consumer._generations.joining is not None
-    assert not consumer._generations.joining.done()
-    await _end(consumer)
-
-
-async def _end(consumer: Consumer) -> None:
-    await consumer._loops.stop()
-    assert consumer._generations.joining is not None
-    consumer._generations.joining.cancel()
-    await asyncio.wait([consumer._generations.joining])
-
-
-class ScriptedMember:
-    """A group whose only member is the consumer; `moods` are what joining and staying in it
-    meet.
-    """
-
-    def __init__(self, **moods: list[BaseException]) -> None:
-        self.moods = moods
-        self.options = SimpleNamespace(group_id="g")
-        self.joins = 0
-        self.parts: Mapping[str, bytes] = {}
-
-    async def join(self, _: object, assign: Any) -> Membership:
-        self.joins += 1
-        for mood in self._next("join"):
-            raise mood
-        members = {"m-1": encode_subscription(Subscription(topics=("t",))), "odd": b"\x00"}
-        joined = Joined(1, "m-1", "m-1", members, "range")
-        self.parts = await assign(joined)
-        return Membership(joined=joined, assignment=self.parts["m-1"], asked_at_ms=0)
-
-    async def stay(self, *_: object) -> None:
-        for mood in self._next("stay"):
-            raise mood
-        await asyncio.Event().wait()
-
-    def _next(self, where: str) -> list[BaseException]:
-        return [self.moods[where].pop()] if self.moods.get(where) else []
-
-    async def leave(self) -> None:
-        """Nobody hears of it."""
-
-
-@asynccontextmanager
-async def grouped(
-    cluster: ScriptedCluster, member: ScriptedMember, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Consumer]:
-    async def committed(*_: object) -> dict[PartitionKey, Any]:
-        return {}
-
-    policy = ResetPolicy.EARLIEST
-    async with consuming(cluster, policy, group_id="g", assignors=("range",), retry_backoff_ms=5) as consumer:
-        monkeypatch.setattr(consumer._generations, "_member", member)
-        monkeypatch.setattr(consumer._group_client, "committed", committed)
-        yield consumer
-
-
-async def test_a_member_whose_subscription_is_malformed_gets_nothing_and_the_others_their_parts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    member = ScriptedMember()
-    async with ScriptedCluster() as cluster, grouped(cluster, member, monkeypatch) as consumer:
-        cluster.fill(0, 3)
-        consumer.subscribe(["t"])
-        assert await read(consumer, 3) == [0, 1, 2]
-        assert not decode_assignment(member.parts["odd"])
-
-
-async def test_a_join_that_breaks_is_told_and_the_next_polls_join_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    member = ScriptedMember(join=[Malformed("an assignment that nobody understands")])
-    async with ScriptedCluster() as cluster, grouped(cluster, member, monkeypatch) as consumer:
-        cluster.fill(0, 3)
-        consumer.subscribe(["t"])
-        with pytest.raises(Malformed):
-            await consumer.poll(10_000)
-        assert await read(consumer, 3) == [0, 1, 2]
-
-
-async def test_a_member_whose_heartbeats_break_joins_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    member = ScriptedMember(stay=[KeyError("a defect")])
-    async with ScriptedCluster() as cluster, grouped(cluster, member, monkeypatch) as consumer:
-        consumer.subscribe(["t"])
-        reading = asyncio.create_task(read_on(consumer, []))
-        await eventually(lambda: member.joins == 2)
-        reading.cancel()
-        await asyncio.wait([reading])
-
-
-async def test_offsets_are_committed_by_polls_alone_and_by_the_first_one_after_the_interval(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """NC-06."""
-    commits: list[int] = []
-
-    async def commit(
-        _: str, offsets: Mapping[PartitionKey, CommittedOffset], __: Committer
-    ) -> dict[PartitionKey, ErrorCode]:
-        commits.append(offsets[P0].offset)
-        return {P0: ErrorCode.none}
-
-    clock = ManualClock()
-    reader = ReaderOptions(policy=ResetPolicy.FAIL, max_wait_ms=20, leader_backoff_ms=5)
-    options = ConsumerOptions(group_id="g", auto_commit_interval_ms=5000, reader=reader)
-    async with ScriptedCluster() as cluster:
-        cluster.fill(0, 3)
-        async with Consumer(lambda: KafkaClient(cluster.bootstrap), options, clock) as consumer:
-            monkeypatch.setattr(consumer._group_client, "commit", commit)
-            consumer.assign({P0: FROM_0})
-            assert await read(consumer, 3) == [0, 1, 2]
-            clock.advance(4999)
-            await consumer.poll(0)
-            assert not consumer.pending_commits
-            clock.advance(60_000)
-            fetches = cluster.count(FETCH)
-            await eventually(lambda: cluster.count(FETCH) > fetches + 3)
-            assert not commits
-            await consumer.poll(0)
-            await eventually(lambda: commits == [3])
-            await consumer.poll(0)
-            assert commits == [3]
-            assert not consumer.pending_commits

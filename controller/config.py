@@ -20,7 +20,9 @@ Address = Annotated[
 ]
 
 PRODUCER_IDS_PER_SITE = 1 << 40
-"""Producer ids of site n start at n times this, so that those of two sites never meet."""
+"""Producer ids of site n start at n times this number, so that two sites never give out the same
+id.
+"""
 
 
 class ControllerSettings(Settings):

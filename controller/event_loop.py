@@ -65,8 +65,8 @@ _log = get_logger(__name__)
 
 
 class ActiveController:
-    """A controller in office; made with the cluster it loaded, ended by `Deposed` or by cancelling
-    `run`.
+    """An elected controller with the cluster that it loaded. It ends with `Deposed`, or when `run`
+    is cancelled.
     """
 
     def __init__(
@@ -118,9 +118,9 @@ class ActiveController:
         return self._machine.cluster
 
     async def submit(self, command: ask.Command) -> Decision:
-        """Have a command handled in its turn: what was decided and committed.
+        """Queue a command, and return its committed decision.
 
-        Deposed when the tenure ends first: whether it took effect is then unknown.
+        Raises Deposed if the tenure ends first; the command may have taken effect.
         """
         if self._is_over:
             raise Deposed("this controller is no longer active")
@@ -131,6 +131,7 @@ class ActiveController:
     async def _tell(self, command: ask.Command) -> None:
         """Queue a command whose outcome no caller awaits."""
         future: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
+        # read the exception, else asyncio logs that it was never retrieved
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         await self._queue.put((command, future, time.monotonic()))
 
@@ -138,8 +139,8 @@ class ActiveController:
         await self._tell(answer)
 
     async def wait_applied(self, *, timeout_ms: float) -> bool:
-        """Wait until every living broker knows what is decided so far; False when time is over
-        first.
+        """Wait until every living broker has applied all decisions made so far; False after the
+        timeout.
         """
         return await self._channels.wait_applied(timeout_ms=timeout_ms)
 
@@ -155,12 +156,12 @@ class ActiveController:
         return True
 
     async def run(self) -> None:
-        """Take over, then handle commands until deposed. Raises Deposed; ends everything it
-        started.
+        """Complete the former controller's work, then handle commands until deposed. Raises
+        Deposed; stops all tasks that it started.
         """
         try:
-            # before the first decision: it then includes the partitions of the brokers that are
-            # gone
+            # probed first, so that the first decision elects leaders for partitions of unreachable
+            # brokers
             unreachable = await refusing(self.cluster.brokers.values(), own_node=self.tenure.controller_id)
             await self._lay_out()
             await self._handle(ask.TakeOver(unreachable=unreachable))
@@ -191,6 +192,7 @@ class ActiveController:
                     tasks.create_task(not_broken_off(work))
                 await self._serve()
         except BaseExceptionGroup as group:
+            # the first failure ended the tenure; the others follow from its cancellation
             cause = group.exceptions[0]
             if isinstance(cause, KazooException):
                 raise Deposed(f"a write to ZooKeeper failed: {cause!r}") from group
@@ -217,7 +219,7 @@ class ActiveController:
                 await self._writer.commit(decision.facts, before=self.cluster)
             except KazooException as error:
                 raise Deposed(f"a commit failed ({error!r}) on: {decision.reason}") from error
-            # after the commit alone: what ZooKeeper does not have is not so
+            # applied only after the commit: the cluster never has a fact that ZooKeeper lacks
             self._machine.apply(decision.facts)
             self._report(decision, _ms_since(started))
         self._act(decision.effects)
@@ -281,9 +283,7 @@ class ActiveController:
         await self._discover(names)
 
     async def _discover(self, names: Iterable[str]) -> None:
-        """Take over those topics that are not known yet; one that cannot be understood goes into
-        quarantine.
-        """
+        """Load unknown topics; a topic that cannot be decoded goes into quarantine."""
         unknown = [name for name in names if name not in self.cluster.topics and name not in self.cluster.quarantine]
         found: list[Topic] = []
         for name in unknown:
@@ -309,8 +309,8 @@ class ActiveController:
         await self._tell(ask.UncleanElectionRead(is_allowed=is_allowed))
 
     async def _on_config_changes(self, notices: dict[str, str]) -> None:
-        """Apply the configs that the notices name, then remove the notices: no other process of
-        ours reads them.
+        """Apply the configs that the notices name, then remove the notices, which no other process
+        of Antipode reads.
         """
         for topic in {entity.removeprefix("topics/") for entity in notices.values() if entity.startswith("topics/")}:
             try:
@@ -347,6 +347,7 @@ class ActiveController:
                 await self._tell(ask.RetryDeletions())
 
     async def _remove_expired_tokens(self) -> None:
+        # the wall clock, since tokens expire at a Unix time
         clock = SystemClock()
         while True:
             if any(token.is_expired(clock.now_ms()) for token in self.cluster.delegation_tokens.values()):
@@ -386,7 +387,8 @@ class ActiveController:
             _, future, _ = self._queue.get_nowait()
             if not future.done():
                 future.set_exception(Deposed("this controller is no longer active"))
-            await asyncio.sleep(0)  # callers that waited for room in the queue put their commands, and are answered too
+            # callers that wait for room in the queue put their commands now, and get Deposed too
+            await asyncio.sleep(0)
         async with self._has_changed:
             self._has_changed.notify_all()
         await self._sentinels.close()

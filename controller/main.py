@@ -1,9 +1,12 @@
 """A controller candidate as a part of a process: `cli` hosts one inside a broker process or runs
 one alone.
 
-candidate = ControllerCandidate(settings, grpc_server=server, registry=registry) # adds the service
-port = await server.start() await candidate.start(grpc_address=f"{host}:{port}") # stands for
-election from here on ... await candidate.stop() # resigns; before server.stop()
+    # adds the service
+    candidate = ControllerCandidate(settings, grpc_server=server, registry=registry)
+    port = await server.start()
+    await candidate.start(grpc_address=f"{host}:{port}")  # takes part in elections from here on
+    ...
+    await candidate.stop()  # resigns; before server.stop()
 """
 
 from __future__ import annotations
@@ -43,8 +46,8 @@ _log = get_logger(__name__)
 
 
 class ControllerCandidate:
-    """Stands for election for as long as it runs, and governs while elected; has a ZooKeeper
-    session of its own.
+    """Takes part in elections as long as it runs, and is the active controller while elected. It
+    has its own ZooKeeper session.
     """
 
     def __init__(
@@ -57,8 +60,8 @@ class ControllerCandidate:
         note_session: NoteSession = note_no_session,
         heeds_altered_configs: bool = False,
     ) -> None:
-        """The controller follows broker configs that are altered while brokers run if
-        `heeds_altered_configs` is set.
+        """With `heeds_altered_configs`, the controller follows broker configs that are altered at
+        runtime.
         """
         self._settings = settings
         self._heeds_altered_configs = heeds_altered_configs
@@ -81,18 +84,16 @@ class ControllerCandidate:
 
     @property
     def controller_epoch(self) -> int:
-        """Epoch of the present tenure, 0 when not elected."""
+        """The controller epoch of this candidate; 0 when it is not elected."""
         return 0 if self._active is None else self._active.tenure.epoch
 
     def _known_controller(self) -> ControllerRegistration | None:
         return None if self._candidacy is None else self._candidacy.active_controller
 
     async def start(self, *, grpc_address: str) -> None:
-        """Connect and begin to stand; `grpc_address` is where others reach this process's gRPC
-        server.
-
-        OperationalFailure when ZooKeeper does not answer or the cluster id is another than
-        configured.
+        """Connect and take part in elections. `grpc_address` is the address of this process's gRPC
+        server for others. OperationalFailure if ZooKeeper does not answer, or the stored cluster id
+        differs from the configured one.
         """
         settings = self._settings
         zookeeper = ZooKeeper(
@@ -154,9 +155,8 @@ class ControllerCandidate:
                 _log.error("controller tenure failed", controller_epoch=tenure.epoch, problem=reason)
             except Exception as error:
                 reason = f"internal error of the controller: {error!r}"
-                note_death(
-                    "controller tenure", controller_epoch=tenure.epoch
-                )  # the next one starts from what is stored
+                # the next tenure loads the stored state
+                note_death("controller tenure", controller_epoch=tenure.epoch)
             finally:
                 self._active = None
                 self._metrics.record_resignation()
@@ -164,7 +164,7 @@ class ControllerCandidate:
             await asyncio.sleep(PAUSE_AFTER_FAILED_TENURE_S)
 
     async def _govern(self, zookeeper: ZooKeeper, candidacy: Candidacy, tenure: Tenure) -> str:
-        """Load, take over and serve until deposed; returns why it ended."""
+        """Load the cluster and act as controller until deposed; returns the reason for the end."""
         await warn_of_other_rules(zookeeper, self._settings)
         writer = ClusterWriter(zookeeper, tenure)
         await writer.write([await rules_step(zookeeper, self._settings)])

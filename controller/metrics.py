@@ -22,9 +22,9 @@ _BOUNDS_MS: Final = (1, 3, 10, 30, 100, 300, 1000, 3000, 10_000)
 class ControllerMetrics:
     """Gauges of the cluster while active (zero otherwise), and counters of what was done.
 
-    The gauges are worked out at each scrape, in the thread that answers it: a look at ten thousand
-    partitions after each decision would hold the event loop. A committed cluster never changes
-    (`ControllerMachine.apply` makes another one).
+    The gauges are computed at each scrape, in the thread that answers it: counting ten thousand
+    partitions after each decision would block the event loop. The thread needs no lock, because a
+    committed cluster never changes (`ControllerMachine.apply` makes another one).
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -74,12 +74,12 @@ class ControllerMetrics:
         )
 
     def record_tenure(self, epoch: int) -> None:
-        """Active at this epoch."""
+        """The candidate is active at this epoch."""
         self._is_active.set(1)
         self._epoch.set(epoch)
 
     def record_resignation(self) -> None:
-        """No longer active: a standby knows nothing of the cluster."""
+        """The candidate is not active any more; the gauges of the cluster become zero."""
         self._cluster = None
         for gauge in (self._is_active, self._epoch, self._queue):
             gauge.set(0)
@@ -90,12 +90,12 @@ class ControllerMetrics:
         self._quarantined.labels("link").set(links)
 
     def record_cluster(self, cluster: Cluster) -> None:
-        """The cluster after a change; it changes no more."""
+        """Set the committed cluster from which the next scrape computes the gauges."""
         self._cluster = cluster
         self._record_quarantined(topics=len(cluster.quarantine), links=len(cluster.link_problems))
 
     def record_wait(self, wait_ms: float) -> None:
-        """A command's turn has come after so long."""
+        """A command has waited this long in the queue."""
         self._queue_times.observe(wait_ms)
 
     def record_event(self, command: str, elapsed_ms: float, *, queued: int) -> None:
@@ -104,7 +104,7 @@ class ControllerMetrics:
         self._queue.set(queued)
 
     def record_facts(self, changes: tuple[facts.Fact, ...], elapsed_ms: float) -> None:
-        """Count the elections among facts that took so long to be decided and committed."""
+        """Count the elections among these facts, with the time to decide and commit them."""
         changed = [change for change in changes if isinstance(change, facts.LeadershipChanged)]
         elected = sum(change.leadership.leader != NO_NODE for change in changed)
         if elected:
@@ -113,11 +113,11 @@ class ControllerMetrics:
         self._unclean_elections.inc(sum(change.is_unclean for change in changed))
 
     def record_push_failure(self) -> None:
-        """A batch has to be sent again."""
+        """A broker did not apply a batch, which is sent again."""
         self._push_failures.inc()
 
     def record_broker_failures(self, count: int) -> None:
-        """A broker took a batch but could not carry out this many partitions."""
+        """A broker could not apply this many partitions of a batch."""
         self._broker_failures.inc(count)
 
 

@@ -35,7 +35,7 @@ AnswerListener = Callable[[DeletionsAnswered], Awaitable[None]]
 
 
 class BrokerChannel:
-    """The way to one incarnation of one broker."""
+    """Sends control batches to one registration of one broker."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class BrokerChannel:
         self._wake(version)
 
     def publish_image(self, *, version: int) -> None:
-        """Queue everything."""
+        """Queue the whole image."""
         self._pending.add_image()
         self._wake(version)
 
@@ -81,7 +81,7 @@ class BrokerChannel:
 
     @property
     def wanted_version(self) -> int:
-        """The latest version that this broker is to know."""
+        """The latest version that was queued for this broker."""
         return self._wanted_version
 
     async def wait_applied(self, version: int) -> None:
@@ -90,7 +90,7 @@ class BrokerChannel:
             await self._has_applied.wait_for(lambda: self._applied_version >= version or self._task.done())
 
     async def close(self) -> None:
-        """Stop telling."""
+        """Stop sending, and release the callers of `wait_applied`."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         async with self._has_applied:
@@ -99,7 +99,8 @@ class BrokerChannel:
     async def _run(self) -> None:
         while True:
             await self._has_news.wait()
-            # before the delivery: what comes while it runs must wake the next turn
+            # cleared before the delivery, so that a change published during the delivery starts
+            # another one
             self._has_news.clear()
             await self._deliver()
 
@@ -142,6 +143,8 @@ class BrokerChannel:
             address = self.broker.registration.grpc_address
             reply = await self._connections.apply(address, batch, timeout_s=self._apply_timeout_s)
         except BaseException:
+            # the image of the next attempt names existing topics only: a deletion must be named in
+            # it
             self._pending.deleted_topics |= pending.deleted_topics
             raise
         async with self._has_applied:
@@ -160,6 +163,8 @@ class BrokerChannel:
                     error_code=failure.error_code,
                 )
         if batch.deleted_topics:
+            # a topic may have been created again under the name of the deleted one: failures of the
+            # new topic are not failures of the deletion
             deleted_names = {deleted.name for deleted in batch.deleted_topics} - {topic.name for topic in batch.topics}
             await self._on_answer(
                 DeletionsAnswered(
@@ -203,14 +208,14 @@ class BrokerChannels:
             self._failure.set_exception(error)
 
     async def raise_failure(self) -> None:
-        """Wait until a channel fails for another reason than its broker, and raise that: a broker
-        that gets no more batches must be noticed.
+        """Wait until a channel ends with a defect of this program, and raise that error. Without
+        this, a broker would get no more batches and no log line would say so.
         """
         await self._failure
 
     def follow_membership(self) -> None:
-        """Open channels to brokers that came, close those to brokers that went or registered
-        again.
+        """Open a channel to each new registration, and close the channel of each ended
+        registration.
         """
         brokers = self._cluster().brokers
         for node, channel in list(self._channels.items()):
@@ -242,12 +247,13 @@ class BrokerChannels:
         """Send the whole image to these brokers."""
         self._version += 1
         for node in node_ids:
+            # a broker that was lost in the same decision has no channel
             if node in self._channels:
                 self._channels[node].publish_image(version=self._version)
 
     async def wait_applied(self, *, timeout_ms: float) -> bool:
-        """Wait until every living broker has what was published so far; False when the time is over
-        first.
+        """Wait until every living broker has applied all changes published so far; False after the
+        timeout.
         """
         version = self._version
         waiting = [channel.wait_applied(min(version, channel.wanted_version)) for channel in self._channels.values()]

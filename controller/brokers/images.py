@@ -19,7 +19,7 @@ from wire.znodes.token_znodes import token_message
 
 
 def broker_info(broker: Broker) -> BrokerInfo:
-    """A registration as others see it."""
+    """The message about a registered broker, for the other brokers."""
     registration = broker.registration
     return BrokerInfo(
         node_id=registration.node_id,
@@ -79,7 +79,7 @@ class PendingChanges:
     group_configs: set[str] = field(default_factory=set)
 
     def add(self, publish: Publish) -> None:
-        """Take over what is to be published."""
+        """Add a change to the pending ones."""
         self.has_news = True
         self.topics |= publish.topics
         self.partitions |= publish.partitions
@@ -165,7 +165,7 @@ def topic_info(cluster: Cluster, topic: Topic, partitions: Iterable[TopicPartiti
 
 
 def partition_state(cluster: Cluster, partition: TopicPartition) -> PartitionState:
-    """A partition as brokers see it; one that never had a leader has epochs of -1."""
+    """The message about a partition; epochs are -1 if it never had a leader."""
     leadership = cluster.leaderships.get(partition)
     replicas = cluster.replicas_of(partition)
     if leadership is None:
@@ -191,8 +191,8 @@ def partition_state(cluster: Cluster, partition: TopicPartition) -> PartitionSta
 
 
 def _offline(cluster: Cluster, partition: TopicPartition, replicas: Iterable[int]) -> list[int]:
-    """Replicas whose brokers have lost the log directory; those on dead brokers are known by the
-    list of brokers.
+    """Replicas whose brokers have lost the log directory. Replicas on dead brokers are not listed:
+    receivers derive them from the list of brokers.
     """
     if not cluster.offline_replicas:
         return []

@@ -1,7 +1,7 @@
 """Write a decision to the state-change log: leaderships, and phases of partitions and replicas.
 
-Leaderships are written one by one, phases by topic. The phases can be replayed from these lines:
-each names the new phase. Caller: `event_loop.py`.
+Each leadership has its own line; phases share a line per topic. Each line names the new phase, so
+the phases can be replayed from the log. Caller: `event_loop.py`.
 """
 
 from __future__ import annotations

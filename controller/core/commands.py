@@ -1,7 +1,8 @@
-"""The controller's commands and what they result in: commands in, one `Decision` out.
+"""The commands of the controller; each results in one `Decision`.
 
-Commands that a client waits for carry a `TopicOutcome` per topic back in `Decision.reply`. Chance
-enters as data (`topic_id`, `start_shift`), so that a decision is a function of cluster and command.
+If a client waits for a command, `Decision.reply` has a `TopicOutcome` for each topic. Random values
+are part of the command (`topic_id`, `start_shift`), so that a decision is a function of cluster and
+command.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ class LinkClaim(Struct, frozen=True, kw_only=True):
 
 
 class TopicRequest(Struct, frozen=True, kw_only=True):
-    """One topic to create; counts of -1 mean the site's defaults, an empty assignment lets the
-    controller place.
+    """One topic to create; counts of -1 mean the site's defaults; with an empty assignment the
+    controller chooses the brokers.
     """
 
     name: str
@@ -39,7 +40,7 @@ class TopicRequest(Struct, frozen=True, kw_only=True):
 
 
 class CreateTopics(Struct, frozen=True, kw_only=True):
-    """Create topics, each for itself."""
+    """Create topics; a refused topic does not affect the others."""
 
     topics: tuple[TopicRequest, ...]
     is_validate_only: bool = False
@@ -71,7 +72,7 @@ class CreatePartitions(Struct, frozen=True, kw_only=True):
 
 
 class ConfigChange(Struct, frozen=True, kw_only=True):
-    """Overrides to set and to remove; with `replaces_all`, what is not set goes."""
+    """Overrides to set and to remove; with `replaces_all`, all other overrides are removed."""
 
     name: str
     set_configs: Mapping[str, str] = field(default_factory=dict)
@@ -88,8 +89,8 @@ class AlterTopicConfigs(Struct, frozen=True, kw_only=True):
 
 
 class TakeOver(Struct, frozen=True, kw_only=True):
-    """This controller has just been elected and its cluster loaded; nothing listens any more at the
-    `unreachable` of its brokers.
+    """This controller has been elected and has loaded its cluster; the `unreachable` brokers refuse
+    connections.
     """
 
     unreachable: frozenset[int] = frozenset()
@@ -141,8 +142,8 @@ class QuarantineLookedAt(Struct, frozen=True, kw_only=True):
 
 
 class LinksListed(Struct, frozen=True, kw_only=True):
-    """All links as stored now; a link that cannot be understood has its stand-in, and the reason
-    among the problems.
+    """All links as stored now. A link that cannot be decoded is represented by a stand-in, and
+    `problems` has the reason.
     """
 
     links: Mapping[str, LinkRecord]
@@ -161,7 +162,7 @@ class DeletionsAnswered(Struct, frozen=True, kw_only=True):
 
 
 class RetryDeletions(Struct, frozen=True, kw_only=True):
-    """Time to ask living brokers again for deletions that failed."""
+    """The interval after which living brokers are asked again for failed deletions has passed."""
 
 
 class IsrProposal(Struct, frozen=True, kw_only=True):
@@ -177,7 +178,7 @@ class IsrProposal(Struct, frozen=True, kw_only=True):
 
 
 class AlterPartitions(Struct, frozen=True, kw_only=True):
-    """One broker's proposals, all that had gathered there."""
+    """All proposals that one broker has collected."""
 
     node_id: int
     broker_epoch: int
@@ -185,8 +186,8 @@ class AlterPartitions(Struct, frozen=True, kw_only=True):
 
 
 class BrokerUnreachable(Struct, frozen=True, kw_only=True):
-    """A report that nothing listens any more at the address of this registration: the controller
-    treats the broker as dead.
+    """The address of this registration refuses connections: the controller presumes the broker
+    dead.
     """
 
     node_id: int
@@ -194,7 +195,7 @@ class BrokerUnreachable(Struct, frozen=True, kw_only=True):
 
 
 class BrokerAnswered(Struct, frozen=True, kw_only=True):
-    """A broker that was held for dead has answered, under the registration that stands."""
+    """A broker that was presumed dead has answered, and its registration is the same."""
 
     node_id: int
     broker_epoch: int
@@ -208,13 +209,13 @@ class ControlledShutdown(Struct, frozen=True, kw_only=True):
 
 
 class UnregisterBroker(Struct, frozen=True, kw_only=True):
-    """An operator gives up a broker that is gone for good (KIP-631)."""
+    """An operator unregisters a broker that is gone for good (KIP-631)."""
 
     node_id: int
 
 
 class ReplicasOffline(Struct, frozen=True, kw_only=True):
-    """A broker lives, but these of its replicas have no log directory any more; all others have."""
+    """A living broker has lost the log directories of these replicas, and of no others."""
 
     node_id: int
     broker_epoch: int
@@ -231,7 +232,7 @@ class ElectLeaders(Struct, frozen=True, kw_only=True):
 
 
 class BalanceLeaders(Struct, frozen=True, kw_only=True):
-    """Time to see which brokers lead too little of what they are preferred for."""
+    """The interval of the leader balance check has passed."""
 
     imbalance_percentage: int
 
@@ -245,7 +246,7 @@ class UncleanElectionRead(Struct, frozen=True, kw_only=True):
 
 
 class AlterReassignments(Struct, frozen=True, kw_only=True):
-    """Other replicas for partitions; None cancels what is under way."""
+    """Other replicas for partitions; None cancels a reassignment."""
 
     targets: tuple[tuple[TopicPartition, tuple[int, ...] | None], ...]
     must_keep_replication_factor: bool = False

@@ -1,4 +1,4 @@
-"""What the controller's commands result in: facts, effects, and a reply."""
+"""The result of a controller command: facts, effects, and a reply."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class AclOutcome(Struct, frozen=True, kw_only=True):
 
 
 class Publish(Struct, frozen=True, kw_only=True):
-    """Effect: send a change to every living broker. A named topic goes with its configs, partitions
-    with their leaderships.
+    """Effect: send a change to every living broker. The message has the configs of the named topics
+    and the leaderships of the partitions.
     """
 
     topics: frozenset[str] = frozenset()

@@ -1,8 +1,8 @@
 """A decision in the making: a copy of the cluster on which each new fact takes effect at once.
 
 The rules of `membership`, `topic_admin` and `topic_deletion` write their facts here, so that a
-later rule sees what an earlier one decided. Nothing reaches the real cluster: `finish` hands the
-facts over as a `Decision`.
+later rule sees what an earlier one decided. The real cluster is unchanged; `finish` returns the
+facts as a `Decision`.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from wire.rules.acls import ResourcePattern
 from wire.rules.client_quotas import QuotaEntity
 
 REASONS_SHOWN_MAX = 5
-"""A decision about thousands of partitions is still one line of a log."""
+"""Bounds the log line of a decision about thousands of partitions."""
 
 
 class Draft:
-    """Collects facts and what has to be published about them."""
+    """Collects facts, and the topics and partitions to publish."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster.copy()
@@ -64,17 +64,17 @@ class Draft:
         self._facts: list[facts.Fact] = []
 
     def record(self, fact: facts.Fact) -> None:
-        """Decide a fact."""
+        """Add a fact to the decision, and apply it to the draft's cluster."""
         self.cluster.apply(fact)
         self._facts.append(fact)
 
     def move_partition(self, partition: TopicPartition, phase: PartitionPhase) -> None:
-        """Move a partition; staying where it is decides nothing."""
+        """Move a partition to a phase; adds no fact if it is in that phase."""
         if self.cluster.phase_of(partition) is not phase:
             self.record(facts.PartitionMoved(partition=partition, phase=phase))
 
     def move_replica(self, replica: Replica, phase: ReplicaPhase) -> None:
-        """Move a replica; staying where it is decides nothing."""
+        """Move a replica to a phase; adds no fact if it is in that phase."""
         if self.cluster.replica_phase_of(replica) is not phase:
             self.record(facts.ReplicaMoved(replica=replica, phase=phase))
 
@@ -95,8 +95,8 @@ class Draft:
         self.changed_partitions.add(partition)
 
     def keep_leader(self, partition: TopicPartition, isr: tuple[int, ...]) -> None:
-        """Write other in-sync replicas, or the same ones anew, under the leadership that stands:
-        the partition epoch alone grows.
+        """Write in-sync replicas, changed or unchanged, with the same leader and leader epoch: only
+        the partition epoch grows.
         """
         known = self.cluster.leaderships[partition]
         leadership = replace(
@@ -110,15 +110,13 @@ class Draft:
         self.changed_partitions.add(partition)
 
     def answer(self, partition: TopicPartition, error: ErrorCode = ErrorCode.none, message: str = "") -> None:
-        """Answer for one partition of the request."""
+        """Set the outcome of one partition of the request."""
         self.partition_reply.append(PartitionOutcome(partition=partition, error=error, message=message))
 
     def bring_online(self, partitions: Iterable[TopicPartition], *, may_be_unclean: bool | None = None) -> None:
-        """Elect a leader for each partition that has none and whose topic is wanted; the others
-        stay as they are.
-
-        Whether a replica that was not in sync may lead is the topic's or the site's to say, unless
-        the caller says it.
+        """Elect a leader for each of these partitions that has none and whose topic is not being
+        deleted. The configs of topic and site decide whether a replica that was not in sync may
+        lead, unless the caller decides it.
         """
         for partition in partitions:
             if self.cluster.phase_of(partition) is PartitionPhase.ONLINE or self.cluster.is_deleting(partition.topic):
@@ -142,15 +140,15 @@ class Draft:
         if known is None:
             return elections.elect_first(replicas=replicas, live=electable or cluster.brokers)
         if may_be_unclean is None:
-            # who is only held for dead may be back with every record: its registration decides
-            # whether records are given up
+            # a broker that is presumed dead may return with every record: unclean elections wait
+            # until its registration ends
             is_certain = not any(node in cluster.presumed_dead for node in known.isr)
             may_be_unclean = is_certain and cluster.may_elect_unclean(partition.topic)
         return elections.elect_offline(replicas=replicas, isr=known.isr, live=electable, may_be_unclean=may_be_unclean)
 
     def mark_replica_offline(self, replica: Replica) -> None:
-        """A replica's broker is gone: out of the in-sync replicas, unless it is the last; a led
-        partition loses its leader.
+        """The broker of a replica is gone. The replica leaves the in-sync replicas unless it is the
+        last one; a partition that it led loses its leader.
         """
         partition = replica.topic_partition
         self.move_replica(replica, ReplicaPhase.OFFLINE)
@@ -158,6 +156,7 @@ class Draft:
         if known is None or self.cluster.is_deleting(replica.topic):
             return
         remaining = tuple(node for node in known.isr if node != replica.node)
+        # the last in-sync replica stays listed: only it may lead again without loss of records
         isr = remaining or known.isr
         if known.leader == replica.node:
             self.lead(partition, NO_NODE, isr)
@@ -165,7 +164,7 @@ class Draft:
             self.keep_leader(partition, isr)
 
     def finish(self, reason: str) -> Decision:
-        """The decision, with one publication for all that changed."""
+        """The decision, with one `Publish` effect for all changes."""
         is_published = (
             self.changed_topics
             or self.changed_partitions

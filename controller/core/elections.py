@@ -1,9 +1,8 @@
-"""Elects leaders: one pure function per situation, over assigned replicas, in-sync replicas and the
-living.
-
-Each answers an `Election`, or `NoLeader` with the reason. These functions raise no epochs and write
-nothing: the caller does, so that the same function serves a live decision and a dry run. Order
-always follows the assignment, whose first replica is preferred.
+"""Elects leaders: one pure function per situation, whose arguments are the assigned replicas, the
+in-sync replicas and the living brokers. Each returns an `Election`, or `NoLeader` with the reason.
+These functions raise no epochs and write nothing: the caller does, so that the same function serves
+a live decision and a dry run. Order always follows the assignment, whose first replica is
+preferred.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ def elect_offline(
 def elect_preferred(
     *, leader: int, replicas: Sequence[int], isr: Collection[int], live: Collection[int]
 ) -> Election | NoLeader:
-    """The first assigned replica, when it is alive and in sync and does not lead already."""
+    """The first assigned replica, if it is alive and in sync and is not the leader."""
     preferred = replicas[0]
     if leader == preferred:
         return NoLeader(f"the preferred replica {preferred} is already the leader")
@@ -74,12 +73,11 @@ def elect_preferred(
 def elect_at_controlled_shutdown(
     *, replicas: Sequence[int], isr: Collection[int], live: Collection[int], leaving: Collection[int]
 ) -> Election | NoLeader:
-    """A leader among those that stay; the leaving brokers also leave the in-sync replicas."""
+    """A leader among the brokers that stay; the stopping brokers leave the in-sync replicas."""
     staying = tuple(node for node in isr if node not in leaving)
     for node in replicas:
         if node in staying and node in live:
-            # those that leave go out of the in-sync replicas at once, or acks=all would wait for
-            # them
+            # stopping brokers leave the in-sync replicas at once, else acks=all would wait for them
             return Election(leader=node, isr=staying)
     return NoLeader(f"no in-sync replica remains when brokers {sorted(leaving)} leave")
 

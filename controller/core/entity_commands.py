@@ -1,5 +1,5 @@
-"""Commands about what the site keeps of clients and groups: quotas, credentials, ACLs, delegation
-tokens, configs of groups. Each comes from a broker's request, or reports what ZooKeeper has.
+"""Commands about quotas, credentials, ACLs, delegation tokens and configs of groups. Each comes
+from a broker's request, or reports the content of ZooKeeper.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class QuotaChange(Struct, frozen=True, kw_only=True):
 
 
 class AlterClientQuotas(Struct, frozen=True, kw_only=True):
-    """Change client quotas, each entity for itself."""
+    """Change client quotas; a refused entity does not affect the others."""
 
     changes: tuple[QuotaChange, ...]
     is_validate_only: bool = False
@@ -43,7 +43,7 @@ class ScramUserChange(Struct, frozen=True, kw_only=True):
 
 
 class AlterScramUsers(Struct, frozen=True, kw_only=True):
-    """Change SCRAM credentials, each user for itself."""
+    """Change SCRAM credentials; a refused user does not affect the others."""
 
     changes: tuple[ScramUserChange, ...]
 
@@ -55,7 +55,7 @@ class ScramUsersRead(Struct, frozen=True, kw_only=True):
 
 
 class AlterAcls(Struct, frozen=True, kw_only=True):
-    """Add ACLs, then remove those that a filter means."""
+    """Add ACLs, then remove those that match a filter."""
 
     creations: tuple[Acl, ...] = ()
     removals: tuple[AclFilter, ...] = ()
@@ -76,7 +76,7 @@ class DelegationTokenChange(Struct, frozen=True, kw_only=True):
 
 
 class AlterDelegationTokens(Struct, frozen=True, kw_only=True):
-    """Change delegation tokens, each for itself."""
+    """Change delegation tokens; a refused token does not affect the others."""
 
     changes: tuple[DelegationTokenChange, ...]
 
@@ -94,7 +94,9 @@ class RemoveExpiredTokens(Struct, frozen=True, kw_only=True):
 
 
 class GroupConfigChange(Struct, frozen=True, kw_only=True):
-    """Configs of one group to set and to remove; with `replaces_all` what is not set is removed."""
+    """Configs of one group to set and to remove; with `replaces_all`, all other configs are
+    removed.
+    """
 
     group: str
     set_values: Mapping[str, str] = field(default_factory=dict)

@@ -1,10 +1,10 @@
 """The controller's machine: `decide` reads the cluster and changes nothing, `apply` changes it and
 decides nothing.
 
-The shell's measure is decide, commit, apply, act: it writes `Decision.facts` to ZooKeeper in one
-guarded multi, applies them here, then carries out the effects. The facts of a decision are ordered
-so that any prefix of them, should the multi have to be split, leaves a state from which a successor
-finishes the job.
+The event loop decides, commits, applies and acts: it writes `Decision.facts` to ZooKeeper in one
+guarded multi, applies them here, then carries out the effects. If a decision needs several multis,
+a controller may stop between two of them. The facts are ordered so that its successor can finish
+from every prefix.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ STORY_LENGTH_MAX = 32
 
 
 class ControllerMachine:
-    """One tenure of an active controller over one loaded cluster."""
+    """Decides for one elected controller, with the cluster that it loaded."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -69,12 +69,13 @@ class ControllerMachine:
         return decision
 
     def apply(self, changes: Iterable[facts.Fact]) -> None:
-        """Make committed facts true, in a new cluster: the former one stays as it was for those
-        who read it.
+        """Apply committed facts to a copy of the cluster; readers of the former value see no
+        change.
         """
         decided, outcome = self._outcome
         if changes is decided:
-            # the decision has applied them to a copy, and nothing else was applied since
+            # the draft of the decision has applied these facts to its copy, and no other facts were
+            # applied since, so that copy is the new cluster
             self.cluster = outcome
             return
         cluster = self.cluster.copy()
@@ -183,7 +184,7 @@ def _apply_entity_configs(draft: Draft, command: EntityConfigCommand) -> str:
 
 
 def _apply_written(draft: Draft, command: ask.TopicsDiscovered | ask.PartitionsFound | ask.TopicConfigsRead) -> str:
-    """Changes of topics that another process wrote to ZooKeeper."""
+    """Decide about topics that another process wrote to ZooKeeper."""
     match command:
         case ask.TopicsDiscovered():
             _discover(draft, command)

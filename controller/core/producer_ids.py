@@ -1,6 +1,4 @@
-"""Blocks of producer ids: handed out in a row, each once, within the range that belongs to the
-site.
-"""
+"""Allocates blocks of producer ids in order, each once, within the range of the site."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from controller.core.state.partition_states import PartitionPhase
 
 
 def look_again(draft: Draft, command: QuarantineLookedAt) -> None:
-    """Take the topics that can be understood now as a takeover would; one whose znode is gone is
+    """Load the topics that can be decoded now, as after an election. A topic whose znode is gone is
     deleted at the brokers.
     """
     kept = draft.cluster.quarantine
@@ -39,6 +39,6 @@ def look_again(draft: Draft, command: QuarantineLookedAt) -> None:
         draft.reasons.append(f"topic {topic.name!r} leaves the quarantine")
     membership.raise_to_floors(draft)
     if kept.keys() - command.problems.keys():
-        draft.image_nodes.update(
-            draft.cluster.brokers
-        )  # says which logs go, and has each broker report its offline replicas again
+        # the image names the logs to delete; each broker that gets it reports its offline replicas
+        # again
+        draft.image_nodes.update(draft.cluster.brokers)

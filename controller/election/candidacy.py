@@ -2,11 +2,12 @@
 
 A candidate creates the ephemeral `/controller` and raises `/controller_epoch` in one transaction,
 so every controller has an epoch of its own, and only an elected controller raises the epoch. A
-candidate waits until a node of another session expires, also of its own earlier session. A node of
-its present session (an answer lost with a connection) is replaced. So is the node of a controller
-that refuses connections: if that controller still lives, the raised epoch deposes it. A tenure ends
-when the node is gone or belongs to another session, when the session is lost, or when ZooKeeper is
-unreachable for as long as the session lives: kazoo reports a loss only after it reconnects.
+candidate waits until the `/controller` of another session expires, even of its own former session.
+It replaces a `/controller` of its present session, whose creation was not confirmed because the
+connection broke. It also replaces that of a controller that refuses connections: if that controller
+still runs, the higher epoch deposes it. A tenure ends when the node is gone or belongs to another
+session, when the session is lost, or when ZooKeeper is unreachable for as long as the session
+lives: kazoo reports a loss only after it reconnects.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ async def _refused(address: str) -> bool:
 
 
 class Candidacy:
-    """Stands for election, and watches over the office once it is won."""
+    """Takes part in elections; while elected, notices when another controller has replaced this
+    one.
+    """
 
     def __init__(
         self, zookeeper: ZooKeeper, *, node_id: int, grpc_address: str, session_timeout_ms: int, clock: Clock
@@ -90,20 +93,20 @@ class Candidacy:
                 return tenure
 
     async def _is_abandoned(self, changed: asyncio.Event) -> bool:
-        """Wait until the controller's node changes (False), or nothing listens any more where it
-        says it is (True).
+        """Wait until the controller's node changes (False), or the controller's address refuses
+        connections (True).
         """
         known = self.active_controller
         waits: list[asyncio.Future[bool]] = [asyncio.ensure_future(changed.wait())]
-        # the own address answers to this very process
+        # this process itself answers at its own address
         if known is not None and known.grpc_address not in ("", self._grpc_address):
             waits.append(asyncio.ensure_future(_refused(known.grpc_address)))
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             for wait in waits:
                 if wait.done():
-                    wait.result()  # who could not look has seen nothing
-            # a change wins: the node may belong to another controller by now
+                    wait.result()  # raises if the wait failed: a failed probe is no refusal
+            # if both happened, the change counts: the node may belong to another controller
             return not changed.is_set()
         finally:
             for wait in waits:
@@ -119,8 +122,8 @@ class Candidacy:
                 _log.info("another candidate created the site's znodes first")
 
     async def _claim(self, former: tuple[bytes, NodeStat], left: NodeStat | None) -> Tenure | None:
-        """One attempt from the epoch that was read, in the place of the node that was `left`; None
-        when another was quicker.
+        """Try once to become controller with the epoch after `former`, and replace the node `left`
+        if there is one. None if another candidate was faster.
         """
         payload, stat = former
         epoch = decode_controller_epoch(payload) + 1
@@ -129,8 +132,8 @@ class Candidacy:
         )
         steps: list[TransactionStep] = []
         if left is not None:
-            # in one transaction with the new node: between two there would be room for another
-            # candidate
+            # in one transaction with the new node: between two transactions another candidate could
+            # create its node
             steps.append(DeleteNode(path=znodes.CONTROLLER, version=left.version))
         steps += [
             CreateNode(path=znodes.CONTROLLER, value=encode_controller(registration), is_ephemeral=True),
@@ -150,7 +153,8 @@ class Candidacy:
             self.active_controller = decode_controller(payload)
         except MalformedZnode as error:
             _log.error("the active controller is unknown", problem=str(error))
-            # an unreadable node still has an owner: only its address is not known
+            # a node that cannot be decoded still has a living owner, so it is not replaced; only
+            # its address is unknown
             self.active_controller = None
 
     async def until_deposed(self, tenure: Tenure) -> str:
@@ -161,8 +165,8 @@ class Candidacy:
                 return "the ZooKeeper session is lost"
             if self._zookeeper.state is SessionState.SUSPENDED:
                 try:
-                    # kazoo says LOST only after it has reconnected: the session may have ended long
-                    # before
+                    # kazoo reports LOST only after it has reconnected: the session may have ended
+                    # long before
                     async with asyncio.timeout(self._session_timeout_ms / 1000):
                         await self._state_changed.wait()
                 except TimeoutError:
@@ -172,7 +176,7 @@ class Candidacy:
             try:
                 reason = await self._reason_to_go(tenure, changed)
             except KazooException:
-                # short: a deposed controller that cannot look must find out soon
+                # a short wait: a deposed controller must notice soon after the connection returns
                 await self._wait_any(changed, timeout_s=0.2)
                 continue
             if reason:
@@ -186,7 +190,8 @@ class Candidacy:
         # the watch comes with the read: no change can be missed between them
         if found[1].ephemeral_owner != self._zookeeper.session_id:
             return "the controller node is another session's"
-        # another controller may have raised the epoch and be gone again
+        # another controller may have been elected and have resigned meanwhile; only the epoch shows
+        # that
         stat = await self._zookeeper.exists(znodes.CONTROLLER_EPOCH)
         if stat is None or stat.version != tenure.epoch_version:
             return "the controller epoch has moved on"
@@ -201,8 +206,8 @@ class Candidacy:
                 wait.cancel()
 
     async def resign(self, tenure: Tenure, reason: str) -> None:
-        """Give the office up: remove the own node, if it is still there and the connection
-        allows.
+        """Resign: delete the own `/controller` node, if it still exists and ZooKeeper is
+        connected.
         """
         self.active_controller = None
         state_change_logger().info(

@@ -40,13 +40,13 @@ def rules_of(settings: ControllerSettings) -> dict[str, str]:
 
 
 def differences(own: Mapping[str, str], others: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """The values of both files for each key that both know and in which they differ."""
+    """Both values of each key that both files have and in which they differ."""
     return {key: (own[key], others[key]) for key in own.keys() & others.keys() if own[key] != others[key]}
 
 
 async def warn_of_other_rules(zookeeper: ZooKeeper, settings: ControllerSettings) -> None:
-    """Say of each site-wide key that the controller in office, or the one before, reads another
-    value of than this candidate.
+    """Log a warning if the settings of the active controller, or of the last one, differ from this
+    candidate's.
     """
     found = await zookeeper.get_or_none(SITE_RULES)
     if found is None:
@@ -68,7 +68,7 @@ async def warn_of_other_rules(zookeeper: ZooKeeper, settings: ControllerSettings
 
 
 async def rules_step(zookeeper: ZooKeeper, settings: ControllerSettings) -> TransactionStep:
-    """The write that leaves the rules of a controller that takes office."""
+    """The step that stores the site-wide settings of a newly elected controller."""
     value = json.dumps({"version": 1, "node": settings.node_id, "rules": rules_of(settings)}).encode()
     if await zookeeper.exists(SITE_RULES) is None:
         return CreateNode(path=SITE_RULES, value=value)

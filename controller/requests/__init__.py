@@ -1,1 +1,1 @@
-"""The gRPC service: requests as commands, outcomes as replies."""
+"""The gRPC service: it turns requests into commands and outcomes into replies."""

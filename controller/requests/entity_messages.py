@@ -1,5 +1,5 @@
-"""Messages about what the site keeps of clients and groups: requests as commands, outcomes as
-replies. A request that cannot be understood raises ValueError.
+"""Translates requests about quotas, credentials, ACLs, tokens and configs of groups to commands,
+and outcomes to replies. A malformed request raises ValueError.
 """
 
 from __future__ import annotations

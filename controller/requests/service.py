@@ -1,10 +1,10 @@
-"""The Controller service of one candidate: clients' requests in, commands to the active controller,
-replies out.
+"""The Controller service of one candidate: it passes requests to the active controller as commands,
+and replies with the outcomes.
 
 A candidate that is not active refuses with FAILED_PRECONDITION and names the active one in trailing
-metadata; one that is deposed while it works answers UNAVAILABLE, because whether the request took
-effect is then unknown. A reply to a change waits, for a bounded time, until the living brokers know
-of it, so that a client that asks any of them next finds it.
+metadata; one that is deposed meanwhile answers UNAVAILABLE, because the request may have taken
+effect. The reply to a change waits a bounded time until the living brokers have applied it, so that
+the client finds it at each broker.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     Context = grpc.aio.ServicerContext[Any, Any]
 
 WAIT_MS_MAX = 300_000
-"""The longest that a client may have its deletion waited for, whatever it asks for."""
+"""The upper bound of a client's timeout for a deletion."""
 CONTROLLED_SHUTDOWN_WITHIN_MS = 2_000
 """Time (ms) that a broker's controlled shutdown waits for brokers that do not answer the
 controller; the stopping broker waits 3 s for the controller's answer
@@ -64,8 +64,8 @@ controller; the stopping broker waits 3 s for the controller's answer
 
 
 class Controller(ControllerServicer):
-    """See the module. `office` gives the active controller of this process, None while it stands
-    by.
+    """The servicer. `office` returns the active controller of this process; None while it is not
+    elected.
     """
 
     def __init__(
@@ -95,8 +95,8 @@ class Controller(ControllerServicer):
     async def _submit(
         self, active: ActiveController, command: ask.Command, context: Context, *, timeout_ms: int = 0
     ) -> Decision:
-        """Have a change made and wait until the brokers know, at most as long as the client and the
-        settings allow.
+        """Submit a command and wait until the brokers have applied it, at most as long as the
+        client and the settings allow.
         """
         try:
             decision = await active.submit(command)
@@ -146,11 +146,9 @@ class Controller(ControllerServicer):
     async def DeleteTopics(  # noqa: N802
         self, request: pb.DeleteTopicsRequest, context: Context
     ) -> pb.DeleteTopicsReply:
-        """Delete topics; a deletion that is not complete in time goes on and is answered
-        REQUEST_TIMED_OUT.
-
-        Living brokers have as long as the client allows; for those that are not registered the
-        settings' wait is enough.
+        """Delete topics. A deletion that is not complete in time continues, and the reply is
+        REQUEST_TIMED_OUT. The reply waits for living brokers as long as the client allows, and for
+        brokers without a registration as long as the settings allow.
         """
         active = await self._active(context)
         command = ask.DeleteTopics(
@@ -173,8 +171,8 @@ class Controller(ControllerServicer):
         return pb.DeleteTopicsReply(results=results)
 
     async def _wait_deleted(self, active: ActiveController, topic_ids: Collection[bytes], timeout_ms: int) -> None:
-        """Wait until the topics are gone, as long as the client allows; once the settings' wait is
-        over only for living brokers.
+        """Wait until the topics are gone, as long as the client allows; after the settings' wait,
+        only for living brokers.
         """
         first_ms = self._settings.apply_wait_ms
         allowed_ms = min(timeout_ms, WAIT_MS_MAX) if timeout_ms > 0 else first_ms
@@ -209,7 +207,7 @@ class Controller(ControllerServicer):
     async def AlterPartitions(  # noqa: N802
         self, request: pb.AlterPartitionsRequest, context: Context
     ) -> pb.AlterPartitionsReply:
-        """In-sync replicas that a leader proposes; answered as soon as they are stored."""
+        """Decide in-sync replicas that a leader proposes; replies as soon as they are stored."""
         active = await self._active(context)
         command = ask.AlterPartitions(
             node_id=request.node_id,
@@ -225,8 +223,8 @@ class Controller(ControllerServicer):
     async def ControlledShutdown(  # noqa: N802
         self, request: pb.ControlledShutdownRequest, context: Context
     ) -> pb.ControlledShutdownReply:
-        """Move a broker's leaderships; the answer comes when the living brokers know of it, and
-        before the one that leaves gives up.
+        """Move a broker's leaderships. The reply waits until the living brokers have applied it,
+        and comes before the stopping broker's timeout.
         """
         active = await self._active(context)
         command = ask.ControlledShutdown(node_id=request.node_id, broker_epoch=request.broker_epoch)
@@ -236,7 +234,7 @@ class Controller(ControllerServicer):
     async def ReportOfflineReplicas(  # noqa: N802
         self, request: pb.ReportOfflineReplicasRequest, context: Context
     ) -> pb.ReportOfflineReplicasReply:
-        """Take the replicas that a broker lost with a log directory; answers as soon as other
+        """Record the replicas that a broker lost with a log directory; replies as soon as other
         leaders are stored.
         """
         active = await self._active(context)
@@ -280,7 +278,7 @@ class Controller(ControllerServicer):
     async def ListReassignments(  # noqa: N802
         self, request: pb.ListReassignmentsRequest, context: Context
     ) -> pb.ListReassignmentsReply:
-        """Reassignments that are under way."""
+        """The reassignments in progress."""
         active = await self._active(context)
         named = None if request.is_all else {(name.topic, name.partition) for name in request.partitions}
         return pb.ListReassignmentsReply(
@@ -369,7 +367,7 @@ class Controller(ControllerServicer):
     async def UnregisterBroker(  # noqa: N802
         self, request: pb.UnregisterBrokerRequest, context: Context
     ) -> pb.UnregisterBrokerReply:
-        """Give up a broker that is gone for good."""
+        """Unregister a broker that is gone for good."""
         active = await self._active(context)
         command = ask.UnregisterBroker(node_id=request.node_id)
         decision = await self._submit(active, command, context, timeout_ms=request.timeout_ms)

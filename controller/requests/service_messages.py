@@ -1,4 +1,4 @@
-"""Messages of the Controller service: requests as commands, outcomes as replies."""
+"""Translates requests of the Controller service to commands, and outcomes to replies."""
 
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ def quarantines(cluster: Cluster) -> list[pb.Quarantine]:
 
 
 def refused_ids(request: pb.CreateTopicsRequest) -> list[pb.TopicResult]:
-    """Requests with a topic id of the wrong length: a mistake of the caller, refused as a whole."""
+    """Outcomes for a request that has a topic id of the wrong length; such a request is refused as
+    a whole.
+    """
     if all(len(topic.topic_id) in (0, TOPIC_ID_BYTES) for topic in request.topics):
         return []
     message = f"A topic id has {TOPIC_ID_BYTES} bytes."

@@ -27,14 +27,14 @@ from wire.znodes.acl_znodes import (
 from wire.znodes.documents import MalformedZnode
 
 PATTERNS_PER_READ_MAX: Final = 200
-"""Patterns asked for at once: each may have thousands of ACLs."""
+"""Patterns read by one request: each may have thousands of ACLs."""
 
 _log = get_logger(__name__)
 
 
 async def read_acls(zookeeper: ZooKeeper) -> dict[ResourcePattern, frozenset[AccessEntry]]:
-    """All ACLs. A pattern whose node cannot be understood is denied to everyone, with an error in
-    the log: the node may have held a DENY.
+    """All ACLs. If the node of a pattern cannot be decoded, access to the pattern is denied to
+    everyone, with an error in the log: the node may have had a DENY.
     """
     patterns = [
         ResourcePattern(kind, resource_name(node), pattern_type)

@@ -10,13 +10,13 @@ Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 Arguments = ParamSpec("Arguments")
 READS_IN_FLIGHT_MAX = 1000
-"""Requests for one node each that ZooKeeper is asked at a time."""
+"""The number of single-node requests in flight."""
 
 
 async def in_flight(
     function: Callable[[Item], Awaitable[Answer]], items: Sequence[Item], *, at_once: int = READS_IN_FLIGHT_MAX
 ) -> list[Answer]:
-    """`function` of every item, in order, many at a time."""
+    """The results of `function` for every item, in order; a bounded number runs at a time."""
     answers: list[Answer] = []
     for window in windows(items, at_once):
         answers += await asyncio.gather(*(function(item) for item in window))

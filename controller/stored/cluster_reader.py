@@ -51,17 +51,17 @@ from wire.znodes.topic_znodes import (
 )
 
 WINDOWS_IN_FLIGHT_MAX = 8
-"""Requests for many nodes each that ZooKeeper is asked at a time."""
+"""The number of multi-node requests in flight."""
 
 
 STATES_PER_READ_MAX = 1000
-"""Partition states asked for at once: names of 300 bytes stay below ZooKeeper's limit of 1 MiB for
-a request.
+"""Partition states read by one request: with paths of 300 bytes it stays below ZooKeeper's limit of
+1 MiB.
 """
 
 TOPICS_PER_READ_MAX = 50
-"""Topics asked for at once: assignments of thousands of partitions are large, and an answer is held
-in memory whole.
+"""Topics read by one request: assignments of thousands of partitions are large, and the answer is
+in memory as a whole.
 """
 
 _log = get_logger("controller.store")
@@ -69,7 +69,9 @@ _log = get_logger("controller.store")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredTopics:
-    """Topics as they are stored, their leaderships, and by name why others cannot be understood."""
+    """Stored topics, their leaderships, and the problems of topics that cannot be decoded, by
+    name.
+    """
 
     topics: Sequence[Topic]
     leaderships: Mapping[TopicPartition, Leadership]
@@ -77,7 +79,7 @@ class StoredTopics:
 
 
 FoundRequest = tuple[bytes, int] | None
-"""A request in ZooKeeper with the version of its node; None when there is none."""
+"""A tool's request in ZooKeeper with the version of its node; None if there is none."""
 
 
 class ClusterReader:
@@ -95,9 +97,9 @@ class ClusterReader:
         return payload, stat.version, stat.czxid, stat.mzxid
 
     async def load(self, *, rules: SiteRules, tenure: Tenure) -> Cluster:
-        """The whole cluster with phases derived. A topic of which a node cannot be understood is in
-        quarantine, and a link has a stand-in: without them brokers would delete the topic's logs,
-        and a passive site would accept writes.
+        """The whole cluster with phases derived. A topic with a node that cannot be decoded is in
+        quarantine, else brokers would delete its logs. A link that cannot be decoded has a
+        stand-in, else a passive site would accept writes.
         """
         cluster = Cluster(rules=rules, controller_id=tenure.controller_id, controller_epoch=tenure.epoch)
         cluster.brokers = await self.brokers()
@@ -144,9 +146,7 @@ class ClusterReader:
         return [answer for window in answers for answer in window]
 
     async def brokers(self, watch: Watch | None = None) -> dict[int, Broker]:
-        """Registered brokers; one whose registration cannot be understood is left out, with an
-        error in the log.
-        """
+        """Registered brokers; a malformed registration is skipped, with an error in the log."""
         names = await self._zookeeper.children(znodes.BROKER_IDS, watch=watch)
         brokers = await in_flight(self._broker, [int(name) for name in names if name.isdecimal()])
         return {broker.node_id: broker for broker in brokers if broker is not None}
@@ -172,7 +172,7 @@ class ClusterReader:
         return await self._zookeeper.children(znodes.TOPICS, watch=watch)
 
     async def topics(self, names: Sequence[str]) -> list[Topic]:
-        """These topics with their configs, without those that are gone; asked for at once.
+        """Those of these topics that exist, with their configs, by one request. Raises
         MalformedZnode.
         """
         return [_topic(*stored) for stored in await self._stored(names)]
@@ -191,15 +191,15 @@ class ClusterReader:
         ]
 
     async def topic_version(self, name: str, watch: Watch) -> int | None:
-        """Version of a topic's assignment, None when there is none; the watch fires when it
-        changes, goes or comes.
+        """Version of a topic's assignment, None if there is none; the watch fires when the node is
+        created, changed or deleted.
         """
         stat = await self._zookeeper.exists(znodes.topic_path(name), watch=watch)
         return None if stat is None else stat.version
 
     async def assignment(self, name: str) -> tuple[dict[int, tuple[int, ...]], int] | None:
-        """Replicas by partition, as any tool may have written them, and the version; None for no
-        topic. MalformedZnode.
+        """Replicas by partition and the version; None if the topic does not exist. Another tool may
+        have written them, so they are not checked. Raises MalformedZnode.
         """
         found = await self._get(znodes.topic_path(name))
         return None if found is None else (decode_replicas(name, found[0]), found[1])
@@ -210,8 +210,8 @@ class ClusterReader:
         return None if found is None else decode_topic_config(name, found[0])
 
     async def _leaderships(self, partitions: Sequence[TopicPartition]) -> list[tuple[TopicPartition, Leadership | str]]:
-        """States of these partitions, or what is wrong with them; without those that never had a
-        leader.
+        """States of those of these partitions that ever had a leader, or the problem with a
+        malformed one.
         """
         states = await self._zookeeper.get_many([znodes.partition_state_path(*partition) for partition in partitions])
         return [
@@ -240,7 +240,7 @@ class ClusterReader:
         return links, problems
 
     async def quotas(self) -> dict[QuotaEntity, QuotaValues]:
-        """All client quotas. One that cannot be understood is left out, with a line in the log."""
+        """All client quotas. A malformed one is skipped, with a line in the log."""
         users = await self._nodes(znodes.USER_CONFIGS)
         entities: list[QuotaEntity] = []
         for user in users:
@@ -285,8 +285,8 @@ class ClusterReader:
         return {mechanism: configs[mechanism] for mechanism in HASHES if mechanism in configs}
 
     async def group_configs(self) -> dict[str, GroupConfigs]:
-        """Configs of all groups that have some. Those that cannot be understood are left out, with
-        an error in the log.
+        """Configs of all groups that have some. Malformed ones are skipped, with an error in the
+        log.
         """
         names = [entity_name(node) for node in await self._nodes(GROUP_CONFIGS)]
         groups = [name for name in names if name is not None]
@@ -319,13 +319,15 @@ class ClusterReader:
         return found[0] if found else None
 
     async def request(self, path: str, watch: Watch | None = None) -> FoundRequest:
-        """A request that another tool left; the watch fires when one comes, changes or goes."""
+        """A request that another tool has written; the watch fires when it is created, changed or
+        deleted.
+        """
         found = await self._zookeeper.get_or_none(path, watch=watch)
         return None if found is None else (found[0], found[1].version)
 
     async def config_changes(self, watch: Watch | None = None) -> dict[str, str]:
-        """Notices of config changes that wait, by path: the entity named, empty when it cannot be
-        understood.
+        """Pending notices of config changes: path to entity, which is empty for a malformed
+        notice.
         """
         notices: dict[str, str] = {}
         for name in await self._zookeeper.children(znodes.CONFIG_CHANGES, watch=watch):

@@ -1,8 +1,8 @@
 """Writes facts under the controller's epoch.
 
 Facts become steps of a multi that begins with a check of `/controller_epoch`, so that a controller
-which has been replaced without noticing cannot write anything. Facts too many for one multi are
-split in their order, which is chosen so that every prefix can be taken up by a successor.
+which has been replaced without noticing cannot write anything. Facts that exceed one multi are
+split in order; their order lets the next controller finish from every prefix.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from wire.znodes.controller_znodes import unregistered_broker_path
 from wire.znodes.topic_znodes import StoredPartitionState, TopicAssignment, encode_partition_state, encode_topic
 
 FACTS_PER_TURN = 200
-"""The number of facts that are turned into steps before the event loop turns to others."""
+"""The number of facts converted to steps before the task yields to the event loop."""
 
 
 class ClusterWriter:
@@ -64,8 +64,8 @@ class ClusterWriter:
         await self._zookeeper.transaction([self._guard, *steps])
 
     async def _steps(self, change: facts.Fact, before: Cluster, topics: dict[str, Topic]) -> Iterable[TransactionStep]:
-        """Steps of one fact; `topics` is as the facts before it leave them, and takes this one
-        along.
+        """Steps of one fact. `topics` has the result of the earlier facts, and is updated with this
+        one.
         """
         match change:
             case facts.TopicCreated(must_store=True):
@@ -118,8 +118,8 @@ class ClusterWriter:
         )
 
     async def create_missing_parents(self, cluster: Cluster) -> None:
-        """Have a parent for the states of each topic: one that another tool wrote while there was
-        no controller has none yet.
+        """Create the parents of partition states for topics that another tool created while no
+        controller was active.
         """
         for topic in cluster.topics.values():
             if not all(partition in cluster.leaderships for partition in topic.partitions()):
@@ -131,13 +131,15 @@ class ClusterWriter:
         return [] if await self._zookeeper.exists(path) else [CreateNode(path=path)]
 
     async def _deletion_steps(self, topic: Topic, before: Cluster) -> list[TransactionStep]:
-        """Leaves first, the mark last: an interrupted deletion still has the mark and is begun
-        again.
+        """Steps that delete a topic's znodes, leaves first and the deletion mark last: after an
+        interruption the mark remains, and the deletion starts again.
         """
         stored: list[TransactionStep] = []
         uncertain: list[str] = []
         for partition in topic.partitions():
             paths = [znodes.partition_state_path(*partition), znodes.partition_path(*partition)]
+            # a state that was read exists; other nodes may be missing, and a multi fails on a
+            # missing node
             if partition in before.leaderships:
                 stored += [DeleteNode(path=path) for path in paths]
             else:

@@ -1,6 +1,5 @@
-"""Writes a change of the configs that ZooKeeper keeps of a user, a client, an address or a group:
-quotas and credentials lie in one node beside each other. Called by
-controller/stored/cluster_reader.py.
+"""Steps that change the stored configs of a user, client, address or group. The quotas and the
+credentials of a user share one znode. Called by controller/stored/cluster_reader.py.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from wire.znodes.group_configs import GROUP_CONFIGS, GroupConfigs, encode_group_
 async def entity_config_steps(
     zookeeper: ZooKeeper, entity: QuotaEntity, keys: Collection[str], values: Mapping[str, str]
 ) -> list[TransactionStep]:
-    """The steps that replace these keys of the entity by the values. Keys of other kinds stay; a
+    """The steps that replace these keys of the entity by the values. Other keys are unchanged; a
     node without content and without children is removed.
     """
     path = client_quota_path(entity)

@@ -1,4 +1,4 @@
-"""A tenure: what a candidate holds from its election on, and proves with every write."""
+"""A tenure: the epoch that a candidate gets with its election and checks with every write."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ class Tenure:
 
 
 class Deposed(Exception):
-    """This candidate is no longer, or may no longer be, the active controller; it drops its state
-    and stands again.
+    """This candidate may not be the active controller any more. It drops its state and takes part
+    in the next election.
     """

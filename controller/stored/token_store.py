@@ -18,7 +18,7 @@ _log = get_logger(__name__)
 
 
 async def read_tokens(zookeeper: ZooKeeper) -> dict[str, DelegationToken]:
-    """All tokens by id. One that cannot be understood is left out, with an error in the log."""
+    """All tokens by id. A malformed one is skipped, with an error in the log."""
     try:
         ids = await zookeeper.children(TOKENS)
     except NoNodeError:

@@ -1,1 +1,1 @@
-"""What the active controller notices of changes that others make."""
+"""Watches: how the active controller notices changes that other processes make."""

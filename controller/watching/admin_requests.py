@@ -1,8 +1,8 @@
 """Requests that Kafka's older tools leave in ZooKeeper: reassignments and preferred elections.
 
-They become the commands that clients send. A reassignment request stays until each of its
-partitions is moved or refused, and loses them one by one; the next controller reads it again. An
-election request is deleted as soon as it was tried.
+The controller handles them as the same commands that clients send. A reassignment request remains
+until each of its partitions is moved or refused; finished partitions are removed from it one by
+one, and the next controller reads it again. An election request is deleted after one attempt.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ class AdminRequests:
         self._version = -1
 
     async def take_election(self, found: FoundRequest) -> None:
-        """Elect, then remove the request. MalformedZnode."""
+        """Elect the requested leaders, then remove the request. Raises MalformedZnode."""
         if found is None:
             return
         payload, version = found
         partitions = tuple(TopicPartition(*named) for named in decode_election(payload))
         decision = await self._submit(ask.ElectLeaders(partitions=partitions))
         self._report_refused(PREFERRED_ELECTION, decision)
-        # by version: a request that an operator has changed since must be read again
+        # deleted by version, so that a request that an operator changed meanwhile is not lost
         await self._write(DeleteNode(path=PREFERRED_ELECTION, version=version))
 
     async def take_reassignment(self, found: FoundRequest) -> None:
-        """Begin what is not under way yet; `complete_again_and_again` removes what is done or
-        refused. MalformedZnode.
+        """Begin requested reassignments that are not in progress; `complete_again_and_again`
+        removes finished and refused ones. Raises MalformedZnode.
         """
         if found is None:
             self._wanted = {}
@@ -71,7 +71,8 @@ class AdminRequests:
         fresh = tuple(
             (partition, target) for partition, target in wanted.items() if not self._is_moving(partition, target)
         )
-        # the watch reports this controller's own changes as well: they bring nothing fresh
+        # the watch also reports this controller's own changes of the request, which begin nothing
+        # new
         if wanted != self._wanted and fresh:
             self._report_refused(REASSIGN_PARTITIONS, await self._submit(ask.AlterReassignments(targets=fresh)))
         self._wanted, self._version = wanted, version
@@ -89,7 +90,7 @@ class AdminRequests:
         return {partition: target for partition, target in self._wanted.items() if self._is_moving(partition, target)}
 
     async def complete_again_and_again(self) -> None:
-        """Take what no longer moves out of the request, for as long as the tenure lasts."""
+        """Remove finished partitions from the request, until the tenure ends."""
         while True:
             async with self._changed:
                 await self._changed.wait_for(lambda: self._version >= 0 and self._left() != self._wanted)
@@ -106,7 +107,7 @@ class AdminRequests:
         try:
             await self._writer.write([step])
         except (NoNodeError, BadVersionError):
-            # an operator took the request back, or replaced it: the watch brings what counts now
+            # an operator deleted or replaced the request; the watch delivers the new one
             _log.info("a request in ZooKeeper was deleted or changed during its execution", path=step.path)
 
     @staticmethod

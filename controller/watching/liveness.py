@@ -15,7 +15,7 @@ PAUSE_S = 0.2
 
 
 async def until_identified(address: str, broker_epoch: int) -> None:
-    """Return when the process at `address` says that it is the broker registered under this
+    """Return when the process at `address` reports that it is the broker registered with this
     epoch.
     """
     channel = open_channel(address)
@@ -27,7 +27,8 @@ async def until_identified(address: str, broker_epoch: int) -> None:
             except grpc.aio.AioRpcError:
                 await asyncio.sleep(PAUSE_S)
                 continue
-            # another process may listen there by now: only this registration counts
+            # another process may use the address meanwhile, so the answer must have this
+            # registration's epoch
             if reply.broker_epoch == broker_epoch:
                 return
             await asyncio.sleep(PAUSE_S)

@@ -39,4 +39,5 @@ async def _look(
         return
     marks = await reader.deletion_marks()
     await tell(QuarantineLookedAt(topics=tuple(found.topics), leaderships=found.leaderships, problems=found.problems))
-    await tell(DeletionsMarked(topics=tuple(marks)))  # marks of topics in quarantine were left for this moment
+    # deletion marks of topics in quarantine are ignored until the topics leave it
+    await tell(DeletionsMarked(topics=tuple(marks)))

@@ -26,8 +26,8 @@ Tell = Callable[[ask.Command], Awaitable[None]]
 
 
 async def refusing(brokers: Iterable[Broker], *, own_node: int) -> frozenset[int]:
-    """Node ids of the brokers where nothing listens now; who is silent counts as there, and is left
-    to its sentinel and its session.
+    """Node ids of the brokers that refuse connections now. A broker that does not answer counts as
+    alive; its sentinel and its session decide later.
     """
     asked = [broker for broker in brokers if broker.node_id != own_node]
     answers = await asyncio.gather(*(_is_refused(broker.registration.grpc_address) for broker in asked))
@@ -45,7 +45,8 @@ async def _is_refused(address: str) -> bool:
     waits: list[asyncio.Future[Any]] = [refused, asyncio.ensure_future(accepted.wait())]
     try:
         await asyncio.wait(waits, timeout=PROBE_S, return_when=asyncio.FIRST_COMPLETED)
-        # accepted beats refused: a port that was just opened may have refused before
+        # an accepted connection overrides a refusal: a port that was just opened may have refused
+        # before
         return refused.done() and refused.exception() is None and not accepted.is_set()
     finally:
         for wait in waits:
@@ -59,13 +60,13 @@ class Sentinels:
         self._tell = tell
         self._own_node = own_node
         self._watched: dict[tuple[int, int], str] = {}
-        """Broker and its epoch to the loop that watches it."""
+        """Maps a broker and its epoch to the loop that watches it."""
         self._presumed_dead: set[tuple[int, int]] = set()
         self._loops = Supervisor()
 
     def follow(self, cluster: Cluster) -> None:
-        """Have a sentinel for exactly the registered brokers; the one that shares this process
-        cannot die alone.
+        """Start and stop sentinels, so that each registered broker has one, except the broker in
+        this process, which cannot die alone.
         """
         registered = [*cluster.brokers.values(), *cluster.presumed_dead.values()]
         wanted = {(broker.node_id, broker.epoch): broker for broker in registered if broker.registration.grpc_address}
@@ -80,7 +81,8 @@ class Sentinels:
     async def _watch(self, broker: Broker) -> None:
         address = broker.registration.grpc_address
         if (broker.node_id, broker.epoch) in self._presumed_dead:
-            await self._take_back(broker)  # it may answer again by now, and would never be seen to refuse
+            # the broker may have recovered before this tenure began: then no refusal would be seen
+            await self._take_back(broker)
         while True:
             await until_refused(address)
             await self._tell(ask.BrokerUnreachable(node_id=broker.node_id, broker_epoch=broker.epoch))

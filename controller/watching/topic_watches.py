@@ -2,10 +2,10 @@
 
 Kafka's older tools add partitions by changing `/brokers/topics/<topic>` themselves, and some topics
 are created in more than one write. Each topic's znode has a watch. The controller gets an unknown
-version as a command, and writes again what it applies, because such tools drop the topic id. Few
-znodes are read at a time: a site may have thousands of topics, and all watches fire when the
-connection breaks; the first reads begin when a takeover is over. A malformed node is reported, and
-read again when it changes.
+version as a command. It writes the znode again after it has applied it, because such tools drop the
+topic id. Few znodes are read at a time: a site may have thousands of topics, and all watches fire
+when the connection breaks; the first reads begin when a takeover is over. A malformed node is
+reported, and read again when it changes.
 
 Caller: `event_loop.py`, for the time of a tenure.
 """
@@ -27,7 +27,9 @@ from wire.znodes.documents import MalformedZnode
 
 LOOKS_AT_ONCE: Final = 16
 FIRST_LOOK_AFTER_S = 10.0
-"""Time (s) from the start of a tenure to the first look, which finds what was written meanwhile."""
+"""Time (s) from the start of a tenure to the first read, which finds changes made since the cluster
+was loaded.
+"""
 
 _log = get_logger(__name__)
 
@@ -52,7 +54,7 @@ class TopicWatches:
         self._has_due = asyncio.Event()
 
     def follow(self, names: Iterable[str]) -> None:
-        """These are the topics now: watch those that are new."""
+        """Watch the new ones among the present topics."""
         for name in names:
             if name not in self._watched:
                 self._watched.add(name)
@@ -63,7 +65,7 @@ class TopicWatches:
         self._has_due.set()
 
     async def run(self) -> None:
-        """Look at what is due, until cancelled."""
+        """Read the topics whose watch has fired, until cancelled."""
         await asyncio.sleep(FIRST_LOOK_AFTER_S)
         while True:
             await self._has_due.wait()
@@ -82,7 +84,8 @@ class TopicWatches:
         if version is None:
             self._watched.discard(name)
         elif known is None:
-            # what was written first, when its name appeared, may not have been a topic yet
+            # the first write of such a tool may have had no partitions, so the topic was not
+            # created then
             async for attempt in jittered_backoff(retry_on=KazooException, initial_ms=20, max_ms=500):
                 with attempt:
                     await self._discover([name])

@@ -1,8 +1,8 @@
 """Follows a value in ZooKeeper: read with a watch, deliver, wait for the watch, read again.
 
-ZooKeeper's watches fire once and state only that something changed, so each turn reads the whole
-value and the controller compares it with its own: no change is lost, and one that is reverted costs
-a comparison. A watch also fires when the connection breaks; the next read then waits until it is
+ZooKeeper's watches fire once and do not contain the change, so each round reads the whole value,
+and the controller compares it with its own. No change is lost; a reverted change costs only a
+comparison. A watch also fires when the connection breaks; the next read then waits until it is
 back.
 """
 

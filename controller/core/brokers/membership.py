@@ -3,9 +3,9 @@
 A broker that registers again (with another epoch) counts as gone and come back: its process may
 have lost the unflushed end of its logs, so its leaderships get a new leader epoch.
 
-A broker that refuses connections is presumed dead before its registration ends. If that is wrong it
-does no harm: other brokers lead its partitions with higher epochs, which its followers follow, and
-the broker joins again when it answers.
+A broker that refuses connections is presumed dead before its registration ends. A wrong presumption
+loses no records: other brokers lead its partitions with higher leader epochs, and the broker joins
+again when it answers.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from wire.protocol.ids import NO_NODE, TopicPartition
 
 
 def take_over(draft: Draft, command: TakeOver) -> None:
-    """Bring a freshly loaded cluster into order: pending deletions, lost leaders, link floors, an
-    image for everybody.
+    """Complete what the former controller left: resume deletions, elect missing leaders, raise
+    leader epochs to the floors of links, and send the image to every broker.
 
-    Who is unreachable is lost in the same decision: often it is the broker of the former
-    controller, whose registration still stands.
+    The same decision presumes unreachable brokers dead. Often one of them shared a process with the
+    former controller, and its registration has not expired yet.
     """
     cluster = draft.cluster
     for node in sorted(cluster.unregistered & cluster.brokers.keys()):
@@ -79,11 +79,14 @@ def distrust_restarted(
         known = draft.cluster.leaderships.get(partition)
         if known is None or draft.cluster.is_deleting(partition.topic):
             continue
+        # a broker without a registration is handled as dead by the callers, not as restarted
         stayed = [node for node in known.isr if node not in brokers or brokers[node].epoch <= known.known_zxid]
         if len(stayed) == len(known.isr):
             continue
         if draft.cluster.electable().isdisjoint(stayed):
             _lead_alone(draft, partition, unreachable)
+        # the restarted replicas may lack their unflushed records, so they leave the in-sync
+        # replicas
         elif known.leader in stayed:
             draft.keep_leader(partition, tuple(stayed))
         else:
@@ -91,7 +94,7 @@ def distrust_restarted(
 
 
 def _lead_alone(draft: Draft, partition: TopicPartition, unreachable: frozenset[int]) -> None:
-    """Elect one of the restarted replicas and take it for the only one in sync. Each of the others
+    """Elect one of the restarted replicas and make it the only in-sync replica. Each of the others
     may lack records that this leader has, and must copy them before it may lead (as in KRaft, where
     a broker that stopped uncleanly leaves the in-sync replicas: KIP-966).
     """
@@ -108,7 +111,7 @@ def _lead_alone(draft: Draft, partition: TopicPartition, unreachable: frozenset[
 
 
 def list_brokers(draft: Draft, command: BrokersListed) -> None:
-    """Compare with who was known: first the dead, then the new."""
+    """Compare with the known brokers: first remove those that are gone, then add the new ones."""
     known = draft.cluster.brokers
     gone = [node for node in sorted(known) if not _stands(known[node], command)]
     for node in gone:
@@ -120,7 +123,9 @@ def list_brokers(draft: Draft, command: BrokersListed) -> None:
     come = [command.brokers[node] for node in sorted(command.brokers) if node not in here]
     _add(draft, come)
     if dead:
-        draft.bring_online(draft.cluster.offline_partitions())  # unclean elections had waited for certainty
+        # unclean elections wait while a broker is only presumed dead: it may still have every
+        # record
+        draft.bring_online(draft.cluster.offline_partitions())
     if gone or come:
         draft.has_membership_changed = True
         draft.reasons.append(f"gone {gone}, come {[broker.node_id for broker in come]}")
@@ -144,7 +149,7 @@ def hold_for_dead(draft: Draft, command: BrokerUnreachable) -> None:
 
 
 def take_back(draft: Draft, command: BrokerAnswered) -> None:
-    """A broker that was held for dead lives."""
+    """Add a broker again that was wrongly presumed dead."""
     broker = draft.cluster.presumed_dead.get(command.node_id)
     if broker is None or broker.epoch != command.broker_epoch:
         return
@@ -155,8 +160,8 @@ def take_back(draft: Draft, command: BrokerAnswered) -> None:
 
 
 def unregister(draft: Draft, command: UnregisterBroker) -> None:
-    """Give up a broker that is gone for good; refused while it is registered, and for a node id
-    that nothing refers to.
+    """Record that a broker is gone for good. Refused while the broker is registered, and for a node
+    id without replicas.
     """
     node, cluster = command.node_id, draft.cluster
     if node in cluster.brokers or node in cluster.presumed_dead:
@@ -214,8 +219,8 @@ def _welcome(draft: Draft, nodes: set[int]) -> None:
 
 
 def apply_offline_replicas(draft: Draft, command: ReplicasOffline) -> None:
-    """Move the leaderships that a living broker lost with a log directory; replicas that the broker
-    reported before and has again count as before.
+    """Move the leaderships that a living broker lost with a log directory. A replica that the
+    broker reported earlier and reports no more counts as available again.
     """
     node = command.node_id
     broker = draft.cluster.brokers.get(node)
@@ -255,10 +260,8 @@ def _replicas_on(draft: Draft, nodes: set[int]) -> list[Replica]:
 
 
 def list_links(draft: Draft, command: LinksListed) -> None:
-    """Take the links as stored; partitions that this site is now active for rise to the link's
-    leader epoch floor.
-
-    Of a link that cannot be understood any more the record that is known stays in force.
+    """Apply the stored links, and raise partitions for which this site is now active to the link's
+    leader epoch floor. The last valid record applies to a link that cannot be decoded.
     """
     known = draft.cluster.links
     listed = {name: known.get(name, link) if name in command.problems else link for name, link in command.links.items()}

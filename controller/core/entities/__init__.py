@@ -1,1 +1,1 @@
-"""What a site keeps about clients and groups: ACLs, quotas, credentials, tokens, configs. Pure."""
+"""Changes of ACLs, quotas, credentials, tokens and configs of groups. Pure."""

@@ -1,5 +1,5 @@
-"""Changing ACLs: a broker's request in, or ACLs that another tool has written, facts and outcomes
-out. Each creation and each filter of a request stands for itself.
+"""Decides changes of ACLs, which a broker requests or another tool has written to ZooKeeper. A
+refused creation or filter does not affect the others of its request.
 
 A pattern's ACLs are one znode, so a decision has one fact for each pattern, whatever the request
 does with it. `wire/rules/acls.py` has the rules that need no cluster.
@@ -25,7 +25,7 @@ _Acls = dict[ResourcePattern, frozenset[AccessEntry]]
 
 
 def consider(draft: Draft, command: AlterAcls | AclsRead) -> str:
-    """Draft what the command leads to; the reason."""
+    """Add the facts and outcomes of the command to the draft; returns the reason for the log."""
     if isinstance(command, AclsRead):
         _replace(draft, dict(command.acls), must_store=False)
         return "ACLs were read"

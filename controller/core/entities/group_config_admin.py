@@ -1,7 +1,5 @@
-"""Changing configs of groups: a broker's request in, or configs that another tool has written,
-facts out.
-
-Which names and values there are is the business of the brokers, whose settings bound them
+"""Decides changes of configs of groups, which a broker requests or another tool has written to
+ZooKeeper. Brokers check names and values, because their settings bound the values
 (`broker/settings/core/group_configs.py`).
 """
 
@@ -14,7 +12,7 @@ from wire.znodes.group_configs import GroupConfigs
 
 
 def consider(draft: Draft, command: AlterGroupConfigs | GroupConfigsRead) -> str:
-    """Draft what the command leads to; the reason."""
+    """Add the facts of the command to the draft; returns the reason for the log."""
     if isinstance(command, GroupConfigsRead):
         _take(draft, command)
         return "configs of groups were read"
@@ -30,7 +28,7 @@ def _changed(known: GroupConfigs, change: GroupConfigChange) -> dict[str, str]:
 
 
 def _take(draft: Draft, command: GroupConfigsRead) -> None:
-    """Configs that another tool has written."""
+    """Apply configs that another tool has written."""
     for group in sorted({*draft.cluster.group_configs, *command.configs}):
         _replace(draft, group, dict(command.configs.get(group, {})), must_store=False)
 

@@ -1,5 +1,4 @@
-"""Changing client quotas: a client's request in, facts and outcomes out. Each entity of a request
-stands for itself.
+"""Decides changes of client quotas. A refused entity does not affect the others of its request.
 
 `wire/rules/client_quotas.py` has the rules that need no cluster.
 """
@@ -16,7 +15,7 @@ from wire.rules.client_quotas import refusal_of_entity, refusal_of_value
 
 
 def consider(draft: Draft, command: AlterClientQuotas | ClientQuotasRead) -> str:
-    """Draft what the command leads to; the reason."""
+    """Add the facts and outcomes of the command to the draft; returns the reason for the log."""
     if isinstance(command, ClientQuotasRead):
         _apply_quotas(draft, command)
         return "quotas were read"
@@ -51,7 +50,7 @@ def _refusal(change: QuotaChange) -> str | None:
 
 
 def _apply_quotas(draft: Draft, command: ClientQuotasRead) -> None:
-    """Quotas that another process has written."""
+    """Apply quotas that another process has written."""
     for entity in [*draft.cluster.quotas, *(new for new in command.quotas if new not in draft.cluster.quotas)]:
         values = command.quotas.get(entity, {})
         if draft.cluster.quotas.get(entity, {}) != values:

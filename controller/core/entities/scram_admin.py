@@ -1,5 +1,4 @@
-"""Changing SCRAM credentials: a client's request in, facts and outcomes out. Each user of a request
-stands for itself.
+"""Decides changes of SCRAM credentials. A refused user does not affect the others of its request.
 
 Brokers check the credentials themselves before they ask
 (`broker/handlers/security/alter_user_scram_credentials.py`).
@@ -18,7 +17,7 @@ _MISSING = "Attempt to delete a user credential that does not exist"
 
 
 def consider(draft: Draft, command: AlterScramUsers | ScramUsersRead) -> str:
-    """Draft what the command leads to; the reason."""
+    """Add the facts and outcomes of the command to the draft; returns the reason for the log."""
     if isinstance(command, ScramUsersRead):
         for user in [
             *draft.cluster.scram_users,

@@ -1,8 +1,7 @@
-"""Changing delegation tokens: a broker's request in, or tokens that another tool has written, facts
-and outcomes out. Each token of a request stands for itself.
-
-Brokers decide who may do what with a token (`broker/authentication/core/token_rules.py`). Here a
-renewal of a token that is gone meanwhile is refused, so that an expired one never comes back.
+"""Decides changes of delegation tokens, which a broker requests or another tool has written to
+ZooKeeper. A refused token does not affect the others of its request. Brokers check the rights to a
+token (`broker/authentication/core/token_rules.py`). The controller refuses to renew a token that
+was removed meanwhile, so that an expired token never returns.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from wire.rules.delegation_tokens import DelegationToken
 
 
 def consider(draft: Draft, command: AlterDelegationTokens | DelegationTokensRead | RemoveExpiredTokens) -> str:
-    """Draft what the command leads to; the reason."""
+    """Add the facts and outcomes of the command to the draft; returns the reason for the log."""
     known = draft.cluster.delegation_tokens
     match command:
         case DelegationTokensRead():

@@ -1,8 +1,8 @@
 """In-sync replicas that leaders propose: accepted if based on the present state (KIP-497).
 
-A proposal names the leader epoch and the partition epoch that its leader knows. An outdated one is
-refused, and the answer states the present epochs; so a repeated request, a replaced leader, or a
-leader that missed a change cannot undo anything.
+A proposal names the leader epoch and the partition epoch that its leader knows. The controller
+refuses an outdated proposal and returns the present epochs. So a repeated request, a replaced
+leader, or a leader that missed a change cannot undo a later change.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from wire.protocol.ids import UNCHECKED_EPOCH
 
 
 def alter_partitions(draft: Draft, command: AlterPartitions) -> None:
-    """Take each proposal that passes the checks; a reassignment that waited for it is completed."""
+    """Apply each proposal that passes the checks, and complete reassignments that waited for it."""
     broker = draft.cluster.brokers.get(command.node_id)
     if broker is None or broker.epoch != command.broker_epoch:
         for proposal in command.proposals:

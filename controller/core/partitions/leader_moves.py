@@ -1,7 +1,7 @@
 """Leaderships that move without a failure: controlled shutdown, requested elections, balancing.
 
-`core/elections.py` decides who may lead; this module decides for which partitions, and what the
-client's answer is.
+`core/elections.py` chooses the leader; this module chooses the partitions, and the outcome for the
+client.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from wire.protocol.ids import TopicPartition
 
 
 def prepare_shutdown(draft: Draft, command: ControlledShutdown) -> None:
-    """Move what the broker leads to others in sync, and take it out of the in-sync replicas; what
-    cannot be moved is answered.
+    """Move the broker's leaderships to other in-sync replicas, and remove it from the in-sync
+    replicas. The reply lists the partitions that cannot be moved.
     """
     broker = draft.cluster.brokers.get(command.node_id)
     if broker is None or broker.epoch != command.broker_epoch:
@@ -58,8 +58,8 @@ def _leave(draft: Draft, partition: TopicPartition, node: int) -> None:
 
 
 def elect_leaders(draft: Draft, command: ElectLeaders) -> None:
-    """Elections that a client asks for; of all partitions, those that need none are not
-    answered.
+    """Elections that a client requests. A request for all partitions gets no outcome for partitions
+    that need no election.
     """
     is_all = command.partitions is None
     for partition in sorted(draft.cluster.partition_phases) if command.partitions is None else command.partitions:
@@ -112,11 +112,11 @@ def _elect_preferred(draft: Draft, partition: TopicPartition) -> tuple[ErrorCode
 
 
 def balance(draft: Draft, imbalance_percentage: int) -> None:
-    """Give brokers back what they are preferred for where others lead more than the percentage of
-    it.
+    """Elect the preferred leaders of a broker when other brokers lead more than this percentage of
+    its preferred partitions.
 
-    While any partition is reassigned nothing moves, as in Apache Kafka: the replicas that copy have
-    the brokers to themselves.
+    No leadership moves during a reassignment, as in Apache Kafka, so that it does not compete with
+    the copying.
     """
     wanted = (topic for name, topic in draft.cluster.topics.items() if not draft.cluster.is_deleting(name))
     if any(topic.adding or topic.removing for topic in wanted):

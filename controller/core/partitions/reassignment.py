@@ -1,17 +1,17 @@
-"""Moving partitions to other replicas while they are in use (KIP-455): begun, completed or
-cancelled, each for itself.
+"""Moves partitions to other replicas while clients use them (KIP-455). Each partition of a request
+begins, completes or is cancelled independently.
 
     begin ─▶ replicas = wanted + going, the new ones copy ─▶ all wanted are in sync ─▶ a wanted one leads, replicas = wanted
          ╰─▶ cancel: replicas as they were
 
-What is under way is stored with the topic's assignment, so a controller that takes over goes on
-with it. Leaderships are written before the assignment: a controller that dies between the two finds
-the replicas as they were, and goes on or is asked again. Brokers drop replicas that an image no
-longer gives them.
+The reassignment is stored with the topic's assignment, so the next controller continues it.
+Leaderships are written before the assignment: if a controller dies between the two writes, its
+successor finds the former replicas, and continues the reassignment or gets the request again. A
+broker deletes a replica that its image does not assign to it.
 
-Invariant: no replica is gone under a leader epoch that it knew; the epoch is raised even for a
-leader that stays. A broker that gets the replica back has an empty log, and fetches that it sent
-for the former one, however late, name an epoch that is over.
+Invariant: the removal of a replica raises the leader epoch, even if the leader stays. If the broker
+gets the replica again, its log is empty; a late fetch for the former log has an older epoch, and
+the leader refuses it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ Changes = dict[str, dict[int, NewReplicas]]
 
 
 def alter(draft: Draft, command: AlterReassignments) -> None:
-    """Begin or cancel what passes the checks; what needs no copying is complete at once."""
+    """Begin or cancel each reassignment that passes the checks; one that needs no copying is
+    completed at once.
+    """
     begun: Changes = defaultdict(dict)
     cancelled: list[TopicPartition] = []
     for partition, target in command.targets:
@@ -47,7 +49,7 @@ def alter(draft: Draft, command: AlterReassignments) -> None:
         elif refusal is None and target is not None:
             begun[partition.topic][partition.partition] = _widened(draft, partition, target)
     _begin(draft, begun)
-    # cancelled after the begun ones: a partition is in one of them only
+    # cancelled after the begun ones: a partition is in one of the two lists only
     _narrow(draft, {partition: _original(draft, partition) for partition in cancelled})
     moved = [TopicPartition(topic, index) for topic, changes in begun.items() for index in changes]
     # a partition without a leader yet has nothing to copy
@@ -65,7 +67,7 @@ def _widened(draft: Draft, partition: TopicPartition, target: tuple[int, ...]) -
     original = _original(draft, partition)
     removing = tuple(node for node in original if node not in target)
     adding = tuple(node for node in target if node not in original)
-    # the wanted ones first: the preferred leader is among them from now on
+    # the wanted replicas come first, so that the preferred leader is one of them at once
     return NewReplicas(replicas=target + removing, adding=adding, removing=removing)
 
 
@@ -84,7 +86,7 @@ def _refusal(draft: Draft, partition: TopicPartition, target: tuple[int, ...] | 
         problem = f"Brokers that are not alive: {unknown}."
     if problem:
         return Refusal(ErrorCode.invalid_replica_assignment, problem)
-    return None  # where replicas are is each site's own business, whichever site a link makes active
+    return None  # each site places its own replicas, also for topics that a link mirrors to it
 
 
 def _factor_refusal(
@@ -130,7 +132,9 @@ def _start_replicas(draft: Draft, topic: str, index: int, nodes: Iterable[int]) 
 
 
 def _drop_replicas(draft: Draft, topic: str, index: int, nodes: Iterable[int]) -> None:
-    """Their brokers delete them when the image says so; nothing waits for that."""
+    """Remove replicas. Their brokers delete the logs when they get the image; the reassignment does
+    not wait for that.
+    """
     for node in sorted(nodes):
         for phase in (
             ReplicaPhase.OFFLINE,
@@ -142,9 +146,9 @@ def _drop_replicas(draft: Draft, topic: str, index: int, nodes: Iterable[int]) -
 
 
 def _write_leadership(draft: Draft, partition: TopicPartition, replicas: tuple[int, ...]) -> None:
-    """A leader among `replicas` with in-sync replicas among them; an unchanged state is written
-    again, so that the partition epoch distinguishes images of the former replicas from those of the
-    new ones. To be called while the assignment has the former ones.
+    """Write a leadership whose leader and in-sync replicas are among `replicas`. An unchanged state
+    is written again, so that the partition epoch distinguishes images with the former replicas from
+    images with the new ones. Call it before the new assignment is recorded.
     """
     known = draft.cluster.leaderships.get(partition)
     if known is None:
@@ -152,6 +156,7 @@ def _write_leadership(draft: Draft, partition: TopicPartition, replicas: tuple[i
         return
     isr = tuple(node for node in known.isr if node in replicas)
     if known.leader in replicas:
+        # replicas are only added, so no removed replica can send a late fetch: the epoch stays
         if set(draft.cluster.replicas_of(partition)) <= set(replicas):
             draft.keep_leader(partition, isr)
         else:
@@ -174,9 +179,7 @@ def _elect(
 
 
 def complete_in_sync(draft: Draft, partitions: Iterable[TopicPartition]) -> None:
-    """Complete those reassignments whose wanted replicas are all in sync and of which one can
-    lead.
-    """
+    """Complete each reassignment whose wanted replicas are all in sync, if one of them can lead."""
     cluster = draft.cluster
     done: dict[TopicPartition, tuple[int, ...]] = {}
     for partition in partitions:
@@ -193,7 +196,7 @@ def complete_in_sync(draft: Draft, partitions: Iterable[TopicPartition]) -> None
 
 
 def _narrow(draft: Draft, targets: Mapping[TopicPartition, tuple[int, ...]]) -> None:
-    """Leaderships first, the assignment last."""
+    """Remove the former replicas: leaderships first, the assignment last."""
     narrowed: Changes = defaultdict(dict)
     for partition, target in targets.items():
         _write_leadership(draft, partition, target)

@@ -2,7 +2,7 @@
 
 Everything durable in it mirrors ZooKeeper; the phases of partitions and replicas live in memory and
 are derived when a controller takes over. Entries are immutable and replaced whole, so `copy` is
-cheap and a decision can be thought through on a copy before anything is written.
+cheap: a decision is made on a copy before it is written.
 
 Invariants (`check_invariants`):
   A  every partition of a topic has a phase, and nothing else has
@@ -41,14 +41,16 @@ from wire.rules.links import SiteRole, governing_link, links_of_topic, role_of
 from wire.znodes.group_configs import GroupConfigs
 
 UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
-"""A config of a topic or of brokers: whether an out-of-sync replica may lead when no other replica
+"""A config of a topic or of brokers: it allows an out-of-sync replica to lead when no other replica
 is left.
 """
 
 
 @dataclass(slots=True, kw_only=True)
 class Cluster:
-    """See the module."""
+    """The state of one site: brokers, topics, leaderships and the phases of partitions and
+    replicas.
+    """
 
     rules: SiteRules
     controller_id: int
@@ -56,26 +58,24 @@ class Cluster:
     cluster_id: str = ""
     brokers: dict[int, Broker] = field(default_factory=dict)
     presumed_dead: dict[int, Broker] = field(default_factory=dict)
-    """Registered, but nothing listens there any more: not among `brokers`."""
+    """Brokers that are registered and refuse connections; they are not among `brokers`."""
     leaving: set[int] = field(default_factory=set)
-    """Brokers that are about to stop: alive, and given nothing to lead."""
+    """Brokers in a controlled shutdown: alive, and not eligible as leaders."""
     offline_replicas: dict[int, frozenset[TopicPartition]] = field(default_factory=dict)
-    """Partitions whose log directory a living broker has lost, by broker: it reports them again to
-    each new controller.
-    """
+    """By living broker: partitions whose log directory it has lost."""
     unregistered: set[int] = field(default_factory=set)
-    """Brokers that an operator gave up; none of them is registered."""
+    """Brokers that an operator has unregistered; none of them has a registration."""
     topics: dict[str, Topic] = field(default_factory=dict)
     leaderships: dict[TopicPartition, Leadership] = field(default_factory=dict)
     deletions: set[str] = field(default_factory=set)
     links: dict[str, LinkRecord] = field(default_factory=dict)
     quarantine: dict[str, str] = field(default_factory=dict)
-    """Topics whose znodes cannot be understood, with the reason: not among `topics`, and brokers
-    keep what they have of them.
+    """Topics whose znodes cannot be decoded, with the reason. They are not among `topics`, and
+    brokers keep their logs and leaderships.
     """
     link_problems: dict[str, str] = field(default_factory=dict)
-    """Links whose znodes cannot be understood, with the reason: `links` has the last record that
-    was, or a stand-in.
+    """Links whose znodes cannot be decoded, with the reason. `links` has the last valid record, or
+    a stand-in.
     """
     quotas: dict[QuotaEntity, QuotaValues] = field(default_factory=dict)
     scram_users: dict[str, Mapping[str, str]] = field(default_factory=dict)
@@ -83,13 +83,15 @@ class Cluster:
     delegation_tokens: dict[str, DelegationToken] = field(default_factory=dict)
     group_configs: dict[str, GroupConfigs] = field(default_factory=dict)
     altered_unclean_election: bool | None = None
-    """`unclean.leader.election.enable` of the brokers as altered while they run; None when the
-    rules stand.
+    """`unclean.leader.election.enable` of the brokers if it was altered at runtime; None if the
+    properties file applies.
     """
     partition_phases: dict[TopicPartition, PartitionPhase] = field(default_factory=dict)
     replica_phases: dict[Replica, ReplicaPhase] = field(default_factory=dict)
     revision: int = 0
-    """Grows with every fact: what was derived from the cluster holds while it stands."""
+    """Grows with every fact; a value derived from the cluster is valid as long as this number is
+    unchanged.
+    """
 
     def copy(self) -> Cluster:
         """A copy that can be changed without touching this one."""
@@ -138,11 +140,11 @@ class Cluster:
         return self.replica_phases.get(replica, ReplicaPhase.NON_EXISTENT)
 
     def electable(self) -> set[int]:
-        """Brokers that may be given something to lead."""
+        """Brokers that may become leaders."""
         return self.brokers.keys() - self.leaving
 
     def electable_for(self, partition: TopicPartition) -> set[int]:
-        """Brokers that may be given the partition to lead: not those that have lost its log
+        """Brokers that may become leader of the partition: those that have not lost its log
         directory.
         """
         if not self.offline_replicas:
@@ -166,7 +168,7 @@ class Cluster:
         return topic in self.deletions
 
     def awaited_for_deletion(self, topic: str) -> set[int]:
-        """Brokers whose replicas of a topic that is being deleted are not gone yet."""
+        """Brokers that have not yet deleted their replicas of the topic."""
         return {
             replica.node
             for replica in self.topics[topic].replicas()
@@ -196,7 +198,8 @@ class Cluster:
         this site active.
         """
         links = links_of_topic(self.links.values(), topic)
-        # one passive link is enough: this site elects below its own band then
+        # if the site is passive for one link of the topic, it elects leaders below its own band of
+        # epochs
         if any(role_of(link, self.rules.site) is SiteRole.PASSIVE for link in links):
             return 0
         return max((link.leader_epoch_floor for link in links), default=0)
@@ -210,7 +213,7 @@ class Cluster:
         ]
 
     def apply(self, change: fact.Fact) -> None:  # noqa: C901 (one branch a fact)
-        """The only way the view changes; the same for live decisions and for replay."""
+        """Apply one fact: the only way to change the cluster, for live decisions and for replay."""
         self.revision += 1
         match change:
             # a topic of a thousand partitions has thousands of these
@@ -281,7 +284,7 @@ class Cluster:
                 pass
 
     def derive_phases(self) -> None:
-        """Give every loaded partition and replica its phase: the first step of a takeover."""
+        """Derive the phase of every loaded partition and replica, after an election."""
         for topic in self.topics.values():
             self._derive_topic(topic)
 

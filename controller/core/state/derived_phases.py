@@ -1,5 +1,5 @@
-"""The phases of a partition and a replica when a controller takes over: what follows from what is
-stored and who is alive.
+"""Derives the phases of a partition and a replica from the stored state and the living brokers, for
+a newly elected controller.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from wire.protocol.ids import NO_NODE
 def derived_partition_phase(leadership: Leadership | None, brokers: Mapping[int, Broker]) -> PartitionPhase:
     """The phase of a partition with this stored leadership; `brokers` are those alive, by node id.
 
-    A leader that registered after its leadership was written is another incarnation of that broker:
-    it may have lost the unflushed end of its log, so its partitions count as offline and get a new
-    leader epoch.
+    A leader that registered after its leadership was written has restarted: it may have lost the
+    unflushed end of its log, so its partitions count as offline and get a new leader epoch.
     """
     if leadership is None:
         return PartitionPhase.NEW

@@ -1,8 +1,8 @@
-"""Facts: what a decision makes true. `Cluster.apply` takes them one by one;
+"""Facts: the state changes that a decision consists of. `Cluster.apply` takes them one by one;
 `controller/stored/cluster_reader.py` makes some of them durable.
 
-Those that only concern memory (phases, brokers and links that others wrote to ZooKeeper) have no
-stored form.
+Facts marked "Memory only" are not stored: phases, and brokers and links that other processes write
+to ZooKeeper.
 """
 
 from __future__ import annotations
@@ -30,28 +30,30 @@ class BrokerJoined(Struct, frozen=True, kw_only=True):
 
 
 class BrokerLeft(Struct, frozen=True, kw_only=True):
-    """A broker's registration is gone, or stands while the broker is held for dead. Memory only."""
+    """A broker's registration is gone, or the broker is still registered and presumed dead. Memory
+    only.
+    """
 
     node_id: int
     is_presumed: bool = False
 
 
 class PresumptionDropped(Struct, frozen=True, kw_only=True):
-    """A broker is no longer held for dead: it answered, registered again, or is gone for good.
-    Memory only.
+    """A broker is not presumed dead any more: it answered, registered again, or its registration
+    ended. Memory only.
     """
 
     node_id: int
 
 
 class BrokerLeaving(Struct, frozen=True, kw_only=True):
-    """A broker is about to stop: it is given nothing to lead any more. Memory only."""
+    """A broker begins a controlled shutdown and is not eligible as leader any more. Memory only."""
 
     node_id: int
 
 
 class OfflineReplicasKnown(Struct, frozen=True, kw_only=True):
-    """These replicas of a living broker have no log directory any more, and no others of it. Memory
+    """A living broker has lost the log directories of these replicas, and of no others. Memory
     only.
     """
 
@@ -60,15 +62,17 @@ class OfflineReplicasKnown(Struct, frozen=True, kw_only=True):
 
 
 class BrokerUnregistered(Struct, frozen=True, kw_only=True):
-    """An operator gave up a broker that is not registered: its replicas count as deleted where
-    their topic is deleted.
+    """An operator unregistered a broker that is gone. A deletion of a topic does not wait for its
+    replicas there.
     """
 
     node_id: int
 
 
 class UnregistrationEnded(Struct, frozen=True, kw_only=True):
-    """A broker that was given up has registered again, and is a broker like any other."""
+    """A broker that an operator unregistered has registered again, and is treated as any other
+    broker.
+    """
 
     node_id: int
 
@@ -91,7 +95,7 @@ class PartitionsAdded(Struct, frozen=True, kw_only=True):
 
 
 class PartitionsReassigned(Struct, frozen=True, kw_only=True):
-    """Partitions of a topic have other replicas, or are on the way to."""
+    """Partitions of a topic have other replicas, or a reassignment to them begins."""
 
     topic: str
     partitions: Mapping[int, NewReplicas]
@@ -115,8 +119,8 @@ class LeadershipChanged(Struct, frozen=True, kw_only=True):
 
 
 class UncleanElectionAltered(Struct, frozen=True, kw_only=True):
-    """Losing records is allowed or ruled out where a topic does not say; None: as in the properties
-    file. Memory only.
+    """Unclean elections are allowed or forbidden for topics without that config; None: the
+    properties file decides. Memory only.
     """
 
     is_allowed: bool | None
@@ -144,36 +148,32 @@ class TopicDeletionRequested(Struct, frozen=True, kw_only=True):
 
 
 class TopicDeleted(Struct, frozen=True, kw_only=True):
-    """Every replica is gone, and with this the topic."""
+    """Every replica of a topic is deleted, and with them the topic."""
 
     topic: str
 
 
 class DeletionMarkDropped(Struct, frozen=True, kw_only=True):
-    """A deletion mark for a topic that does not exist, or that may not be deleted, is taken
-    away.
-    """
+    """The deletion mark of a topic that does not exist, or may not be deleted, is removed."""
 
     topic: str
 
 
 class TopicReleased(Struct, frozen=True, kw_only=True):
-    """A topic in quarantine can be read again: it is known with these leaderships. Memory only."""
+    """A topic leaves the quarantine with these leaderships. Memory only."""
 
     topic: Topic
     leaderships: Mapping[TopicPartition, Leadership]
 
 
 class QuarantineRead(Struct, frozen=True, kw_only=True):
-    """These topics cannot be understood, each with the reason; those that are not named are in
-    quarantine no more. Memory only.
-    """
+    """Exactly these topics are in quarantine, each with the reason. Memory only."""
 
     problems: Mapping[str, str]
 
 
 class LinkProblemsRead(Struct, frozen=True, kw_only=True):
-    """These links cannot be understood, each with the reason, and no others. Memory only."""
+    """Exactly these links cannot be decoded, each with the reason. Memory only."""
 
     problems: Mapping[str, str]
 
@@ -221,8 +221,8 @@ class AclsReplaced(Struct, frozen=True, kw_only=True):
 
 
 class DelegationTokenReplaced(Struct, frozen=True, kw_only=True):
-    """A delegation token is like this, or gone; `must_store` is false when another tool wrote
-    it.
+    """A delegation token has this content, or is removed; `must_store` is false when another tool
+    wrote it.
     """
 
     token_id: str

@@ -27,7 +27,7 @@ LEGAL_SOURCES: Mapping[PartitionPhase, tuple[PartitionPhase, ...]] = {
     PartitionPhase.OFFLINE: (PartitionPhase.NEW, PartitionPhase.ONLINE, PartitionPhase.OFFLINE),
     PartitionPhase.NON_EXISTENT: (PartitionPhase.OFFLINE,),
 }
-"""Target to the states it may be entered from."""
+"""Maps each phase to the phases from which a partition may enter it."""
 
 
 def may_move(source: PartitionPhase, target: PartitionPhase) -> bool:

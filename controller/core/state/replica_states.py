@@ -1,8 +1,8 @@
 """The seven states of a replica and the transitions between them.
 
-A replica on a dead broker whose topic is to be deleted goes to ReplicaDeletionIneligible, from
-wherever it stands, and back to OfflineReplica when its broker returns: so a deletion pauses and
-resumes instead of failing. Memory only, as with `partition_states`.
+If the topic is to be deleted and the broker is dead, a replica enters ReplicaDeletionIneligible
+from any state, and returns to OfflineReplica with its broker. So a deletion pauses and resumes
+instead of failing. Memory only, as with `partition_states`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LEGAL_SOURCES: Mapping[ReplicaPhase, tuple[ReplicaPhase, ...]] = {
     ReplicaPhase.DELETION_INELIGIBLE: (ReplicaPhase.OFFLINE, ReplicaPhase.DELETION_STARTED),
     ReplicaPhase.NON_EXISTENT: (ReplicaPhase.DELETION_SUCCESSFUL,),
 }
-"""Target to the states it may be entered from."""
+"""Maps each phase to the phases from which a replica may enter it."""
 
 
 def may_move(source: ReplicaPhase, target: ReplicaPhase) -> bool:

@@ -1,6 +1,4 @@
-"""The values of which the controller's view of its site consists: brokers, topics, leaderships,
-rules.
-"""
+"""The values in the controller's view of its site: brokers, topics, leaderships, rules."""
 
 from __future__ import annotations
 
@@ -44,9 +42,8 @@ class Broker:
 class Leadership:
     """The leader and the in-sync replicas of a partition. `partition_epoch` is the znode's version.
 
-    Of a state that another controller wrote, `known_zxid` is the point in ZooKeeper's history up to
-    which that controller knew registrations; brokers that registered later restarted since. 0: the
-    state is ours.
+    If another controller wrote the state, `known_zxid` is the newest registration that it knew; a
+    broker with a later registration has restarted since. 0: this controller wrote the state.
     """
 
     leader: int
@@ -58,7 +55,7 @@ class Leadership:
 
 
 class NewReplicas(Struct, frozen=True, kw_only=True):
-    """Replicas of a partition, and which of them a reassignment adds or is to remove."""
+    """Replicas of a partition, and those that a reassignment adds or removes."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...] = ()
@@ -70,8 +67,8 @@ class Topic:
     """One topic: identity, replicas by partition, overrides. `version` is that of its assignment
     znode.
 
-    While a partition is reassigned, `assignment` has the wanted replicas and behind them those that
-    are to go (KIP-455).
+    During a reassignment, `assignment` has the wanted replicas, followed by those to be removed
+    (KIP-455).
     """
 
     name: str
@@ -102,12 +99,12 @@ class Topic:
         return len(self.assignment[first]) - len(self.adding.get(first, ()))
 
     def is_reassigning(self, index: int) -> bool:
-        """True while the partition gets other replicas."""
+        """True during a reassignment of the partition."""
         return bool(self.adding.get(index) or self.removing.get(index))
 
     def grown(self, added: Mapping[int, tuple[int, ...]], over_version: int | None = None) -> Topic:
-        """The topic with more partitions. `over_version` is the version of the znode that the write
-        replaced, where that is not this topic's own.
+        """The topic with more partitions. `over_version` is the version of the replaced znode, if
+        another process wrote it.
         """
         version = self.version if over_version is None else over_version
         return replace(self, assignment={**self.assignment, **added}, version=version + 1)

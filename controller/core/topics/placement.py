@@ -1,10 +1,10 @@
 """Chooses the brokers that hold the replicas of new partitions.
 
-The spread is the classic one: leaders go round the brokers from a start index, followers sit at a
-shift from their leader that grows each round, and with racks known for every broker the list
-alternates racks and no rack gets a second replica before each has one. The caller orders the
-brokers (`least_loaded_first`) and supplies start and shift, so the result is a function of its
-arguments.
+The spread is Kafka's. The leaders of consecutive partitions are consecutive brokers, from a start
+index. Followers are at a shift from their leader; the shift grows each round. If every broker has a
+rack, the list alternates racks, and no rack gets a second replica before each rack has one. The
+caller orders the brokers (`least_loaded_first`) and supplies start and shift, so the result is a
+function of its arguments.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def place(
     """Replicas by partition index, preferred leader first. Racks count only when every node has
     one.
 
-    Needs 1 <= replication_factor <= len(nodes); the callers have checked that and answered the
-    client.
+    Needs 1 <= replication_factor <= len(nodes); the callers check that and refuse the request
+    otherwise.
     """
     if not 1 <= replication_factor <= len(nodes):
         raise ValueError(f"replication factor {replication_factor} does not fit {len(nodes)} brokers")

@@ -1,8 +1,6 @@
-"""Creating topics, growing them and changing their configs: a client's request in, facts and
-outcomes out.
+"""Decides requests to create topics, add partitions and change configs.
 
-Each topic of a request stands for itself: one refusal does not touch the others. `topic_checks` has
-the rules.
+A refused topic does not affect the others of its request. `topic_checks` has the rules.
 """
 
 from __future__ import annotations
@@ -46,8 +44,8 @@ from wire.rules.topic_names import is_internal_topic
 
 
 def create_topics(draft: Draft, command: CreateTopics) -> None:
-    """Create each topic that passes the checks. A request with the id of the topic that has its
-    name already is a repeated one, whose first answer was lost.
+    """Create each topic that passes the checks. If the topic exists with the id that the request
+    names, the request is a retry whose first answer was lost, and succeeds.
     """
     repeated = _repeated(request.name for request in command.topics)
     for request in command.topics:
@@ -77,8 +75,8 @@ def create_topics(draft: Draft, command: CreateTopics) -> None:
 
 
 def start_partitions(draft: Draft, partitions: Iterable[TopicPartition]) -> None:
-    """Take new partitions and their replicas through their first states, to a leader where one is
-    alive.
+    """Move new partitions and their replicas through their first phases, and elect a leader if a
+    replica is alive.
     """
     started = list(partitions)
     replicas = [Replica(*partition, node) for partition in started for node in draft.cluster.replicas_of(partition)]
@@ -174,11 +172,9 @@ def create_partitions(draft: Draft, command: CreatePartitions) -> None:
 
 
 def take_partitions(draft: Draft, command: PartitionsFound) -> None:
-    """Start partitions that another process added to a topic's znode, and write the znode again:
-    such tools drop the topic id.
-
-    What is not taken is written back as it was: partitions of a topic that is mirrored here, and
-    other replicas of those that were there.
+    """Start partitions that another process added to a topic's znode, and write the znode again,
+    because such tools drop the topic id. Refused changes are undone in the znode: partitions of a
+    topic that is mirrored to this site, and other replicas for existing partitions.
     """
     topic = draft.cluster.topics.get(command.topic)
     if topic is None or command.version <= topic.version or draft.cluster.is_deleting(topic.name):
@@ -280,7 +276,9 @@ def alter_topic_configs(draft: Draft, command: AlterTopicConfigs) -> None:
         if not command.is_validate_only and configs != draft.cluster.topics[change.name].configs:
             draft.record(facts.TopicConfigsReplaced(topic=change.name, configs=configs))
             draft.changed_topics.add(change.name)
-            draft.bring_online(draft.cluster.topics[change.name].partitions())  # unclean elections may be allowed now
+            # the changed config may allow an unclean election, so partitions without a leader get
+            # another try
+            draft.bring_online(draft.cluster.topics[change.name].partitions())
         draft.reply.append(TopicOutcome(name=change.name, topic=draft.cluster.topics[change.name]))
 
 

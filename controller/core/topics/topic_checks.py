@@ -1,7 +1,7 @@
 """Checks a topic's name, size and placement: the errors that a client gets, with Kafka's codes and
 messages.
 
-Every check returns None or a `Refusal`; nothing here decides what to do with an accepted request.
+Every check returns None or a `Refusal`; accepted requests are carried out elsewhere.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ def check_name(name: str) -> Refusal | None:
 
 
 def check_collision(name: str, existing: Iterable[str]) -> Refusal | None:
-    """Names that differ only in `.` and `_` would share metric names."""
+    """Refuse a name that differs from an existing one only in `.` and `_`: both would share metric
+    names.
+    """
     flattened = name.replace(".", "_")
     colliding = sorted(other for other in existing if other != name and other.replace(".", "_") == flattened)
     if not colliding:
@@ -64,7 +66,7 @@ def check_collision(name: str, existing: Iterable[str]) -> Refusal | None:
 
 
 def check_absent(cluster: Cluster, name: str) -> Refusal | None:
-    """A topic that exists, or is still being deleted, is not created again."""
+    """Refuse a topic that exists, or whose deletion is not complete."""
     if cluster.is_deleting(name):
         return Refusal(ErrorCode.topic_already_exists, f"Topic '{name}' is marked for deletion.")
     if name in cluster.topics:
@@ -75,7 +77,7 @@ def check_absent(cluster: Cluster, name: str) -> Refusal | None:
 
 
 def check_present(cluster: Cluster, name: str) -> Refusal | None:
-    """The topic exists and is not being deleted."""
+    """Refuse a topic that does not exist, is being deleted, or is in quarantine."""
     if name in cluster.topics and not cluster.is_deleting(name):
         return None
     if name in cluster.quarantine:
@@ -120,7 +122,7 @@ def _violation(message: str) -> Refusal:
 
 
 def check_configs(configs: Mapping[str, str]) -> Refusal | None:
-    """Known names with accepted values."""
+    """Refuse unknown names and values that are not accepted."""
     try:
         check_overrides(configs)
     except InvalidTopicConfig as error:

@@ -1,14 +1,12 @@
-"""Deleting topics: asked for once, carried out replica by replica, finished when the last one is
-gone.
+"""Deletes topics replica by replica; a deletion is complete when the last replica is gone.
 
     request ─▶ mark (durable) ─▶ replicas: Offline ─▶ DeletionStarted ─▶ brokers asked ─▶ each answers: DeletionSuccessful
         dead broker, or an answer with an error: DeletionIneligible, tried again later
         a broker that was unregistered: DeletionSuccessful, without being asked
     all successful ─▶ znodes of the topic and the mark go, in that order
 
-A controller that dies anywhere in between leaves the mark, and its successor starts the deletion
-again from the top; a broker that has no such log any more answers success, so repeating is
-harmless.
+If a controller dies before the last step, the mark remains, and the next controller starts the
+deletion again. A repeated request does no harm: a broker without the log answers success.
 """
 
 from __future__ import annotations
@@ -28,8 +26,8 @@ from controller.core.topics.topic_checks import Refusal, check_link, check_prese
 
 
 def delete_topics(draft: Draft, command: DeleteTopics) -> None:
-    """Begin the deletion of each topic named that passes the checks; one that is under way already
-    is joined.
+    """Begin the deletion of each named topic that passes the checks. A request for a topic that is
+    being deleted waits for that deletion.
     """
     names_by_id = {topic.topic_id: topic.name for topic in draft.cluster.topics.values()}
     for topic_id in command.topic_ids:
@@ -57,8 +55,8 @@ def _refusal(draft: Draft, name: str, command: DeleteTopics) -> Refusal | None:
 
 
 def take_marks(draft: Draft, command: DeletionsMarked) -> None:
-    """Marks that another process wrote: begin those deletions, and remove a mark that cannot be
-    followed.
+    """Begin the deletions that another process has marked, and remove marks of topics that cannot
+    be deleted.
     """
     for name in command.topics:
         if draft.cluster.is_deleting(name) or name in draft.cluster.quarantine:
@@ -100,8 +98,8 @@ def _ask(draft: Draft, replicas: Iterable[Replica]) -> None:
 
 
 def take_answers(draft: Draft, command: DeletionsAnswered) -> None:
-    """A broker has applied deletions; answers of an earlier registration of it count for
-    nothing.
+    """Record that a broker has applied deletions. Answers of an earlier registration of the broker
+    are ignored.
     """
     broker = draft.cluster.brokers.get(command.node_id)
     if broker is None or broker.epoch != command.broker_epoch:
@@ -137,7 +135,7 @@ def retry(draft: Draft) -> None:
 
 
 def pause_on(draft: Draft, node_id: int) -> None:
-    """A broker is gone: what it had not confirmed waits for its return."""
+    """Pause the deletions that a lost broker has not confirmed until it returns."""
     for name in draft.cluster.deletions:
         for replica in draft.cluster.topics[name].replicas():
             if replica.node != node_id:
@@ -147,8 +145,8 @@ def pause_on(draft: Draft, node_id: int) -> None:
 
 
 def give_up(draft: Draft, node_id: int) -> None:
-    """A broker was given up: no deletion waits for it. Should it come back, the image that it gets
-    has its logs deleted.
+    """Complete deletions without an unregistered broker. If it registers again, it deletes those
+    logs when it gets its first image.
     """
     for name in sorted(draft.cluster.deletions):
         _ask(draft, [replica for replica in draft.cluster.topics[name].replicas() if replica.node == node_id])

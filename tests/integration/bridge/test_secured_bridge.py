@@ -4,6 +4,7 @@ Kafka user, and what others of its clients cannot do.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import ssl
@@ -16,16 +17,20 @@ import pytest
 
 from cli.credentials.authority import load_authority, write_file
 from cli.credentials.passwords import with_user
+from runtime.addresses import HostPort, parse_host_port
 from runtime.configuration import read_properties
 from tests.support.embedded.embedded_sites import EmbeddedSites, SitesStarter
 from tests.support.embedded.http_bridge import BridgeClient, HttpBridge, Instance
 from tests.support.eventually import eventually_sync
 from tests.support.lone_brokers.token_signer import TokenSigner
 from tests.support.processes.processes import Processes
+from tests.support.security.hostile_tls import EndlessRecord, SlowHandshake, renegotiated, wrong_certificates
+from tests.support.security.identities import Identities
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 HANDSHAKES = 600
+HEALTH = b"GET /health HTTP/1.1\r\nhost: bridge\r\n\r\n"
 OPEN: list[httpx.Client] = []
 """The clients of one test."""
 
@@ -151,6 +156,33 @@ def test_plaintext_and_half_a_handshake_are_refused_and_keep_nobody_out(sites: E
             connection.close()
 
 
+def place(url: str) -> HostPort:
+    return parse_host_port(url.removeprefix("https://"))
+
+
+def test_slow_and_endless_handshakes_leave_other_clients_served(sites: EmbeddedSites) -> None:
+    address, login = place(sites.document["bridge"]["url"]), ("user", password(sites, "user"))
+    with contextlib.ExitStack() as clients:
+        slow = [clients.enter_context(SlowHandshake(address, trusting(sites))) for _ in range(20)]
+        endless = clients.enter_context(EndlessRecord(address))
+        for _ in range(5):
+            for _ in range(20):
+                assert all(one.send_byte() for one in slow)
+            assert produced(client(sites, login=login), "orders") == (200, None)
+        for one in slow:
+            one.complete()
+            assert one.ask(HEALTH).startswith(b"HTTP/1.1 200")
+        eventually_sync(endless.is_closed_after_another_byte, within_ms=60_000)
+        assert produced(client(sites, login=login), "orders") == (200, None)
+
+
+def test_renegotiation_is_refused_at_the_bridge(sites: EmbeddedSites) -> None:
+    output = renegotiated(place(sites.document["bridge"]["url"]), Path(sites.document["security"]["ca"]))
+    assert "RENEGOTIATING" in output
+    assert "no renegotiation" in output or "alert" in output
+    assert produced(client(sites, login=("user", password(sites, "user"))), "orders") == (200, None)
+
+
 class Setting:
     """A bridge of a test's own, its files, and the authorities of its tokens and certificates."""
 
@@ -208,11 +240,10 @@ def setting(sites: EmbeddedSites, tmp_path: Path) -> Setting:
 
 @pytest.fixture
 def start(sites: EmbeddedSites, processes: Processes, setting: Setting) -> Callable[..., HttpBridge]:
-    def started(**more: str) -> HttpBridge:
+    def started(identity: Path | None = None, **more: str) -> HttpBridge:
         given = {**setting.properties, **{key.replace("_", "."): value for key, value in more.items()}}
-        bridge = HttpBridge(
-            processes, setting.directory / "bridge", sites.bootstrap("a"), trusted=trusting(sites), **given
-        )
+        trusted = trusting(sites, identity)
+        bridge = HttpBridge(processes, setting.directory / "bridge", sites.bootstrap("a"), trusted=trusted, **given)
         OPEN.append(bridge.http)
         return bridge
 
@@ -255,6 +286,20 @@ def test_password_token_and_certificate_each_let_in_and_replaced_files_count(
     assert "outcome=denied" in log
     for secret in ("alice's: password", password(sites, "user"), password(sites, "admin")):
         assert secret not in log
+
+
+def test_wrong_certificates_at_a_rate_leave_a_partner_served(
+    sites: EmbeddedSites, setting: Setting, start: Callable[..., HttpBridge], tmp_path: Path
+) -> None:
+    partner = setting.issue("partner-1")
+    bridge = start(ssl_client_auth="required", identity=partner)
+    strangers = trusting(sites, Identities(tmp_path / "strangers").issue("partner-1"))
+    with wrong_certificates(place(bridge.url), strangers, HEALTH) as storm:
+        eventually_sync(lambda: storm.refused)
+        for _ in range(10):
+            assert produced(client(sites, bridge.url, identity=partner), "orders") == (200, None)
+        eventually_sync(lambda: storm.refused >= 20)
+    assert not storm.accepted
 
 
 def served_certificate(sites: EmbeddedSites, bridge: HttpBridge) -> bytes:

@@ -1,5 +1,5 @@
-"""Clients that storm secured listeners: half-open handshakes, bytes that are no TLS, and wrong
-passwords at a rate. Others are served meanwhile.
+"""Clients that storm secured listeners: half-open and slow handshakes, bytes that are no TLS, wrong
+certificates and passwords at a rate, renegotiation. Others are served meanwhile.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from runtime.addresses import HostPort
 from tests.support.eventually import eventually
 from tests.support.lone_brokers.secured_broker import PASSWORDS, SecuredBroker, jaas
 from tests.support.processes.ports import LOOPBACK
+from tests.support.processes.secured_kafka import make_certificates
+from tests.support.security.hostile_tls import EndlessRecord, SlowHandshake, renegotiated, wrong_certificates
 from wire.client.client_errors import Unreachable
 from wire.client.connection import ConnectionOptions, connected
 from wire.client.security import load_security, secured
@@ -30,7 +32,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
 METADATA = 3
 HALF_A_HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
-
+API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
+"""A whole request, without a client id."""
 
 FAILURES_MAX = 20
 STORMING = "127.0.0.2"
@@ -271,16 +274,70 @@ async def test_wrong_order_and_handshakes_that_end_early_are_no_failed_logins(gu
 
 async def test_renegotiation_is_refused_and_others_are_served(guarded: SecuredBroker) -> None:
     address = place(guarded, "ENCRYPTED")
-    where = f"{address.host}:{address.port}"
-    command = ("openssl", "s_client", "-connect", where, "-tls1_2", "-CAfile", str(guarded.certificates.authority))
-    asked = await asyncio.create_subprocess_exec(
-        *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
-    )
-    # a line of "R" has openssl ask for a new handshake
-    output, _ = await asyncio.wait_for(asked.communicate(b"R\n"), timeout=60)
-    assert b"RENEGOTIATING" in output
-    assert b"no renegotiation" in output or b"alert" in output
+    output = await asyncio.to_thread(renegotiated, address, guarded.certificates.authority)
+    assert "RENEGOTIATING" in output
+    assert "no renegotiation" in output or "alert" in output
     await ask(address, ConnectionOptions(ssl_context=guarded.context(is_known=False)))
+
+
+async def test_handshakes_byte_by_byte_complete_while_others_are_served(broker: SecuredBroker) -> None:
+    address = place(broker, "ENCRYPTED")
+    context, options = broker.context(is_known=False), ConnectionOptions(ssl_context=broker.context(is_known=False))
+    with contextlib.ExitStack() as clients:
+        slow = [clients.enter_context(SlowHandshake(address, context)) for _ in range(20)]
+        for _ in range(5):
+            for _ in range(20):
+                assert all(client.send_byte() for client in slow)
+            await ask(address, options)
+        for client in slow:
+            await asyncio.to_thread(client.complete)
+            assert await asyncio.to_thread(client.ask, API_VERSIONS)
+
+
+async def test_a_handshake_that_goes_on_byte_by_byte_ends_all_the_same(broker: SecuredBroker) -> None:
+    address = place(broker, "ENCRYPTED")
+    with EndlessRecord(address) as endless:
+        # each byte shows activity, but the time of the whole handshake is bounded
+        await eventually(endless.is_closed_after_another_byte, within_ms=60_000)
+    await ask(address, ConnectionOptions(ssl_context=broker.context(is_known=False)))
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_wrong_certificates_at_a_rate_leave_others_served(
+    broker: SecuredBroker, tmp_path: Path, version: ssl.TLSVersion
+) -> None:
+    address, options = place(broker, "MUTUAL"), ConnectionOptions(ssl_context=broker.context(is_known=True))
+    wrong = broker.context(is_known=False)
+    wrong.minimum_version = wrong.maximum_version = version
+    wrong.load_cert_chain(str(make_certificates(tmp_path / "strangers").client))
+    async with connected(address, options) as before:
+        with wrong_certificates(address, wrong, API_VERSIONS) as storm:
+            await eventually(lambda: storm.refused)
+            for _ in range(20):
+                await before.call(METADATA, {"topics": ()}, version=1)
+                await ask(address, options)
+            await eventually(lambda: storm.refused >= 20)
+    assert not storm.accepted
+
+
+async def test_clients_that_vanish_behind_tls_leave_no_connection_open(broker: SecuredBroker) -> None:
+    address, context = place(broker, "ENCRYPTED"), broker.context(is_known=False)
+    options = ConnectionOptions(ssl_context=context)
+    async with connected(address, options) as before:
+        open_before = scraped(broker)["kafka_server_socket_server_metrics_connection_count"]
+        with contextlib.ExitStack() as sockets:
+            for _ in range(50):
+                plain = socket.create_connection(address)
+                tls = sockets.enter_context(context.wrap_socket(plain, server_hostname=LOOPBACK))
+                # half a frame; the close then sends a reset without the end of TLS
+                tls.sendall(API_VERSIONS[:7])
+                tls.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            await eventually(
+                lambda: scraped(broker)["kafka_server_socket_server_metrics_connection_count"] >= open_before + 50
+            )
+            await ask(address, options)
+        await eventually(lambda: scraped(broker)["kafka_server_socket_server_metrics_connection_count"] <= open_before)
+        await before.call(METADATA, {"topics": ()}, version=1)
 
 
 async def test_storms_of_every_kind_leave_a_good_client_served(guarded: SecuredBroker) -> None:

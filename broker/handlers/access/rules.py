@@ -54,6 +54,7 @@ class Each:
     """Each entry of the field `entries` needs a right; refusals are added to the response's field
     `results`. `exempt`: a client with this right is not checked for single entries.
     `is_all_when_empty`: an empty field means "all", so the handler must not see the field empty.
+    `message`: Apache Kafka's message beside the error; None if it sends none.
     """
 
     entries: str
@@ -61,6 +62,7 @@ class Each:
     check: EntryCheck
     exempt: Callable[[Any], Check | None] = lambda _: None
     is_all_when_empty: bool = False
+    message: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +157,14 @@ def _without_denied(
         refusal = error_response(
             context.api_key, context.api_version, replace(request, **{rule.entries: entries}), error=error
         )
-        results += getattr(refusal, rule.results)
+        results += [_with_message(result, rule.message) for result in getattr(refusal, rule.results)]
     kept = tuple(entry for entry, check in checked if check not in denied)
     return replace(request, **{rule.entries: kept}), tuple(results)
+
+
+def _with_message(result: Any, message: str | None) -> Any:
+    """Early versions of a response have no field for it."""
+    return replace(result, error_message=message) if message and hasattr(result, "error_message") else result
 
 
 def _without_hidden(authorizer: Authorizer, context: RequestContext, answer: Any, rule: Shown) -> Any:

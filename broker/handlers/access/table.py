@@ -21,6 +21,7 @@ from wire.rules.acls import CLUSTER_NAME, Operation, ResourceType
 
 _TOPIC_RESOURCE: Final = 2
 _GROUP_RESOURCE: Final = 32
+_TOPIC_DENIED: Final = "Topic authorization failed."
 _KEY_TYPES: Final = {0: ResourceType.GROUP, 1: ResourceType.TRANSACTIONAL_ID}
 
 
@@ -128,13 +129,19 @@ RULES: Final[Mapping[int, tuple[Rule, ...]]] = {
     ),
     # CreateTopics
     19: (
-        Each("topics", "topics", _topic(Operation.CREATE), lambda _: Check(Operation.CREATE, ResourceType.CLUSTER)),
+        Each(
+            "topics",
+            "topics",
+            _topic(Operation.CREATE),
+            lambda _: Check(Operation.CREATE, ResourceType.CLUSTER),
+            message="Authorization failed.",
+        ),
         After(hiding.without_configs),
     ),
     # DeleteTopics
     20: (
-        Each("topics", "responses", _deleted),
-        Each("topic_names", "responses", _named(Operation.DELETE, ResourceType.TOPIC)),
+        Each("topics", "responses", _deleted, message=_TOPIC_DENIED),
+        Each("topic_names", "responses", _named(Operation.DELETE, ResourceType.TOPIC), message=_TOPIC_DENIED),
     ),
     # DeleteRecords
     21: (Each("topics", "topics", _topic(Operation.DELETE)),),

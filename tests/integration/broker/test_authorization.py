@@ -352,6 +352,18 @@ async def test_each_request_is_refused_without_its_right_and_answered_with_it(si
         assert wrong == []
 
 
+async def test_refused_topics_get_the_messages_of_apache_kafka(site: SiteBroker) -> None:
+    made = {"num_partitions": 1, "replication_factor": -1, "assignments": (), "configs": ()}
+    creation = {"topics": [{"name": HIDDEN, **made}], "timeout": SECOND, "validate_only": False}
+    deletion = {"topics": [{"name": HIDDEN, "topic_id": None}], "timeout": SECOND}
+    async with as_user(site, ALICE) as alice:
+        connection = await alice.connection(1)
+        (refused,) = (await connection.call(19, creation)).topics
+        assert (refused.error_code, refused.error_message) == (NO_TOPIC, "Authorization failed.")
+        (refused,) = (await connection.call(20, deletion)).responses
+        assert (refused.error_code, refused.error_message) == (NO_TOPIC, "Topic authorization failed.")
+
+
 async def test_metadata_shows_what_the_client_may_describe_and_creates_what_it_may_create(site: SiteBroker) -> None:
     async with as_user(site, ADMIN) as admin, as_user(site, ALICE) as alice:
         await admin.create_topics([NewTopic(name=SHOWN), NewTopic(name=HIDDEN)])

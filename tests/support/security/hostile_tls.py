@@ -1,5 +1,5 @@
-"""Clients that abuse TLS: handshakes byte by byte, records without end, wrong certificates one after
-the other, renegotiation by openssl.
+"""Clients that abuse TLS: handshakes byte by byte, records without end, wrong certificates one
+after the other, renegotiation by openssl.
 """
 
 from __future__ import annotations

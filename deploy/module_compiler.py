@@ -14,13 +14,14 @@ import contextlib
 import os
 import pickle
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from runtime import compiled
 from runtime.process import OperationalFailure
@@ -46,7 +47,7 @@ def ensure(say: Callable[[str], None]) -> None:
         say(f"compiled modules: {', '.join(compiled.MODULES)}")
         return
     target.parent.mkdir(parents=True, exist_ok=True)
-    say(f"compiling {len(compiled.MODULES)} modules with mypyc (half a minute)")
+    say(f"compiling {len(compiled.MODULES)} modules with mypyc (about a minute)")
     refusals: list[str] = []
     with (
         tempfile.TemporaryDirectory(dir=target.parent, prefix="build-") as scratch_name,
@@ -75,13 +76,26 @@ def _own_compiler() -> str | None:
     return next((name for name in (configured, "cc", "gcc", "clang") if shutil.which(name) is not None), None)
 
 
-def _fetch_wheel(scratch: Path, say: Callable[[str], None]) -> subprocess.Popen[str]:
+@contextlib.contextmanager
+def process_group(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """A process that leads a group of its own; options are those of `subprocess.Popen`. If the
+    block ends before the process, the whole group is killed: a compiler driver starts others, which
+    would write into the scratch folder while it is removed.
+    """
+    with subprocess.Popen(command, text=True, start_new_session=True, **options) as process:
+        try:
+            yield process
+        finally:
+            # not after its end: its number may belong to another process then
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def _fetch_wheel(scratch: Path, say: Callable[[str], None]) -> contextlib.AbstractContextManager[subprocess.Popen[str]]:
     """The installation of the wheel, which runs while mypyc translates."""
     say(f"  fetching a C compiler ({WHEEL}); removed afterwards")
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile", "--target"]
-    return subprocess.Popen(
-        [*command, str(scratch / "wheel"), WHEEL], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
+    return process_group([*command, str(scratch / "wheel"), WHEEL], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
 
 def _wheel_failure(wheel: subprocess.Popen[str]) -> str | None:
@@ -89,7 +103,6 @@ def _wheel_failure(wheel: subprocess.Popen[str]) -> str | None:
     try:
         _, said = wheel.communicate(timeout=LIMIT_S)
     except subprocess.TimeoutExpired:
-        wheel.kill()
         return f"pip did not install {WHEEL} within {LIMIT_S} s"
     return f"pip could not install {WHEEL}: {said.strip()}" if wheel.returncode else None
 
@@ -130,21 +143,20 @@ def _headers(scratch: Path, say: Callable[[str], None]) -> str:
 def _step(name: str, scratch: Path, environment: Mapping[str, str]) -> str | None:
     """Run `translate` or `build` in a separate process; return its last lines if it failed."""
     tool = environment.get("CC", "mypyc")
-    try:
-        ended = subprocess.run(
-            [sys.executable, "-m", "deploy.module_compiler", name, str(scratch)],
-            cwd=compiled.ROOT,
-            env={**os.environ, **environment, compiled.INTERPRETED_VARIABLE: "1"},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=LIMIT_S,
-        )
-    except subprocess.TimeoutExpired:
-        return f"{tool} did not end within {LIMIT_S} s"
-    if ended.returncode == 0:
+    with process_group(
+        [sys.executable, "-m", "deploy.module_compiler", name, str(scratch)],
+        cwd=compiled.ROOT,
+        env={**os.environ, **environment, compiled.INTERPRETED_VARIABLE: "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    ) as step:
+        try:
+            said, _ = step.communicate(timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            return f"{tool} did not end within {LIMIT_S} s"
+    if step.returncode == 0:
         return None
-    lines = (ended.stdout + ended.stderr).splitlines()[-OUTPUT_LINES_SHOWN:]
+    lines = said.splitlines()[-OUTPUT_LINES_SHOWN:]
     return "\n".join([f"{tool}:", *(f"    {line}" for line in lines)])
 
 

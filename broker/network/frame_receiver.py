@@ -114,6 +114,8 @@ class FrameReceiver(ResponseSender):
         self.progress_bytes += received
         self._held = b""
         self._receive_frames(shared[: held + received])
+        if self._large is not None and self._is_reading:
+            self._receive_begun(self._large)
 
     def _receive_frames(self, data: memoryview) -> None:
         """Handle whole frames of `data`, a view of the shared buffer, and keep what is left."""
@@ -168,7 +170,6 @@ class FrameReceiver(ResponseSender):
         buffer[: len(first)] = first
         self._large = buffer
         self._large_filled = len(first)
-        self._channel.expect(size - len(first))
         self._read(is_wanted=True)
 
     def receive_now(self) -> None:
@@ -181,6 +182,16 @@ class FrameReceiver(ResponseSender):
     def memory_freed(self) -> None:
         """`RequestMemory` has room again, perhaps."""
         self._server.loop.call_soon(self._continue)
+
+    def _receive_begun(self, buffer: memoryview) -> None:
+        """Receive what has arrived of a large frame. A busy producer's whole frame is there by now:
+        then the loop need not wait for it, and the socket needs no mark.
+        """
+        try:
+            self._receive_large(buffer)
+        except BlockingIOError:
+            self._channel.expect(len(buffer) - self._large_filled)
+            raise
 
     def _receive_large(self, buffer: memoryview) -> None:
         received = self._channel.receive_into(buffer[self._large_filled :])

@@ -111,10 +111,13 @@ class HostedPartitions:
         for effect in effects:
             if isinstance(effect, LogGrew):
                 appended_at = effect.former
-                purgatory.changed(hosted.key, Change.LOG_GREW, appended_bytes, former_end=appended_at)
+                if purgatory.concerns(hosted.key):
+                    purgatory.changed(hosted.key, Change.LOG_GREW, appended_bytes, former_end=appended_at)
             elif isinstance(effect, HighWatermarkMoved):
                 # the log's own mark first: a waiter that wakes up reads it there
                 hosted.log.advance_high_watermark(effect.offset)
+                if not purgatory.concerns(hosted.key):
+                    continue
                 grown_bytes = 0
                 # counted only when a fetch waits: the sum costs a walk over segments
                 if purgatory.is_awaited(DelayedOperation.CONSUMER_FETCH, hosted.key):
@@ -122,6 +125,8 @@ class HostedPartitions:
                 # 0 would mean another kind of change, which ends waits
                 purgatory.changed(hosted.key, Change.HIGH_WATERMARK, max(grown_bytes, 1))
             elif isinstance(effect, MirrorableEndMoved):
+                if not purgatory.concerns(hosted.key):
+                    continue
                 is_awaited = purgatory.is_awaited(DelayedOperation.MIRROR_FETCH, hosted.key)
                 grown_bytes = _bytes_within(hosted, effect) if is_awaited else 0
                 purgatory.changed(hosted.key, Change.MIRRORABLE_END, max(grown_bytes, 1))

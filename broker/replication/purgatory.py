@@ -88,6 +88,12 @@ class Purgatory:
             self._waiting.is_watched(session, operation) for session in self.sessions.mirrors_of(key)
         )
 
+    def concerns(self, key: Hashable) -> bool:
+        """True when a change of the key may matter to a request or a session; else `changed` would
+        do nothing.
+        """
+        return key in self.sessions or self._waiting.is_watched_at_all(key)
+
     def changed(self, key: Hashable, change: Change, grown_bytes: int = 0, *, former_end: int | None = None) -> None:
         """A partition changed; the requests that the change wakes look again in this turn of the
         loop. `grown_bytes` more can be read, 0 for any other change; `former_end` is where a log

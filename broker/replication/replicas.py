@@ -139,7 +139,8 @@ class Replicas(HostedPartitions):
         hosted.metrics.produce_count += 1
         hosted.check_appendable(acks, records, passes_fence=passes_fence)
         # by time, at an append: no timer for each partition
-        hosted.settle(self.clock.monotonic_ms())
+        if hosted.settles_until_ms:
+            hosted.settle(self.clock.monotonic_ms())
         try:
             info = hosted.log.append_as_leader(
                 records,

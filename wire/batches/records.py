@@ -218,6 +218,9 @@ def open_body(
     with memoryview(buffer) as view:
         # copied once: the codecs take bytes
         compressed = bytes(view[position + HEADER_SIZE : position + header.size_bytes])
+    # a member of the enumeration takes longer to make than a small batch to check
+    if not header.compression:
+        return compressed
     try:
         return decompress(compressed, header.compression, size_bytes_max)
     except TooLarge:

@@ -251,8 +251,9 @@ def _append_all(
 ) -> _Append:
     """Append the records that the client may write; `refused` is added to the response."""
     done = _Append()
-    done.topics.extend(refused)
-    done.error_count += sum(len(topic.partitions) for topic in refused)
+    if refused:
+        done.topics.extend(refused)
+        done.error_count += sum(len(topic.partitions) for topic in refused)
     has_topic_ids = version >= _TOPIC_IDS_FROM
     for topic in request.topics:
         name: str | None = topic.name

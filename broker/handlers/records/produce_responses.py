@@ -46,13 +46,13 @@ def answer(doors: ResponseDoors, exchange: Exchange, topics: list[TopicProduced]
     # checked just before the response is sent: a permit may end while followers are awaited
     if doors.cluster.permits.is_in_use:
         topics = _permitted(doors, topics)
-    exchange.count_errors(errors_of(topics))
-    hints = {
-        partition.current_leader.leader_id
-        for topic in topics
-        for partition in topic.partitions
-        if partition.current_leader is not NO_HINT
-    }
+    hints: set[int] = set()
+    for topic in topics:
+        for partition in topic.partitions:
+            if partition.error_code:
+                exchange.count_errors((partition.error_code,))
+                if partition.current_leader is not NO_HINT:
+                    hints.add(partition.current_leader.leader_id)
     endpoints = hinted_endpoints(doors.cluster.image, hints, exchange.connection.listener) if hints else ()
     response = ProduceResponse(topics, throttle_time_ms(doors, exchange), node_endpoints=endpoints)
     body = encode_produce_response(response, version)

@@ -189,7 +189,10 @@ def _timestamp(header: BatchHeader, delta_ms: int) -> int:
     """The timestamp of a record. Java adds in 64 bits; a sum beyond them is limited to the bound,
     where the checks refuse it.
     """
-    return min(max(header.base_timestamp + delta_ms, _LONG_MIN), _LONG_MAX)
+    timestamp_ms = header.base_timestamp + delta_ms
+    if _LONG_MIN <= timestamp_ms <= _LONG_MAX:
+        return timestamp_ms
+    return _LONG_MIN if timestamp_ms < 0 else _LONG_MAX
 
 
 def _reject_records(body: bytes, header: BatchHeader, code: ErrorCode, fault: Callable[[Record], str | None]) -> None:

@@ -151,6 +151,13 @@ class WaitingRequests(Generic[RequestT]):
         """True when a request waits for the key; cheap, for the hot path."""
         return key in self._watchers[operation]
 
+    def is_watched_at_all(self, key: Hashable) -> bool:
+        """True when a request of any operation waits for the key; cheap, for the hot path."""
+        for watchers in self._watchers:  # noqa: SIM110  a generator would cost more than the look-ups
+            if key in watchers:
+                return True
+        return False
+
     def watchers(self, key: Hashable, operation: int = 0) -> list[WaitingRequest[RequestT]]:
         """The requests that wait for the key, in order of arrival."""
         return list(self._watchers[operation].get(key, {}).values())

@@ -9,7 +9,6 @@ receiver earlier when the window closes, and at the end of the stream. Plain con
 that TLS or compression buffers never reach a mark on the socket.
 """
 
-import contextlib
 import socket
 from typing import Final
 
@@ -33,6 +32,8 @@ class ReceiveMark:
         # a system call for each frame is saved where neighbours have one size
         if mark_bytes != self._mark_bytes:
             self._mark_bytes = mark_bytes
-            # A sandbox may know no marks: there receivers are woken for every packet.
-            with contextlib.suppress(OSError):
+            try:
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, mark_bytes)
+            except OSError:
+                # A sandbox may know no marks: there receivers are woken for every packet.
+                return

@@ -53,6 +53,9 @@ def pack(out: Path) -> list[str]:
     with tarfile.open(partial, "w:gz", compresslevel=1) as archive:
         _add(archive, (compiled.ROOT / name for name in OWN), compiled.ROOT)
         if compiled.directory().is_dir():
+            # the folder is found by the sources of all compiled modules, also those of brokers
+            sources = (compiled.source(name) for name in compiled.MODULES if name.partition(".")[0] not in OWN)
+            _add(archive, sources, compiled.ROOT)
             archive.add(compiled.directory(), arcname=f".parts/compiled/{compiled.directory().name}")
         for name, file in sorted(found.items()):
             place = file.parent if file.name.startswith("__init__.") else file

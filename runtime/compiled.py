@@ -35,6 +35,19 @@ MODULES: Final = (
     "wire.batches.record_batch",
     "wire.batches.records",
     "wire.batches.record_columns",
+    "broker.latencies",
+    "broker.log.core.retention",
+    "broker.log.intake",
+    "broker.log.segments.descriptors",
+    "broker.network.channels",
+    "broker.network.connections",
+    "broker.network.exchange",
+    "broker.network.frame_receiver",
+    "broker.network.request_memory",
+    "broker.network.response_sender",
+    "broker.network.response_slots",
+    "broker.network.tls_channel",
+    "wire.protocol.streams.receive_mark",
 )
 """Modules that are compiled, by a profile of what brokers, mirrors and clients spend their time on;
 which rules they keep: docs/decisions/0037.

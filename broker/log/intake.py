@@ -10,7 +10,6 @@ Caller: broker/log/partition_log.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
@@ -57,19 +56,21 @@ class AppendInfo(NamedTuple):
     record_count: int
 
 
-@dataclass(slots=True)
 class Intake:
     """An append in the making. `next_offset` follows its last batch; `answered` are batches that
     the log already has.
     """
 
-    next_offset: int
-    placed: list[PlacedBatch] = field(default_factory=list)
-    pieces: list[Buffer] = field(default_factory=list)
-    changes: dict[int, ProducerChange] = field(default_factory=dict)
-    completed: list[CompletedTransaction] = field(default_factory=list)
-    answered: list[DuplicateSequence] = field(default_factory=list)
-    record_count: int = 0
+    __slots__ = ("answered", "changes", "completed", "next_offset", "pieces", "placed", "record_count")
+
+    def __init__(self, next_offset: int) -> None:
+        self.next_offset = next_offset
+        self.placed: list[PlacedBatch] = []
+        self.pieces: list[Buffer] = []
+        self.changes: dict[int, ProducerChange] = {}
+        self.completed: list[CompletedTransaction] = []
+        self.answered: list[DuplicateSequence] = []
+        self.record_count = 0
 
     @property
     def size_bytes(self) -> int:

@@ -71,6 +71,7 @@ class Connection(FrameReceiver):
     """
 
     __slots__ = (
+        "_connections",
         "_is_answering",
         "_is_draining",
         "_is_handling",
@@ -86,10 +87,10 @@ class Connection(FrameReceiver):
         "sasl",
         "used_at_ms",
     )
-    _server: Server
 
     def __init__(self, server: Server, channel: Channel, *, listener: str, address: str) -> None:
         super().__init__(server, channel)
+        self._connections = server
         self._is_answering = False
         self._is_handling = False
         self._is_draining = False
@@ -116,7 +117,7 @@ class Connection(FrameReceiver):
         self._is_handling = True
         try:
             if self.gate is None or self.gate.admits(frame):
-                self._server.handler.handle(self, frame.toreadonly())
+                self._connections.handler.handle(self, frame.toreadonly())
         finally:
             self._is_handling = False
 
@@ -214,12 +215,12 @@ class Connection(FrameReceiver):
 
     def login_failed(self) -> None:
         """The client has shown a wrong password or token."""
-        self._server.login_failed(self._host, self.listener)
+        self._connections.login_failed(self._host, self.listener)
 
     @property
     def is_login_refused(self) -> bool:
         """True while the client may not log in: too many logins of its address have failed."""
-        return self._server.refuses_login(self._host, self.listener)
+        return self._connections.refuses_login(self._host, self.listener)
 
     def open_gate(self) -> None:
         """Pass each later request to the handler."""
@@ -283,7 +284,7 @@ class Connection(FrameReceiver):
             self._accept_response(place.parts, place.throttle_time_ms, place.on_sent)
         self._held = b""
         self._channel.close()
-        self._server.connection_closed(self)
+        self._connections.connection_closed(self)
         endings, self.on_close, self.on_end = (self.on_close, self.on_end), None, None
         for on_close in endings:
             if on_close is not None:

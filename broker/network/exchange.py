@@ -11,8 +11,8 @@ from typing import Any, Final, Protocol
 
 from kio.static.primitive import i32Timedelta
 
+from broker.latencies import ApiMetrics
 from broker.metadata.request_context import RequestContext
-from broker.metrics import ApiMetrics
 from broker.network.answered_errors import errors_in
 from broker.network.busy_time import BusyTime, TimedSteps
 from broker.network.channels import Part

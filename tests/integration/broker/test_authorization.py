@@ -14,10 +14,12 @@ from typing import Any, NamedTuple
 import pytest
 from kio.schema.errors import ErrorCode
 
+from broker.dispatch import Dispatcher
 from broker.handlers.access.table import BY_HANDLER, OPEN, RULES
 from broker.handlers.registry import load_handlers
-from broker.metadata.request_context import FORWARDED_CLIENT_ID, RequestContext
-from broker.network.exchange import Exchange
+from broker.metadata.request_context import FORWARDED_CLIENT_ID
+from broker.network.connection_owner import Frame
+from broker.network.connections import Connection
 from tests.support.disks.log_batches import batch
 from tests.support.eventually import eventually
 from tests.support.sites.site_broker import SiteBroker
@@ -29,6 +31,7 @@ from wire.client.requests.fetch_requests import FetchRequest, PartitionToFetch, 
 from wire.protocol.messages.link_messages import LINK_PROGRESS
 from wire.protocol.messages.private import PRIVATE_NAMES
 from wire.protocol.messages.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
+from wire.protocol.streams.frames import parse_request_header
 from wire.rules.acls import (
     CLUSTER_NAME,
     AccessEntry,
@@ -56,17 +59,13 @@ SECOND = dt.timedelta(seconds=1)
 
 @pytest.fixture
 async def site(zookeeper_connect: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SiteBroker]:
-    made = Exchange.context.fget
-    assert made is not None
+    handle = Dispatcher.handle
 
-    def context(exchange: Exchange) -> RequestContext:
-        found: RequestContext = made(exchange)
-        return RequestContext(
-            **{name: getattr(found, name) for name in RequestContext.__slots__ if name != "principal"},
-            principal=Principal("User", found.client_id or ""),
-        )
+    def handle_by_name(dispatcher: Dispatcher, connection: Connection, frame: Frame) -> None:
+        connection.principal = Principal("User", parse_request_header(frame).client_id or "")
+        handle(dispatcher, connection, frame)
 
-    monkeypatch.setattr(Exchange, "context", property(context))
+    monkeypatch.setattr(Dispatcher, "handle", handle_by_name)
     running = SiteBroker(
         zookeeper_connect,
         tmp_path / "log",

@@ -11,6 +11,7 @@ from typing import Any
 from broker.network.channels import Channel
 from broker.network.connections import Connection
 from broker.network.frame_receiver import SHARED_BUFFER_BYTES
+from broker.network.request_memory import RequestMemory
 from tests.support.clock import ManualClock
 from wire.protocol.streams.compressed_stream import ChunkUnpacker
 
@@ -21,7 +22,7 @@ def server() -> Any:
     return SimpleNamespace(
         loop=asyncio.get_running_loop(),
         clock=ManualClock(),
-        memory=SimpleNamespace(forget=lambda connection: None),
+        memory=RequestMemory(1),
         shared_view=memoryview(bytearray(SHARED_BUFFER_BYTES)),
         connection_closed=lambda connection: None,
     )

@@ -79,7 +79,7 @@ def reconcile(
         bool | None,
         typer.Option(
             "--beside-records/--records-only",
-            help="Compare topics, configs, groups' offsets, ACLs, quotas and users too [default: unless --quick].",
+            help="Compare topics, configs, groups' offsets, ACLs, quotas, users and quarantines too [default: unless --quick].",
             show_default=False,
         ),
     ] = None,

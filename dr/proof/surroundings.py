@@ -13,6 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from dr.proof.core.surroundings import (
     LogSpan,
+    QuarantinedRange,
     SiteSurroundings,
     SurroundingDifference,
     SurroundingKind,
@@ -23,12 +24,13 @@ from dr.sites.core.evidence import SiteEvidence, SiteGroups
 from dr.sites.observation import LinkObserver
 from runtime.clock import Clock
 from runtime.process import OperationalFailure
-from wire.client.client_errors import BrokerError, KafkaClientError
+from wire.client.client_errors import BrokerError, KafkaClientError, UnsupportedApi
 from wire.client.raw_client import KafkaClient
 from wire.client.requests.access_requests import describe_client_quotas, describe_scram_users
 from wire.client.requests.acl_requests import describe_acls
 from wire.client.requests.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from wire.protocol.ids import DEBUGGING_CONSUMER, PartitionKey
+from wire.protocol.messages.quarantine_messages import LIST, QUARANTINE
 from wire.rules.acls import AclFilter
 from wire.rules.client_quotas import QuotaEntity
 from wire.rules.topic_names import is_internal_topic
@@ -141,8 +143,30 @@ async def _ask(client: KafkaClient, site: str, is_wanted: TopicFilter, *, has_gr
         acls=None if acls is None else frozenset(acls),
         quotas=None if quotas is None else {_quota_name(*key): f"{value:.12g}" for key, value in quotas.items()},
         users=None if users is None else {" ".join(key): f"{count} iterations" for key, count in users.items()},
+        quarantined=await _quarantined(client, site, is_wanted, notes),
         notes=tuple(notes),
     )
+
+
+async def _quarantined(
+    client: KafkaClient, site: str, is_wanted: TopicFilter, notes: list[str]
+) -> dict[QuarantinedRange, int] | None:
+    """The ranges that the site's brokers keep, each once, with the size of the largest copy; None
+    where brokers have no quarantine, or do not list it, and then a note.
+    """
+    found: dict[QuarantinedRange, int] = {}
+    for node in sorted((await client.metadata([])).brokers):
+        try:
+            reply = await (await client.connection(node)).call(QUARANTINE, {"action": LIST, "name": "", "position": 0})
+        except UnsupportedApi:
+            return None
+        if reply.error_code:
+            notes.append(f"quarantines are not compared: broker {node} of {site} does not list its own")
+            return None
+        for one in filter(lambda entry: is_wanted(entry.topic), reply.entries):
+            kept = QuarantinedRange(one.topic, one.partition, one.first_offset, one.end_offset)
+            found[kept] = max(found.get(kept, 0), one.size_bytes)
+    return found
 
 
 async def _offsets(

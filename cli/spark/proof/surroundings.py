@@ -76,5 +76,6 @@ def print_surroundings(found: SurroundingsReport, sites: tuple[str, str]) -> Non
         console.print(f"  {note}", highlight=False, markup=False)
     if not found.differences and not found.notes:
         console.print(
-            "beside the records: topics, configs, groups' offsets, ACLs, quotas and users are equal", highlight=False
+            "beside the records: topics, configs, groups' offsets, ACLs, quotas, users and quarantines are equal",
+            highlight=False,
         )

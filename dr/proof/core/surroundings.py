@@ -1,6 +1,6 @@
 """Compares the state of two sites other than their records: topics, partition counts, topic
-configs, committed offsets of groups, ACLs, client quotas, SCRAM users. Pure. Caller:
-dr/proof/surroundings.py.
+configs, committed offsets of groups, ACLs, client quotas, SCRAM users, quarantined records. Pure.
+Caller: dr/proof/surroundings.py.
 
 This state does not decide whether the records are equal. It decides whether clients can continue
 after a failover.
@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from wire.protocol.ids import PartitionKey
 from wire.rules.acls import Acl
@@ -36,6 +36,7 @@ class SurroundingKind(enum.StrEnum):
     ACL = "ACL"
     QUOTA = "client quota"
     USER = "SCRAM user"
+    QUARANTINE = "quarantined records"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +61,21 @@ class LogSpan:
         return max(self.start_offset, min(offset, self.end_offset))
 
 
+class QuarantinedRange(NamedTuple):
+    """Records that were removed from a log; the end offset is not one of them."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    end_offset: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteSurroundings:
     """What one site holds. `offsets` are committed ones by group and partition; `acls` is None if
     the site has no authorizer or does not list them, and `notes` give the reason. The same holds
-    for `quotas` and `users`, each of which has its value as text.
+    for `quotas` and `users`, each of which has its value as text. `quarantined` has the size
+    (bytes) of each range of records that the site's brokers have removed from a log and keep.
     """
 
     partition_counts: Mapping[str, int] = field(default_factory=dict)
@@ -74,6 +85,7 @@ class SiteSurroundings:
     acls: frozenset[Acl] | None = None
     quotas: Mapping[str, str] | None = None
     users: Mapping[str, str] | None = None
+    quarantined: Mapping[QuarantinedRange, int] | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -89,6 +101,7 @@ def compare_surroundings(
         found += _acls(source.acls, target.acls)
     found += _values(SurroundingKind.QUOTA, source.quotas, target.quotas)
     found += _values(SurroundingKind.USER, source.users, target.users)
+    found += _values(SurroundingKind.QUARANTINE, _kept(source), _kept(target))
     return found
 
 
@@ -154,3 +167,17 @@ def _values(
     for name in sorted({*source, *target}):
         if source.get(name) != target.get(name):
             yield SurroundingDifference(kind=kind, name=name, source=source.get(name), target=target.get(name))
+
+
+def _kept(site: SiteSurroundings) -> Mapping[str, str] | None:
+    """The quarantined ranges by name, each with its size. A range of a topic that the site lacks is
+    an orphan: its records belong to no log of the site.
+    """
+    if site.quarantined is None:
+        return None
+    return {
+        f"{kept.topic}-{kept.partition} offsets {kept.first_offset} to {kept.end_offset - 1}": (
+            f"{size_bytes} bytes" if kept.topic in site.partition_counts else f"{size_bytes} bytes, orphan"
+        )
+        for kept, size_bytes in site.quarantined.items()
+    }

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dr.proof.core.surroundings import (
     LogSpan,
+    QuarantinedRange,
     SiteSurroundings,
     SurroundingKind,
     compare_surroundings,
@@ -78,3 +79,15 @@ def test_quotas_and_users_are_compared_where_both_sites_list_them() -> None:
         ("SCRAM user", "a SCRAM-SHA-256", "4096 iterations", None),
     ]
     assert named(source, SiteSurroundings()) == []
+
+
+def test_quarantined_records_of_one_site_and_those_of_a_topic_that_it_does_not_have_are_named() -> None:
+    both, mine, orphan = (QuarantinedRange(topic, 0, 5, 9) for topic in ("both", "mine", "gone"))
+    counts = {"both": 1, "mine": 1}
+    source = SiteSurroundings(partition_counts=counts, quarantined={both: 100, mine: 70})
+    target = SiteSurroundings(partition_counts=counts, quarantined={both: 100, orphan: 30})
+    assert named(source, target) == [
+        ("quarantined records", "gone-0 offsets 5 to 8", None, "30 bytes, orphan"),
+        ("quarantined records", "mine-0 offsets 5 to 8", "70 bytes", None),
+    ]
+    assert named(source, SiteSurroundings(partition_counts=counts)) == []

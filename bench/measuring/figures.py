@@ -14,6 +14,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from bench.measuring.phases import TITLES
+
 
 class Side(enum.StrEnum):
     """The measured system."""
@@ -208,6 +210,7 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = {
             case_targets={"100 partitions, planned": Target(below=200), "1000 partitions, planned": Target(below=500)},
         ),
         "stopped_p50_ms": Figure(title="fence to account, p50", unit="ms", pick=Pick.LOWEST),
+        **{name: Figure(title=title, unit="ms", pick=Pick.LOWEST) for name, title in TITLES.items()},
         "detection_ms": Figure(title="detection and lease", unit="ms", pick=Pick.LOWEST),
         "promotion_ms": Figure(
             title="promotion",

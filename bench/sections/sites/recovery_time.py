@@ -5,7 +5,8 @@ A librdkafka producer with acks=all that knows both sites sends a record every f
 each partition in turn. The figure of a planned move is the latency of the slowest record around it.
 The time of a loss (kill -9 of the active site's broker and ZooKeeper) is divided into three parts:
 until the standby began its failover (detection and lease), the failover itself, and until the
-client had its first acknowledgement.
+client had its first acknowledgement. The phases of both runs show where their time goes
+(`bench/measuring/phases.py`).
 
 Only Antipode is measured: MirrorMaker 2 has neither a planned move nor a failover; its operators
 follow a runbook.
@@ -20,11 +21,13 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any, Final, Self
 
 import psutil
 
 from bench.measuring.figures import Side, percentile
+from bench.measuring.phases import TITLES, phases
 from bench.measuring.plan import Plan
 from bench.measuring.processes import cpu_s, metered
 from bench.peers import antipode
@@ -148,7 +151,7 @@ def _measure_moves(plan: Plan, case: str, partitions: int) -> None:
     plan.say(f"recovery-time: {case}")
     with _pair(plan, f"moves-{partitions}", partitions) as environment:
         idle = _idle_cores(environment)
-        slowest, stopped = [], []
+        slowest, stopped, moves = [], [], []
         with _Load(environment, partitions) as load, metered(os.getpid()) as usage:
             load.wait_acknowledged(sent_after=time.monotonic())
             for number in range(plan.scaled(MOVES, least=2)):
@@ -158,6 +161,7 @@ def _measure_moves(plan: Plan, case: str, partitions: int) -> None:
                 report = asyncio.run(_moved(environment, to_site))
                 load.wait_acknowledged(sent_after=time.monotonic())
                 slowest.append(load.slowest_ms(since))
+                moves.append(phases(map(asdict, report.steps)))
                 stopped.append(_ms_of(report, "drain") + _ms_of(report, "raise") + _ms_of(report, "account"))
     plan.record(
         "recovery-time",
@@ -168,6 +172,7 @@ def _measure_moves(plan: Plan, case: str, partitions: int) -> None:
         slowest_p99_ms=percentile(slowest, 99),
         stopped_p50_ms=percentile(stopped, 50),
         idle_cores=idle,
+        **{name: percentile([move[name] for move in moves], 50) for name in TITLES},
     )
 
 
@@ -197,6 +202,7 @@ def _measure_loss(plan: Plan, case: str, partitions: int) -> None:
         client_ms=max(0.0, whole_ms - detected_ms - promoted_ms),
         whole_ms=whole_ms,
         slowest_p99_ms=load.slowest_ms(killed_at),
+        **phases(run.steps),
     )
 
 

@@ -138,9 +138,10 @@ def measure(plan: Plan) -> None:
 
 
 @contextmanager
-def _pair(plan: Plan, name: str, partitions: int, *arguments: str) -> Iterator[Environment]:
+def _pair(plan: Plan, case: str, partitions: int, *arguments: str) -> Iterator[Environment]:
     """Two sites whose standby has the whole topic."""
-    directory = plan.directory / name
+    # of the case, not of the scaled count: small runs have the same count in every case
+    directory = plan.directory / case.replace(", ", "-").replace(" ", "-")
     with antipode.sites(directory, "--sites", "a,b", *arguments, broker_settings=BROKER_SETTINGS) as environment:
         create_topic(environment.sites["a"].bootstrap_servers, TOPIC, partition_count=partitions)
         _wait_protected(environment, "a")
@@ -149,7 +150,7 @@ def _pair(plan: Plan, name: str, partitions: int, *arguments: str) -> Iterator[E
 
 def _measure_moves(plan: Plan, case: str, partitions: int) -> None:
     plan.say(f"recovery-time: {case}")
-    with _pair(plan, f"moves-{partitions}", partitions) as environment:
+    with _pair(plan, case, partitions) as environment:
         idle = _idle_cores(environment)
         slowest, stopped, moves = [], [], []
         with _Load(environment, partitions) as load, metered(os.getpid()) as usage:
@@ -179,7 +180,7 @@ def _measure_moves(plan: Plan, case: str, partitions: int) -> None:
 def _measure_loss(plan: Plan, case: str, partitions: int) -> None:
     plan.say(f"recovery-time: {case}")
     arguments = ("--arbiter", "--lease-ms", str(LEASE_MS), "--failover", "automatic")
-    with _pair(plan, f"loss-{partitions}", partitions, *arguments) as environment:
+    with _pair(plan, case, partitions, *arguments) as environment:
         wait_until(lambda: _is_ready_to_fail_over(environment), within_s=READY_WITHIN_S, what="the first copy")
         with _Load(environment, partitions) as load, metered(os.getpid()) as usage:
             load.wait_acknowledged(sent_after=time.monotonic())

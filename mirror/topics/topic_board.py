@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Final
+from uuid import UUID
 
 from mirror.flow.board import NO_LEADER, FlowBoard
 from mirror.flow.core.flow_events import (
@@ -27,7 +28,7 @@ from mirror.flow.core.tombstones import tombstones_kept_ms
 from mirror.link.core.refusals import Refusal
 from mirror.link.core.topic_plan import Finding, Plan, Trouble
 from mirror.link.link_watch import LinkView
-from mirror.link.ports import SiteTopic
+from mirror.link.ports import Leader, SiteTopic
 from runtime.logs import get_logger
 from wire.protocol.ids import UNKNOWN, TopicPartition
 
@@ -37,6 +38,9 @@ _TROUBLES: Final[Mapping[Finding, Callable[..., Command]]] = {
     Finding.GONE: TopicReplaced,
     Finding.HIDDEN: TopicHidden,
 }
+
+_Placement = tuple[UUID, Mapping[int, Leader], Mapping[int, Leader], Mapping[int, int]]
+"""A topic's id, its partitions' leaders at the source and at the target, and where copies begin."""
 
 _log = get_logger("mirror.topics")
 
@@ -60,6 +64,8 @@ class TopicBoard:
         self._on_renewed = on_renewed
         # Topics whose copy is missing or was deleted: the next one begins anew.
         self.renewed: set[str] = set()
+        # With what the partitions of each topic were last placed.
+        self._placed: dict[str, _Placement] = {}
         self.troubles: Mapping[str, Trouble] = {}
 
     def keep_renewed(self, source: AbstractSet[str], target: AbstractSet[str]) -> None:
@@ -75,10 +81,20 @@ class TopicBoard:
     ) -> None:
         """Put every partition that both sites have on the board, and every topic in trouble.
         `beginnings` says where copies begin, by topic and partition; a topic without is left out.
+        A topic that is as it was in the last round is skipped, unless a flow waits for it.
         """
         has_moved = False
         otherwise = 0 if self._keeps_beginnings else UNKNOWN
+        placed: dict[str, _Placement] = {}
+        awaited = self.renewed | {key.topic for key, row in self._board.rows() if row.facts.waits_for_topic}
         for name in wanted.agreed & beginnings.keys():
+            found = (source[name].topic_id, source[name].leaders, target[name].leaders, beginnings[name])
+            if name not in awaited:
+                if found == self._placed.get(name):
+                    placed[name] = self._placed[name]
+                    continue
+                # copies: a site may change what it has answered
+                placed[name] = (found[0], dict(found[1]), dict(found[2]), dict(found[3]))
             for partition in sorted(source[name].leaders.keys() & target[name].leaders.keys()):
                 has_moved |= self._place(
                     TopicPartition(name, partition),
@@ -96,6 +112,7 @@ class TopicBoard:
         for key in [key for key in self._board if key.topic not in source and key.topic not in target]:
             self._board.retire(key, f"topic {key.topic} was deleted at both sites")
         self.troubles = _logged(wanted.troubles, before=self.troubles)
+        self._placed = placed
         if has_moved:
             self._on_topology()
 

@@ -1,8 +1,8 @@
 """The first half of `make setup`: a virtual environment with exactly the pinned packages, from any
 Python 3.11 or newer.
 
-Run by the machine's own Python before anything is installed, so it uses the standard library alone
-and imports nothing of the house. Installed packages are read from the environment itself, not from
+The machine's own Python runs it before anything is installed, so it uses only the standard library
+and imports no module of Antipode. Installed packages are read from the environment itself, not from
 a stamp: after an interruption, or when a pin has changed, the next run corrects the differences.
 Then it runs `setup.py` inside the environment.
 """
@@ -27,8 +27,8 @@ ENVIRONMENT = ROOT / ".venv"
 PYTHON = ENVIRONMENT / "bin" / "python"
 REQUIREMENTS = ROOT / "deploy" / "requirements.txt"
 INSTALLED_MARK = ENVIRONMENT / "antipode-installed"
-# setuptools' other way to link a checkout is a module that each start of Python imports: 20 ms in
-# place of one entry in sys.path
+# with the other kind of editable install, each start of Python imports a finder module (20 ms);
+# this one adds an entry to sys.path
 LINK_BY_PATH = ("--config-settings", "editable_mode=compat")
 PYTHON_VERSION_MIN = (3, 11)
 LARGE_DOWNLOAD = re.compile(r"\s*Downloading (\S+) \((\d{2,}(?:\.\d+)? MB|[\d.]+ GB)\)")
@@ -68,8 +68,8 @@ def _check_python() -> None:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Wait until no other set-up of this checkout runs: two at a time would undo each other's
-    work.
+    """Wait until no other set-up of this checkout runs: two at once would remove each other's
+    files.
     """
     parts = ROOT / ".parts"
     parts.mkdir(exist_ok=True)
@@ -110,8 +110,8 @@ def _is_usable_environment() -> bool:
 
 
 def _make_environment_without_ensurepip() -> None:
-    """Debian splits ensurepip off into python3-venv. Without it pip comes from another place: an
-    installed pip, or Debian's own package.
+    """Create an environment without ensurepip, which Debian moves to the package python3-venv. An
+    installed pip or Debian's wheel of pip then installs pip.
     """
     say("this Python has no ensurepip (Debian's package python3-venv); looking for a pip elsewhere")
     made = subprocess.run(
@@ -135,6 +135,7 @@ def _make_environment_without_ensurepip() -> None:
 
 def _pip_elsewhere(scratch: Path) -> Iterator[list[str]]:
     """Commands that may install pip into the environment, the least intrusive one first."""
+    # a pip outside the environment can install into it (pip 22.3 and newer), and needs no download
     yield [sys.executable, "-m", "pip", "--python", str(PYTHON)]
     download = shutil.which("apt-get")
     if download is None or shutil.which("dpkg-deb") is None:
@@ -161,11 +162,11 @@ def _ensure_packages() -> None:
     say(f"installing {len(missing)} of {len(wanted)} Python packages ({named}){size}")
     started = time.monotonic()
     _forget_half_installed()
-    # the pins name everything: pip must add no other packages
+    # the pins include indirect dependencies, so pip must not add packages
     _pip("install", "--use-pep517", "--no-deps", "--requirement", str(REQUIREMENTS))
     different = sorted(set(wanted.items()) - set(_installed().items()))
     if different:
-        raise SetupFailure(f"pip ended well, yet these are not as pinned: {different}")
+        raise SetupFailure(f"pip reported success, but these packages are not as pinned: {different}")
     say(f"{len(wanted)} Python packages installed ({_since(started)})")
 
 
@@ -179,13 +180,14 @@ def _pins() -> dict[str, str]:
 
 
 def _installed() -> dict[str, str]:
-    """Names and versions of all packages in the environment, by the metadata folders alone: a few
-    milliseconds.
+    """Names and versions of all packages in the environment. Reads only the metadata folders, which
+    takes a few milliseconds.
     """
     found: dict[str, str] = {}
     for folder in ENVIRONMENT.glob("lib/python3*/site-packages/*.dist-info"):
         name, _, version = folder.name.removesuffix(".dist-info").rpartition("-")
-        if (folder / "RECORD").exists():  # written last: without it, the installation of the package was interrupted
+        # written last: without it, the installation of the package was interrupted
+        if (folder / "RECORD").exists():
             found[_normalized(name)] = version
     return found
 
@@ -216,8 +218,8 @@ def _ensure_project() -> None:
 
 
 def _pip(*arguments: str) -> None:
-    """Run pip in the environment, and show only the large downloads. SetupFailure with its last
-    words.
+    """Run pip in the environment, and print only large downloads. Raises SetupFailure with pip's
+    last lines.
     """
     command = [str(PYTHON), "-m", "pip", "--no-input", "--disable-pip-version-check", *arguments]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -230,7 +232,7 @@ def _pip(*arguments: str) -> None:
             say(f"  fetching {large[1].rpartition('/')[2]} ({large[2]})")
     if process.wait() != 0:
         raise SetupFailure(
-            "pip could not install the Python packages. Its last words:\n"
+            "pip could not install the Python packages. Its last lines:\n"
             + _tail("\n".join(lines))
             + "\nCheck that pip can reach its package index (pip config list), then run make setup again"
         )

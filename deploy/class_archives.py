@@ -1,5 +1,5 @@
-"""Archives of loaded Java classes (class-data sharing, JEP 310): a JVM that maps one starts with
-half the processor time, because it need not open, parse and verify those classes.
+"""Archives of loaded Java classes (class-data sharing, JEP 310): a JVM with an archive needs half
+the processor time to start, because it does not parse and verify those classes.
 
 An archive belongs to one Java and one class path; both are in its name, so an archive that does not
 fit is not found and the JVM starts without one. `deploy/class_training.py` (by `make setup`) makes
@@ -20,8 +20,8 @@ from deploy import jar_sets, parts
 from runtime.process import OperationalFailure
 
 WARNINGS_TO_STDERR = ("-Xlog:disable", "-Xlog:all=warning:stderr")
-"""By default a JVM that cannot use an archive reports this on standard output, among a program's
-results.
+"""A JVM that cannot use its archive prints a warning, by default on standard output, where it would
+mix with a program's results.
 """
 DUMP_WITHIN_S = 120
 OUTPUT_LINES_SHOWN = 5
@@ -64,6 +64,8 @@ class ClassArchive:
         versions.
         """
         target = self.file
+        # renamed only when complete: a JVM that starts meanwhile finds no archive rather than half
+        # of one
         made.rename(target)
         for other in self.directory.glob(f"{self.name}-*.jsa"):
             if other != target:

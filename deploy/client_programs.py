@@ -2,9 +2,9 @@
 sources into the parts folder.
 
 Not needed to run anything. The sources are in `tests/compatibility/programs`; the programs are in a
-folder that is named by the sources' digest. It is filled under another name and renamed, so it is
-never incomplete, and a changed source is built anew. Go and npm must be on the machine; if they are
-not, the matrix says so.
+folder that is named by the sources' digest. The folder is filled under another name and renamed, so
+it is never incomplete. A changed source has another digest, so it is built again. The build needs
+Go and npm; without them, the matrix reports these clients as missing.
 """
 
 from __future__ import annotations

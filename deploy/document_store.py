@@ -1,5 +1,5 @@
-"""OpenSearch as a child process on loopback, started from its jars: the test of the pipeline
-`log-documents` writes to it. Not needed to run anything.
+"""Runs OpenSearch as a child process on loopback, from its jars, for the test of the pipeline
+`log-documents`. Not needed to run anything.
 
 `make setup-java` fetches the jars. Our own class starts the node, since the engine is published as
 a library and not as a program.

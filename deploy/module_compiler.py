@@ -4,8 +4,8 @@ environment.
 The machine's C compiler is used, or the one in the `ziglang` wheel if there is none; the wheel (100
 MB) is fetched while mypyc translates, into a scratch folder that is removed afterwards. If Python's
 headers (Debian's python3-dev) are missing, they are unpacked out of Debian's own package, which
-needs no root. A machine that can compile nothing runs the same sources interpreted: everything
-works, and records are checked more slowly.
+needs no root. On a machine without a working compiler, Python interprets the same sources:
+everything works, and the check of records is slower.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from runtime.process import OperationalFailure
 
 WHEEL: Final = "ziglang==0.17.1"
 OPTIMIZATION: Final = "2"
-"""A higher level takes a third more time for the same speed."""
+"""Level 3 needs a third more time to compile and brings no more speed."""
 FLAGS: Final = f"-O{OPTIMIZATION} -fno-semantic-interposition -fvisibility=hidden"
 """Calls between functions of one module are inlined only if no other library may override them."""
 OUTPUT_LINES_SHOWN: Final = 15
 LIMIT_S: Final = 1200
-"""A step takes half a minute on a machine of its own, and ten times as long where others use it."""
+"""A step takes half a minute on an idle machine, and up to ten times as long on a busy one."""
 BUILT: Final = "lib"
 NOTED: Final = "extensions"
 
@@ -146,6 +146,7 @@ def _step(name: str, scratch: Path, environment: Mapping[str, str]) -> str | Non
     with process_group(
         [sys.executable, "-m", "deploy.module_compiler", name, str(scratch)],
         cwd=compiled.ROOT,
+        # the compiler must not import modules that an earlier run has compiled
         env={**os.environ, **environment, compiled.INTERPRETED_VARIABLE: "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

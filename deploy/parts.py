@@ -27,13 +27,15 @@ ZOOKEEPER_JARS = (
     "metrics-core-4.2.37.jar",
     "snappy-java-1.1.10.8.jar",
 )
-"""The jars of pyspark that a ZooKeeper server needs. Without snappy it starts and never serves."""
+"""The jars of pyspark that a ZooKeeper server needs. Without the snappy jar the server starts but
+never serves.
+"""
 ZOOKEEPER_LOG_JARS = ("log4j-slf4j2-impl-2.25.4.jar", "log4j-api-2.25.4.jar", "log4j-core-2.25.4.jar")
-"""Further jars, which it needs to log why it does not start."""
+"""Jars for the server's log, which has the reason of a failed start."""
 
 NETTY_TLS_PARTS = ("transport-classes-epoll", "tcnative-classes")
 NETTY_PARTS = ("handler", "buffer", "codec-base", "common", "resolver", "transport", "transport-native-unix-common")
-"""Further jars, which it needs if users log in."""
+"""Jars that the server needs if users log in."""
 
 PARTS_DIRECTORY_VARIABLE = "ANTIPODE_PARTS"
 PROBE_TIMEOUT_S = 30
@@ -97,12 +99,13 @@ def probe_java(executable: Path) -> Java | str:
         return f"{executable}: {error}"
     version = re.search(r"java\.specification\.version = (?:1\.)?(\d+)", output)
     home = re.search(r"java\.home = (.+)", output)
+    # Java 8 reports its version as 1.8, hence the optional `1.` in the pattern
     if version is None or home is None:
         return f"{executable}: does not print its version"
     if int(version[1]) < JAVA_VERSION_MIN:
         return f"{executable}: is Java {version[1]}"
-    # The wrapper in the parts folder must come before the runtime that it wraps, so its home is its
-    # own folder.
+    # Java reports the home of the wrapped runtime; Spark must start our wrapper instead, so the
+    # home is the wrapper's folder.
     is_ours = parts_directory() in executable.parents
     return Java(
         executable=executable,

@@ -1,10 +1,10 @@
 """Free ports on loopback for embedded parts.
 
-Ports are chosen below the range from which the kernel serves outgoing connections, so that a port
-stays free until its part binds it. A program never gets the same port twice: the part for which a
-port was chosen may not have bound it yet. Two programs that choose at the same moment start at
-random places. Programs that run side by side for long get their own ranges by ANTIPODE_PORTS
-(first-last), which their children inherit.
+Ports are below the kernel's range for outgoing connections, so that no connection takes a port
+before its part binds it. A program never gets the same port twice: the part for which a port was
+chosen may not have bound it yet. Ports are chosen at random, so that two programs rarely choose the
+same one at the same moment. ANTIPODE_PORTS (first-last) gives a program and its children a range of
+their own.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def free_ports(count: int) -> list[int]:
             free.append(port)
     if len(free) < count:
         raise RuntimeError(f"only {len(free)} of {count} ports are free between {lowest} and {highest}")
-    # recorded forever: the part for which a port is chosen may bind it much later
+    # never removed: the part may bind its port much later, or bind it again after a restart
     _given.update(free)
     return free
 
@@ -56,7 +56,7 @@ def free_port() -> int:
 def is_free(port: int) -> bool:
     """Whether a program could listen on this port of loopback now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # as the parts bind: a port whose last connection lingers is free for them
+        # the parts set this option too: for them a port in TIME_WAIT is free
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((LOOPBACK, port))

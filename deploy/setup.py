@@ -52,6 +52,7 @@ def _ensure_java() -> None:
     if java is None:
         say("no Java 17 or newer here; installing one for this checkout")
         java = java_runtime.install(parts.parts_directory())
+        # the search has cached its failure
         parts.java.cache_clear()
     say(f"Java {java.version}, {java.executable}")
 
@@ -68,7 +69,7 @@ def _compile_modules() -> None:
     try:
         module_compiler.ensure(say)
     except OperationalFailure as failure:
-        say(f"nothing is compiled; everything works, and small records take ten times the CPU: {failure}")
+        say(f"modules are not compiled: everything works, but small records take ten times the CPU: {failure}")
 
 
 def _archive_classes(ensure: Callable[[Callable[[str], None]], None]) -> None:

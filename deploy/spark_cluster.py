@@ -27,8 +27,8 @@ _OPTIONS: Final = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 @dataclass(slots=True, kw_only=True)
 class SparkCluster:
-    """Ports are chosen when the object is created; use `start`, `wait_ready` and `stop`. Workers
-    run their executors with this Python.
+    """Ports are chosen when the object is created; use `start`, `wait_ready` and `stop`. The
+    executors use this Python.
     """
 
     directory: Path

@@ -44,6 +44,7 @@ def main(arguments: list[str]) -> None:
         spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK" if is_compiled == "true" else "NO_CODEGEN")
         _queries(spark)
     gateway: Any = SparkContext._gateway
+    # the JVM writes the archive at its exit, so Python ends the gateway and waits for the process
     spark.stop()
     gateway.shutdown()
     gateway.proc.stdin.close()

@@ -69,7 +69,8 @@ def _build(go: Path, scratch: Path) -> str | None:
         "GOBIN": str(scratch / "bin"),
         "GOPATH": str(scratch / "modules"),
         "GOCACHE": str(scratch / "cache"),
-        "GOFLAGS": f"{_configured_flags(go)} -modcacherw".strip(),  # else the scratch folder could not be removed
+        # Go makes its module cache read-only, so that the scratch folder could not be removed
+        "GOFLAGS": f"{_configured_flags(go)} -modcacherw".strip(),
         "CGO_ENABLED": "0",
     }
     flags = f"-s -w -X {MODULE}.Version={parts.TOXIPROXY_VERSION}"

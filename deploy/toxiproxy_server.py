@@ -1,6 +1,4 @@
-"""A toxiproxy server as a child process: its command, and a check whether it serves. Its clients
-configure the proxies.
-"""
+"""Runs a toxiproxy server as a child process. Its clients configure the proxies over its API."""
 
 from __future__ import annotations
 
@@ -34,7 +32,8 @@ class ToxiproxyServer:
             command=command,
             directory=self.directory,
             log=log or self.directory / "toxiproxy.log",
-            environment={"LOG_LEVEL": "info"},  # the default level, trace, logs a line for each connection
+            # the default level, trace, logs a line for each connection
+            environment={"LOG_LEVEL": "info"},
         )
 
     def is_serving(self) -> bool:

@@ -1,8 +1,8 @@
 """One ZooKeeper server as a child process, alone or as a member of an ensemble: its files, its
 command, and a check whether it serves.
 
-`ruok` is answered before a server serves, so readiness is a `srvr` answer with a `Mode:` line.
-`antipode up` and the tests use it; production sites have their own ensemble.
+A server answers `ruok` before it serves, so the check waits for a `srvr` answer with a `Mode:`
+line. `antipode up` and the tests use it; production sites have their own ensemble.
 """
 
 from __future__ import annotations
@@ -88,6 +88,8 @@ class ZooKeeperServer:
             "-XX:+UseSerialGC",
             "-XX:TieredStopAtLevel=1",
             *class_archives.ZOOKEEPER.options(),
+            # the default of 5 s delays the election of an ensemble whose members start one after
+            # another
             "-Dzookeeper.cnxTimeout=1000",
             *self._login_options(),
             f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}",
@@ -155,7 +157,8 @@ class ZooKeeperServer:
 
     def _settings(self) -> dict[str, str]:
         settings = {
-            "tickTime": "200",  # sessions end at whole ticks
+            # sessions expire at whole ticks, so short sessions need short ticks
+            "tickTime": "200",
             "dataDir": str(self.directory / "data"),
             "clientPortAddress": self.host,
             "clientPort": str(self.port),
@@ -163,6 +166,7 @@ class ZooKeeperServer:
             "4lw.commands.whitelist": "ruok,srvr,stat,mntr,conf,cons,wchs,isro",
             # no limit: all processes of a site come from one address here
             "maxClientCnxns": "0",
+            # the defaults of 2 and 20 ticks would shorten every session to at most 4 s
             "minSessionTimeout": "1000",
             "maxSessionTimeout": "60000",
         }

@@ -4,6 +4,6 @@ process. No domain terms here.
 
 import os
 
-# read when gRPC is first imported: children are started by exec alone, so it need not prepare for a
-# fork, nor speak of it
+# gRPC reads this variable at its first import. Children are started by exec alone, so gRPC needs no
+# fork handlers, which would print warnings
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")

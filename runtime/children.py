@@ -1,9 +1,9 @@
-"""Child processes that outlive the hand that started them: a command, a directory, a log and a pid
-file.
+"""Child processes that outlive the process that started them: a command, a directory, a log and a
+pid file.
 
 `antipode up` starts a site's parts with this, a drill kills and restarts them, and the command that
-stops the site finds each part by its pid file. A pid counts as ours only while the process's
-command line is the one we would start, so a reused pid is never hit.
+stops the site finds each part by its pid file. A process counts as the child only if its command
+line is that of the child, so a signal never reaches another process with a reused pid.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from runtime.process import OperationalFailure
 PID_FILE = "pid"
 
 _started: dict[Path, subprocess.Popen[bytes]] = {}
-"""Children of this very process, so that they can be reaped; keyed by pid file. A pid would be no
-key: Linux gives the pid of an ended child to a new process, which another parent may have started.
+"""Children of this process by pid file, so that they can be reaped. The pid cannot be the key:
+Linux gives the pid of an ended child to a new process, which another parent may have started.
 """
 
 
@@ -38,8 +38,8 @@ class Child:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def start(self) -> int:
-        """Start it detached, output appended to the log; returns the pid. OperationalFailure when
-        it runs already.
+        """Start the child detached, with its output appended to the log; returns the pid.
+        OperationalFailure if it is running already.
         """
         running = self.pid()
         if running is not None:
@@ -84,8 +84,8 @@ class Child:
         return True
 
     def limit_files(self, *, is_full: bool) -> bool:
-        """Let it write to no file any more, as on a full disk, or again; False when it does not
-        run. A write fails with EFBIG then.
+        """With `is_full`, make each write of the child to a file fail with EFBIG, similar to a full
+        disk; else allow writes again. False if it does not run.
         """
         pid = self.pid()
         if pid is None:
@@ -100,6 +100,7 @@ class Child:
         """
         if not self.send(signal.SIGTERM):
             return True
+        # a process stopped by SIGSTOP handles the SIGTERM only after it continues
         self.send(signal.SIGCONT)
         if self.wait_ended(timeout_ms=timeout_ms):
             return True
@@ -117,7 +118,7 @@ class Child:
         return True
 
     def log_tail(self, lines: int = 20) -> str:
-        """The end of the log, for a message about why it did not come up."""
+        """The end of the log, for an error message about a failed start."""
         try:
             return "\n".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
         except OSError:
@@ -138,4 +139,5 @@ class Child:
         except (OSError, IndexError):
             return False
         marker = os.fsencode(str(self.command[-1]))
+        # a zombie has ended, but its parent, another process, has not reaped it yet
         return state != "Z" and marker in arguments

@@ -1,6 +1,7 @@
 """The clock door: wall time for records and reports, monotonic time for deadlines.
 
-Cores never see a clock, they are handed `now_ms`; shells take a `Clock` so that tests can move it.
+Core modules get `now_ms` as an argument; the other modules take a `Clock`, so that tests can set
+the time.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Two times: the one people read and the one that only moves forward."""
+    """Wall time and monotonic time."""
 
     def now_ms(self) -> int:
         """Unix time in milliseconds."""

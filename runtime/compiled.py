@@ -1,10 +1,10 @@
 """Names the modules that run as machine code. `make setup` compiles them with mypyc from the same
 Python that runs where nothing is compiled.
 
-The compiled files lie in the parts folder under the fingerprint of their sources, so that a changed
-source is never shadowed by code that was compiled before the change: Python runs the source until
-the next `make setup`. `ANTIPODE_INTERPRETED=1` leaves the compiled files alone, for tests that run
-both ways and for debuggers.
+The folder of the compiled files is named by the digest of their sources. After a change of a
+source, Python runs the sources until the next `make setup`, and never outdated compiled code.
+`ANTIPODE_INTERPRETED=1` leaves the compiled files alone, for tests that run both ways and for
+debuggers.
 
 Callers: `wire/__init__.py`, before any of the modules is imported; `deploy/module_compiler.py`,
 which makes the files.
@@ -81,8 +81,8 @@ class CompiledFinder:
 
 
 def install() -> None:
-    """Have Python import the compiled modules; does nothing where there are none, or the second
-    time.
+    """Make Python import the compiled modules. Does nothing without compiled modules, or at a
+    second call.
     """
     if os.environ.get(INTERPRETED_VARIABLE) == "1" or any(isinstance(one, CompiledFinder) for one in sys.meta_path):
         return
@@ -98,8 +98,8 @@ def directory() -> Path:
 
 
 def compiled_files(folder: Path) -> dict[str, Path]:
-    """The files in `folder` by the names of their modules, those that the modules share included;
-    empty unless all are there.
+    """The files in `folder` by module name, including the files that modules share; empty if any is
+    missing.
     """
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
     files = {

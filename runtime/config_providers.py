@@ -1,10 +1,10 @@
-"""Values that a properties file refers to, as `${file:/etc/secrets:password}` or `${env:NAME}`, by
-the providers that Kafka brings.
+"""Resolves references in a properties file, such as `${file:/etc/secrets:password}` or
+`${env:NAME}`, by Kafka's providers.
 
-Every daemon and `--command-config` read their files through this. `file`, `directory` and `env` are
-there without being named. `config.providers=file,env` names others, and
-`config.providers.file.class` the class of each (KIP-297, KIP-421). References are replaced in
-values, never in keys, and not in the replaced text.
+Every daemon and `--command-config` read their files through this. `file`, `directory` and `env`
+need no configuration. `config.providers=file,env` names others, and `config.providers.file.class`
+the class of each (KIP-297, KIP-421). References are replaced in values, never in keys, and not in
+the replaced text.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _PLACE = re.compile(r"\$\{([^}:]*):(?:([^}]*):)?([^}:]*)\}")
 _PACKAGE = "org.apache.kafka.common.config.provider"
 
 Provider = Callable[[str, str], str]
-"""Maps a path (empty where none is given) and a name to the value. Raises LookupError, OSError or
-ConfigurationError when there is none.
+"""Maps a path (may be empty) and a name to the value. Raises LookupError, OSError or
+ConfigurationError if there is no value.
 """
 
 

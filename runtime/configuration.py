@@ -1,9 +1,9 @@
-"""Configuration at the border: property files in, frozen pydantic models out, errors that name key,
-value and what is accepted.
+"""Reads properties files into frozen pydantic models. Errors name the key, the value and the
+accepted values.
 
 Dotted names (Kafka's own) exist only here, as aliases of the model's fields. Unknown keys are
-returned, not refused, because Kafka configurations carry keys for other programs; each daemon
-decides what to say about them.
+returned, not refused, because Kafka's files have keys for other programs; each daemon decides which
+of them to report.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def read_properties(path: Path) -> dict[str, str]:
     """A file as Java reads it: `key=value`, `key: value` or `key value`, `#` and `!` comments, `\\`
     continues a line, `\\=` is `=`.
 
-    Other than Java: UTF-8 (with or without a mark at its beginning) where the bytes are that, and a
-    backslash before a character that needs none stays, as in `orders\\.eu`, since the pattern would
-    be another one without it.
+    Two differences to Java: valid UTF-8 is read as UTF-8, with or without a byte order mark. A
+    backslash before a character that needs none is kept, as in `orders\\.eu`, since the pattern
+    would be another one without it.
     """
     try:
         content = path.read_bytes()
@@ -91,8 +91,8 @@ def _unescaped(text: str) -> str:
 
 
 def load_settings(model: type[SettingsT], mapping: Mapping[str, object]) -> SettingsT:
-    """Validate `mapping` into `model`; ConfigurationError for the first thing wrong, by its dotted
-    key.
+    """Validate `mapping` into `model`. Raises ConfigurationError for the first invalid value, with
+    its dotted key.
     """
     try:
         return model.model_validate(dict(mapping))
@@ -112,7 +112,7 @@ def _accepted(model: type[Settings], key: str, message: str) -> str:
 
 
 def similar_key(key: str, known: Collection[str]) -> str:
-    """The known key that a misspelt one may mean; empty when none is like it."""
+    """The known key that a misspelt key probably means; empty if no key is similar."""
     return next(iter(get_close_matches(key, sorted(known), n=1, cutoff=SIMILARITY_MIN)), "")
 
 

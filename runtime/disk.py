@@ -3,8 +3,8 @@ descriptors.
 
 Two implementations: `RealDisk` here, whose methods are the `os` functions themselves, and one in
 tests/support that fails on demand and simulates a crash (what was never fsynced is lost or torn).
-Descriptors are real in both, so that `os.sendfile` works on them. Errors are `OSError`; naming the
-file and deciding what an error means is the caller's part.
+Descriptors are real in both, so that `os.sendfile` works on them. Errors are `OSError`; the caller
+names the file and decides what an error means.
 
 Callers: broker/log; anything else that must survive a crash.
 """
@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, Protocol
 Buffer = bytes | bytearray | memoryview
 
 IOV_MAX: Final = 1024
-"""Pieces that one gathering write takes (Linux)."""
+"""The maximum number of buffers of one `pwritev` (Linux)."""
 
 
 class DirectoryEntry(NamedTuple):
@@ -57,7 +57,7 @@ class Disk(Protocol):
         ...
 
     def truncate(self, descriptor: int, length: int) -> None:
-        """Cut or extend the file."""
+        """Shorten or extend the file to `length`."""
         ...
 
     def size(self, descriptor: int) -> int:
@@ -141,7 +141,7 @@ class RealDisk:
         found = []
         with os.scandir(path) as names:
             for name in names:
-                # removed between the listing and this look
+                # another process may remove the file between the listing and `stat`
                 with contextlib.suppress(FileNotFoundError):
                     status = name.stat()
                     found.append(
@@ -161,8 +161,8 @@ class RealDisk:
 
 
 def write_all(disk: Disk, descriptor: int, buffers: Sequence[Buffer], position: int) -> int:
-    """Write every byte of `buffers` from `position`, however many calls that takes; the number of
-    bytes written.
+    """Write all bytes of `buffers` from `position`, with as many calls as needed; returns their
+    number.
     """
     written = 0
     for start in range(0, len(buffers), IOV_MAX):
@@ -187,30 +187,30 @@ def read_file(disk: Disk, path: str) -> bytes:
 
 
 def write_file(disk: Disk, path: str, content: bytes, *, is_durable: bool) -> None:
-    """Replace a small file in place of the old one, which stays whole until the new one is:
-    temporary name, rename.
+    """Replace a small file by rename, so that readers find either the old content or the new one.
 
     With `is_durable` both content and name have reached the disk on return.
     """
-    # always the same name: what a crash leaves is overwritten next time
+    # always the same name, so that the next write replaces a file that a crash has left
     temporary = path + ".tmp"
     descriptor = disk.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         write_all(disk, descriptor, [content], 0)
         if is_durable:
-            # before the rename: a durable name must never lead to content that is not
+            # before the rename: after a crash, the name must never refer to content that was not
+            # written
             disk.fdatasync(descriptor)
     finally:
         disk.close(descriptor)
     disk.rename(temporary, path)
     if is_durable:
-        # the rename itself is in the directory
+        # the rename is durable only when the directory is
         disk.fsync_directory(os.path.dirname(path))
 
 
 def write_over(disk: Disk, path: str, content: bytes) -> None:
-    """Write a small file where a crash may leave a part of it, or of what it held: for files that
-    carry a checksum.
+    """Overwrite a small file in place. A crash may leave a part of the old or the new content, so
+    the file needs a checksum.
     """
     descriptor = disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:

@@ -1,12 +1,11 @@
 """Sets when a daemon collects garbage: rarely, in small portions, and completely only when the
 number of objects has doubled.
 
-A full collection goes through every object that there is and holds every thread meanwhile: 30 to
-100 ms in a process that has loaded gRPC and the protocol's tables, and 600 ms once a broker has
-made 10,000 partitions. So what survives a full collection is left alone from then on: the next one
-goes through what is newer only, and comes early enough to stay short. Cycles of objects that were
-left alone and died since stay until as many objects were left alone as there were at the last look
-through all of them.
+A full collection examines every object and blocks every thread: for 30 to 100 ms in a process that
+has loaded gRPC and the protocol's tables, and for 600 ms in a broker with 10,000 partitions. So
+objects that survive a full collection are frozen (`gc.freeze`), and the next one examines newer
+objects only. Unreachable cycles among frozen objects stay in memory until the number of frozen
+objects has doubled; then one collection examines all of them.
 """
 
 from __future__ import annotations
@@ -15,17 +14,17 @@ import gc
 from typing import Final
 
 YOUNG_OBJECTS_MAX: Final = 5_000
-"""Number of new objects after which garbage is looked for. By default 700: a broker that starts
-with 10,000 partitions would then go through all its objects eight times, and hold its loop for up
-to 0.2 s each time.
+"""Number of new objects before a collection. With Python's default of 700, a broker that starts
+with 10,000 partitions would examine all its objects eight times, and block its event loop for up to
+0.2 s each time.
 """
 MIDDLE_LOOKS: Final = 3
 FULL_LOOKS: Final = 2
-"""A full collection comes after so many of the second generation, each of them after so many of the
-first.
+"""Number of collections of the second generation before a full one; `MIDDLE_LOOKS` is the number of
+the first generation before one of the second.
 """
 OBJECTS_LEFT_ALONE_MIN: Final = 1_000_000
-"""Number of objects below which doubling is no reason to look through all."""
+"""Below this number of frozen objects, no collection examines all objects."""
 _OLDEST: Final = 2
 
 
@@ -34,12 +33,14 @@ class SurvivorsLeftAlone:
 
     def __init__(self) -> None:
         self.left_alone = 0
-        """Objects that full collections pass over; those that are gone since count too."""
+        """Number of frozen objects, including those that were freed since."""
         self._all_at_last_look = 0
         self._is_look_at_all = False
 
     def __call__(self, phase: str, details: dict[str, int]) -> None:
-        """Decide before a full collection what it examines; leave the survivors alone after it."""
+        """Before a full collection, decide whether it examines frozen objects; after it, freeze the
+        survivors.
+        """
         if details["generation"] != _OLDEST:
             return
         if phase == "start":
@@ -54,11 +55,11 @@ class SurvivorsLeftAlone:
         gc.freeze()
 
     def begin(self) -> None:
-        """Look through all that there is now, and leave it alone."""
+        """Collect once, and freeze all present objects."""
         self.left_alone, self._all_at_last_look = OBJECTS_LEFT_ALONE_MIN, 0
         gc.collect()
-        # the collector puts off a full collection until there are a quarter as many new objects as
-        # survived the last one: this one has next to none
+        # Python delays a full collection until new objects are a quarter of the survivors of the
+        # last one. This second collection has almost no survivors, so the next one is not delayed
         gc.collect()
 
 
@@ -67,8 +68,8 @@ IMPORTED_OBJECTS: Final = 500_000
 
 
 def expect_no_garbage() -> None:
-    """Postpone collections. Call it before modules are imported: the objects that they make live as
-    long as the process, and two hundred collections would look through them.
+    """Postpone collections during imports. Imported objects live as long as the process, and
+    without this call two hundred collections would examine them.
     """
     gc.set_threshold(IMPORTED_OBJECTS)
 
@@ -84,7 +85,7 @@ def look_for_garbage_rarely() -> None:
 
 
 def leave_startup_objects_alone() -> None:
-    """Collections need not look again at the modules and tables that live as long as the process:
-    to be called when it is ready.
+    """Freeze modules and tables, which live as long as the process. Call this when the process is
+    ready.
     """
     _survivors.begin()

@@ -1,8 +1,8 @@
-"""One gRPC server a process: packages add their servicers, health and reflection come with it.
+"""The gRPC server of a process, with health and reflection; packages add their services to it.
 
-The composition of a process (`cli`) makes one, passes `.server` to each part, then starts it. A
-process has one identity on the control plane: `protect_control_plane` gives it to the server and to
-every channel that is opened from then on.
+`cli` creates the server, passes `.server` to each part, and starts it. A process has one identity
+on the control plane: `protect_control_plane` sets it for the server and for every channel that is
+opened later.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from runtime.addresses import HostPort
 from runtime.process import OperationalFailure
 
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024
-"""A full image of 10,000 partitions is about 2 MB; the bound leaves room and still refuses
-nonsense.
+"""A full image of 10,000 partitions is about 2 MB; the bound leaves room for growth and refuses
+malformed lengths.
 """
 
 CHANNEL_OPTIONS = [
@@ -38,7 +38,7 @@ class Protection:
     """The protection of a process's control plane (`wire/access` makes it); the default is
     plaintext.
 
-    The credentials are made anew for each listener and channel, so that changed files count.
+    Credentials are read again for each listener and channel, so that replaced files take effect.
     """
 
     server: Callable[[], grpc.ServerCredentials] | None = None
@@ -53,7 +53,7 @@ class _Process:
 
 
 def protect_control_plane(protection: Protection) -> None:
-    """Set this process's identity; before any server is made and any channel is opened."""
+    """Set this process's identity. Call this before any server is created or channel is opened."""
     _Process.protection = protection
 
 
@@ -69,7 +69,10 @@ class GrpcServer:
         self._address = HostPort(host, port)
         self._protection = _Process.protection
         self.server: grpc.aio.Server = grpc.aio.server(
-            options=[*CHANNEL_OPTIONS, ("grpc.so_reuseport", 0)], interceptors=self._protection.interceptors
+            # without SO_REUSEPORT a second process on the same address fails instead of sharing it
+            # silently
+            options=[*CHANNEL_OPTIONS, ("grpc.so_reuseport", 0)],
+            interceptors=self._protection.interceptors,
         )
         self._health = HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self.server)
@@ -118,7 +121,9 @@ class GrpcServer:
 
 
 def open_channel(address: str) -> grpc.aio.Channel:
-    """A channel with the house's limits and this process's identity; no proxy, quick reconnects."""
+    """A channel with this process's identity, the limits of `CHANNEL_OPTIONS`, no proxy and short
+    reconnect delays.
+    """
     credentials = _Process.protection.channel
     if credentials is None:
         return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)

@@ -1,7 +1,7 @@
-"""The one error of a machine that would contradict itself."""
+"""The error of a state machine whose invariant does not hold."""
 
 from __future__ import annotations
 
 
 class InvariantBroken(AssertionError):
-    """A machine would do, or is, what it never may; the message has its last decisions."""
+    """An invariant of a state machine does not hold; the message has its last decisions."""

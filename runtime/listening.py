@@ -1,10 +1,10 @@
-"""Is anything still listening there? A connection that breaks, and is refused when it is made
-again, says no within milliseconds.
+"""Detects within milliseconds that a process has ended: its connection breaks, and a new connection
+is refused.
 
-A killed process closes its connections at once, long before its ZooKeeper session ends. Only a
-refusal counts, and only when it is repeated: silence, a reset or a timeout may be the network, and
-is left to the session. A refusal may still be wrong (a restart, a firewall that rejects), so a part
-that acts on it is protected by epochs, and accepts the broker again when it answers.
+A killed process closes its connections at once, long before its ZooKeeper session ends. Only
+repeated refusals count. The network may cause silence, a reset or a timeout; then the end of the
+session decides. A refusal may also be wrong (a restart, a firewall that rejects), so callers
+protect their reaction by epochs, and accept the broker again when it answers.
 """
 
 from __future__ import annotations
@@ -30,11 +30,10 @@ def _ignore(_: bool) -> None:
 
 
 async def until_refused(address: str, *, on_suspicion: SuspicionListener = _ignore) -> None:
-    """Return when nothing listens at `host:port` any more; stays for ever when the address cannot
-    be understood.
+    """Return when `host:port` refuses connections; never returns if the address cannot be parsed.
 
-    `on_suspicion(True)` is called when a connection that stood has ended, `on_suspicion(False)`
-    once another one stands.
+    `on_suspicion(True)` is called when an established connection has ended, `on_suspicion(False)`
+    when another one is established.
     """
     try:
         place = parse_host_port(address)
@@ -49,19 +48,20 @@ async def until_refused(address: str, *, on_suspicion: SuspicionListener = _igno
             refusals += 1
             await asyncio.sleep(CONFIRMATION_PAUSE_S)
             continue
-        except (OSError, UnicodeError):  # the latter for a name that no host can have: no refusal either
+        # UnicodeError: a name that no host can have, which is no refusal either
+        except (OSError, UnicodeError):
             is_brief = True
-        # A dying process may close its connections before its listener, which still takes one more:
-        # look again soon. When that goes on, something else accepts and closes, such as a proxy
-        # before a dead process.
+        # A dying process may close its connections before its listener, and accept one more:
+        # connect again soon. If this continues, another program accepts and closes, such as a proxy
+        # in front of a dead process, so the pauses grow.
         refusals, puzzles = 0, puzzles + 1 if is_brief else 0
         if puzzles:
             await asyncio.sleep(min(CONFIRMATION_PAUSE_S * 2 ** min(puzzles, 10), UNKNOWN_PAUSE_S))
 
 
 async def _stay_connected(place: HostPort, on_suspicion: SuspicionListener) -> float:
-    """Connect and read until the other side ends the connection, which is never written to; how
-    long it stood, in seconds.
+    """Connect and read until the other side ends the connection; returns its duration in seconds.
+    Nothing is written to it.
     """
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(CONNECT_TIMEOUT_S):
@@ -69,7 +69,8 @@ async def _stay_connected(place: HostPort, on_suspicion: SuspicionListener) -> f
     on_suspicion(False)
     connected_at_s = loop.time()
     try:
-        # a reset is as good as an end: whether something listens is found out by connecting again
+        # a reset counts as an end of the connection: the next connection shows whether the process
+        # lives
         with suppress(ConnectionResetError):
             while await reader.read(READ_BYTES):
                 pass

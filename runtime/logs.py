@@ -1,9 +1,10 @@
-"""Structured logs: one line an event, `key=value`, to standard error or a file; the state-change
-log apart.
+"""Structured logs: one line of `key=value` for each event, to standard error or a file. State
+changes and audit lines can go to files of their own.
 
-Cores never log. Shells log a decision's reason with ids and epochs as fields. Leadership, link and
-site-role changes go to the `state_change` logger alone: that is the file an operator reads first.
-Who changed what goes to `antipode.audit` (`runtime/security/audit.py`).
+Core modules never log; the others log the reason of a decision with ids and epochs as fields.
+Changes of leaderships, links and roles of sites go only to the `state_change` logger, whose file an
+operator reads first. Requested changes and refusals go to `antipode.audit`
+(`runtime/security/audit.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import Any
 
 from runtime.hidden_modules import hidden
 
-with hidden("rich"):  # structlog imports it for colours in a terminal, which takes 30 ms out of every start
+# structlog imports it for colours in a terminal, which takes 30 ms out of every start
+with hidden("rich"):
     import structlog
     from structlog.typing import Processor
 
@@ -42,8 +44,8 @@ _PROCESSORS: list[Processor] = [
     structlog.processors.format_exc_info,
     structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "logger", "event"], bool_as_flag=False),
 ]
-# One list for good: a logger keeps the list it was first used with, and what captures logs replaces
-# the list's contents.
+# The list object never changes: a logger keeps the list of its first use, so tests that capture
+# logs replace the contents of the list.
 
 
 def configure(
@@ -85,7 +87,8 @@ def get_logger(name: str) -> structlog.stdlib.BoundLogger:
     """A logger that takes an event and fields:
     `log.info("leader elected", topic=..., epoch=...)`.
     """
-    logging.getLogger(name)  # so that its level can be altered before it has said anything
+    # registers the name, so that its level can be altered before its first line
+    logging.getLogger(name)
     logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(name)
     return logger
 
@@ -96,8 +99,8 @@ def state_change_logger() -> structlog.stdlib.BoundLogger:
 
 
 class LogLines:
-    """Lines of level INFO about one event, collected and handed over as one: of thousands of lines
-    the calls cost more than the text.
+    """Collects lines of level INFO about one event and writes them at once: for thousands of lines,
+    single calls cost more than the text.
     """
 
     def __init__(self, logger: str, event: str) -> None:
@@ -106,11 +109,11 @@ class LogLines:
         self._rows: list[dict[str, Any]] = []
 
     def add(self, **fields: object) -> None:
-        """Add a line in its turn."""
+        """Add a line."""
         self._rows.append(fields)
 
     def write(self) -> None:
-        """Write what was collected."""
+        """Write the collected lines."""
         rows, self._rows = self._rows, []
         if not rows or not self._logger.isEnabledFor(logging.INFO):
             return
@@ -125,7 +128,7 @@ class LogLines:
 
 
 def logger_levels() -> dict[str, str]:
-    """Every logger of the process and the level that is in force for it, the root among them."""
+    """Every logger of the process, including the root, and its effective level."""
     found = {ROOT: _level_name(logging.getLogger().level)}
     for name, logger in sorted(logging.root.manager.loggerDict.items()):
         if isinstance(logger, logging.Logger):
@@ -134,7 +137,7 @@ def logger_levels() -> dict[str, str]:
 
 
 def set_logger_level(name: str, level: str | None) -> None:
-    """Have the logger say what is at least this important, from now on; None: as its parent."""
+    """Set the level of a logger; None: it uses the level of its parent."""
     logging.getLogger(None if name == ROOT else name).setLevel(
         logging.NOTSET if level is None else LEVELS_BY_KAFKAS_NAMES[level]
     )

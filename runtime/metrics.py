@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 CLIENT_TIMEOUT_S: Final = 30.0
-"""How long a client of an encrypted page may be silent."""
+"""Timeout for a client of the encrypted page that sends nothing."""
 
 
 def new_registry() -> CollectorRegistry:
@@ -52,7 +52,7 @@ class TaskDeaths(Collector):
         has.
         """
         family = CounterMetricFamily(
-            "antipode_task_deaths", "Tasks that died of a defect and began anew or were given up", labels=["task"]
+            "antipode_task_deaths", "Tasks that ended with an unexpected error, restarted or not", labels=["task"]
         )
         for task, count in sorted(deaths().items()):
             family.add_metric([task], count)
@@ -60,16 +60,16 @@ class TaskDeaths(Collector):
 
 
 class OnePage(Collector):
-    """Several registries of one process as one: families of a name become one family, and what all
-    have alike is there once.
+    """Serves several registries of one process as one: families of the same name become one family,
+    and equal samples are served once.
     """
 
     def __init__(self, registries: Sequence[CollectorRegistry]) -> None:
         self._registries = registries
 
     def collect(self) -> Iterator[Metric]:
-        """Each family with the samples of all registries; the first one's where several have the
-        same labels.
+        """Each family with the samples of all registries. If several registries have the same
+        labels, the first one's sample is served.
         """
         families: dict[str, Metric] = {}
         known: set[tuple[str, frozenset[tuple[str, str]]]] = set()
@@ -103,8 +103,8 @@ class _Process:
 
 
 def serve_metrics_by(context: Callable[[], ssl.SSLContext] | None) -> None:
-    """Serve this process's metrics over TLS from now on, each connection with the context as it is
-    then; None: in plaintext.
+    """Serve this process's metrics over TLS; each new connection gets a new context, so replaced
+    certificates take effect. None: plaintext.
     """
     _Process.context = context
 
@@ -148,7 +148,8 @@ class MetricsServer:
             return
         ending = threading.Thread(target=self._server.shutdown)
         ending.start()
-        # The server looks for the request to end every half second, or when a client connects.
+        # The server checks every half second, or after a connection, whether it shall end; this
+        # connection shortens the wait.
         with contextlib.suppress(OSError), socket.create_connection((self._host, self._server.server_port), timeout=1):
             pass
         ending.join()
@@ -158,7 +159,9 @@ class MetricsServer:
 
 
 def _encrypt(server: WSGIServer, context: Callable[[], ssl.SSLContext]) -> None:
-    """Shake hands in the thread of each connection: a slow client keeps no other waiting."""
+    """Do the TLS handshake in the thread of each connection, so that a slow client does not delay
+    others.
+    """
 
     def accepted() -> tuple[socket.socket, Any]:
         plain, address = server.socket.accept()
@@ -168,7 +171,8 @@ def _encrypt(server: WSGIServer, context: Callable[[], ssl.SSLContext]) -> None:
     report = server.handle_error
 
     def handle_error(request: Any, client_address: Any) -> None:
-        # A handshake that fails, or a client that leaves, is the client's matter.
+        # A failed handshake or a closed connection is an error of the client: it must not fill the
+        # log.
         if not isinstance(sys.exception(), OSError):
             report(request, client_address)
 

@@ -1,5 +1,5 @@
-"""Running a daemon: one event loop on uvloop, signals that ask it to stop, exit codes, one clear
-line for an operational failure.
+"""Runs a daemon: an event loop on uvloop, signals that stop it, exit codes, and one line for an
+operational failure.
 """
 
 from __future__ import annotations
@@ -25,21 +25,23 @@ class ExitCode(enum.IntEnum):
 
 
 class OperationalFailure(Exception):
-    """The world (not the program) is wrong: shown to the person as one message, without a stack."""
+    """The environment of the program has a problem: the command prints one message, without a stack
+    trace.
+    """
 
 
 def raise_descriptor_limit() -> None:
-    """Open as many files as the system lets this process: what a login gives is too little for a
-    broker's logs and connections.
+    """Raise the limit of open files to the system's maximum: the default limit of a login is too
+    low for a broker's logs and connections.
     """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 THREAD_TURN_S = 0.001
-"""Time (s) for which the interpreter stays with a thread while another thread waits. With the
-default of 0.005 a thread that encodes a checkpoint would keep the event loop waiting that long
-after each system call.
+"""Time (s) after which the interpreter switches from a running thread to a waiting one. With the
+default of 0.005, a thread that encodes a checkpoint would block the event loop that long after each
+system call.
 """
 
 DaemonMain = Callable[[asyncio.Event], Awaitable[None]]
@@ -66,6 +68,7 @@ async def _with_signals(main: DaemonMain) -> None:
 
     def ask_to_stop(number: signal.Signals) -> None:
         stop.set()
+        # the default handler again, so that a second signal ends a process whose stop hangs
         loop.remove_signal_handler(number)
         signal.signal(number, signal.SIG_DFL)
 

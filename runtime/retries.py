@@ -1,5 +1,5 @@
-"""The retry policies of the whole house, on tenacity: exponential backoff with full jitter and a
-bounded budget.
+"""The retry policy of all packages, on tenacity: exponential backoff with full jitter and a bounded
+budget.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def jittered_backoff(
     """Retry while `retry_on` is raised; the wait is random up to an exponentially growing cap.
     Re-raises the last error.
 
-    `budget_ms` bounds the whole, `attempts_max` the number of tries; with neither it goes on until
-    cancelled.
+    `budget_ms` bounds the total time, `attempts_max` the number of attempts; without both, retries
+    continue until the task is cancelled.
     """
     stop: stop_base = stop_never
     if budget_ms is not None:

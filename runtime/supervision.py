@@ -1,13 +1,13 @@
-"""Long-lived work that no caller awaits: the one way to start it, so that its end is never silent.
+"""Starts all long-lived work that no caller awaits, so that its end is always logged and counted.
 
 Three kinds. A `Supervisor` owns loops that keep no state between their rounds: it logs each failure
 with its stack, counts it, and starts the loop again after a jittered wait. `until_done` retries
 work that has an end and must be completed, in the same way. `in_background` starts work that may be
-given up because a caller will ask for it again; it only logs and counts. Where state may be broken
-after a failure, `fatal` names the errors that end the process instead, through `on_broken`.
+given up because a caller will ask for it again; it only logs and counts. If state may be
+inconsistent after an error, `fatal` names that error, and `on_broken` ends the process.
 
-A task that was not asked to end may still get CancelledError, when another task cancels what it
-awaits (gRPC does that to the calls of a channel that is closed). That is a failure like any other;
+A task that its owner did not cancel may still get CancelledError, when another task cancels an
+operation that it awaits (gRPC cancels the calls of a closed channel). This counts as a failure;
 `asyncio.Task.cancelling` shows the difference.
 
 Deaths are counted for the whole process, as `process_*` and `python_*` are; `metrics.py` shows
@@ -30,7 +30,7 @@ from runtime.logs import get_logger
 RESTART_INITIAL_MS: Final = 50
 RESTART_MAX_MS: Final = 2000
 HEALTHY_AFTER_S: Final = 10.0
-"""Work that ran this long before it died begins anew without the waits of earlier deaths."""
+"""Work that ran at least this long before it failed restarts with the shortest wait."""
 
 UNSUPERVISED: Final = "unsupervised"
 
@@ -95,7 +95,7 @@ class _Waits:
 
 
 async def until_done(kind: str, work: Callable[[], Awaitable[ResultT]], *, name: str = "") -> ResultT:
-    """Do the work, again and again until it ends without a failure; what it returned."""
+    """Repeat the work until it ends without a failure; returns its result."""
     waits = _Waits(random.Random())  # noqa: S311  spreads retries
     _deaths.setdefault(kind, 0)
     while True:
@@ -129,7 +129,7 @@ def _look_at(kind: str, task: asyncio.Task[Any]) -> None:
 
 
 class Supervisor:
-    """Owns loops that end only with it. Its maker stops it."""
+    """Owns loops that run until the supervisor is stopped."""
 
     def __init__(
         self,
@@ -138,8 +138,8 @@ class Supervisor:
         fatal: tuple[type[BaseException], ...] = (),
         on_broken: Callable[[BaseException], None] | None = None,
     ) -> None:
-        """An error of a `fatal` kind is no accident of one loop: it is given to `on_broken`, which
-        ends the process or the like.
+        """An error of a `fatal` type is passed to `on_broken`, which for instance ends the
+        process.
         """
         self._chance = chance or random.Random()  # noqa: S311  spreads restarts
         self._fatal = fatal
@@ -150,22 +150,23 @@ class Supervisor:
     def start(
         self, name: str, run: Callable[[], Awaitable[None]], *, kind: str = "", on_death: OnDeath | None = None
     ) -> None:
-        """Run `run`, again after each death; one that returns is dead too. `kind` is what names of
-        many have in common.
+        """Run `run`, and restart it after each failure; a return counts as a failure. `kind` is the
+        common name of similar loops in logs and metrics.
         """
         kind = kind or name
-        _deaths.setdefault(kind, 0)  # a rate needs the zero before the first death
+        # Prometheus computes a rate only if it has seen the zero before the first failure
+        _deaths.setdefault(kind, 0)
         self.restarts.setdefault(kind, 0)
         self._tasks[name] = asyncio.get_running_loop().create_task(self._keep(name, kind, run, on_death), name=name)
 
     def leave(self, name: str) -> None:
-        """Have one loop end, without waiting for it."""
+        """Cancel one loop without waiting for its end."""
         task = self._tasks.pop(name, None)
         if task is not None:
             task.cancel()
 
     async def stop(self, prefix: str = "") -> None:
-        """End the loops whose names begin so."""
+        """Stop the loops whose names begin with the prefix."""
         ending = {name: task for name, task in self._tasks.items() if name.startswith(prefix)}
         for name, task in ending.items():
             task.cancel()
@@ -179,7 +180,7 @@ class Supervisor:
         while True:
             waits.begin()
             try:
-                # within the try: a failure of it is a death like any other
+                # inside the try, so that its failure is counted and retried too
                 if reason and on_death is not None:
                     await on_death(reason)
                 await run()

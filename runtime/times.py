@@ -1,4 +1,4 @@
-"""Times between people and programs: Unix milliseconds inside, ISO 8601 outside."""
+"""Converts times: Unix milliseconds in programs, ISO 8601 for people."""
 
 from __future__ import annotations
 

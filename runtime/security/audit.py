@@ -1,8 +1,9 @@
-"""The audit log: who did what to what, from where, with which outcome; a logger of its own.
+"""The audit log: a logger for requests that change or refuse something, with their principal,
+address and outcome.
 
 Each line has `operation`, `principal`, `address`, `interface` (kafka, grpc or http) and `outcome`;
-then what it was about (`link`, `topics`, `groups`, ...), and for what was not done the `reason`.
-docs/security.md has the list.
+then the affected resources (`link`, `topics`, `groups`, ...), and for a refusal or failure the
+`reason`. docs/security.md has the list.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from runtime.logs import AUDIT, get_logger
 
 ALLOWED: Final = "allowed"
 DENIED: Final = "denied"
-"""The caller may not do it: nothing was done."""
+"""The caller has no right to do it; nothing changed."""
 FAILED: Final = "failed"
-"""The caller may, and it did not work."""
+"""The caller has the right, and the operation failed."""
 
 NAMES_SHOWN: Final = 20
 """The most names in a line about a request with thousands of topics; the line also has their

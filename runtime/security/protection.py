@@ -1,9 +1,9 @@
-"""Protection that a properties file asks for in Kafka's terms and that is not there: refused at the
-start of a process.
+"""Refuses at start a properties file that asks for protection, in Kafka's terms, which the process
+does not have.
 
 A site, mirror or bridge that starts without the encryption, identities or access lists of its file
-is less protected than its operator believes. Nothing of this is a warning. Keys whose value asks
-for nothing pass, so that a file may say what is so anyway.
+is less protected than its operator believes. So this is an error, not a warning. Keys with a value
+that asks for no protection are accepted.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ SERVICE_PRINCIPAL: Final = "zk-sasl-md5"
 
 
 class TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
-    """kazoo's handler with connections over TLS of our own context: kazoo's trusts the system's
-    authorities as well, and does not look at names.
+    """kazoo's handler with TLS connections by our own context: kazoo's own TLS also trusts the
+    system's authorities, and does not verify host names.
     """
 
     def __init__(self, context: ssl.SSLContext) -> None:
@@ -43,7 +43,9 @@ class TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has
             raise
 
     def select(self, rlist: Any, wlist: Any, xlist: Any, timeout: float | None = None) -> Any:
-        """As select.select; what TLS has decrypted already is ready to be read."""
+        """Like select.select, but a socket with decrypted bytes in TLS's buffer counts as readable:
+        the kernel does not know of them.
+        """
         ready = [one for one in rlist if isinstance(one, ssl.SSLSocket) and one.fileno() >= 0 and one.pending()]
         return (ready, [], []) if ready else super().select(rlist, wlist, xlist, timeout)
 
@@ -91,7 +93,7 @@ class _Process:
 
 
 def access_zookeeper_as(access: ZooKeeperAccess | None) -> None:
-    """Set this process's identity; None: none, and open ACLs."""
+    """Set this process's identity; None: no login, and znodes open to all."""
     _Process.access = access
 
 

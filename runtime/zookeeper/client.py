@@ -2,15 +2,15 @@
 loop.
 
 Errors are kazoo's own (`NoNodeError`, `BadVersionError`, ...), plus `OperationalFailure` when no
-connection can be made at start. kazoo reports SUSPENDED when the connection is lost. Where the
-network only drops packets, that takes up to two thirds of the session timeout. kazoo reports LOST
-only after it is connected again. So the holder of an ephemeral node or a lease must count its own
-deadline, from the time at which it sent the last request that was answered; `on_session` reports
-every change.
+connection can be made at start. kazoo reports SUSPENDED when the connection is lost. If the network
+drops packets, kazoo notices that only after up to two thirds of the session timeout. kazoo reports
+LOST only after it is connected again. So the holder of an ephemeral node or a lease must count its
+own deadline, from the time at which it sent the last request that was answered; `on_session`
+reports every change.
 
 kazoo's connection thread ends with any error that it does not expect, for instance when a server
-answers in another order than it was asked, which ensembles under faults do now and then. It would
-never connect again: here another session is begun, as after one that expired.
+answers requests out of order, which happens in ensembles under faults. kazoo would never connect
+again, so this client begins a new session, as after an expired one.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ def _stat(stat: Any) -> NodeStat:
 
 @dataclass(frozen=True, slots=True)
 class _Delivery:
-    """A watch as kazoo's threads call it. Equal for equal watches, so that one that is set again
-    and again is kept once.
+    """A watch that kazoo's threads call. Equal watches have equal deliveries, so kazoo keeps a
+    watch once although it is set repeatedly.
     """
 
     loop: asyncio.AbstractEventLoop
@@ -255,7 +255,8 @@ class ZooKeeper:
         if access.acl_of(path) is None:
             await self._finish(self._client.ensure_path_async(path))
             return
-        # kazoo would give all of them one ACL, and that of secrets is another one
+        # kazoo would give every part of the path the same ACL, but paths of secrets need another
+        # one than their parents
         parts = path.strip("/").split("/")
         for count in range(1, len(parts) + 1):
             part = "/" + "/".join(parts[:count])
@@ -276,7 +277,8 @@ class ZooKeeper:
             try:
                 return await self.get(path)
             except NoNodeError:
-                continue  # deleted in between: ask again, so that the watch is on its creation
+                # deleted in between: `exists` again, so that the watch is on its creation
+                continue
 
     async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, NodeStat] | None]:
         """Data and stat of each path, None for one that is missing: one request, so the caller
@@ -312,8 +314,8 @@ class ZooKeeper:
         return _stat(await self._finish(self._client.set_async(path, value, version=version)))
 
     async def set_acls(self, path: str, *, is_dry_run: bool = False) -> bool:
-        """Give a znode the ACL that this process gives to new ones; whether it had another one.
-        NoNodeError; NoAuthError when this process may not.
+        """Give a znode the ACL of new znodes; returns True if it had another one. Raises
+        NoNodeError, or NoAuthError without the right.
         """
         wanted = access.acl_of(path) or OPEN_ACL_UNSAFE
         found, _ = await self._finish(self._client.get_acls_async(path))
@@ -348,6 +350,8 @@ class ZooKeeper:
                     transaction.check(step.path, version=step.version)
         results: list[Any] = await self._finish(transaction.commit_async())
         failures = [result for result in results if isinstance(result, Exception)]
+        # in a failed multi every step has an error: all but one only report that the multi was
+        # rolled back
         causes = [failure for failure in failures if not isinstance(failure, RolledBackError | RuntimeInconsistency)]
         for failure in causes or failures:
             raise failure

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStat:
-    """The parts of a znode's stat that anybody here uses."""
+    """The fields of a znode's stat that Antipode uses."""
 
     version: int
     czxid: int
@@ -38,7 +38,7 @@ class SetNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteNode:
-    """One step of a transaction: a znode without children goes; version -1 is unconditional."""
+    """One step of a transaction: delete a znode without children; version -1 is unconditional."""
 
     path: str
     version: int = -1

@@ -1,14 +1,14 @@
-"""The ZooKeeper sessions of this process, noted beside data that one process at a time can have
-locked.
+"""Stores the ids of this process's ZooKeeper sessions in its locked data directories, for its
+successor.
 
 A killed process leaves its sessions behind. Until they expire, ZooKeeper shows the process as
-alive, and its successor would wait for seconds. A process that has locked the same data knows that
+alive, and its successor has to wait for seconds. A process that has locked the same data knows that
 those sessions have no owner: it attaches to them and ends them. It ends the session itself, not its
 nodes: if the killed process is alive after all, it loses everything that it held there, and
 ZooKeeper reports this to it.
 
-Notes are hints: one that is missing, damaged or of sessions that are over costs the wait that there
-would be without it.
+The file is only a hint: if it is missing, damaged or outdated, the successor waits until the
+sessions expire.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class OwnSessions:
         self._write()
 
     def forget(self) -> None:
-        """The sessions are about to be closed in order: nothing will be left to end. A successor's
-        note stays.
+        """Remove the own notes before the sessions are closed in order. The note of a successor is
+        not removed.
         """
         for directory in self._directories:
             path = f"{directory}/{FILE_NAME}"
@@ -89,7 +89,7 @@ class OwnSessions:
 
 
 def _read(path: str) -> list[SessionKey]:
-    """The sessions in a note; none when there is no note, or it says nothing sensible."""
+    """The sessions in a note; none if the note is missing or malformed."""
     try:
         with open(path, "rb") as file:
             sessions = json.loads(file.read())["sessions"]

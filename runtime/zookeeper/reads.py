@@ -1,9 +1,9 @@
 """Many znodes read by one request: ZooKeeper's multiRead (3.6 and newer), which kazoo does not
 know.
 
-A request by itself costs kazoo's connection thread some 200 µs, so that ten thousand partition
-states took seconds. `MultiRead` is a request as kazoo's connection wants them: a `type`,
-`serialize`, and `deserialize` of an answer that begins at an offset.
+Each request costs kazoo's connection thread about 200 µs, so ten thousand single reads of partition
+states would take seconds. `MultiRead` has the interface of kazoo's requests: `type`, `serialize`,
+and `deserialize` for an answer at an offset.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ FoundNode = tuple[bytes, ZnodeStat] | None
 
 
 class MultiRead:
-    """Data and stat of each path in their order, None for one that is not there. Any other error of
-    a path is the whole read's.
+    """Data and stat of each path in order, None for a missing node. Any other error of one path
+    fails the whole request.
     """
 
     type: ClassVar[int] = 22

@@ -1,4 +1,4 @@
-"""Values about a session with ZooKeeper: its key, its state, and who gets a report of changes."""
+"""Values about a session with ZooKeeper: its key, its state, and the callbacks for changes."""
 
 from __future__ import annotations
 

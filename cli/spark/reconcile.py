@@ -109,7 +109,7 @@ def reconcile(
     cores: Annotated[int, typer.Option(help="Cores for Spark; 0 takes all.", min=0)] = 0,
     process_offsets: Annotated[
         int, typer.Option(help="Compare up to so many offsets without Spark, which starts for more.", min=0)
-    ] = 200_000,
+    ] = 500_000,
     out: Annotated[
         Path | None, typer.Option("--out", help=f"Where the report goes (default: a new directory in {REPORTS}).")
     ] = None,

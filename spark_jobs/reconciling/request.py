@@ -19,8 +19,10 @@ NAMED_MAX: Final = 20
 """Topics that a message lists."""
 SETTLE_TIMEOUT_MS: Final = 10_000
 NO_BOUND: Final = -1
-PROCESS_OFFSETS_MAX: Final = 200_000
-"""So many offsets are compared in less time than Spark takes to start."""
+PROCESS_OFFSETS_MAX: Final = 500_000
+"""So many offsets are compared in less time than Spark takes to start, or little more where each
+batch has one record.
+"""
 DECIDING: Final = (
     *("source_bootstrap", "target_bootstrap", "topic_whitelist", "topic_blacklist"),
     *("is_deep", "until_ms"),

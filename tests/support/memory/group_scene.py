@@ -19,11 +19,10 @@ Commands of scripts (`key=value` in any order):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from broker.groups.core import group_handover, group_records
-from broker.groups.core.consumer_protocol.consumer_group_states import ConsumerFact, MemberState, owned_of
 from broker.groups.core.consumer_protocol.consumer_groups import HeartbeatReply, MemberHeartbeat
 from broker.groups.core.consumer_protocol.server_assignors import Owned, TopicIdPartition
 from broker.groups.core.group_machine import Groups
@@ -33,7 +32,6 @@ from broker.groups.core.group_messages import (
     CodeReply,
     Command,
     CommitOffsets,
-    CommittedOffset,
     CommitTransactionOffsets,
     ConsumerHeartbeat,
     Decision,
@@ -45,44 +43,39 @@ from broker.groups.core.group_messages import (
     FireTimer,
     ForgetTopics,
     GroupChanged,
-    GroupRecord,
-    GroupRemoved,
-    GroupStored,
     Heartbeat,
     JoinGroup,
     JoinReply,
     LeaveGroup,
-    LeaveReply,
     LeavingMember,
     MirrorOffsets,
     OffsetCommitted,
     OffsetPending,
-    OffsetRemoved,
-    PartitionsReply,
     Reply,
     ResumeGroup,
     StartTimer,
     SyncGroup,
-    SyncReply,
     TakeMembers,
     TimerKey,
     TransactionEnded,
 )
-from broker.groups.core.group_states import AssignmentProtocol, Group
+from broker.groups.core.group_states import AssignmentProtocol
 from broker.groups.core.group_turn import GroupLimits
-from wire.batches.consumer_group_records import (
-    ConsumerGroupKey,
-    ConsumerGroupValue,
-    CurrentAssignment,
-    GroupEpoch,
-    MemberMetadata,
-    TargetAssignment,
-    TargetEpoch,
+from tests.support.memory.group_lines import (
+    group_text,
+    key_text,
+    offsets_in,
+    partition_of,
+    partition_text,
+    record_line,
+    reply_text,
+    values_of,
 )
 from wire.batches.consumer_protocol import Subscription, encode_subscription
-from wire.protocol.ids import TopicPartition
 
 START_MS = 1_000_000
+
+
 LIMITS = GroupLimits(
     session_timeout_ms_min=1000,
     session_timeout_ms_max=300_000,
@@ -91,6 +84,8 @@ LIMITS = GroupLimits(
     offset_metadata_bytes_max=8,
     offsets_retention_ms=60_000,
 )
+
+
 _UNANSWERED = (ForgetTopics, ExpireOffsets, EvictMembers)
 
 
@@ -143,7 +138,7 @@ class GroupScene:
         """Apply the records and act on the effects."""
         for record in decision.records:
             self.groups.apply(record)
-            self.lines.append(_record_line(record))
+            self.lines.append(record_line(record))
         self.groups.check_invariants()
         for effect in decision.effects:
             match effect:
@@ -155,10 +150,10 @@ class GroupScene:
                     pass
                 case StartTimer(key=key, delay_ms=delay_ms):
                     self.timers[key] = self.now_ms + delay_ms
-                    self.lines.append(f"timer {_key_text(key)} {delay_ms}")
+                    self.lines.append(f"timer {key_text(key)} {delay_ms}")
                 case CancelTimer(key=key):
                     if self.timers.pop(key, None) is not None:
-                        self.lines.append(f"cancel {_key_text(key)}")
+                        self.lines.append(f"cancel {key_text(key)}")
 
     def advance(self, elapsed_ms: int) -> None:
         """Let time pass; what is due fires in its order."""
@@ -167,7 +162,7 @@ class GroupScene:
             deadline, key = min(due, key=lambda timer: timer[0])
             del self.timers[key]
             self.now_ms = max(self.now_ms, deadline)
-            self.lines.append(f"{_key_text(key)} fires at +{self.now_ms - START_MS}")
+            self.lines.append(f"{key_text(key)} fires at +{self.now_ms - START_MS}")
             command = FireTimer(group_id=key.group_id, key=key, topics=self.topics)
             self.take(self.groups.decide(command, now_ms=self.now_ms))
         self.now_ms = end_ms
@@ -286,7 +281,7 @@ class GroupScene:
             "end": self._end,
             "delete": lambda group: self._asked(DeleteGroup(group_id=group)),
             "forget": lambda group, *names: self._asked(
-                DeleteOffsets(group_id=group, partitions=tuple(_partition(name) for name in names))
+                DeleteOffsets(group_id=group, partitions=tuple(partition_of(name) for name in names))
             ),
             "topics-gone": lambda group, *names: self._asked(ForgetTopics(group_id=group, topics=frozenset(names))),
             "expire": lambda group: self._asked(ExpireOffsets(group_id=group)),
@@ -305,14 +300,14 @@ class GroupScene:
             self.lines.append(f"#{self._token} waits")
 
     def _join(self, group: str, *words: str) -> None:
-        values: dict[str, Any] = _values(words)
+        values: dict[str, Any] = values_of(words)
         for name in ("session", "rebalance", "version"):
             if name in values:
                 values[name] = int(values[name])
         self._asked(self.join_command(group, **values))
 
     def _sync(self, group: str, *words: str) -> None:
-        values = _values(words)
+        values = values_of(words)
         given = (pair.split(":") for pair in values.get("assign", "").split(",") if pair)
         self._asked(
             SyncGroup(
@@ -327,7 +322,7 @@ class GroupScene:
         )
 
     def _heartbeat(self, group: str, *words: str) -> None:
-        values = _values(words)
+        values = values_of(words)
         self._asked(
             Heartbeat(
                 group_id=group,
@@ -339,20 +334,20 @@ class GroupScene:
 
     def _leave(self, group: str, *words: str) -> None:
         leaving = []
-        for name in _values(words)["member"].split(","):
+        for name in values_of(words)["member"].split(","):
             member, _, instance = name.partition("/")
             leaving.append(LeavingMember(member, instance or None))
         self._asked(LeaveGroup(group_id=group, members=tuple(leaving)))
 
     def _commit(self, group: str, *words: str) -> None:
-        values = _values(words)
+        values = values_of(words)
         self._asked(
             CommitOffsets(
                 group_id=group,
                 member_id=values.pop("member", ""),
                 group_instance_id=values.pop("instance", None),
                 generation=int(values.pop("generation", "-1")),
-                offsets=_offsets(values),
+                offsets=offsets_in(values),
             )
         )
 
@@ -367,7 +362,7 @@ class GroupScene:
         return reply
 
     def _beat(self, group: str, *words: str) -> None:
-        values = _values(words)
+        values = values_of(words)
         topics, owns = values.get("topics"), values.get("owns")
         said = MemberHeartbeat(
             member_id=values["member"],
@@ -385,11 +380,11 @@ class GroupScene:
         self._asked(ConsumerHeartbeat(group_id=group, said=said, topics=self.topics))
 
     def _owned(self, text: str) -> Owned:
-        named = [] if text == "none" else [_partition(name) for name in text.split(",")]
+        named = [] if text == "none" else [partition_of(name) for name in text.split(",")]
         return frozenset(TopicIdPartition(self.topics[found.topic][0], found.partition) for found in named)
 
     def _pend(self, group: str, *words: str) -> None:
-        values = _values(words)
+        values = values_of(words)
         producer_id, producer_epoch = values.pop("producer").split("/")
         self._asked(
             CommitTransactionOffsets(
@@ -397,7 +392,7 @@ class GroupScene:
                 member_id=values.pop("member", ""),
                 group_instance_id=values.pop("instance", None),
                 generation=int(values.pop("generation", "-1")),
-                offsets=_offsets(values),
+                offsets=offsets_in(values),
                 producer_id=int(producer_id),
                 producer_epoch=int(producer_epoch),
                 guard=0,
@@ -417,128 +412,15 @@ class GroupScene:
         )
 
     def _mirror(self, group: str, *words: str) -> None:
-        self._asked(MirrorOffsets(group_id=group, offsets=_offsets(_values(words))))
+        self._asked(MirrorOffsets(group_id=group, offsets=offsets_in(values_of(words))))
 
     def _fetch(self, group: str) -> None:
         for partition, value in sorted(self.groups.offsets_of(group).items()):
             age_ms = self.now_ms - value.commit_timestamp_ms
             self.lines.append(
-                f"{_partition_text(partition)}={value.offset}@{value.leader_epoch} {value.metadata!r} {age_ms} ms old"
+                f"{partition_text(partition)}={value.offset}@{value.leader_epoch} {value.metadata!r} {age_ms} ms old"
             )
 
     def _show(self, group: str) -> None:
         found = self.groups.get(group)
         self.lines.append("Dead" if found is None else group_text(found))
-
-
-def _values(words: tuple[str, ...]) -> dict[str, str]:
-    return dict(word.split("=", 1) for word in words)
-
-
-def _partition(text: str) -> TopicPartition:
-    topic, _, index = text.rpartition("-")
-    return TopicPartition(topic, int(index))
-
-
-def _partition_text(partition: TopicPartition) -> str:
-    return f"{partition.topic}-{partition.partition}"
-
-
-def _offsets(values: dict[str, str]) -> dict[TopicPartition, CommittedOffset]:
-    metadata, retention_ms = values.pop("metadata", ""), int(values.pop("retention", "-1"))
-    offsets = {}
-    for name, text in values.items():
-        offset, _, epoch = text.partition("@")
-        offsets[_partition(name)] = CommittedOffset(int(offset), int(epoch or -1), metadata, retention_ms)
-    return offsets
-
-
-def _key_text(key: TimerKey) -> str:
-    return " ".join((key.kind.value, key.group_id, *([key.member_id] if key.member_id else [])))
-
-
-def group_text(group: Group) -> str:
-    """A group in one line: * leads, ? is awaited in the sync, j and s wait for an answer."""
-    members = []
-    for member in group.members.values():
-        marks = ("*" if member.member_id == group.leader else "") + ("?" if member.member_id in group.unsynced else "")
-        marks += ("j" if member.join_token is not None else "") + ("s" if member.sync_token is not None else "")
-        assignment = f"={member.assignment.decode(errors='replace')}" if member.assignment else ""
-        members.append(f"{member.member_id}{marks}{assignment}")
-    pending = f" pending {','.join(sorted(group.pending))}" if group.pending else ""
-    return f"{group.group_id} {group.state.value} {group.generation} {group.protocol or '-'} [{' '.join(members)}]{pending}"
-
-
-def _record_line(record: GroupRecord) -> str:
-    match record:
-        case GroupStored(group=group):
-            return f"store {group_text(group)}"
-        case GroupChanged(group=group):
-            return f"in memory {group_text(group)}"
-        case GroupRemoved(group_id=group_id):
-            return f"remove {group_id}"
-        case OffsetCommitted(group_id=group_id, partition=partition, value=value):
-            return f"store {group_id} {_partition_text(partition)}={value.offset}@{value.leader_epoch}"
-        case OffsetRemoved(group_id=group_id, partition=partition):
-            return f"remove {group_id} {_partition_text(partition)}"
-        case OffsetPending(group_id=group_id, partition=partition, value=value):
-            producer = f"producer {record.producer_id}/{record.producer_epoch}"
-            return f"pending {group_id} {_partition_text(partition)}={value.offset}@{value.leader_epoch} of {producer}"
-        case ConsumerFact(key=key, value=value):
-            return _consumer_line(key, value)
-        case TransactionEnded(producer_id=producer_id, producer_epoch=producer_epoch, is_commit=is_commit):
-            return f"{'commit' if is_commit else 'abort'} producer {producer_id}/{producer_epoch}"
-
-
-def _owned_text(owned: Iterable[TopicIdPartition]) -> str:
-    return " ".join(f"{found.topic_id[:1].decode()}-{found.partition}" for found in sorted(owned)) or "nothing"
-
-
-def _consumer_line(key: ConsumerGroupKey, value: ConsumerGroupValue | None) -> str:
-    kinds = {3: "epoch", 5: "member", 6: "target epoch", 7: "target", 8: "current"}
-    what = " ".join(word for word in (key.group, kinds[key.kind], key.member_id) if word)
-    match value:
-        case None:
-            return f"remove {what}"
-        case GroupEpoch(epoch=epoch) | TargetEpoch(epoch=epoch):
-            return f"store {what} {epoch}"
-        case TargetAssignment(partitions=partitions):
-            return f"store {what} {_owned_text(owned_of(partitions))}"
-        case CurrentAssignment():
-            pending = f" gives up {_owned_text(owned_of(value.pending_revocation))}" if value.pending_revocation else ""
-            state = MemberState(value.state).name.lower()
-            return f"store {what} {value.epoch} {state} {_owned_text(owned_of(value.assigned))}{pending}"
-        case MemberMetadata():
-            return f"store {what} {','.join(value.topic_names)}{value.topic_regex or ''}"
-
-
-def reply_text(reply: Reply) -> str:
-    """A reply in one line."""
-    match reply:
-        case JoinReply():
-            members = f" members {' '.join(member.member_id for member in reply.members)}" if reply.members else ""
-            skip = " skip" if reply.skip_assignment else ""
-            joined = (
-                f" generation {reply.generation} {reply.protocol} leader {reply.leader or '-'}"
-                if not reply.error
-                else ""
-            )
-            return f"{reply.error.name} {reply.member_id}{joined}{skip}{members}".rstrip()
-        case SyncReply():
-            return (
-                f"{reply.error.name} {reply.protocol} {reply.assignment.decode(errors='replace')}"
-                if not reply.error
-                else reply.error.name
-            )
-        case CodeReply():
-            return reply.error.name
-        case LeaveReply():
-            return " ".join(error.name for error in reply.errors)
-        case HeartbeatReply():
-            if reply.error:
-                return f"{reply.error.name}"
-            owns = "" if reply.assigned is None else f" owns {_owned_text(reply.assigned)}"
-            return f"{reply.member_id} epoch {reply.member_epoch}{owns}"
-        case PartitionsReply():
-            outcomes = [f"{_partition_text(partition)} {error.name}" for partition, error in reply.errors.items()]
-            return ", ".join(outcomes) or reply.error.name

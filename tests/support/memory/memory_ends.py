@@ -17,7 +17,7 @@ from wire.protocol.ids import TopicPartition
 from wire.protocol.streams.compressed_stream import CompressionTally
 
 if TYPE_CHECKING:
-    from tests.support.memory.memory_sites import MemoryWorld
+    from tests.support.memory.memory_world import MemoryWorld
 
 
 @dataclass(frozen=True, kw_only=True)

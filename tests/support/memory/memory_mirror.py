@@ -12,7 +12,7 @@ from mirror.assembly import Mirror
 from mirror.flow.core.flow_state import FlowState
 from mirror.settings.config import load_config
 from runtime.clock import SystemClock
-from tests.support.memory.memory_sites import MemoryWorld
+from tests.support.memory.memory_world import MemoryWorld
 
 
 @asynccontextmanager

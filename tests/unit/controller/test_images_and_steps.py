@@ -15,7 +15,7 @@ from controller.core.decisions import Decision, Publish
 from controller.stored.multis import STEP_OVERHEAD_BYTES, split_steps
 from runtime.configuration import ConfigurationError, load_settings
 from runtime.zookeeper.nodes import CreateNode
-from tests.support.memory.controller_scene import SiteModel, link_record, topic_request
+from tests.support.memory.site_model import SiteModel, link_record, topic_request
 from wire.protocol.ids import NO_NODE
 
 

@@ -19,7 +19,7 @@ from runtime.process import OperationalFailure
 from tests.support.disks.log_batches import batch
 from tests.support.eventually import eventually
 from tests.support.memory.memory_mirror import mirroring, states, world_with
-from tests.support.memory.memory_sites import MemoryWorld
+from tests.support.memory.memory_world import MemoryWorld
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.protocol.ids import TopicPartition
 

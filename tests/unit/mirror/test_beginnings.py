@@ -15,7 +15,7 @@ from mirror.link.ports import LogAnswer, Unreachable
 from tests.support.disks.log_batches import batch
 from tests.support.eventually import eventually
 from tests.support.memory.memory_mirror import mirroring, states, world_with
-from tests.support.memory.memory_sites import MemoryWorld
+from tests.support.memory.memory_world import MemoryWorld
 from wire.protocol.ids import TopicPartition
 from wire.rules.topic_configs import COPY_BEGINS
 

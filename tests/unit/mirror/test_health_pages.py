@@ -17,7 +17,7 @@ from mirror.main import MirrorDaemon
 from mirror.settings.config import load_config
 from tests.support.eventually import eventually
 from tests.support.memory.memory_mirror import mirroring, states, world_with
-from tests.support.memory.memory_sites import MemoryWorld
+from tests.support.memory.memory_world import MemoryWorld
 from tests.support.processes.ports import LOOPBACK, free_port
 
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING

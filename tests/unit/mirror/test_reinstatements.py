@@ -15,7 +15,7 @@ from mirror.flow.core.flow_state import FlowState
 from mirror.link.ports import Unreachable
 from tests.support.eventually import eventually
 from tests.support.memory.memory_mirror import mirroring, states
-from tests.support.memory.memory_sites import MemoryWorld
+from tests.support.memory.memory_world import MemoryWorld
 from wire.protocol.ids import TopicPartition
 from wire.rules.links import ReinstatePolicy
 

@@ -15,7 +15,8 @@ from mirror.flow.core.flow_state import FlowState
 from mirror.link.ports import Unreachable
 from tests.support.eventually import eventually
 from tests.support.memory.memory_mirror import mirroring, states
-from tests.support.memory.memory_sites import MemorySite, MemoryWorld
+from tests.support.memory.memory_sites import MemorySite
+from tests.support.memory.memory_world import MemoryWorld
 from wire.protocol.ids import TopicPartition
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)

@@ -16,7 +16,7 @@ from mirror.link.ports import FetchAnswer, FetchPart, Leader
 from runtime import supervision
 from tests.support.eventually import eventually
 from tests.support.memory.memory_mirror import mirroring, states, world_with
-from tests.support.memory.memory_sites import MemoryFetch
+from tests.support.memory.memory_ports import MemoryFetch
 from wire.protocol.ids import TopicPartition
 
 FIRST = TopicPartition("orders", 0)

@@ -14,7 +14,7 @@ from controller.core import commands as ask
 from controller.core.decisions import Decision
 from controller.core.state.site_values import Replica
 from runtime.logs import STATE_CHANGE, configure
-from tests.support.memory.controller_scene import SiteModel, topic_request
+from tests.support.memory.site_model import SiteModel, topic_request
 from wire.protocol.ids import TopicPartition
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from controller.core import commands as ask
 from controller.core.state.partition_states import PartitionPhase
-from tests.support.memory.controller_scene import Crashed, SiteModel, link_record, topic_request
+from tests.support.memory.site_model import Crashed, SiteModel, link_record, topic_request
 
 Step = Callable[[SiteModel], object]
 

@@ -15,7 +15,7 @@ from controller.core.producer_ids import ProducerIdsExhausted, next_block
 from controller.core.state.facts import LeadershipChanged, PartitionMoved
 from controller.core.state.partition_states import PartitionPhase
 from runtime.invariants import InvariantBroken
-from tests.support.memory.controller_scene import RULES, SiteModel, link_record, topic_request
+from tests.support.memory.site_model import RULES, SiteModel, link_record, topic_request
 from wire.control.cluster_pb2 import LinkPhase
 from wire.znodes.cluster_znodes import ProducerIdBlock
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from controller.core import commands as ask
 from controller.core.decisions import PublishImage
-from tests.support.memory.controller_scene import Crashed, SiteModel, topic_request
+from tests.support.memory.site_model import Crashed, SiteModel, topic_request
 from wire.protocol.ids import NO_NODE, TopicPartition
 
 T0 = TopicPartition("t", 0)

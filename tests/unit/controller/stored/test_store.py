@@ -13,7 +13,7 @@ from controller.core.state.site_values import Leadership
 from controller.stored.cluster_reader import _leadership
 from controller.stored.cluster_writer import ClusterWriter
 from runtime.zookeeper.nodes import NodeStat, SetNode
-from tests.support.memory.controller_scene import SiteModel, topic_request
+from tests.support.memory.site_model import SiteModel, topic_request
 from wire.protocol.ids import TopicPartition
 from wire.znodes.topic_znodes import StoredPartitionState, encode_partition_state
 

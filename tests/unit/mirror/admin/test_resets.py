@@ -19,7 +19,7 @@ from mirror.link.core.topic_plan import DeleteCopy
 from mirror.link.ports import Leader
 from tests.support.eventually import eventually
 from tests.support.memory.memory_mirror import mirroring, states, world_with
-from tests.support.memory.memory_sites import MemoryWorld
+from tests.support.memory.memory_world import MemoryWorld
 from wire.protocol.ids import UNKNOWN, TopicPartition
 from wire.rules.links import InvalidPattern
 

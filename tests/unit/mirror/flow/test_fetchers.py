@@ -16,7 +16,7 @@ from mirror.flow.fetchers import Fetcher
 from mirror.link.ports import FetchAnswer, FetchPart
 from tests.support.eventually import eventually
 from tests.support.memory.memory_mirror import mirroring, world_with
-from tests.support.memory.memory_sites import MemoryFetch
+from tests.support.memory.memory_ports import MemoryFetch
 from wire.protocol.ids import TopicPartition
 from wire.rules.links import SyncPolicy
 

@@ -16,7 +16,8 @@ from mirror.assembly import Mirror
 from mirror.link.ports import AppendAnswer, AppendPart, FetchAnswer, FetchPart
 from tests.support.eventually import eventually
 from tests.support.memory.memory_mirror import mirroring, world_with
-from tests.support.memory.memory_sites import MemoryAppend, MemoryFetch, MemoryWorld
+from tests.support.memory.memory_ports import MemoryAppend, MemoryFetch
+from tests.support.memory.memory_world import MemoryWorld
 from wire.protocol.ids import TopicPartition
 
 KEY = TopicPartition("orders", 0)

@@ -12,7 +12,8 @@ from mirror.flow.standby_reports import StandbyReports
 from mirror.link.ports import Leader
 from tests.support.eventually import eventually
 from tests.support.memory.memory_mirror import mirroring, states, world_with
-from tests.support.memory.memory_sites import MemoryProgress, MemoryWorld
+from tests.support.memory.memory_ports import MemoryProgress
+from tests.support.memory.memory_world import MemoryWorld
 from wire.protocol.ids import TopicPartition
 from wire.rules.links import SyncPolicy
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from runtime.clock import SystemClock
 from tests.support.eventually import eventually
-from tests.support.memory.memory_sites import MemoryWorld
+from tests.support.memory.memory_world import MemoryWorld
 from tests.unit.mirror.test_assembly import mirroring
 from wire.protocol.ids import TopicPartition
 

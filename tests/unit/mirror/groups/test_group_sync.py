@@ -25,7 +25,8 @@ from mirror.link.ports import Leader, LogAnswer
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
 from tests.support.memory.memory_mirror import mirroring, states, world_with
-from tests.support.memory.memory_sites import MemoryOffsetsTail, MemoryWorld
+from tests.support.memory.memory_ports import MemoryOffsetsTail
+from tests.support.memory.memory_world import MemoryWorld
 from wire.protocol.ids import TopicPartition
 from wire.rules.sync_reports import ALL_SLOTS
 

@@ -17,7 +17,7 @@ from mirror.link.ports import Unreachable
 from tests.sim.virtual_loop import VirtualLoop
 from tests.support.eventually import eventually
 from tests.support.memory.memory_mirror import mirroring, world_with
-from tests.support.memory.memory_sites import MemoryWorld
+from tests.support.memory.memory_world import MemoryWorld
 from wire.client.requests.topic_requests import TOPICS_AT_ONCE
 from wire.control.cluster_pb2 import LinkRecord
 from wire.protocol.ids import TopicPartition

@@ -12,7 +12,7 @@ from controller.brokers.images import PendingChanges, TopicMessages
 from controller.core.decisions import Publish
 from controller.core.entity_commands import AlterGroupConfigs, GroupConfigChange, GroupConfigsRead
 from controller.core.state.facts import GroupConfigsReplaced
-from tests.support.memory.controller_scene import SiteModel
+from tests.support.memory.site_model import SiteModel
 
 SESSION, INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 

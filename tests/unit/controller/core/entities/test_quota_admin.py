@@ -15,7 +15,7 @@ from controller.brokers.images import PendingChanges, TopicMessages
 from controller.core.decisions import Publish
 from controller.core.entity_commands import AlterClientQuotas, ClientQuotasRead, QuotaChange
 from controller.core.state.facts import ClientQuotaReplaced
-from tests.support.memory.controller_scene import SiteModel
+from tests.support.memory.site_model import SiteModel
 from wire.rules.client_quotas import CLIENT_ID, IP, USER, QuotaEntity
 
 ALICE: QuotaEntity = ((USER, "alice"),)

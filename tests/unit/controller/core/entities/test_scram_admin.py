@@ -12,7 +12,7 @@ from controller.core.entities import scram_admin
 from controller.core.entity_commands import AlterScramUsers, ScramUserChange, ScramUsersRead
 from controller.core.state import facts
 from controller.core.state.cluster import Cluster
-from tests.support.memory.controller_scene import RULES
+from tests.support.memory.site_model import RULES
 
 
 def draft_with(**users: dict[str, str]) -> Draft:

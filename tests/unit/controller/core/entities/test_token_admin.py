@@ -17,7 +17,7 @@ from controller.core.entity_commands import (
 )
 from controller.core.state import facts
 from controller.core.state.cluster import Cluster
-from tests.support.memory.controller_scene import RULES
+from tests.support.memory.site_model import RULES
 from wire.rules.delegation_tokens import DelegationToken
 from wire.rules.principals import Principal
 

@@ -8,7 +8,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from controller.core import commands as ask
-from tests.support.memory.controller_scene import SiteModel, topic_request
+from tests.support.memory.site_model import SiteModel, topic_request
 from wire.protocol.ids import TopicPartition
 
 T0 = TopicPartition("t", 0)

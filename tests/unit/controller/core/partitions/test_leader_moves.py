@@ -7,7 +7,7 @@ from kio.schema.errors import ErrorCode
 
 from controller.core import commands as ask
 from controller.core.decisions import Decision
-from tests.support.memory.controller_scene import SiteModel, topic_request
+from tests.support.memory.site_model import SiteModel, topic_request
 from wire.protocol.ids import TopicPartition
 
 PARTITIONS = [TopicPartition("t", index) for index in range(3)]

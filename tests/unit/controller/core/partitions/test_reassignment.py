@@ -9,7 +9,7 @@ from kio.schema.errors import ErrorCode
 
 from controller.core import commands as ask
 from controller.core.state.site_values import Replica, Topic
-from tests.support.memory.controller_scene import Crashed, SiteModel, topic_request
+from tests.support.memory.site_model import Crashed, SiteModel, topic_request
 from wire.protocol.ids import TopicPartition
 
 T0 = TopicPartition("t", 0)

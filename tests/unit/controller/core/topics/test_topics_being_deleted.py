@@ -11,7 +11,7 @@ from controller.core import commands as ask
 from controller.core.decisions import Decision, Publish
 from controller.core.state import facts
 from controller.core.state.replica_states import ReplicaPhase
-from tests.support.memory.controller_scene import SiteModel, link_record, topic_request
+from tests.support.memory.site_model import SiteModel, link_record, topic_request
 from wire.protocol.ids import TopicPartition
 
 DOOMED = TopicPartition("orders", 0)

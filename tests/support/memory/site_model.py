@@ -1,0 +1,253 @@
+"""A site without processes: what ZooKeeper would hold, which brokers live, and a controller machine
+that may crash between two writes.
+
+`SiteModel` commits only the durable facts of a decision and can stop after any of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from controller.core import commands as ask
+from controller.core.decisions import Decision, PartitionOutcome
+from controller.core.machine import ControllerMachine
+from controller.core.state import facts
+from controller.core.state.cluster import Cluster
+from controller.core.state.replica_states import ReplicaPhase
+from controller.core.state.site_values import Broker, Leadership, SiteRules, Topic
+from wire.control.cluster_pb2 import LinkPhase, LinkRecord
+from wire.protocol.ids import TopicPartition
+from wire.znodes.broker_znodes import BrokerRegistration
+
+RULES = SiteRules(site="a", replication_factor_max=3)
+
+
+class Crashed(Exception):
+    """The controller died in the middle of a commit."""
+
+
+def is_durable(change: facts.Fact) -> bool:
+    """Whether the fact has a stored form that the controller writes."""
+    match change:
+        case facts.TopicCreated() | facts.TopicConfigsReplaced() | facts.TopicDeletionRequested():
+            return change.must_store
+        case facts.PartitionsReassigned() | facts.BrokerUnregistered() | facts.UnregistrationEnded():
+            return True
+        case facts.PartitionsAdded() | facts.LeadershipChanged() | facts.TopicDeleted() | facts.DeletionMarkDropped():
+            return True
+        case _:
+            return False
+
+
+class SiteModel:
+    """Stored facts, living brokers, and at most one controller."""
+
+    def __init__(self, rules: SiteRules = RULES) -> None:
+        self.rules = rules
+        self.zxid = 0
+        self.controller_epoch = 0
+        self.brokers: dict[int, Broker] = {}
+        self.links: dict[str, LinkRecord] = {}
+        self.topics: dict[str, Topic] = {}
+        self.leaderships: dict[TopicPartition, Leadership] = {}
+        self.deletions: set[str] = set()
+        self.unregistered: set[int] = set()
+        self.broken: dict[str, str] = {}
+        self.altered_unclean_election: bool | None = None
+        self.machine: ControllerMachine | None = None
+        self.crash_after: int | None = None
+        self.commits = 0
+
+    def alive(self, *nodes: int, racks: dict[int, str] | None = None) -> dict[int, Broker]:
+        """Have exactly these brokers alive; new ones register now."""
+        for node in nodes:
+            if node not in self.brokers:
+                self.zxid += 1
+                registration = BrokerRegistration(
+                    node_id=node, endpoints=(), grpc_address=f"b{node}:1", rack=(racks or {}).get(node, "")
+                )
+                self.brokers[node] = Broker(registration=registration, epoch=self.zxid)
+        self.brokers = {node: broker for node, broker in self.brokers.items() if node in nodes}
+        return dict(self.brokers)
+
+    def take_over(self, *, unreachable: frozenset[int] = frozenset()) -> Decision:
+        """A new controller loads what is stored and takes over; nothing listens at some of the
+        brokers.
+        """
+        self.controller_epoch += 1
+        cluster = Cluster(rules=self.rules, controller_id=1, controller_epoch=self.controller_epoch)
+        cluster.brokers = dict(self.brokers)
+        cluster.links = {name: copied(link) for name, link in self.links.items()}
+        cluster.quarantine = dict(self.broken)
+        cluster.topics = {name: topic for name, topic in self.topics.items() if name not in self.broken}
+        cluster.leaderships = {
+            partition: known for partition, known in self.leaderships.items() if partition.topic not in self.broken
+        }
+        cluster.deletions = self.deletions & cluster.topics.keys()
+        cluster.unregistered = set(self.unregistered)
+        cluster.altered_unclean_election = self.altered_unclean_election
+        cluster.derive_phases()
+        self.machine = ControllerMachine(cluster)
+        return self.give(ask.TakeOver(unreachable=unreachable))
+
+    @property
+    def cluster(self) -> Cluster:
+        """The controller's view."""
+        assert self.machine is not None, "no controller"
+        return self.machine.cluster
+
+    def give(self, command: ask.Command) -> Decision:
+        """Decide, commit, apply. Crashed when the commit is to be interrupted; then only a part of
+        it is stored.
+        """
+        assert self.machine is not None, "no controller"
+        decision = self.machine.decide(command)
+        for change in filter(is_durable, decision.facts):
+            if self.crash_after is not None and self.commits >= self.crash_after:
+                self.machine, self.crash_after = None, None
+                raise Crashed
+            self._store(change)
+            self.commits += 1
+        self.machine.apply(decision.facts)
+        self.machine.cluster.check_invariants()
+        return decision
+
+    def mend(self, name: str) -> list[Decision]:
+        """What is stored of a topic can be understood again, or is gone; the controller looks at
+        it, then at the marks.
+        """
+        del self.broken[name]
+        look = ask.QuarantineLookedAt(
+            topics=tuple(topic for topic in (self.topics.get(name),) if topic is not None),
+            leaderships=dict(self.leaderships),
+            problems=dict(self.broken),
+        )
+        return [self.give(look), self.give(ask.DeletionsMarked(topics=tuple(sorted(self.deletions))))]
+
+    def _store(self, change: facts.Fact) -> None:
+        self.zxid += 1
+        match change:
+            case facts.TopicCreated(topic=topic):
+                assert topic.name not in self.topics
+                self.topics[topic.name] = topic
+            case facts.PartitionsAdded():
+                self.topics[change.topic] = self.topics[change.topic].grown(change.assignment, change.over_version)
+            case facts.PartitionsReassigned():
+                self.topics[change.topic] = self.topics[change.topic].reassigned(change.partitions)
+            case facts.TopicConfigsReplaced():
+                self.topics[change.topic] = replace(self.topics[change.topic], configs=change.configs)
+            case facts.LeadershipChanged():
+                known = self.leaderships.get(change.partition)
+                assert change.leadership.partition_epoch == (0 if known is None else known.partition_epoch + 1)
+                is_same_leader = known is not None and change.leadership.leader == known.leader
+                assert known is None or change.leadership.leader_epoch >= known.leader_epoch + (not is_same_leader)
+                self.leaderships[change.partition] = replace(change.leadership, known_zxid=self.zxid)
+            case facts.BrokerUnregistered():
+                self.unregistered.add(change.node_id)
+            case facts.UnregistrationEnded():
+                self.unregistered.discard(change.node_id)
+            case facts.TopicDeletionRequested():
+                self.deletions.add(change.topic)
+            case facts.TopicDeleted():
+                self.deletions.remove(change.topic)
+                topic = self.topics.pop(change.topic)
+                for partition in topic.partitions():
+                    self.leaderships.pop(partition, None)
+            case _:
+                pass
+
+    def answer_deletions(self, *, failing: frozenset[int] = frozenset()) -> list[Decision]:
+        """Every living broker answers what it was asked to delete."""
+        decisions = []
+        for node, broker in sorted(self.brokers.items()):
+            asked = {
+                replica.topic
+                for replica, phase in self.cluster.replica_phases.items()
+                if replica.node == node and phase is ReplicaPhase.DELETION_STARTED
+            }
+            if asked:
+                topics = [self.cluster.topics[name] for name in sorted(asked)]
+                decisions.append(
+                    self.give(
+                        ask.DeletionsAnswered(
+                            node_id=node,
+                            broker_epoch=broker.epoch,
+                            topic_ids=tuple(topic.topic_id for topic in topics),
+                            failed=tuple(
+                                partition for topic in topics for partition in topic.partitions() if node in failing
+                            ),
+                        )
+                    )
+                )
+        return decisions
+
+    def propose(self, partition: TopicPartition, members: tuple[int, ...], /, **changed: Any) -> PartitionOutcome:
+        """As `proposed`; the outcome alone."""
+        return self.proposed(partition, members, **changed).partitions[0]
+
+    def proposed(self, partition: TopicPartition, members: tuple[int, ...], /, **changed: Any) -> Decision:
+        """The leader of a partition proposes in-sync replicas under the state that stands;
+        `changed` fields lie.
+        """
+        known = self.cluster.leaderships[partition]
+        node = changed.pop("node_id", known.leader)
+        broker_epoch = changed.pop("broker_epoch", self.brokers[node].epoch if node in self.brokers else -1)
+        fields: dict[str, Any] = {
+            "topic_id": self.cluster.topics[partition.topic].topic_id,
+            "leader_epoch": known.leader_epoch,
+            "partition_epoch": known.partition_epoch,
+            "isr": tuple((member, self.brokers[member].epoch if member in self.brokers else -1) for member in members),
+        }
+        proposal = ask.IsrProposal(partition=partition, **{**fields, **changed})
+        command = ask.AlterPartitions(node_id=node, broker_epoch=broker_epoch, proposals=(proposal,))
+        return self.give(command)
+
+    def catch_up(self) -> None:
+        """Every living replica is proposed for the in-sync replicas by its leader, until nothing
+        changes.
+        """
+        for partition in sorted(self.cluster.partition_phases):
+            known = self.cluster.leaderships.get(partition)
+            if known is None or known.leader not in self.cluster.brokers:
+                continue
+            living = tuple(
+                node
+                for node in self.cluster.replicas_of(partition)
+                if node in self.cluster.electable() or node in known.isr
+            )
+            if set(living) != set(known.isr):
+                self.propose(partition, living)
+
+    def summary(self) -> dict[str, Any]:
+        """What must be equal however often a controller died on the way."""
+        cluster = self.cluster
+        return {
+            "topics": {name: (dict(topic.assignment), dict(topic.configs)) for name, topic in cluster.topics.items()},
+            "partitions": {
+                str(partition): (phase.value, cluster.leaderships[partition].leader, cluster.leaderships[partition].isr)
+                for partition, phase in cluster.partition_phases.items()
+            },
+            "deletions": sorted(cluster.deletions),
+        }
+
+
+def copied(link: LinkRecord) -> LinkRecord:
+    copied = LinkRecord()
+    copied.CopyFrom(link)
+    return copied
+
+
+def topic_request(name: str, partitions: int = 1, factor: int = 1, **more: Any) -> ask.TopicRequest:
+    """A request with an id made from the name."""
+    topic_id = name.encode().ljust(16, b".")[:16]
+    return ask.TopicRequest(name=name, topic_id=topic_id, partition_count=partitions, replication_factor=factor, **more)
+
+
+def link_record(name: str = "b-a", *, active: str = "b", epoch: int = 1, floor: int = 0, **more: Any) -> LinkRecord:
+    """A link between sites a and b that carries `orders.*`."""
+    more.setdefault("phase", LinkPhase.MIRRORING)
+    more.setdefault("topic_whitelist", ["orders.*"])
+    return LinkRecord(
+        name=name, source_site="b", target_site="a", active_site=active, epoch=epoch, leader_epoch_floor=floor, **more
+    )

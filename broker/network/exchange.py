@@ -11,14 +11,14 @@ from typing import Any, Final, Protocol
 
 from kio.static.primitive import i32Timedelta
 
+from broker.authentication.sasl_session import SaslSession
 from broker.latencies import ApiMetrics
 from broker.metadata.request_context import RequestContext
 from broker.network.answered_errors import errors_in
 from broker.network.busy_time import BusyTime, TimedSteps
 from broker.network.channels import Part
-from broker.network.connections import Connection
 from broker.network.entities import NO_THROTTLE
-from broker.network.response_slots import Place
+from broker.network.response_slots import Place, Sent
 from broker.quotas.client_throttling import QuotaClient
 from runtime.clock import Clock
 from wire.protocol.streams.frames import RequestHeader, encode_response, response_prefix
@@ -69,6 +69,40 @@ class ExchangeOwner(Protocol):
         ...
 
 
+class RequestOrigin(Protocol):
+    """The connection of a request, as its exchange and its handler use it (`connections.py`, and
+    the simulation's).
+    """
+
+    address: str
+    listener: str
+    client_software: str
+    principal: Principal
+    sasl: SaslSession | None
+    is_closed: bool
+    opened_at_ms: float
+    on_close: Callable[[], None] | None
+    on_end: Callable[[], None] | None
+
+    def answer(
+        self, parts: Sequence[Part] | None, *, throttle_time_ms: float = 0.0, on_sent: Sent | None = None
+    ) -> None:
+        """End the request in flight."""
+        ...
+
+    def reserve_slot(self, api_key: int, frame_bytes: int, on_close: Callable[[], None] | None = None) -> Place:
+        """Reserve the position of its response."""
+        ...
+
+    def compress(self, level: int) -> None:
+        """Send and receive compressed chunks from here on."""
+        ...
+
+    def close(self, reason: str, *, is_fault: bool = False) -> None:
+        """Close the connection."""
+        ...
+
+
 class Exchange:
     """One request in flight: its header, its origin, and the way to answer it."""
 
@@ -93,7 +127,7 @@ class Exchange:
     def __init__(
         self,
         dispatcher: ExchangeOwner,
-        connection: Connection,
+        connection: RequestOrigin,
         header: RequestHeader,
         metrics: ApiMetrics,
         frame_bytes: int,

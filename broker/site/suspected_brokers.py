@@ -21,7 +21,7 @@ from runtime.listening import until_refused
 from runtime.supervision import Supervisor
 
 if TYPE_CHECKING:
-    from broker.network.connections import Connection
+    from broker.network.exchange import RequestOrigin
 
 SUSPICION_MS_MAX: Final = 400.0
 """Time (ms) for which a suspicion may delay answers; an election after a refused connection takes
@@ -99,7 +99,7 @@ class SuspectedBrokers:
             del self._doubted_at_ms[key]
         return max((at_ms + SUSPICION_MS_MAX - now_ms for at_ms in self._doubted_at_ms.values()), default=0.0)
 
-    def may_concern(self, connection: Connection) -> bool:
+    def may_concern(self, connection: RequestOrigin) -> bool:
         """True for a client that may ask because it has lost a leader: there are others, and it did
         not come just now.
         """

@@ -4,9 +4,9 @@ them together.
 
 import os
 
-# Children are other programs, never a copy of this process that goes on using gRPC; with fork
-# handlers on, gRPC's core prints a warning at each of them. Read when the core starts, so set
-# before any import; what the user set stays.
+# Children are always started by exec, so gRPC needs no fork handlers, which would print a warning
+# for each child. gRPC reads the variable at its import, so it is set before any import; a value of
+# the user is kept.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 import wire  # noqa: F401  first, so that kio is loaded in the quick way whichever command runs

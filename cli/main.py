@@ -60,7 +60,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
 }
 """Module and name of each command, in the order of the help: a function, or the app of a group."""
 WITHOUT_COMMAND_CONFIG: Final = frozenset({"up", "demo", "broker", "controller", "mirror", "bridge"})
-"""They have a configuration of their own, or reach no site."""
+"""Commands without `--command-config`: they have their own configuration, or connect to no site."""
 
 
 def _print_version(is_wanted: bool) -> None:

@@ -1,1 +1,1 @@
-"""The commands that look at one cluster and change it."""
+"""The commands that show and change one cluster."""

@@ -1,5 +1,5 @@
-"""`antipode acls`: who may do what with topics, groups and the cluster, with the options of Kafka's
-own tool.
+"""`antipode acls`: shows and changes ACLs of topics, groups and the cluster, with the options of
+Kafka's own tool.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def add(
     if resource_pattern_type not in (Pattern.LITERAL, Pattern.PREFIXED):
         raise usage_error(f"--resource-pattern-type {resource_pattern_type} cannot be added; use literal or prefixed")
     if not allow_principal and not deny_principal:
-        raise usage_error("say who: --allow-principal or --deny-principal")
+        raise usage_error("name the principals: --allow-principal or --deny-principal")
     resources = _resources(topic, group, transactional_id, cluster)
     wanted = list(IN_BOTH_DIRECTIONS) if mirror else []
     if resources or not mirror:
@@ -202,7 +202,7 @@ def remove(
 
     resources = _resources(topic, group, transactional_id, cluster)
     if not resources:
-        raise usage_error("say of which resources: --topic, --group, --transactional-id or --cluster")
+        raise usage_error("name the resources: --topic, --group, --transactional-id or --cluster")
     filters = _filters(resources, resource_pattern_type, None)
     if allow_principal or deny_principal:
         filters = [

@@ -1,4 +1,4 @@
-"""`antipode brokers`: the brokers of a site, those that are missed among them, and giving up one
+"""`antipode brokers`: lists the brokers of a site, including missing ones, and unregisters a broker
 that is gone for good.
 """
 
@@ -70,8 +70,8 @@ def broker_rows(known: ClusterMetadata) -> list[dict[str, Any]]:
 def unregister(
     broker: Annotated[int, typer.Argument(help="Node id of a broker that is stopped and never comes back.", min=0)],
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
-    is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, change nothing.")] = False,
+    is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Give up a broker that is gone for good: no deletion of a topic waits for it any more. Refused

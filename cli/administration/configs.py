@@ -1,5 +1,5 @@
-"""`antipode configs`: what is in force for a topic or a broker, where it comes from, and changes of
-it while everything runs.
+"""`antipode configs`: shows the effective configs of a topic or broker and their sources, and
+changes them at runtime.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ app = typer.Typer(
 
 Topic = Annotated[str | None, typer.Option("--topic", help="A topic's configs.")]
 Broker = Annotated[int | None, typer.Option("--broker", help="One broker's configs, by its node id.")]
-AllBrokers = Annotated[bool, typer.Option("--all-brokers", help="What is altered for all brokers of the site.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Check whether it could be done, change nothing.")]
+AllBrokers = Annotated[bool, typer.Option("--all-brokers", help="The configs that all brokers of the site share.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Check whether the change is possible, and change nothing.")]
 
 DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS = 32, 44
 TOPIC, BROKER = 2, 4
@@ -94,7 +94,7 @@ def alter(
     is_all_brokers: AllBrokers = False,
     set_: Annotated[list[str] | None, typer.Option("--set", help="key=value; may be given again.")] = None,
     unset: Annotated[
-        list[str] | None, typer.Option("--unset", help="A key to remove; the value below it then applies.")
+        list[str] | None, typer.Option("--unset", help="A key to remove; the next source's value then applies.")
     ] = None,
     is_dry_run: DryRun = False,
     output: Output = OutputFormat.TEXT,
@@ -123,7 +123,7 @@ def _resource(entity: _Entity) -> dict[str, Any]:
 
 
 async def _connection(client: KafkaClient, entity: _Entity) -> Any:
-    """A broker answers for itself; for everything else any will do."""
+    """Configs of a broker come from that broker; any broker has the others."""
     metadata = await client.metadata([])
     is_own = entity.kind == "broker" and entity.name
     return await client.connection(int(entity.name) if is_own else min(metadata.brokers))

@@ -1,5 +1,5 @@
-"""`antipode elect`: give leaderships back to the preferred replicas, or elect any live replica
-where there is no leader.
+"""`antipode elect`: elects the preferred replicas as leaders, or any live replica of a partition
+without a leader.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def elect(
         typer.Option("--plan", help="The partitions that this JSON file names.", exists=True, dir_okay=False),
     ] = None,
     is_all: Annotated[bool, typer.Option("--all", help="All partitions of the site.")] = False,
-    is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, change nothing.")] = False,
+    is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Elect leaders anew at the site that is asked. Exit code 1 when one could not be elected.
@@ -72,7 +72,9 @@ def elect(
         print_json({"kind": str(kind), "is_dry_run": is_dry_run, "partitions": rows})
     else:
         columns = ("topic", "partition", "leader before", "outcome")
-        print_table("" if rows else "every leader is as it should be", columns, [tuple(row.values()) for row in rows])
+        print_table(
+            "" if rows else "every partition has the wanted leader", columns, [tuple(row.values()) for row in rows]
+        )
     if any(row["outcome"] not in ("elected", "would be elected") for row in rows):
         raise typer.Exit(ExitCode.FAILED)
 

@@ -1,5 +1,5 @@
-"""`antipode groups`: consumer groups with their members, positions and lag; their offsets moved or
-deleted.
+"""`antipode groups`: shows consumer groups with members, offsets and lag, and resets or deletes
+their offsets.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ app = typer.Typer(
 )
 
 Group = Annotated[str, typer.Argument(help="Name of the group.")]
-Sure = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Sure = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 FORGOTTEN = "DEAD"
 """The state that Kafka reports for an unknown group."""
 
@@ -152,7 +152,7 @@ def _targets(cluster: Cluster, topic: str, at: str | int | tuple[int]) -> dict[i
     if isinstance(at, tuple):
         return {partition: min(max(at[0], starts[partition]), ends[partition]) for partition in ends}
     found = offsets_at(cluster, topic, at)
-    # No record as young as that: the end, where the next one will be.
+    # No record has this time or a later one, so the group continues at the end of the log.
     return {partition: ends[partition] if offset == NO_OFFSET else offset for partition, offset in found.items()}
 
 

@@ -1,5 +1,5 @@
-"""`antipode log-dirs`: what lies in the log directories of a cluster's brokers, and moves of logs
-between them.
+"""`antipode log-dirs`: shows the log directories of brokers with their logs, and moves logs between
+the directories of a broker.
 """
 
 from __future__ import annotations

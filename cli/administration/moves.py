@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 POLL_INTERVAL_S = 0.3
 LOOKS_MAX = 30
-"""The maximum number of requests to a broker that may know less than the controller."""
+"""The maximum number of attempts at a broker that has not received the controller's last change
+yet.
+"""
 
 
 class Throttles(NamedTuple):
@@ -81,8 +83,8 @@ async def begin_moves(
     throttles: Throttles,
     is_dry_run: bool,
 ) -> dict[TopicPartition, tuple[int, ...]]:
-    """Begin the moves of a plan; the assignment before it. OperationalFailure for a plan that
-    cannot be carried out.
+    """Begin the moves of a plan, and return the former assignment. OperationalFailure if the plan
+    is not possible.
     """
     topics = sorted({place.topic for place in wanted})
     metadata = await reassignment.site_metadata(client, topics)
@@ -170,13 +172,13 @@ async def watch_moves(
         if not elsewhere:
             return
         await asyncio.sleep(POLL_INTERVAL_S)
-    raise OperationalFailure(f"{elsewhere[0]} is not where it shall be: its move was cancelled or replaced")
+    raise OperationalFailure(f"{elsewhere[0]} does not have the planned replicas: its move was cancelled or replaced")
 
 
 async def end_throttle(
     client: KafkaClient, wanted: dict[TopicPartition, tuple[int, ...]], directories: dict[Replica, str]
 ) -> None:
-    """Take the throttle of the moves off."""
+    """Remove the throttle of the moves."""
     topics = {place.topic for place in wanted}
     await reassignment.remove_throttle(client, topics, movers=_movers(directories))
 
@@ -184,7 +186,7 @@ async def end_throttle(
 async def cancel_moves(
     client: KafkaClient, named: set[TopicPartition] | None, *, keep: bool, is_dry_run: bool
 ) -> list[TopicPartition]:
-    """Cancel running moves; those that were canceled."""
+    """Cancel running moves, and return them."""
     moving = await reassignment.ongoing(client)
     places = sorted(place for place in moving if named is None or place in named)
     if is_dry_run:

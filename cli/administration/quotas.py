@@ -1,5 +1,5 @@
-"""`antipode quotas`: how fast users, client ids and addresses may go; in force on every broker of
-the site at once.
+"""`antipode quotas`: shows and changes the quotas of users, client ids and addresses. A change
+applies to all brokers of the site.
 """
 
 from __future__ import annotations
@@ -23,15 +23,13 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-User = Annotated[
-    str | None, typer.Option("--user", help="A user; connections that do not say who they are are ANONYMOUS.")
-]
+User = Annotated[str | None, typer.Option("--user", help="A user; connections without a login are ANONYMOUS.")]
 AnyUser = Annotated[bool, typer.Option("--any-user", help="Each user without a quota of his own.")]
 Client = Annotated[str | None, typer.Option("--client-id", help="A client id; with a user, that user's client.")]
 AnyClient = Annotated[bool, typer.Option("--any-client", help="Each client id without a quota of its own.")]
 Address = Annotated[str | None, typer.Option("--ip", help="An address that connections come from.")]
 AnyAddress = Annotated[bool, typer.Option("--any-ip", help="Each address without a quota of its own.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Check whether it could be done, change nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Check whether the change is possible, and change nothing.")]
 
 DESCRIBE_CLIENT_QUOTAS, ALTER_CLIENT_QUOTAS = 48, 49
 QUOTAS_HELP = (

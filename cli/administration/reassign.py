@@ -1,5 +1,5 @@
-"""`antipode reassign`: where the replicas of partitions shall be: propose a plan, carry it out,
-watch it, cancel it.
+"""`antipode reassign`: moves replicas between brokers: proposes a plan, executes it, shows its
+progress, cancels it.
 
 Plans are files in the JSON of kafka-reassign-partitions.sh, so that either tool can go on with what
 the other one began.
@@ -47,7 +47,7 @@ PlanFile = Annotated[
 KeepThrottle = Annotated[
     bool, typer.Option("--keep-throttle", help="Leave the throttle set when everything has moved.")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, change nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")]
 
 
 @app.command()
@@ -55,14 +55,14 @@ def plan(
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
     topic: Annotated[list[str] | None, typer.Option("--topic", help="Only this one; may be given again.")] = None,
     brokers: Annotated[
-        str, typer.Option(help="Node ids that shall hold the replicas, separated by commas; else all that live.")
+        str, typer.Option(help="Node ids for the replicas, separated by commas [default: all live brokers].")
     ] = "",
     replication_factor: Annotated[
-        int | None, typer.Option(help="Replicas of each partition; as they are when left out.", min=1)
+        int | None, typer.Option(help="Replicas of each partition [default: unchanged].", min=1)
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write the plan to this file.", dir_okay=False)] = None,
     rollback: Annotated[
-        Path | None, typer.Option(help="Write what is there now to this file, as a plan.", dir_okay=False)
+        Path | None, typer.Option(help="Write the present assignment to this file, as a plan.", dir_okay=False)
     ] = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
@@ -86,7 +86,7 @@ def plan(
     if output is OutputFormat.JSON:
         print_json(plan_document(moved))
     elif not moved:
-        console.print("every replica is where it should be")
+        console.print("every replica is on a wanted broker")
     else:
         _show(before, moved)
 
@@ -102,7 +102,7 @@ def execute(
         int | None,
         typer.Option(help="Bytes per second and broker that moves between its log directories may take.", min=1),
     ] = None,
-    does_wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Stay until everything has moved.")] = True,
+    does_wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until everything has moved.")] = True,
     is_keeping_throttle: KeepThrottle = False,
     is_dry_run: DryRun = False,
     output: Output = OutputFormat.TEXT,
@@ -187,7 +187,7 @@ def verify(
 def cancel(
     file: Annotated[Path | None, typer.Argument(help="A plan; else --all.", exists=True, dir_okay=False)] = None,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
-    is_all: Annotated[bool, typer.Option("--all", help="Everything that is under way.")] = False,
+    is_all: Annotated[bool, typer.Option("--all", help="All reassignments in progress.")] = False,
     is_keeping_throttle: KeepThrottle = False,
     is_dry_run: DryRun = False,
     output: Output = OutputFormat.TEXT,

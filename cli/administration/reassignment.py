@@ -1,8 +1,6 @@
-"""Partitions moved between the brokers of one site, over the Kafka protocol: what is where, orders
-to move, throttles set and removed.
-
-Orders go to any broker of the site that was asked, never to the other site of a link. Called by
-cli/administration/reassign.py and cli/administration/elect.py.
+"""Reassigns partitions between the brokers of one site over the Kafka protocol: reads assignments,
+requests moves, sets and removes throttles. Requests go to any broker of that site, never to the
+other site of a link. Called by cli/administration/reassign.py and cli/administration/elect.py.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ Changes = Mapping[str, str | None]
 
 
 class Ongoing(NamedTuple):
-    """A reassignment under way."""
+    """A reassignment in progress."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
@@ -40,7 +38,7 @@ class Ongoing(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The outcome of one partition's order; `error` is empty when the controller accepted it."""
+    """The outcome for one partition; `error` is empty if the controller accepted the request."""
 
     place: TopicPartition
     error: str
@@ -78,7 +76,7 @@ def assignment(
 
 
 async def any_broker(client: KafkaClient) -> Connection:
-    """A connection to a broker of the site; whichever it is sends an order on to the controller."""
+    """A connection to any broker of the site, which forwards requests to the controller."""
     brokers = client.cluster.brokers or (await client.metadata([])).brokers
     for node in sorted(brokers):
         try:
@@ -89,7 +87,7 @@ async def any_broker(client: KafkaClient) -> Connection:
 
 
 async def ongoing(client: KafkaClient) -> dict[TopicPartition, Ongoing]:
-    """Every reassignment under way."""
+    """Every reassignment in progress."""
     response = await (await any_broker(client)).call(LIST_REASSIGNMENTS, {"topics": None})
     _check(response, "reassignments cannot be listed")
     return {
@@ -102,7 +100,7 @@ async def ongoing(client: KafkaClient) -> dict[TopicPartition, Ongoing]:
 
 
 async def order(client: KafkaClient, plan: Mapping[TopicPartition, tuple[int, ...] | None]) -> list[Outcome]:
-    """Have the replicas be as planned; None ends what is under way."""
+    """Request these replicas; None cancels a reassignment in progress."""
     topics: dict[str, list[dict[str, Any]]] = {}
     for place, replicas in sorted(plan.items()):
         topics.setdefault(place.topic, []).append({"partition_index": place.partition, "replicas": replicas})
@@ -133,8 +131,8 @@ async def elect(client: KafkaClient, places: Iterable[TopicPartition] | None, *,
 
 
 async def throttle(client: KafkaClient, before: Plan, plan: Plan, bytes_per_second: int) -> None:
-    """Bound what the moves may take: leaders send, and new replicas take, at most so much by
-    broker.
+    """Throttle the moves: each broker sends and receives at most this many bytes per second for
+    them.
 
     The same settings as those of kafka-reassign-partitions.sh, so that either tool can remove what
     the other one set.
@@ -154,14 +152,14 @@ async def throttle(client: KafkaClient, before: Plan, plan: Plan, bytes_per_seco
 
 
 async def throttle_directories(client: KafkaClient, nodes: Collection[int], bytes_per_second: int) -> None:
-    """Bound what moves between the log directories of each of these brokers may take."""
+    """Throttle moves between the log directories of each of these brokers."""
     for node in sorted(nodes):
         await _alter(client, node, {LOG_DIRS_RATE: str(bytes_per_second)})
 
 
 async def remove_throttle(client: KafkaClient, topics: Collection[str], *, movers: Collection[int] = ()) -> None:
-    """End what `throttle` set, at the topics and at every broker of the site that lives; at
-    `movers` also `throttle_directories`.
+    """Remove the configs that `throttle` set at topics and live brokers, and those of
+    `throttle_directories` at `movers`.
     """
     for node in sorted(movers):
         await _alter(client, node, {LOG_DIRS_RATE: None})

@@ -1,9 +1,9 @@
 """The log directories that a plan asks for, over the Kafka protocol: checked, sent to each broker,
 verified.
 
-By KIP-113, brokers get the directories before the reassignment is ordered, so that new replicas are
-created in the right place. They get them again until they have the replicas, because a broker keeps
-a request for a missing replica in memory only. Called by cli/administration/reassign.py.
+As in KIP-113, brokers get the directories before the reassignment, so that they create new replicas
+in the right place. The request is repeated until the replicas exist, because a broker keeps it in
+memory only. Called by cli/administration/reassign.py.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ async def report_until_acknowledged(client: KafkaClient, wanted: Mapping[Replica
         if not left:
             return
         await asyncio.sleep(PAUSE_S)
-    raise OperationalFailure(f"{min(left)} has not come into being: its log directory may be another one")
+    raise OperationalFailure(f"{min(left)} was not created in time: it may get another log directory")
 
 
 async def states(client: KafkaClient, wanted: Mapping[Replica, str]) -> dict[Replica, str]:
@@ -82,7 +82,9 @@ async def states(client: KafkaClient, wanted: Mapping[Replica, str]) -> dict[Rep
 
 
 def _state(here: Mapping[str, bool], path: str) -> str:
-    """`here` says of each directory that has the log whether it is only coming there."""
+    """`here` maps each directory that has the log to True if the log is only a future replica
+    there.
+    """
     if not here:
         return MISSING
     if path not in here:

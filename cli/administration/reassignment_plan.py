@@ -1,10 +1,10 @@
-"""Plans of where partitions' replicas shall be: Kafka's JSON read and written, and a balanced plan
-proposed. Pure.
+"""Plans for the replicas of partitions: reads and writes Kafka's JSON, and proposes a balanced
+plan. Pure.
 
-A proposal moves as little as it can: replicas on brokers that may keep them stay, missing ones go
-to the brokers with the fewest, and only then replicas go from the fullest brokers to the emptiest
-until none has two more than another. With racks known for all brokers no partition has more
-replicas in one rack than it must. Leaders (the first replicas) are spread in the same way.
+A proposal moves as few replicas as possible. Replicas on the chosen brokers stay, and missing ones
+go to the brokers with the fewest. Then replicas move from the fullest to the emptiest brokers until
+their counts differ by at most one. If all brokers have racks, the replicas of a partition are
+spread over as many racks as possible. Leaders (the first replicas) are spread in the same way.
 
 Callers: cli/administration/reassign.py, cli/administration/elect.py.
 """
@@ -20,7 +20,7 @@ from wire.protocol.ids import TopicPartition
 
 VERSION = 1
 ANY_DIRECTORY = "any"
-"""Kafka's word for whichever log directory the broker chooses."""
+"""In Kafka's plans: the broker chooses the log directory."""
 
 
 class Replica(NamedTuple):
@@ -197,7 +197,8 @@ class _Proposal:
         for fullest in sorted(self._brokers, key=lambda node: (-self._load[node], node)):
             if self._load[fullest] - self._load[emptiest] < 2:
                 return None
-            # one that is new there costs nothing to move, and a follower less than a leader
+            # a replica that is new on the broker has no data to move; a follower is cheaper to move
+            # than a leader
             moves = [
                 (fullest in self._current[place], -position, place)
                 for place, replicas in self._plan.items()
@@ -213,8 +214,8 @@ class _Proposal:
         return self._crowding([*replicas[:position], node, *replicas[position + 1 :]]) <= self._crowding(replicas)
 
     def _spread_leaders(self) -> None:
-        """Again and again until nothing changes: what one partition gives up may be the room that
-        an earlier one lacked.
+        """Repeat until nothing changes: a later partition may free the broker that an earlier one
+        needed.
         """
         leading: Counter[int] = Counter(replicas[0] for replicas in self._plan.values())
         has_changed = True

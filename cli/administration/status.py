@@ -1,4 +1,4 @@
-"""`antipode status`: sites, links and mirrors at a glance, once or as they change."""
+"""`antipode status`: shows the state of sites, links and mirrors, once or repeatedly."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
     from wire.control.controller_pb2 import DescribeControllerReply
 
 VERDICT_COUNTS_MS = 120_000
-"""The greatest age (ms) of the active site's verdict on a link's protection that still counts; its
-agents store one at least every twenty seconds.
+"""The maximum age (ms) of the active site's verdict on a link's protection; its agents store one at
+least every twenty seconds.
 """
 CONTROLLER_TIMEOUT_MS = 1_000
 MIRROR_TIMEOUT_S = 3.0
-"""The same time as a site has, in seconds: a slow mirror is not a missing one."""
+"""The timeout (s) for a mirror, the same as for a site: a slow mirror is not a missing one."""
 
 
 def status(
     environment: EnvironmentFile = None,
     site: SiteOptions = None,
-    is_watched: Annotated[bool, typer.Option("--watch", "-w", help="Go on looking until Ctrl-C.")] = False,
-    interval_ms: Annotated[int, typer.Option(help="How often to look with --watch.", min=100)] = 1_000,
+    is_watched: Annotated[bool, typer.Option("--watch", "-w", help="Repeat until Ctrl-C.")] = False,
+    interval_ms: Annotated[int, typer.Option(help="Interval of --watch.", min=100)] = 1_000,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Show the state of sites and links: the brokers and the controller of each site, and for each
@@ -153,7 +153,9 @@ async def _controller(addresses: Sequence[str]) -> DescribeControllerReply:
         try:
             return await client.describe_controller()
         except ControllerUnavailable:
-            continue  # a broker that is no candidate; or the site has no controller, which its view says
+            # this broker is no controller candidate, or the site has no controller, which
+            # `problems` reports
+            continue
         finally:
             await client.close()
     return DescribeControllerReply()
@@ -175,7 +177,7 @@ async def _deposed(clients: Sequence[SiteClient], entries: Sequence[LinkAtSite])
                 try:
                     view = await client.view(asking_site=other_site(record, client.name))
                 except OperationalFailure:
-                    continue  # that the site does not answer is said already
+                    continue  # `problems` already reports a site that does not answer
                 found[record.name] = deposed_problems(
                     record, links=records, topics=[topic.name for topic in view.topics]
                 )
@@ -282,7 +284,7 @@ def not_protected_because(sample: LagSample, *, now_ms: int) -> str:
 
 
 def problems(sites: dict[str, dict[str, Any]], links: list[dict[str, Any]]) -> list[str]:
-    """The conditions that need a person, in words."""
+    """The conditions that need an operator, one sentence each."""
     found = [site["problem"] for site in sites.values() if not site["is_reachable"]]
     for name, site in sites.items():
         if site["is_reachable"] and site["controller"] == NO_NODE:
@@ -315,7 +317,7 @@ def problems(sites: dict[str, dict[str, Any]], links: list[dict[str, Any]]) -> l
         others = (*link["mirror_problems"], *link["differing"], *link["deposed"])
         found += [f"link {link['name']}: {problem}" for problem in others if problem not in reason]
         if link["is_contested"]:
-            found.append(f"link {link['name']}: both sites hold themselves for active in epoch {link['epoch']}")
+            found.append(f"link {link['name']}: both sites report that they are active in epoch {link['epoch']}")
     return found
 
 

@@ -1,5 +1,5 @@
-"""`antipode topics`: list, describe, create, grow, configure and delete topics of a cluster, and
-look up offsets.
+"""`antipode topics`: lists, describes, creates, grows, configures and deletes topics, and looks up
+offsets.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ app = typer.Typer(
 )
 
 Topic = Annotated[str, typer.Argument(help="Name of the topic.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, change nothing.")]
-Sure = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")]
+Sure = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 UnderReplicated = Annotated[
@@ -223,7 +223,7 @@ def _assignment(text: str, partitions: int, replication_factor: int) -> list[lis
 @app.command("add-partitions")
 def add_partitions(
     topic: Topic,
-    total: Annotated[int, typer.Argument(help="How many partitions there shall be in all.", min=1)],
+    total: Annotated[int, typer.Argument(help="The new total number of partitions.", min=1)],
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
     is_dry_run: DryRun = False,
     output: Output = OutputFormat.TEXT,
@@ -312,7 +312,7 @@ def delete(
         if is_dry_run:
             partitions_of(connect(bootstrap_server), topic)
         else:
-            # Not librdkafka, which speaks a version in which brokers cannot say why they refuse.
+            # Not librdkafka: its version of the request has no error message in the response.
             (outcome,) = ask_cluster(bootstrap_server, lambda client: client.delete_topics([topic]))
             if outcome.error_code:
                 why = f"{outcome.error_code.name.upper()}: {outcome.error_message or 'the broker does not say why'}"

@@ -1,5 +1,5 @@
-"""`antipode transactions`: transactional ids with their state and age; transactions that hang,
-found and aborted.
+"""`antipode transactions`: shows transactional ids with state and age, and finds and aborts hanging
+transactions.
 """
 
 from __future__ import annotations
@@ -120,12 +120,14 @@ def find_hanging(
 
 @app.command()
 def abort(
-    transactional_id: Annotated[str | None, typer.Argument(help="Abort what this producer has open.")] = None,
+    transactional_id: Annotated[str | None, typer.Argument(help="Abort the open transaction of this producer.")] = None,
     topic: Annotated[str | None, typer.Option(help="Instead: a partition's topic.")] = None,
     partition: Annotated[int, typer.Option(help="The partition.", min=0)] = 0,
-    first_offset: Annotated[int | None, typer.Option(help="Where the transaction begins in it.", min=0)] = None,
+    first_offset: Annotated[
+        int | None, typer.Option(help="The offset at which the transaction begins in the partition.", min=0)
+    ] = None,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
-    is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Abort an open transaction: by its transactional id, which also fences its producer, or where
@@ -181,8 +183,8 @@ async def _listed(bootstrap_server: str) -> list[tuple[str, int, str]]:
 
 
 async def _coordinator(client: KafkaClient, transactional_id: str) -> int:
-    """The id's coordinator; the first question of all creates the internal topic, so it is asked
-    again for a while.
+    """The coordinator of the id. The first request in a cluster creates the internal topic, so the
+    request is repeated for a while.
     """
     await client.metadata([])
     connection = await client.connection(min(client.cluster.brokers))
@@ -256,8 +258,8 @@ async def _hanging(bootstrap_server: str, topic: str, *, older_than_ms: float) -
 
 
 async def _abort_producer(bootstrap_server: str, transactional_id: str) -> None:
-    """Become its producer: the coordinator aborts the open transaction and fences the former
-    producer.
+    """Initialize a producer of the same id: the coordinator then aborts the open transaction and
+    fences the former producer.
     """
     from confluent_kafka import KafkaException, Producer
 

@@ -1,4 +1,4 @@
-"""`antipode users`: who logs in by SCRAM at the brokers of a site."""
+"""`antipode users`: shows and changes the SCRAM users of a site."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Mechanisms = Annotated[
     list[str] | None,
     typer.Option("--mechanism", help=f"{' or '.join(HASHES)}; may be repeated. Without it: both."),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Check whether it could be done, change nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Check whether the change is possible, and change nothing.")]
 PasswordFile = Annotated[
     Path | None,
     typer.Option("--password-file", help="A file whose first line is the password; without it standard input is read."),

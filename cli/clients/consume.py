@@ -72,8 +72,8 @@ Reset = Annotated[
     str | None,
     typer.Option(help="Where the log has no such offset: earliest, latest, nearest or fail; by default as --from."),
 ]
-MaxMessages = Annotated[int | None, typer.Option(help="End after so many records.", min=1)]
-TimeoutMs = Annotated[int | None, typer.Option(help="End when nothing has come for so long.", min=1)]
+MaxMessages = Annotated[int | None, typer.Option(help="End after this many records.", min=1)]
+TimeoutMs = Annotated[int | None, typer.Option(help="End when no record has arrived for this long.", min=1)]
 Isolation = Annotated[str, typer.Option(help="read_uncommitted, or read_committed to leave out aborted records.")]
 Zookeeper = Annotated[
     str | None,
@@ -88,9 +88,9 @@ DualCommit = Annotated[
     typer.Option("--dual-commit/--no-dual-commit", help="With --offsets-storage kafka: keep them in ZooKeeper too."),
 ]
 SessionTimeoutMs = Annotated[
-    int, typer.Option(help="A member without a heartbeat for so long loses its partitions.", min=1000)
+    int, typer.Option(help="A member without a heartbeat for this long loses its partitions.", min=1000)
 ]
-Fetchers = Annotated[int, typer.Option(help="Connections to each broker at most that records are fetched by.", min=1)]
+Fetchers = Annotated[int, typer.Option(help="Maximum number of connections to each broker for fetches.", min=1)]
 CommitOffsets = Annotated[bool, typer.Option("--commit/--no-commit", help="Whether a group's offsets move.")]
 WithKeys = Annotated[bool, typer.Option("--keys", help="Print `key<TAB>value`.")]
 WithPlaces = Annotated[bool, typer.Option("--offsets", help="Print topic, partition and offset in front.")]
@@ -188,8 +188,8 @@ Found = AsyncGenerator[tuple["PartitionKey", "Record"], None]
 async def _run(
     wanted: Wanted, show: Callable[[PartitionKey, Record], None], begin: Callable[[AsyncExitStack], Any]
 ) -> int:
-    """Show records until enough have come, nothing comes any more, or a signal asks to end; how
-    many it were.
+    """Print records until the maximum is reached, no record arrives for the timeout, or a signal
+    ends it; returns their number.
     """
     from clients.classic.core.classic_group import UnequalSubscriptions
     from clients.classic.zookeeper_consumer import RebalanceFailed
@@ -222,7 +222,7 @@ async def _run(
     except failures as error:
         raise OperationalFailure(str(error)) from error
     except BrokenPipeError:
-        # The reader of our output has closed it.
+        # The reader of the output, such as `head`, has closed the pipe.
         sys.stdout = None
     return count
 
@@ -303,7 +303,7 @@ def _pattern(wanted: Wanted) -> re.Pattern[str] | None:
 
 
 async def _starts(wanted: Wanted, bootstrap_server: str) -> dict[PartitionKey, Start]:
-    """All partitions that are meant, and where to begin. OperationalFailure when there are none."""
+    """The requested partitions and their start positions. OperationalFailure if there are none."""
     from clients.reader.core.positions import Position
     from clients.reader.core.readings import Start
     from wire.client.requests.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 READ_BYTES = 64 * 1024
 SKEW_REPORTED_FROM = 2.0
-"""The fullest partition holds so many times its fair part: said to the person, since one consumer
-will have all the work.
+"""A warning is printed when the fullest partition has this many times its fair share, since one
+consumer gets all its work.
 """
 COMPLAINTS_SHOWN = 5
 
@@ -59,7 +59,7 @@ Idempotence = Annotated[
 Codec = Annotated[str, typer.Option(help="none, gzip, snappy, lz4 or zstd.")]
 LingerMs = Annotated[float, typer.Option(help="How long a batch waits for more records.", min=0)]
 BatchBytes = Annotated[int, typer.Option(help="A batch is full at this size.", min=1)]
-QueueRecords = Annotated[int, typer.Option(help="How many records may wait for their acknowledgement.", min=1)]
+QueueRecords = Annotated[int, typer.Option(help="Maximum number of records without acknowledgement.", min=1)]
 EnqueueTimeoutMs = Annotated[
     int,
     typer.Option(help="When that many wait: -1 waits, 0 drops at once, more waits so long and then drops.", min=-1),
@@ -137,7 +137,7 @@ def produce(
         try:
             asyncio.run(run.all(bootstrap_server, producers, _listener(metrics_listener)))
         finally:
-            # Whatever has ended it: what is written is written, and what is not shall be known.
+            # However the run ended, the report accounts for every line.
             if run.is_complete or run.lines_read:
                 if output is OutputFormat.JSON:
                     print_json(run.document())
@@ -302,9 +302,7 @@ class Run:
 
     @property
     def unsent(self) -> int:
-        """Lines that were read and never became a record in the queue: the one at which the run
-        ended.
-        """
+        """Lines that were read and not queued: the line at which the run ended."""
         known = self.partitions.total() + self.failed + self.dropped + self.unacknowledged
         return self.lines_read - known
 
@@ -364,7 +362,7 @@ def _size_bytes(file: Path | None) -> int | None:
 
 
 async def _lines(file: Path | None) -> AsyncIterator[bytes]:
-    """Lines as they come, so that what is typed is sent at once."""
+    """Yield lines as they arrive, so that typed lines are sent at once."""
     try:
         descriptor = sys.stdin.fileno() if file is None else os.open(file, os.O_RDONLY)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Passwords of those who log in at the HTTP bridge, as lines `NAME:HASH` of bcrypt."""
+"""Passwords of users of the HTTP bridge, as lines `NAME:HASH` with hashes of bcrypt."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ async def set_acls(connect: str, *, is_dry_run: bool) -> tuple[int, int]:
 
 async def _below(zookeeper: ZooKeeper, path: str, *, is_dry_run: bool) -> tuple[int, int]:
     changed = looked_at = 0
-    with contextlib.suppress(NoNodeError):  # it went meanwhile
+    with contextlib.suppress(NoNodeError):  # the znode was deleted after its parent was listed
         for name in await zookeeper.children(path):
             child = f"{path.rstrip('/')}/{name}"
             if child != ZOOKEEPERS_OWN:

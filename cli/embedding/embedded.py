@@ -1,8 +1,8 @@
 """Embedded sites: turns a `Layout` into files and child processes, brings them up in order and
 takes them down again.
 
-`antipode up`, the demo and the tests use it. Every wait is for a condition with a deadline; a part
-that ends while it is waited for is an OperationalFailure with the end of its log.
+`antipode up`, the demo and the tests use it. Every wait is for a condition with a deadline; if a
+part ends during the wait, OperationalFailure has the end of its log.
 """
 
 from __future__ import annotations
@@ -210,7 +210,8 @@ class EmbeddedSites:
 
     async def _start(self, part: Part) -> None:
         log_start = log_size(part.child)
-        part.child.start()  # not in a thread: there is no moment at which it runs and `stop` does not know it
+        # not in a thread, so that `stop` knows every process that has been started
+        part.child.start()
         self._children[part.child.name] = part.child
         await until_ready(part, log_start=log_start)
 

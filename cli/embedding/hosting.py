@@ -1,9 +1,9 @@
 """Processes put together from their parts: a whole broker (broker, controller candidate, site agent
 on one gRPC server), or a controller candidate alone.
 
-A part that cannot start ends the process after everything before it was taken down again, in
-reverse order. The health of the whole process (gRPC, service "") turns to SERVING when clients are
-let in. Called by `cli/processes/daemons.py`.
+If a part cannot start, the parts before it are stopped in reverse order, and the process ends. The
+health of the whole process (gRPC, service "") turns to SERVING when clients are let in. Called by
+`cli/processes/daemons.py`.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ log = get_logger(__name__)
 
 
 async def run_broker(properties: Mapping[str, str], stop: asyncio.Event) -> None:
-    """A broker process until `stop` is set. ConfigurationError and OperationalFailure say what is
-    in the way.
+    """Run a broker process until `stop` is set. ConfigurationError and OperationalFailure say why
+    it cannot run.
     """
     started: list[Broker] = []
     look_for_garbage_rarely()
@@ -54,8 +54,8 @@ async def run_broker(properties: Mapping[str, str], stop: asyncio.Event) -> None
 
 
 async def until_stopped_or_failed(broker: Broker, stop: asyncio.Event) -> None:
-    """OperationalFailure when the broker has no log directory left: others must lead what it
-    led.
+    """Wait for `stop`. OperationalFailure when the last log directory has failed: the process ends,
+    so that other brokers lead its partitions.
     """
     await _first_of(stop, broker.failed)
     if broker.failed.is_set():

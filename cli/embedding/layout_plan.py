@@ -1,5 +1,5 @@
-"""Lays embedded sites out over free ports. Pure: the same wishes and ports give the same layout,
-so a directory can be started again where it left off.
+"""Assigns free ports to the parts of embedded sites. Pure: the same wishes and ports give the same
+layout, so sites can be started again from their directory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The links of embedded sites: made unless they are there."""
+"""Creates the links of embedded sites that do not exist yet."""
 
 from __future__ import annotations
 

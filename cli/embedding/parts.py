@@ -22,14 +22,14 @@ READY_TIMEOUT_MS = 60_000
 STOP_TIMEOUT_MS = 20_000
 LOCK_FILE = "lock"
 COMPLAINT = "error: "
-"""The start of the line with which every daemon says why it stops."""
+"""The start of the line in which a daemon reports why it ends."""
 
 Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A process and how one sees that it does its work."""
+    """A process and the check that it is ready."""
 
     child: Child
     is_ready: Callable[[], Awaitable[bool]]
@@ -37,9 +37,7 @@ class Part:
 
 @contextmanager
 def directory_held(directory: Path) -> Iterator[None]:
-    """The directory is this process's alone for the time of the block. OperationalFailure when
-    another process has it.
-    """
+    """Lock the directory for the block. OperationalFailure if another process has locked it."""
     with (directory / LOCK_FILE).open("a+", encoding="ascii") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -63,8 +61,8 @@ async def end_left_over(parts: Iterable[Part], report: Report) -> None:
 
 
 async def together(*starting: Coroutine[None, None, None]) -> None:
-    """Run all side by side. When one fails the others are cancelled, and are over, before its error
-    is raised.
+    """Run all concurrently. If one fails, the others are cancelled and awaited before its error is
+    raised.
     """
     try:
         async with asyncio.TaskGroup() as group:
@@ -75,7 +73,7 @@ async def together(*starting: Coroutine[None, None, None]) -> None:
 
 
 async def until_ready(part: Part, *, log_start: int) -> None:
-    """Ask again and again until the part is ready. OperationalFailure when it ends or the deadline
+    """Check repeatedly until the part is ready. OperationalFailure when it ends or the deadline
     passes; `log_start` is where its log ended before it was started.
     """
     child = part.child

@@ -48,7 +48,7 @@ class SiteLayout:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The CLIENT listeners, as an application is given them."""
+        """The CLIENT listeners, for `bootstrap.servers` of applications."""
         return ",".join(broker.client for broker in self.brokers)
 
     @property

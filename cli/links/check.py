@@ -1,4 +1,4 @@
-"""`antipode links check`: would a failover now lose anything?"""
+"""`antipode links check`: shows what a failover at this moment would lose."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def check(
     name: Name,
     lag_max: Annotated[
-        int, typer.Option("--max-lag", help="So many missing records, over all topics, are still well.", min=0)
+        int, typer.Option("--max-lag", help="The accepted number of missing records over all topics.", min=0)
     ] = 0,
     groups_age_ms_max: Annotated[
         int,

@@ -1,5 +1,5 @@
-"""`antipode links complete`: has everything that was produced before a time arrived at the other
-site?
+"""`antipode links complete`: checks that all records produced before a time have arrived at the
+other site.
 """
 
 from __future__ import annotations
@@ -33,16 +33,15 @@ Until = Annotated[
 ]
 NEVER_TEXT = "not known"
 MIRROR_HEARS_WITHIN_MS = 3_000
-"""A mirror's knowledge of its source is a moment old; a healthy one is up to date within this time.
-"""
+"""A mirror knows its source with a delay; a healthy one knows the present end within this time."""
 
 
 def complete(
     name: Name,
     until: Until = "now",
     topic: Topics = None,
-    is_waiting: Annotated[bool, typer.Option("--wait", help="Look again until the answer is yes.")] = False,
-    timeout_ms: Annotated[int, typer.Option("--timeout-ms", min=0, help="How long --wait looks again.")] = 300_000,
+    is_waiting: Annotated[bool, typer.Option("--wait", help="Repeat the check until it succeeds.")] = False,
+    timeout_ms: Annotated[int, typer.Option("--timeout-ms", min=0, help="Timeout of --wait.")] = 300_000,
     mirror: MirrorAddress = None,
     environment: EnvironmentFile = None,
     site: SiteOptions = None,

@@ -27,8 +27,8 @@ NOT_KNOWN = "not known"
 UNMEASURED_STATES = ("PREPARING", "SOURCE_UNAVAILABLE")
 """The states in which a mirror without partitions does not know its topics yet."""
 PREPARING_BELIEVED_MS = 60_000
-"""Time (ms) for which partitions may prepare, after the loss of a leader for instance, before a
-person should look.
+"""Time (ms) that partitions may spend preparing, for instance after the loss of a leader, before
+the command reports a problem.
 """
 
 
@@ -70,8 +70,8 @@ def status(
 
 
 def summary(reply: DescribeMirrorReply) -> dict[str, Any]:
-    """A mirror's partitions taken together; the lag is None (not known) when one of them does not
-    know it, or when none could measure it.
+    """The summary of a mirror's partitions. The lag is None if it is unknown for one partition, or
+    was not measured for any.
     """
     lags = {unit: [getattr(one, f"lag_{unit}") for one in reply.partitions] for unit in ("records", "bytes", "ms")}
     is_measured = bool(reply.partitions) or reply.state not in UNMEASURED_STATES

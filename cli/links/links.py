@@ -132,7 +132,7 @@ def confirm(
     at: Annotated[str, typer.Option("--at", help="The site whose stored record is the right one.")],
     environment: EnvironmentFile = None,
     site: SiteOptions = None,
-    is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Confirm a site's link record by hand while its peer does not answer. Only if the other site
@@ -161,7 +161,7 @@ def delete(
     may_skip_unreachable: Annotated[
         bool, typer.Option("--skip-unreachable", help="Delete it where a site answers; do the rest later.")
     ] = False,
-    is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Forget a link at every site. Topics stay where they are; the standby's copies become ordinary

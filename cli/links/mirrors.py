@@ -35,7 +35,7 @@ CALL_TIMEOUT_S = 10
 LOOK_TIMEOUT_S = 2.0
 VERIFY_TIMEOUT_S = 24 * 3600
 RESET_TIMEOUT_S = 600
-"""Copies into quarantine take their time; an interrupted reset may be asked for again."""
+"""A copy into quarantine takes long; an interrupted reset can be requested again."""
 
 Name = Annotated[str, typer.Argument(help="Name of the link.")]
 MirrorAddress = Annotated[
@@ -126,7 +126,7 @@ def reset(
     mirror: MirrorAddress = None,
     environment: EnvironmentFile = None,
     is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go; put nothing away.")] = False,
-    is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Put away the standby's copies of topics in RESET, FAULTED or GAP, and make them anew from
@@ -279,7 +279,7 @@ def asked(name: str, mirror: str | None, environment: Path | None, ask: Callable
 
 
 async def _at_work(addresses: Sequence[str]) -> str:
-    """The first mirror that does not rest; of mirrors that all rest or are silent, the first."""
+    """The first mirror that is not idle; if all are idle or do not answer, the first one."""
     import grpc
 
     from runtime.grpc_server import open_channel

@@ -1,5 +1,5 @@
-"""The options of `antipode links` about policies: what acks=all waits for, what becomes of a
-returning site, the lease, and what the standby does by itself.
+"""The options of `antipode links` about policies: sync, reinstatement, lease and automatic
+failover.
 """
 
 from __future__ import annotations

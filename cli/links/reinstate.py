@@ -25,7 +25,7 @@ def reinstate(
     mirror: MirrorAddress = None,
     environment: EnvironmentFile = None,
     is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done; change nothing.")] = False,
-    is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Make FAULTED copies of a site that was failed away from standbys again, without copying them

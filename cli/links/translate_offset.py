@@ -1,4 +1,6 @@
-"""`antipode links translate-offset`: one offset of a translate link at its other end."""
+"""`antipode links translate-offset`: translates one offset between the two ends of a translate
+link.
+"""
 
 from __future__ import annotations
 

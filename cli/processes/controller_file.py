@@ -1,8 +1,8 @@
 """The properties file of a controller that runs alone: its settings, and what the file has beside
 them.
 
-Such a file often is that of a broker, so a broker's keys pass in silence; a key that no process
-reads is named, as a broker names it.
+The file is often that of a broker, so keys of brokers are accepted silently; keys that no process
+reads are logged, as by a broker.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The commands around the loss of a site."""
+"""The commands for disaster recovery."""

@@ -1,4 +1,4 @@
-"""`antipode drill`: rehearse a disaster on a pair of sites, and read what it did to clients."""
+"""`antipode drill`: practises a disaster on a pair of sites, and reports its effect on clients."""
 
 from __future__ import annotations
 

@@ -205,7 +205,7 @@ def delete(
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
     broker: OneBroker = None,
     is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, delete nothing.")] = False,
-    is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Give an entry up: its records are gone then. Export it first if anybody may want them.

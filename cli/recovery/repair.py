@@ -1,4 +1,4 @@
-"""`antipode repair`: heal what a comparison of the two sites has found."""
+"""`antipode repair`: repairs the differences that a comparison of two sites has found."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def repair(
         int, typer.Option(help="How long to wait for the standby to reach the active site's present ends.", min=0)
     ] = 10_000,
     is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the orders; change nothing.")] = False,
-    is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Heal differences between the two sites of a link: write damaged batches again with the other
@@ -139,9 +139,9 @@ async def _request(known: Environment, name: str) -> RepairRequest:
 def mirror_of(
     name: str, mirror: str | None, environment: Path | None
 ) -> Callable[[Sequence[str]], Awaitable[None]] | None:
-    """Has the mirror of a link go on with copies that it has given up and that have nothing alone
-    any more; None where no address of it is known. Other copies find out by themselves that they
-    were truncated.
+    """A function that asks the mirror of a link to continue FAULTED copies whose own records are in
+    quarantine; None if the mirror's address is unknown. The mirror notices the truncation of other
+    copies by itself.
     """
     addresses = list(known_mirrors(name, mirror, environment).values())
     if not addresses:

@@ -1,5 +1,4 @@
-"""`--command-config FILE`: how a command proves who it is, in one properties file as Kafka's tools
-take it.
+"""`--command-config FILE`: the credentials of a command, in a properties file as for Kafka's tools.
 
 The file has Kafka's client options (`security.protocol`, `ssl.*`, `sasl.*`) for brokers and
 `antipode.control.*` for the control plane. Every command that reaches a site takes the option;
@@ -27,7 +26,7 @@ _HELP: Final = "Properties file with Kafka's client options for brokers and anti
 
 
 class _Given:
-    """The one of this process."""
+    """The file of this process."""
 
     properties: dict[str, str] | None = None
     file: Path | None = None

@@ -1,5 +1,5 @@
-"""The doors of the commands to a cluster's administration: librdkafka's admin client, and ours;
-failures as one clear message.
+"""The admin clients of the commands: librdkafka's and Antipode's own. Each failure is one
+message.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def client_of(bootstrap_server: str | Sequence[HostPort], *, is_site_local: bool
 
 
 def reason(error: KafkaException) -> str:
-    """The error's own words, with Kafka's name of it in front."""
+    """The message of the error, after Kafka's name for it."""
     found = error.args[0]
     return f"{found.name()}: {found.str()}"
 
@@ -146,8 +146,8 @@ def result_of(outcome: Future[Result], what: str) -> Result:
 
 
 def answer_of(ask: Callable[[], Future[Result]], what: str) -> Result:
-    """`result_of`, for what coordinators are asked: asked again while one is loading what it has
-    just become the coordinator of.
+    """Like `result_of`, for requests to coordinators: retries while a new coordinator is
+    loading.
     """
     deadline = time.monotonic() + TIMEOUT_S
     while True:

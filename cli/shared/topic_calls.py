@@ -1,6 +1,4 @@
-"""What commands ask a cluster about topics, and what they have it change: offsets, configs,
-records.
-"""
+"""Requests of commands about topics: offsets, configs, and deletion of records."""
 
 from __future__ import annotations
 
@@ -53,7 +51,8 @@ def parse_at(text: str) -> str | int:
 
 def partitions_of(cluster: Cluster, topic: str) -> dict[int, Any]:
     """The partitions of a topic by index. OperationalFailure when it is not there."""
-    # Not asked for by its name: a broker may create what a client asks for.
+    # All topics are requested, not this name: a request for a name may create the topic
+    # (auto.create.topics.enable).
     found = cluster.topics.get(topic)
     if found is None:
         raise OperationalFailure(f"topic {topic} is not there: `antipode topics list` shows those that are")
@@ -97,7 +96,7 @@ def configs_of(cluster: Cluster, topic: str, *, is_set_only: bool) -> dict[str, 
 
 
 def alter_configs(cluster: Cluster, topic: str, changed: dict[str, str], unset: list[str], *, is_dry_run: bool) -> None:
-    """Set configs of a topic and take others off."""
+    """Set and remove configs of a topic."""
     from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource  # type: ignore[attr-defined]
 
     entries = [

@@ -75,7 +75,9 @@ def restore(
 def restored(
     spark: SparkSession, plan: RestorePlan, *, archive: str, bootstrap: str, site: str, known: Agents
 ) -> RestoreReport:
-    """Restore what is planned at the site. OperationalFailure; the link is gone then, too."""
+    """Restore what is planned at the site. Raises OperationalFailure, after it has deleted the
+    link.
+    """
     from spark_jobs.archiving.restore import LinkClaim, RestoreReport, restore_logs
 
     started = time.monotonic()

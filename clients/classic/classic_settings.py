@@ -23,8 +23,8 @@ class OwnershipListener(Protocol):
         ...
 
     async def before_starting(self, consumer: str, owners: Mapping[PartitionKey, str]) -> None:
-        """The own partitions are claimed, and not fetched yet; `owners` are the threads of the
-        whole group.
+        """The member has claimed its partitions and does not fetch them yet; `owners` are the
+        threads of the whole group.
         """
         ...
 

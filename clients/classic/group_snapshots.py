@@ -42,9 +42,7 @@ class GroupSnapshots:
 
     async def members(self) -> tuple[dict[str, ConsumerRegistration], list[str]]:
         """The registered members in the order of registration, and the site's topics if any member
-        subscribes by a filter. The result omits unreadable registrations.
-
-        An unreadable registration is left out.
+        subscribes by a filter. Unreadable registrations are skipped.
         """
         group = self._group
         made: list[tuple[int, str, ConsumerRegistration]] = []

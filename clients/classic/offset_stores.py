@@ -116,7 +116,7 @@ class BrokerOffsets:
 
 class DualOffsets:
     """Stores offsets in the broker first and then in ZooKeeper; the larger one is valid. A group
-    can move over without a gap, and back.
+    can move from one store to the other, and back, without losing its offsets.
     """
 
     def __init__(self, broker: BrokerOffsets, zookeeper: ZooKeeperOffsets) -> None:
@@ -124,12 +124,12 @@ class DualOffsets:
         self._zookeeper = zookeeper
 
     async def commit(self, offsets: Mapping[PartitionKey, int]) -> None:
-        """First the broker; ZooKeeper gets what the broker has."""
+        """Commit to the broker, then write the same offsets to ZooKeeper."""
         await self._broker.commit(offsets)
         await self._zookeeper.commit(offsets)
 
     async def fetch(self, places: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
-        """The larger one."""
+        """The larger offset of both stores."""
         wanted = list(places)
         new, old = await self._broker.fetch(wanted), await self._zookeeper.fetch(wanted)
         return {place: max(new.get(place, -1), old.get(place, -1)) for place in wanted if place in new or place in old}

@@ -60,7 +60,7 @@ class Stream:
             self._queue.get_nowait()
 
     def end(self, failure: Exception | None = None) -> None:
-        """A waiting reader returns, or gets the failure."""
+        """End the stream: a waiting reader returns, or gets the failure."""
         self._failure = failure
         self.clear()
         self._queue.put_nowait(END)
@@ -113,7 +113,7 @@ class Stream:
             reader.begin({chunk.place: Start(position)})
 
     def _consume(self, chunk: Chunk, position: Position) -> bool:
-        """False when the partition is no longer this stream's."""
+        """Move the consumed offset; False if the partition no longer belongs to this stream."""
         reader = self._reader()
         reading = None if reader is None else reader.readings.current(chunk.place, chunk.generation)
         if reading is None:

@@ -79,7 +79,7 @@ _log = get_logger("clients.classic.zookeeper_consumer")
 
 
 class StreamsExist(Exception):
-    """The streams of a consumer are made once."""
+    """A consumer creates its streams only once."""
 
 
 class RebalanceFailed(Exception):
@@ -271,8 +271,8 @@ class ZooKeeperConsumer:
                 await self._nodes.release()
                 await self._nodes.unregister()
         except FAILURES as error:
-            # Its session ends with the consumer; until then the others would continue to give it
-            # partitions.
+            # The registration ends with the session; until then the other members would assign
+            # partitions to it.
             _log.warning("a consumer that failed could not leave its group", reason=str(error))
 
     # Rebalance
@@ -318,7 +318,7 @@ class ZooKeeperConsumer:
         await self._step("stop fetchers")
         self._reading.open(brokers)
         if self._has_lost_session:
-            # Others may have owned our partitions since, and be further ahead.
+            # Other members may have owned the partitions since, and have committed later offsets.
             self._reading.uncommitted.clear()
             self._has_lost_session = False
         if self.options.is_auto_commit and self._reading.uncommitted:

@@ -295,7 +295,7 @@ class Consumer:
             try:
                 await self._give_back()
             finally:
-                # whatever the application's listener raises: a member that does not rejoin must not
+                # any error of the application's listener: a member that does not rejoin must not
                 # continue to read
                 self._drop_assignment()
                 generations.begin_join()

@@ -1,6 +1,5 @@
-"""A partition's slot among several workers, by a hash that never changes: CRC-32 of the name, not
-Python's own, which differs from process to process. A worker that always has a partition keeps its
-order. Pure.
+"""Assigns partitions to workers by CRC-32 of the topic's name. Python's own hash would differ from
+process to process. A partition always has the same worker, which keeps its order. Pure.
 """
 
 from __future__ import annotations

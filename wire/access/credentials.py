@@ -1,5 +1,5 @@
-"""gRPC's credentials out of the options: of the server, which reads changed files at the next
-handshake, and of channels, which read them when they are opened.
+"""Makes gRPC's credentials from the options. The server reads changed files at the next handshake,
+a channel when it is opened.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TOKENS: Final = f"{PREFIX}tokens.location"
 
 
 class Credentials:
-    """The material, the tokens and what gRPC makes of them; files that change are read again."""
+    """Certificates and tokens, and gRPC's credentials of them; changed files are read again."""
 
     def __init__(self, settings: ControlSettings) -> None:
         """ConfigurationError when a file cannot be used."""

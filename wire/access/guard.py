@@ -1,8 +1,7 @@
-"""The check of every call at a gRPC server: who calls, whether the role may, and the audit line of
-a change.
+"""Checks every call at a gRPC server: identifies the caller, checks its role, and audits changes.
 
 `ControlGuard` is the only interceptor of a process's server. Without TLS every caller is anonymous
-and may call everything; changes are audited all the same.
+and may call every method; changes are audited in that case too.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ class ControlGuard(grpc.aio.ServerInterceptor):
         return make(checked, handler.request_deserializer, handler.response_serializer)
 
     async def _admitted(self, method: str, token: str, request: Any, context: Any) -> Caller:
-        """The caller of a call that may go on; a call that may not is answered here."""
+        """The caller of an accepted call; a refused call is aborted here."""
         if self._credentials is None:
             return ANONYMOUS
         caller, problem = self._caller(self._credentials, token, context)
@@ -111,7 +110,8 @@ class ControlGuard(grpc.aio.ServerInterceptor):
 
 def _caller_of(pem: bytes, rules: tuple[SubjectRule, ...]) -> Caller:
     """The caller by a certificate that the TLS handshake has verified. UnusableName."""
-    from cryptography import x509  # large: a plaintext process does without
+    # imported here, because the library is large and a plaintext process does not need it
+    from cryptography import x509
 
     try:
         certificate = x509.load_pem_x509_certificate(pem)
@@ -127,7 +127,7 @@ def _caller_of(pem: bytes, rules: tuple[SubjectRule, ...]) -> Caller:
 
 async def _audited(caller: Caller, method: str, request: Any, context: Any, inner: Callable[..., Any]) -> Any:
     rule = RULES.get(method)
-    # A broker passes on what a client asked of it, and has audited that under the client's name.
+    # A broker forwards requests of clients, and has audited them under the client's principal.
     if rule is None or not rule.is_change or _is_passed_on(caller, method):
         return await inner(request, context)
     fields = _fields(caller, method, request, context)

@@ -1,6 +1,4 @@
-"""A process's protection out of its properties: what daemons and commands install before anything
-else.
-"""
+"""Sets up the protection of a process from its properties; daemons and commands call this first."""
 
 from __future__ import annotations
 
@@ -42,7 +40,8 @@ def check_daemon(properties: Mapping[str, object], *, is_listening: bool = True)
 
 
 def _credentials(settings: ControlSettings) -> Credentials:
-    from wire.access.credentials import Credentials  # with a large library, which plaintext does without
+    # imported here, because the library is large and plaintext does not need it
+    from wire.access.credentials import Credentials
 
     return Credentials(settings)
 

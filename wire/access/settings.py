@@ -1,5 +1,5 @@
-"""Options of the control plane's security, under `antipode.control.`: TLS by Kafka's option names,
-tokens, and which certificates have which role.
+"""Options of the control plane's security, under `antipode.control.`: TLS with Kafka's option
+names, tokens, and roles of certificates.
 
 Daemons read them from their properties file, commands from `--command-config`. A process without
 TLS on its control plane does not start unless `antipode.allow.plaintext=true`.
@@ -85,7 +85,9 @@ class ControlSettings(TlsSettings):
 
     @property
     def subject_rules(self) -> tuple[SubjectRule, ...]:
-        """The mapping of subjects, the least of roles first: a subject that two match gets less."""
+        """The rules of subjects, the role with the fewest rights first: if two rules match, the
+        weaker role applies.
+        """
         patterns = (
             (Role.VIEWER, self.viewer_subjects),
             (Role.MIRROR, self.mirror_subjects),
@@ -161,7 +163,7 @@ def _check_whole(settings: ControlSettings) -> None:
 
 
 class _Renamed:
-    """Errors inside name the option as it is in the file, and no secret."""
+    """Errors in this block name the option as in the file, and contain no secret."""
 
     def __enter__(self) -> None:
         return

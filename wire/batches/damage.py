@@ -1,10 +1,10 @@
-"""Whether bytes are a sound batch, and whether damaged ones are proven to have been a sound one.
-Pure.
+"""Checks if bytes are an intact batch, and if a damaged batch is proven to be a copy of an intact
+one. Pure.
 
-The proof is the checksum. Base offset, length, leader epoch and checksum of a batch lie in front of
-what the checksum covers. Where the damaged batch has these four as the sound one has them, its own
-checksum says what its content was, and the sound content fits it. Where the damage lies in the
-stored checksum itself, all other bytes are those of the sound batch, which fit its checksum.
+The proof is the checksum. The checksum of a batch does not cover base offset, length, leader epoch
+and the checksum itself. If the damaged batch has these four fields of the intact one, its checksum
+identifies its former content, and the intact content matches it. If the damage is in the stored
+checksum, all other bytes equal those of the intact batch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ COVERED_FROM: Final = 21
 
 
 def batch_problem(content: bytes) -> str:
-    """Describe why the bytes are no sound batch, as the end of a sentence; empty if they are
+    """The reason why the bytes are no intact batch, as the end of a sentence; empty if they are
     one.
     """
     try:
@@ -32,7 +32,7 @@ def batch_problem(content: bytes) -> str:
 
 
 def is_same_batch(damaged: bytes, sound: bytes) -> bool:
-    """Whether the damaged bytes prove that they were the sound ones, which fit their checksum."""
+    """True if the damaged bytes are proven to be a copy of the intact ones."""
     has_its_checksum = damaged[:COVERED_FROM] == sound[:COVERED_FROM]
     has_its_content = (
         damaged[: CRC_AT.start] == sound[: CRC_AT.start] and damaged[COVERED_FROM:] == sound[COVERED_FROM:]

@@ -8,7 +8,7 @@ its own tools read them.
 
 Older values (0 to 2) and the flexible version 4 are read too. A null value is a tombstone. Keys of
 other kinds (KIP-848 groups: `consumer_group_records.py`) are returned as None, to be passed over.
-Called by the broker's coordinator and by tools; what the fields mean is `broker/core`'s business.
+Called by the broker's coordinator and by tools; the broker interprets the fields.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Up to where two logs of one partition hold the same records, judged by the leader epochs of the
-records (KIP-101, KIP-279). Pure.
+"""Finds the offset up to which two logs of a partition have the same records, by the leader epochs
+of the records (KIP-101, KIP-279). Pure.
 
 Within one leader epoch one leader writes, so two logs that both hold records of an epoch agree on
 everything up to the earlier end of that epoch. An epoch in which nothing was written is no part of
-a history. The disaster-recovery tools see both logs whole (`common_end`). The mirror asks brokers
-about one epoch at a time, and `shared_end` judges each answer: where the epochs differ, the log
-that did not answer is asked next, about the epoch of the answer. Each such answer has a lower
-epoch, so that the questions come to an end.
+a history. The disaster-recovery tools have the whole history of both logs (`common_end`). The
+mirror asks brokers about one epoch at a time, and `shared_end` evaluates each answer. If the epochs
+differ, the mirror asks the other log about the epoch of the answer. Each answer has a lower epoch,
+so this ends.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def history_of(start_offset: int, end_offset: int, epochs: Iterable[tuple[int, i
 
 
 def shared_end(own: EpochEnd, other: EpochEnd) -> int | None:
-    """The offset up to which two logs agree, from where each ends the same epoch; None when the
-    epochs differ, so that neither answer helps.
+    """The offset up to which two logs agree, by their ends of the same epoch; None if the epochs of
+    the two answers differ.
     """
     return min(own.end_offset, other.end_offset) if own.epoch == other.epoch else None
 
@@ -83,8 +83,8 @@ def shared_end(own: EpochEnd, other: EpochEnd) -> int | None:
 def common_end(copy: LogHistory, source: LogHistory) -> int:
     """The offset up to which both logs hold the same history.
 
-    Equal to the copy's end when the copy is a prefix of the source. Logs that share no offset, and
-    logs without known epochs, contradict each other only by their ends.
+    Equal to the copy's end when the copy is a prefix of the source. For logs without a shared
+    offset or without known epochs, only their ends are compared.
     """
     lower_end = min(copy.end_offset, source.end_offset)
     higher_start = max(copy.start_offset, source.start_offset)

@@ -136,7 +136,7 @@ class TargetLog(NamedTuple):
                     continue
                 error, offset = message.error(), message.offset()
                 if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                    continue  # librdkafka tries again by itself
+                    continue  # librdkafka retries by itself
                 assert offset is not None
                 if error is None and offset < end and (origin := Origin.of(message.headers() or ())) is not None:
                     found.add(origin)

@@ -168,7 +168,7 @@ async def _sizes(request: Request) -> Sizes:
 
 
 async def _log_sizes(bootstrap: str) -> dict[tuple[str, int], int]:
-    """Bytes of the largest replica of each partition: that is the leader's, or as good."""
+    """Bytes of the largest replica of each partition, which approximates the leader's log."""
     from spark_jobs.logs.log_reader import client
     from wire.client.client_errors import KafkaClientError
 

@@ -1,6 +1,4 @@
-"""The two sites of a comparison: found by their brokers or by their link, and asked whether they
-answer.
-"""
+"""The two sites of a comparison: finds them by brokers or by link, and checks that they answer."""
 
 from __future__ import annotations
 
@@ -73,8 +71,8 @@ def sides_of_link(environment: Path | None, link: str) -> Sides:
 
 
 async def check_sites_answer(sides: Sides) -> None:
-    """Ask a broker of each site, both at a time, before Spark is started: that takes far longer
-    than to see that one is away.
+    """Check that a broker of each site answers, before Spark starts: its start takes far longer
+    than this check.
     """
     named = {sides.source_site: sides.source, sides.target_site: sides.target}
     found = await asyncio.gather(*(_problem_of(site, servers) for site, servers in named.items()))

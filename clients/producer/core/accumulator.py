@@ -1,5 +1,5 @@
-"""Records on their way to their partitions: gathered into batches by size and time, one batch of a
-partition in flight at a time. Pure.
+"""Collects records into batches by size and time; one batch of a partition is in flight at a time.
+Pure.
 
 There are three independent settings: a batch is closed when it is `batch_bytes_max` or
 `batch_records_max` large, and sent when it is closed or has been open for `linger_ms`; the budget
@@ -189,12 +189,12 @@ class Accumulator(Generic[TokenT]):
         lane.in_flight = batch
 
     def finish(self, batch: Outgoing[TokenT]) -> None:
-        """Its outcome is known."""
+        """The outcome of the batch is known: remove it."""
         self._lanes[batch.place].in_flight = None
         self._tidy(batch.place)
 
     def send_again(self, batch: Outgoing[TokenT], *, not_before_ms: float) -> None:
-        """Back to the front of its partition."""
+        """Put the batch back to the front of its partition."""
         lane = self._lanes[batch.place]
         lane.in_flight = None
         batch.not_before_ms = not_before_ms

@@ -1,9 +1,9 @@
 """Maps a certificate's names, or a token, to a caller. Pure.
 
 A certificate names its holder with one URI among its subject alternative names:
-`antipode://ROLE/NAME`. Certificates of an authority that puts no such names in get their role by
-the whole subject (RFC 4514), which a regular expression must match. A token is a line in a file of
-hashes: `NAME ROLE sha256:HEX`.
+`antipode://ROLE/NAME`. If the authority issues certificates without such URIs, a regular expression
+that matches the whole subject (RFC 4514) gives the role. A token is a line in a file of hashes:
+`NAME ROLE sha256:HEX`.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _is_hash(text: str) -> bool:
 def caller_of_token(authorization: str, callers: Mapping[str, Caller]) -> Caller | None:
     """The caller by the value of an `authorization` header; None where its token is not known.
 
-    A look-up by hash takes a time that says nothing about the token.
+    The look-up is by hash, so its duration reveals nothing about the token.
     """
     if authorization[: len(BEARER)].lower() != BEARER:
         return None

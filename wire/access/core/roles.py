@@ -25,7 +25,9 @@ class Role(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A caller: its name for people, and its role. `role` None: known, but without a role."""
+    """A caller: its name for logs, and its role. `role` None: an authenticated caller without a
+    role.
+    """
 
     name: str
     role: Role | None
@@ -47,9 +49,9 @@ class Rule:
 
     roles: frozenset[Role]
     is_change: bool = False
-    """A change that people answer for: it is audited."""
+    """The method makes a change that an operator is responsible for: each call is audited."""
     is_open: bool = False
-    """Callers without a role may call it, too: probes of health."""
+    """Callers without a role may call the method too, for health checks."""
 
 
 def _read(*roles: Role) -> Rule:
@@ -72,8 +74,8 @@ _BROKER_CONTROL: Final[Mapping[str, Rule]] = {
     "DescribeQuarantine": _read(_B),
     "Identify": _read(_B),
 }
-"""Orders of the site's controller and agents, which repeat all the time: the change that causes
-them is audited, they are not.
+"""Calls of the site's controller and agents, which repeat constantly. The change that causes them
+is audited; these calls are not.
 """
 _CONTROLLER: Final[Mapping[str, Rule]] = {
     "CreateTopics": _change(_B, _M, _O),
@@ -159,7 +161,7 @@ _ALLOWED: Final = Decision(Verdict.ALLOWED)
 
 def decide(caller: Caller, method: str, *, problem: str = "") -> Decision:
     """Decide if `caller` may call `method` (`/package.Service/Method`). `problem` is the reason why
-    an anonymous caller is not known.
+    the caller is anonymous.
     """
     rule = RULES.get(method)
     if rule is not None and rule.is_open:

@@ -152,7 +152,7 @@ LINK = {
         ("MIRRORING", False, ""),
         ("not known", False, ""),
         ("silent", False, "the mirror is silent"),
-        ("MIRRORING", True, "both sites hold themselves for active in epoch 2"),
+        ("MIRRORING", True, "both sites report that they are active in epoch 2"),
     ],
 )
 def test_status_names_a_mirror_that_is_not_there_and_a_link_with_two_active_sites(

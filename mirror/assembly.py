@@ -1,7 +1,7 @@
 """The running mirror of one link: it creates board, queue, pools and syncs for the link's ends, and
 starts and stops them together.
 
-It knows no sockets and no files, so that tests run it over sites in memory. `main.py` chooses the
+It uses no sockets and no files, so that tests run it over sites in memory. `main.py` chooses the
 ends and the share from the configuration.
 """
 
@@ -225,7 +225,7 @@ class Mirror:
         await self._supervisor.stop("groups")
         await self._supervisor.stop("stalls")
         await self.fetchers.close()
-        # Queued batches follow leaders that move: topics are queried until everything has arrived.
+        # Leaders may move during the drain, so metadata is refreshed until everything has arrived.
         is_complete = await self._drain(drain_timeout_ms)
         await self._supervisor.stop("topics")
         result = DrainResult(
@@ -245,7 +245,9 @@ class Mirror:
         await self._ends.finish()
         self.board.stop_timers()
         _log.info(
-            "drained and stopped" if is_complete else "stopped before the queue was empty; it will be fetched again",
+            "drained and stopped"
+            if is_complete
+            else "stopped before the queue was empty; the batches will be fetched again",
             left_bytes=result.left_bytes,
             mirrored_bytes=result.mirrored_bytes,
             mirrored_records=result.mirrored_records,

@@ -23,7 +23,7 @@ from wire.protocol.streams.compressed_stream import CompressionTally
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndsStatus:
-    """The state of the tasks that a link has beside its flows and groups."""
+    """The state of a link's tasks other than its flows and groups."""
 
     acls: str = ""
     """The state of ACL mirroring for topics; empty if the link carries none."""

@@ -82,8 +82,9 @@ class MirrorDaemon:
         healths: Healths | None = None,
         exact_ends: Callable[..., ExactEnds] = ExactEnds,
     ) -> None:
-        """`registry` and `healths`: pages of others, which then show this daemon's figures and
-        health; else it serves its own. `exact_ends` makes the ends of an exact link.
+        """With `registry` and `healths` the metrics and the health appear on the pages of the
+        caller; otherwise the daemon serves its own. `exact_ends` creates the ends of an exact
+        link.
         """
         self._make_exact_ends = exact_ends
         self._config = config
@@ -218,7 +219,9 @@ class MirrorDaemon:
         return ends.mirror_config(), ends, share, link_view
 
     async def _hold(self, ends: TranslateEnds) -> Share:
-        """The share of a daemon that carries the link alone: while another one does, it waits."""
+        """The share of a daemon that carries the link alone. While another daemon carries it, this
+        one waits.
+        """
         holder = ends.hold(daemon=self._name)
         if holder is None:
             return WholeLink(self._name)
@@ -238,7 +241,9 @@ class MirrorDaemon:
         return daemon_name(self.grpc_port)
 
     async def _find_link(self) -> tuple[LinkView, tuple[HostPort, ...]]:
-        """The link and where the target's brokers are; waits for the agents as long as it takes."""
+        """Read the link and the addresses of the target's brokers; wait for the agents without a
+        time limit.
+        """
         async for attempt in jittered_backoff(retry_on=AgentsUnreachable, initial_ms=50, max_ms=500):
             with attempt:
                 try:
@@ -273,7 +278,7 @@ class MirrorDaemon:
         return sharing
 
     def _explain(self, reason: str) -> None:
-        """Set why there is nothing to mirror yet: for MirrorAdmin, and for the log each time it
+        """Set the reason why nothing is mirrored yet, for MirrorAdmin; log it each time it
         changes.
         """
         self._admin.explain(reason)

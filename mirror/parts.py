@@ -1,6 +1,5 @@
-"""Makes the parts of a running mirror that need many of its settings: the tasks that keep topics
-and groups alike, resets of copies, and the watch over stalled partitions. `assembly.py` puts them
-together.
+"""Creates the parts of a running mirror that need many of its settings: the tasks for topics and
+groups, resets of copies, and the watch over stalled partitions. `assembly.py` connects them.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ def make_topic_sync(
 def make_resets(
     ends: Ends, board: FlowBoard, *, link: Callable[[], LinkView], on_put_away: Callable[[str], None]
 ) -> Resets:
-    """What makes copies anew on an operator's request."""
+    """The part that resets copies at an operator's request."""
     return Resets(
         board,
         source=ends.source,
@@ -113,13 +112,13 @@ def make_stall_watch(
     replace_workers: Callable[[TopicPartition, str], None],
     clock: Clock,
 ) -> StallWatch:
-    """The watch that replaces workers of partitions that stand still."""
+    """The watch that replaces workers of stalled partitions."""
     return StallWatch(
         board,
         source=ends.source,
         waited_ms=waited_ms,
         replace_workers=replace_workers,
         clock=clock,
-        # A source that has nothing new answers once in a long poll.
+        # A source without new records answers only at the end of each long poll.
         stall_ms=max(config.stall_timeout_ms, 2 * config.fetch_wait_max_ms),
     )

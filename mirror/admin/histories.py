@@ -1,8 +1,9 @@
-"""The offset up to which copies of one topic have the source's history: by leader epochs (KIP-101),
-and by the last batch below it, since two sites that were active in one epoch have the same leader
-epochs.
+"""Finds the offset up to which copies of one topic have the source's history. Leader epochs decide
+(KIP-101), and then the last batch below that offset, because two sites that were active in the same
+epoch have the same leader epochs.
 
-`wire/batches/log_histories.py` judges the answers. Called by `resets.py` and `reinstatements.py`.
+`wire/batches/log_histories.py` judges the answers. Called by `resets.py` and
+`reinstatements.py`.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class Histories:
         compared = await self._verifier.compare(key, mirrored_end=end_offset, last_offsets=1)
         if compared.verdict == "equal":
             return ""
-        return f"the batches below offset {end_offset} are not known to be the same at both sites: {compared.finding}"
+        return f"the batches below offset {end_offset} may differ between the sites: {compared.finding}"
 
 
 async def _epoch_ends(

@@ -59,7 +59,7 @@ class FiguresOfEnds(Protocol):
 
 
 class MirrorMetrics(Collector):
-    """Registers itself; `observe` is called for every acknowledged entry."""
+    """The metrics of one mirror; `observe` gets every acknowledged entry. Registers itself."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class MirrorMetrics(Collector):
         first_ms = min((entry.fetched_monotonic_ms for entry in unacknowledged), default=now_ms)
         plain = (
             ("antipode_mirror_queue_bytes", "Bytes between fetch and acknowledgement.", self._queue.used_bytes),
-            ("antipode_mirror_queue_capacity_bytes", "Bound of the queue.", self._queue.capacity_bytes),
+            ("antipode_mirror_queue_capacity_bytes", "Capacity of the queue.", self._queue.capacity_bytes),
             (
                 "antipode_mirror_unacknowledged_records",
                 "Records that were fetched and that the target has not acknowledged yet.",
@@ -156,7 +156,7 @@ class MirrorMetrics(Collector):
             ),
             (
                 "antipode_mirror_unacknowledged_seconds",
-                "Age in the mirror of the oldest of them; 0 when there are none.",
+                "Time that the oldest of these records has spent in the mirror; 0 when there are none.",
                 max(0.0, now_ms - first_ms) / 1000,
             ),
             ("antipode_mirror_link_epoch", "Epoch of the link as last read.", link.epoch),
@@ -188,7 +188,7 @@ class MirrorMetrics(Collector):
             ("queue_wait_seconds", "Time that fetchers waited for room.", self._queue.wait_on_put_ms / 1000),
             (
                 "queue_take_wait_seconds",
-                "Time that producers had nothing to send, all producers together.",
+                "Time during which producers had nothing to send, summed over all producers.",
                 self._queue.wait_on_take_ms / 1000,
             ),
             (
@@ -196,7 +196,11 @@ class MirrorMetrics(Collector):
                 "Time that fetchers waited for the byte rate.",
                 status.throttle_waited_ms / 1000,
             ),
-            ("enqueue_timeouts", "Batches that found no room in time, fetched again.", self._queue.timeouts),
+            (
+                "enqueue_timeouts",
+                "Batches that found no room in time; they are fetched again.",
+                self._queue.timeouts,
+            ),
         ):
             counter = CounterMetricFamily(f"antipode_mirror_{name}", text, labels=["link"])
             counter.add_metric([link.name], value)
@@ -209,7 +213,7 @@ class MirrorMetrics(Collector):
         yield restarts
         stale = GaugeMetricFamily(
             "antipode_mirror_group_staleness_seconds",
-            "For how long the offsets of a group that cannot be carried may be older than the source's; at most 100 groups.",
+            "Time for which the offsets of a group that cannot be mirrored may be older than the source's; at most 100 groups.",
             labels=["link", "group"],
         )
         for group, since_ms in sorted(status.groups_stale_since_ms.items())[:GROUPS_SHOWN]:
@@ -217,7 +221,7 @@ class MirrorMetrics(Collector):
         yield stale
         refused = GaugeMetricFamily(
             "antipode_mirror_refused_changes",
-            "1 for a topic that the target's controller refuses to make, to grow or to configure.",
+            "1 for a topic that the target's controller refuses to create, to extend by partitions or to configure.",
             labels=["link", "topic"],
         )
         for topic in sorted({refusal.topic for refusal in status.refusals}):
@@ -245,16 +249,16 @@ class MirrorMetrics(Collector):
         lag_seconds = GaugeMetricFamily("antipode_mirror_lag_seconds", "Seconds behind.", labels=labels)
         state = GaugeMetricFamily("antipode_mirror_state", "1 for the partition's state.", labels=[*labels, "state"])
         mirrored_bytes = CounterMetricFamily(
-            "antipode_mirror_bytes", "Bytes acknowledged: of batches that were carried.", labels=labels
+            "antipode_mirror_bytes", "Bytes of mirrored batches that the target has acknowledged.", labels=labels
         )
         mirrored_records = CounterMetricFamily("antipode_mirror_records", "Records acknowledged.", labels=labels)
         skipped_bytes = CounterMetricFamily(
             "antipode_mirror_left_out_bytes",
-            "Bytes of batches that a translate link does not carry: aborted ones, markers, what came from its target.",
+            "Bytes of batches that a translate link does not mirror: aborted ones, markers, and records that came from its target.",
             labels=labels,
         )
         skipped_records = CounterMetricFamily(
-            "antipode_mirror_left_out_records", "Records in those, markers included.", labels=labels
+            "antipode_mirror_left_out_records", "Records in these batches, including markers.", labels=labels
         )
         skipped = CounterMetricFamily(
             "antipode_mirror_skipped_records", "Offsets that expired at the source and were skipped.", labels=labels
@@ -299,7 +303,7 @@ class MirrorMetrics(Collector):
         link, stalled_for_ms = status.link.name, status.stalled_for_ms
         stalled = GaugeMetricFamily(
             "antipode_mirror_stalled_seconds",
-            "For how long a partition has made no progress although the source has more records or does not answer; 0 when all is well.",
+            "Time for which a partition has made no progress although the source has more records or does not answer; 0 without a stall.",
             labels=["link", "topic", "partition"],
         )
         for key, _ in self._board.our_rows():
@@ -322,16 +326,18 @@ class MirrorMetrics(Collector):
         # query `_count_total`.
         records = UnknownMetricFamily(f"{_SOURCE_CONNECTOR}_record_count", "Records mirrored.", labels=_OF_PARTITION)
         sizes = UnknownMetricFamily(
-            f"{_SOURCE_CONNECTOR}_byte_count", "Bytes mirrored, as they lie in batches.", labels=_OF_PARTITION
+            f"{_SOURCE_CONNECTOR}_byte_count",
+            "Compressed bytes mirrored.",
+            labels=_OF_PARTITION,
         )
         record_rate = GaugeMetricFamily(
             f"{_SOURCE_CONNECTOR}_record_rate",
-            "Records mirrored a second, over the last half to whole minute.",
+            "Records mirrored each second, over the last 30 to 60 s.",
             labels=_OF_PARTITION,
         )
         byte_rate = GaugeMetricFamily(
             f"{_SOURCE_CONNECTOR}_byte_rate",
-            "Bytes mirrored a second, as they lie in batches, over the last half to whole minute.",
+            "Bytes mirrored each second, in the compressed size of the batches, over the last 30 to 60 s.",
             labels=_OF_PARTITION,
         )
         for key, row in self._board.our_rows():
@@ -351,7 +357,9 @@ class MirrorMetrics(Collector):
         name = f"{_SOURCE_CONNECTOR}_record_age_ms"
         yield from figure_families(name, "Age of records when they reach the mirror.", _OF_PARTITION, ages)
         name = f"{_SOURCE_CONNECTOR}_replication_latency_ms"
-        yield from figure_families(name, "Age of records when the target has them.", _OF_PARTITION, latencies)
+        yield from figure_families(
+            name, "Age of records when the target has acknowledged them.", _OF_PARTITION, latencies
+        )
 
 
 class OpeningMetrics(Collector):
@@ -362,7 +370,7 @@ class OpeningMetrics(Collector):
         self._health = health
         self._opened = Gauge(
             "antipode_mirror_link_opened",
-            "0 until the daemon has reached both ends of its link: nothing is mirrored, and few other figures of the link are there.",
+            "0 until the daemon has reached both ends of its link; until then most metrics of the link are absent.",
             ["link"],
             registry=registry,
         ).labels(link)
@@ -377,7 +385,7 @@ class OpeningMetrics(Collector):
         health = self._health()
         serving = GaugeMetricFamily(
             "antipode_mirror_serving",
-            "1 while at least one partition does what the link asks of it, as gRPC health says; `state` is that of the whole mirror.",
+            "1 while at least one partition is mirrored as the link demands, as in gRPC health; `state` is the state of the whole mirror.",
             labels=["link", "state"],
         )
         serving.add_metric([self._link, health.state], float(health.is_serving))

@@ -1,15 +1,15 @@
-"""Reinstates copies of a site that was failed away from: records that only the copy has go into
-quarantine at its leader, the copy is truncated to the common history, and mirroring continues from
-there.
+"""Reinstates the copies of a site after a failover away from it. The leader of a copy moves the
+records that only the copy has into quarantine, and truncates the copy to the common history;
+mirroring continues from there.
 
-Flows request it when they find their copy diverged. They get it if the link's policy is `automatic`
-and the copy's last record is older than the promotion of the active site; a copy with newer records
-means that the active site has lost records, which a person must examine. A person requests it by
-`antipode links reinstate`. In both cases the link must be exact, this site must be passive under
-the newest known epoch, and the common history must be known; otherwise the copy stays unchanged,
-and only `antipode links reset` (`resets.py`) helps. The target's brokers check link, epoch and role
-again when they truncate. A request may be interrupted and repeated at any moment: records are in
-the copy, in quarantine, or in both, and quarantined once at each broker.
+Flows request it when they find their copy diverged. It is granted if the link's policy is
+`automatic` and the copy's last record is older than the promotion of the active site; a copy with
+newer records means that the active site has lost records, which a person must examine. A person
+requests it by `antipode links reinstate`. In both cases the link must be exact, this site must be
+passive under the newest known epoch, and the common history must be known; otherwise the copy stays
+unchanged, and only `antipode links reset` (`resets.py`) helps. The target's brokers check link,
+epoch and role again when they truncate. A request may be interrupted and repeated at any moment:
+records are in the copy, in quarantine, or in both, and quarantined once at each broker.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from wire.rules.links import ReinstatePolicy, carries_topic, matches, reinstate_
 
 FIRST_LINK_EPOCH: Final = 1
 """The epoch of a link whose direction never changed: no site returns under it."""
-NEW_COPY: Final = "antipode links reset makes the copy anew"
+NEW_COPY: Final = "antipode links reset copies the topic again"
 BY_HAND: Final = (
-    "antipode links reinstate puts what the copy has alone into quarantine and mirrors on from the common history"
+    "antipode links reinstate puts the copy's own records into quarantine and continues from the common history"
 )
 
 _state_change = state_change_logger()
@@ -130,7 +130,7 @@ class Reinstatements:
         return list(found.values())
 
     async def _answer(self) -> None:
-        await asyncio.sleep(0)  # never answer inside the question
+        await asyncio.sleep(0)  # The answer is submitted later, because the board is still in the decision that asked.
         while asked := self._asked:
             self._asked = {}
             try:
@@ -140,7 +140,7 @@ class Reinstatements:
             except (Exception, asyncio.CancelledError) as error:
                 if was_asked_to_end():
                     raise
-                # A flow waits for its answer and for nothing else.
+                # Without an answer the flow would wait for ever, so it gets one after every error.
                 if not isinstance(error, Unreachable):
                     note_death("reinstatements")
                 for key, (generation, _) in asked.items():
@@ -258,7 +258,7 @@ def _plan(key: TopicPartition, log: LogEnds | None, source_log: object, shared: 
     if log is None or not isinstance(source_log, LogEnds):
         return _refused(key, f"the {'target' if log is None else 'source'} does not report the log of {key}")
     if shared is None:
-        return _refused(key, f"no leader epoch shows where the histories part; {NEW_COPY}")
+        return _refused(key, f"no leader epoch shows where the histories diverge; {NEW_COPY}")
     if shared.doubt:
         return _refused(key, f"{shared.doubt}; {NEW_COPY}")
     if shared.end_offset < log.log_start_offset:

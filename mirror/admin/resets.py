@@ -72,7 +72,7 @@ class CopyLog:
 
     @property
     def records(self) -> int:
-        """Offsets that go with it."""
+        """The number of offsets that are deleted with the copy."""
         return self.log_end_offset - self.log_start_offset
 
 
@@ -251,8 +251,8 @@ def _kept_from(log: LogEnds, shared: SharedHistory | None) -> int:
 
 
 def _kept(name: str, copy: SiteTopic, absence: Absence) -> TopicReset:
-    """A copy whose topic may still exist at a source that does not show it: the copy may be the
-    only one.
+    """The outcome for a copy whose topic may still exist at a source that does not list it: the
+    copy may be the last one.
     """
     trouble = absence_trouble(name, _view(copy), absence)
     reason = f"topic {name} was missing from the source's last metadata" if trouble is None else trouble.reason

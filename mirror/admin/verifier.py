@@ -1,4 +1,4 @@
-"""Compares what is mirrored with the source, batch by batch, while mirroring goes on; nothing is
+"""Compares the copies with the source, batch by batch, while mirroring continues; no batch is
 decompressed.
 
 An exact link must have the same bytes at the same offsets. A translate link must have, at the
@@ -36,8 +36,8 @@ READ_BYTES = 1024 * 1024
 
 
 class Sample(NamedTuple):
-    """A batch as it must be at the target: where, how many records, and a checksum (None: any will
-    do).
+    """The expected batch at the target: its offset, its number of records, and a checksum (None
+    accepts any).
     """
 
     offset: int
@@ -50,7 +50,7 @@ Samples = AsyncIterator[Sample]
 
 @dataclass(slots=True)
 class Comparison:
-    """The result for one partition."""
+    """The result of the comparison of one partition."""
 
     from_offset: int = 0
     to_offset: int = 0
@@ -69,7 +69,7 @@ class Comparison:
 
 @dataclass(slots=True)
 class _Reader:
-    """One log, read raw."""
+    """Reads the batches of one log."""
 
     client: KafkaClient
     topic: str
@@ -108,8 +108,8 @@ class Verifier(Protocol):
     """Compares partitions."""
 
     async def compare(self, key: TopicPartition, *, mirrored_end: int, last_offsets: int) -> Comparison:
-        """Compare one partition, of it the last `last_offsets` source offsets (0: all). The result
-        is unknown if a log cannot be read.
+        """Compare one partition, or only its last `last_offsets` source offsets (0: all). The
+        result is unknown if a log cannot be read.
         """
         ...
 
@@ -238,7 +238,7 @@ class TranslateVerifier:
         def is_ours(header: BatchHeader) -> bool:
             if header.is_control or header.producer_id not in self._translations.writers:
                 return header.producer_id in ours
-            # Of transactions that were broken off nothing is in the map.
+            # The map has no entries for interrupted transactions.
             return translation.downstream(translation.upstream(header.base_offset)) == header.base_offset
 
         async for buffer, position, header in target.batches(start, end):
@@ -250,8 +250,8 @@ class TranslateVerifier:
 
 
 def _translated(buffer: Buffer, position: int, header: BatchHeader, offset: int) -> Sample:
-    """The batch as it is at the target; a rewritten batch is recognised by its offset and record
-    count alone.
+    """The expected batch at the target; a rewritten batch is recognised only by its offset and
+    record count.
     """
     if header.is_log_append_time or header.record_count != header.last_offset_delta + 1:
         return Sample(offset, header.record_count, None)
@@ -288,13 +288,14 @@ async def _compare_records(expected: Samples, copies: Samples, result: Compariso
         result.records += 1
         copy = await anext(copies, None)
     if missing:
-        # it may have compacted them away itself, a standby while it was the active site
+        # The target may have compacted them away itself; a standby may have done so while it was
+        # the active site.
         result.is_known = False
         result.finding = f"the target lacks {len(missing)} records, the first one at offset {missing[0]}; {hint}"
 
 
 async def _records(reader: _Reader, start: int, end: int) -> Samples:
-    """Every record as a sample of its own; the checksum is that of its content."""
+    """Each record as a separate sample, with a checksum of its content."""
     async for buffer, position, header in reader.batches(start, end):
         for record in decode_batch(buffer, position, header):
             if start <= record.offset < end:
@@ -302,7 +303,9 @@ async def _records(reader: _Reader, start: int, end: int) -> Samples:
 
 
 def _content(record: Record, place: int) -> Sample:
-    """A record at an offset of the target, wherever it is at the source."""
+    """The content of a record at an offset of the target, independent of its offset at the
+    source.
+    """
     return Sample(place, 1, crc32c(repr(record._replace(offset=place)).encode()))
 
 

@@ -1,5 +1,5 @@
-"""Handles the target's answers to appends: batches are acknowledged, sent again, or returned to the
-flow as refused.
+"""Handles the target's answers to appends: marks batches as acknowledged, sends them again, or
+reports a refusal to the flow.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class AppendAnswers:
         suspect_link: Callable[[], None],
         pause: Callable[[int], None],
     ) -> None:
-        """`pause` pauses the requests to a broker that could not take batches."""
+        """`pause` pauses the requests to a broker that could not accept batches."""
         self._lane = lane
         self._board = board
         self._queue = queue
@@ -52,7 +52,7 @@ class AppendAnswers:
         """Called with each entry that the target has acknowledged."""
 
     def take(self, node_id: int, sent: SentPart, answer: AppendAnswer | None) -> None:
-        """Process the broker's answer for one partition; None: the answer does not contain it."""
+        """Process the broker's answer for one partition; None if the answer lacks the partition."""
         if answer is None:
             self.send_again(sent, SendAgain(f"target broker {node_id} does not answer for {sent.key}"))
             return
@@ -72,8 +72,8 @@ class AppendAnswers:
                 self._pause(node_id)
                 self.send_again(sent, verdict)
             case Refusal(refusal=TargetRefusal.OFFSET_MISMATCH) if self._is_behind(sent):
-                # They are sent again together: a restart could not fetch what the source has
-                # deleted.
+                # They are sent again and not fetched again, because the source may meanwhile have
+                # deleted them.
                 self._pause(node_id)
                 self.send_again(sent, SendAgain(f"the target refused earlier batches: {verdict.reason}"))
             case Refusal():
@@ -99,7 +99,7 @@ class AppendAnswers:
         if entry is None:
             row = self._board.row(sent.key)
             if row.quiet is not None and log_end_offset == row.facts.progress.target_log_end_offset:
-                return  # nothing new: the flow stays quiet
+                return  # The answer has no news, so the flow gets no command.
             self._board.submit(sent.key, Acknowledged(generation=sent.generation, log_end_offset=log_end_offset))
             self._check_kept(sent, log_end_offset)
             return
@@ -132,19 +132,20 @@ class AppendAnswers:
         reason = verdict.reason
         if sent.entry is None:
             if verdict.refusal is TargetRefusal.OFFSET_MISMATCH:
-                return  # the log moved on meanwhile
+                return  # The log has grown since the request.
         else:
             self._lane.window(sent.key).fail(sent.entry)
             if verdict.refusal is TargetRefusal.CORRUPT:
                 reason = f"{reason}; {blame(sent.entry)}"
-        # before the window settles: the flow must know of the refusal before it may start again
+        # The flow must get the refusal before the window settles, because it may start again after
+        # that.
         self._board.submit(sent.key, AppendRefused(generation=sent.generation, refusal=verdict.refusal, reason=reason))
         if sent.entry is not None:
             self._lane.answered(sent.key)
 
 
 def blame(entry: QueuedBatches) -> str:
-    """The side whose copy of refused batches is damaged, found by the checksums of our copy."""
+    """The side whose copy of the refused batches is damaged, by the checksums of our own copy."""
     for position, header in iterate_headers(entry.records):
         if not verify_crc(entry.records, position, header):
             return f"the source's batch at offset {header.base_offset} fails its checksum here too"

@@ -79,7 +79,7 @@ class Effects(Protocol):
         ...
 
     def fetching_changed(self, key: TopicPartition) -> None:
-        """The partition must be fetched from another offset, or not any more."""
+        """The partition must be fetched from another offset, or fetching must stop."""
         ...
 
     def refresh_metadata(self, side: Side) -> None:
@@ -99,7 +99,7 @@ class Row:
     topic_id: UUID
     source: Leader = NO_LEADER
     target: Leader = NO_LEADER
-    # Generation and offset to fetch; None while the flow does not want batches.
+    # Generation and offset of the next fetch; None while the flow does not fetch.
     wanted: tuple[int, int] | None = None
     # The topic is at neither site: nothing is mirrored or shown, but workers may still use the row.
     is_retired: bool = False
@@ -108,12 +108,12 @@ class Row:
     is_ours: bool = True
     # The partition's priority under congestion (core/priorities.py).
     rank: int = NORMAL_RANK
-    # The facts that the rank follows from.
+    # The facts from which the rank follows.
     ranked_facts: FlowFacts | None = field(default=None, repr=False)
-    # The fetcher that has batches of it in hand, accepted and not queued yet.
+    # The fetcher that holds batches which the flow has accepted and which are not queued yet.
     queueing: object | None = field(default=None, repr=False)
     retry: asyncio.TimerHandle | None = field(default=None, repr=False)
-    # The rounds of its fetcher while nothing happens to the partition; any command ends that.
+    # The quiet rounds of its fetcher; the next command of the partition ends them.
     quiet: QuietRounds | None = field(default=None, repr=False)
 
     @property
@@ -136,8 +136,8 @@ class FlowBoard:
         way_out_of: Callable[[str], str],
         target_compares: bool = True,
     ) -> None:
-        """`way_out_of` a topic is the advice to a person who wants its copy to be made anew.
-        `target_compares`: the target compares a batch that is sent again with its own.
+        """`way_out_of` returns the advice how a person can have a topic copied again.
+        `target_compares`: the target compares a repeated batch with its own.
         """
         self._target_compares = target_compares
         self._way_out_of = way_out_of
@@ -175,7 +175,7 @@ class FlowBoard:
         return self._rows[key]
 
     def add(self, key: TopicPartition, topic_id: UUID) -> Row:
-        """The partition's row, made when it is new."""
+        """The partition's row; a new one if there is none."""
         row = self._rows.get(key)
         if row is None:
             flow = Flow(
@@ -207,7 +207,8 @@ class FlowBoard:
             decision = row.flow.decide(command, self._now_ms())
             row.flow.apply(decision.facts)
         except InvariantBroken as error:
-            # the flow's state is in doubt: the process ends, and starts again from the target's log
+            # The state of the flow is unreliable, so the process ends. After its restart the flow
+            # begins at the target's log end.
             self.on_broken(error)
             raise
         after = row.flow.facts
@@ -220,8 +221,8 @@ class FlowBoard:
         return decision
 
     def begin_quiet(self, key: TopicPartition, rounds: QuietRounds) -> bool:
-        """From now on these rounds show that the source has nothing new of the partition; False
-        where its flow has something to decide.
+        """Let these rounds stand for the answers of the source about this partition. False if its
+        flow has something to decide.
         """
         row = self._rows[key]
         if row.facts.state is not FlowState.MIRRORING or row.facts.attempts:
@@ -230,13 +231,13 @@ class FlowBoard:
         return True
 
     def end_quiet(self, key: TopicPartition) -> None:
-        """Have the flow know what the quiet rounds have shown, before it decides anything else."""
+        """Submit the result of the quiet rounds to the flow, before its next decision."""
         row = self._rows[key]
         row.flow.apply(row.facts._replace(progress=self._progress(row)))
         row.quiet = None
 
     def _progress(self, row: Row) -> Progress:
-        """The partition's two ends as they are known now; metrics ask in a thread of their own."""
+        """The current ends of the partition; the metrics call this in another thread."""
         rounds, progress = row.quiet, row.facts.progress
         if rounds is None:
             return progress
@@ -246,8 +247,8 @@ class FlowBoard:
         return received(progress, progress.source_high_watermark, self._noted_at(rounds.asked), answered_at_ms)
 
     def _noted_at(self, moment: Moment) -> int:
-        """The moment on the clock that flows use now: the earlier one, because an answer lacks what
-        came after its request was sent.
+        """The moment on the clock of the flows: the earlier of both readings, because an answer
+        lacks records that arrived after its request.
         """
         return min(moment.at_ms, round(moment.monotonic_ms + self._clock_ahead_ms))
 
@@ -263,7 +264,8 @@ class FlowBoard:
         if row.facts.state is FlowState.PROMOTED:
             return Lag(records=UNKNOWN, bytes=UNKNOWN, ms=UNKNOWN)
         progress = row.facts.progress
-        # most partitions at most looks: as `measure`, without the progress that the flow will have
+        # A shortcut for most partitions at most calls: the same result as `measure`, without a new
+        # progress value.
         has_all = 0 <= progress.source_high_watermark <= progress.target_log_end_offset
         if row.quiet is not None and has_all and self.silence_ms(key) <= self._stale_after_ms:
             return NO_LAG
@@ -324,7 +326,8 @@ class FlowBoard:
         if by_ms >= CLOCK_STEP_MS:
             for row in self._rows.values():
                 row.flow.apply(row.flow.decide(ClockWentBack(by_ms=by_ms), now_ms).facts)
-        # ahead, or back by a step: smaller steps back are within the precision of a lag
+        # The clock is ahead, or went back by a real step; smaller steps are within the precision of
+        # a lag.
         if by_ms >= CLOCK_STEP_MS or by_ms < 0:
             self._clock_ahead_ms = ahead_ms
         return now_ms
@@ -349,7 +352,7 @@ class FlowBoard:
     def _act(self, key: TopicPartition, row: Row, effect: Effect) -> None:
         match effect:
             case QueueBatches():
-                pass  # the fetcher that submitted the batches queues them
+                pass  # The fetcher that submitted the batches queues them itself.
             case Fetch(generation=generation, offset=offset):
                 row.wanted = (generation, offset)
                 self._effects.fetching_changed(key)
@@ -377,7 +380,7 @@ class FlowBoard:
         cap_ms = min(RETRY_MAX_MS, RETRY_INITIAL_MS * 2 ** min(effect.attempt, 16))
         if effect.is_slow:
             cap_ms = RETRY_SLOW_MS
-        # half to all of the maximum: flows that failed together do not retry together
+        # The jitter keeps flows that failed together from retrying together.
         delay_ms = cap_ms * (0.5 + self._chance.random() / 2)
         if row.retry is not None:
             row.retry.cancel()

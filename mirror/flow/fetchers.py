@@ -96,7 +96,7 @@ class Fetcher:
         return self._partitions
 
     def assign(self, partitions: frozenset[TopicPartition]) -> None:
-        """Read these from the next fetch on."""
+        """Read these partitions from the next fetch on."""
         for key in self._partitions - partitions:
             if self._board.row(key).quiet is self._quiet:
                 self._board.end_quiet(key)
@@ -129,10 +129,11 @@ class Fetcher:
                     await self._rest()
                     await self._next_parts()
                     await self._throttle.turn(self.key.rank, self._expected_bytes)
-                    # created again: offsets may have changed while the throttle was awaited
+                    # The request is built again, because offsets may have changed during the
+                    # throttle time.
                     parts = self._parts()
                     if not parts:
-                        # the throttle was charged for an answer that will not come
+                        # The throttle was charged for an answer that will not arrive.
                         self._throttle.spend(-self._expected_bytes)
                         continue
                     pending = self._send(parts)
@@ -142,13 +143,13 @@ class Fetcher:
                 self._account(answers or ())
                 if answers is not None:
                     self._report_quiet(parts, answers)
-                # after the acceptance, which has moved the offsets of the next fetch
+                # The next fetch follows the acceptance, which has moved its offsets.
                 ahead = self._parts()
                 if ahead and self._may_fetch_ahead(sum(entry.size_bytes for entry, _ in accepted)):
                     parts, pending = ahead, self._send(ahead)
                 for entry, before in accepted:
                     await self._enqueue(entry, before)
-        # a fetch without a reader would hold its bytes until the connection closes
+        # Without a reader the fetched bytes would be held until the connection closes.
         finally:
             if pending is not None:
                 pending.cancel()
@@ -204,7 +205,8 @@ class Fetcher:
         parts: dict[TopicPartition, tuple[int, FetchPart]] = {}
         for key in self._partitions:
             row = self._board.row(key)
-            # batches of an earlier reader must be queued first, or the lanes would mix their order
+            # The batches of the previous reader must be queued first, otherwise the order within
+            # the partition is lost.
             if row.wanted is not None and row.queueing in (None, self):
                 generation, offset = row.wanted
                 part = FetchPart(key=key, topic_id=row.topic_id, offset=offset, leader_epoch=row.source.epoch)
@@ -227,8 +229,8 @@ class Fetcher:
     def _report_quiet(
         self, parts: Mapping[TopicPartition, tuple[int, FetchPart]], answers: Sequence[FetchAnswer]
     ) -> None:
-        """A fetch session leaves out unchanged partitions: report to their flows, now and then,
-        that the source answered.
+        """A fetch session (KIP-227) leaves out unchanged partitions, so this reports to their flows
+        at intervals that the source has answered.
         """
         self._quiet.asked, self._quiet.answered = self._asked, self._board.moment()
         now_ms = self._clock.monotonic_ms()
@@ -238,7 +240,8 @@ class Fetcher:
         answered = {answer.key for answer in answers}
         for key, (generation, _) in parts.items():
             row = self._board.row(key)
-            # a session leaves out what has not changed: no answer is news of its own here
+            # In a fetch session unchanged partitions are missing from the answer, so a missing
+            # partition is no event here.
             if row.quiet is not self._quiet and key not in answered:
                 facts = row.facts
                 nothing = NothingFetched(
@@ -310,7 +313,7 @@ class Fetcher:
                     generation=generation,
                     expected_log_end_offset=effect.expected_log_end_offset,
                     run=run,
-                    # without the torn last batch that Fetch may send
+                    # A Fetch response may end in an incomplete batch, which is not counted.
                     records=answer.records[: run.size_bytes],
                     fetched_at_ms=self._clock.now_ms(),
                     fetched_monotonic_ms=self._clock.monotonic_ms(),
@@ -328,8 +331,8 @@ class Fetcher:
         try:
             await self._queue.put(self._lane_of(entry.key), entry, self.key.rank)
         except QueueFull:
-            # the earlier facts: the flow continues the chain at the offset where these batches
-            # would have been queued
+            # The facts from before the acceptance: the chain continues at the offset where these
+            # batches would have been queued.
             again = NotEnqueued(
                 generation=entry.generation,
                 offset=before.chain_offset,
@@ -342,7 +345,7 @@ class Fetcher:
         self._has_queued(entry.key)
 
     def _has_queued(self, key: TopicPartition) -> None:
-        """The reader that has the partition now may go on."""
+        """Note that the batches are queued: another reader of the partition may continue."""
         self._in_hand.discard(key)
         self._known_parts = None
         row = self._board.row(key)
@@ -357,7 +360,8 @@ def _trouble(error: ErrorCode) -> SourceTrouble:
         return SourceTrouble.OUT_OF_RANGE
     if error in (ErrorCode.corrupt_message, ErrorCode.invalid_record):
         return SourceTrouble.MALFORMED
-    # for the flow the same as an unreachable source: an administrator can change it at any time
+    # For the flow this equals an unreachable source, because an administrator can change the ACLs
+    # at any time.
     if error is ErrorCode.topic_authorization_failed:
         return SourceTrouble.UNREACHABLE
     return SourceTrouble.MOVED

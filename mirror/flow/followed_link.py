@@ -33,7 +33,7 @@ class FollowedLink:
         self.view = view
 
     def doubt(self) -> None:
-        """Read the link now."""
+        """Read the link at once."""
         self._watch.doubt()
 
     async def run(self) -> None:

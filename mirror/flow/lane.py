@@ -17,14 +17,14 @@ from wire.protocol.ids import TopicPartition
 
 
 class Lane:
-    """See the module."""
+    """The windows of one lane, and the partitions that have batches to send."""
 
     def __init__(self, number: int, *, board: FlowBoard, queue: ByteQueue) -> None:
         self._number = number
         self._board = board
         self._queue = queue
         self._windows: dict[TopicPartition, SendWindow] = {}
-        # a dict for its order: partitions take turns
+        # A dict keeps the order, so that partitions are served in turn.
         self._ready: dict[TopicPartition, None] = {}
 
     @property
@@ -54,7 +54,7 @@ class Lane:
         window = self._windows.get(key)
         if window is None:
             window = self._windows[key] = SendWindow()
-            # an entry of this generation may arrive before any other report of the flow
+            # An entry may arrive before the flow has reported its new generation.
             window.generation = self._board.row(key).facts.generation
         return window
 
@@ -65,7 +65,7 @@ class Lane:
             try:
                 is_taken = window.push(entry)
             except ChainBroken as error:
-                # returned at once: the flow restarts and fetches them again
+                # Their bytes are released at once; the flow restarts and fetches the batches again.
                 self._queue.release(entry.size_bytes)
                 self._board.submit(entry.key, Start(str(error)))
                 continue
@@ -87,7 +87,7 @@ class Lane:
                 continue
             node_id = self._board.row(key).target.node_id
             size = sizes.get(node_id, 0)
-            # the first always goes: an entry larger than the limit could never leave otherwise
+            # The first entry always fits: otherwise an entry above the limit could never be sent.
             if not may_send(node_id) or (size and size + entry.size_bytes > bytes_max):
                 continue
             entries.setdefault(node_id, []).append(entry)
@@ -98,7 +98,7 @@ class Lane:
         """The entry of `next_requests` is in flight."""
         window = self._windows[entry.key]
         window.mark_sent()
-        # in turns: the partition just served goes to the end of the line
+        # The partition that was just served goes to the end of the order.
         del self._ready[entry.key]
         if window.next_to_send() is not None:
             self._ready[entry.key] = None
@@ -117,7 +117,7 @@ class Lane:
         window = self.window(key)
         self._queue.release(window.discard(generation))
         self._ready.pop(key, None)
-        # not at once: the caller is in the middle of a decision of the same flow
+        # Deferred, because the caller is still inside a decision of the same flow.
         asyncio.get_running_loop().call_soon(self._settle, key, window)
 
     def abandon(self) -> None:

@@ -66,7 +66,9 @@ class Pauses:
         return self._change([pattern for pattern in self._patterns if patterns and pattern not in patterns])
 
     def enforce(self) -> None:
-        """The text for operators."""
+        """Pause and resume the flows of the board according to the patterns and to the share of
+        this daemon.
+        """
         for key, row in list(self._board.rows()):
             facts = row.facts
             row.is_ours = self._owns(key)

@@ -45,7 +45,7 @@ class Prober:
         self._ask(key, self._board.row(key).source, generation, epoch, is_source=True)
 
     async def close(self) -> None:
-        """Stop asking."""
+        """End all requests."""
         running = list(self._running.values())
         for task in running:
             task.cancel()
@@ -68,7 +68,8 @@ class Prober:
                 except (Exception, asyncio.CancelledError) as error:
                     if was_asked_to_end():
                         raise
-                    # A flow waits for nothing but its answer: it gets one, and asks again.
+                    # A flow without an answer would wait for ever, so an error is an answer as
+                    # well; the flow then asks again.
                     note_death("prober", node=node_id)
                     why = f"the request failed: {type(error).__name__}: {error}"
                     self._no_answer(questions, why, is_source=is_source)
@@ -77,7 +78,7 @@ class Prober:
 
     async def _ask_now(self, questions: Mapping[TopicPartition, _Question], node_id: int, *, is_source: bool) -> None:
         if node_id < 0:
-            await asyncio.sleep(0)  # never answer inside the question
+            await asyncio.sleep(0)  # The answer is deferred, because the board is still in the decision that asked.
             self._no_answer(questions, "it has no leader", is_source=is_source)
         elif is_source:
             await self._ask_source(questions)
@@ -125,7 +126,7 @@ class Prober:
             log = ends.get(key)
             epoch_end = epoch_ends.get(key) if epoch >= 0 else EpochEnd(-1, -1)
             if self._board.row(key).source != leaders[key]:
-                # After an unclean election the next leader has another history.
+                # After an unclean election the next leader may have another history.
                 log = DEPOSED
             if isinstance(log, LogEnds) and isinstance(epoch_end, EpochEnd):
                 checked = SourceChecked(

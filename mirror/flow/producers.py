@@ -61,7 +61,7 @@ class Producer:
             self._batches, board=board, queue=queue, suspect_link=suspect_link, pause=self._pause
         )
         self._in_flight: dict[int, int] = {}
-        # a broker that could not accept batches has many partitions: one pause for all of them
+        # A broker that could not accept batches is paused as a whole, with all its partitions.
         self._paused_until_ms: dict[int, float] = {}
         self._reported_at_ms: dict[TopicPartition, tuple[float, int]] = {}
         self._requests: set[asyncio.Task[None]] = set()
@@ -89,8 +89,8 @@ class Producer:
         """Send until cancelled; `abandon` then releases the batches that are kept."""
         while True:
             self._wake.clear()
-            # after a failed request the windows are in doubt: the flows restart from the target's
-            # end
+            # After a failed request the windows are unreliable, so the flows restart at the
+            # target's log end.
             if self._failure is not None:
                 raise self._failure
             self._batches.pull()
@@ -102,7 +102,7 @@ class Producer:
                     await self._wake.wait()
 
     def wake(self) -> None:
-        """Leaders may have moved."""
+        """Look for leaders again, because they may have moved."""
         self._wake.set()
 
     def discard(self, key: TopicPartition, generation: int) -> None:
@@ -120,7 +120,8 @@ class Producer:
         for key in keys:
             row = self._board.row(key)
             if self._is_report_due(key, row, now_ms):
-                # recorded before it is sent: one report is enough while the answer is awaited
+                # Recorded before the request, so that no second report is sent while the answer is
+                # awaited.
                 self._reported_at_ms[key] = (now_ms, row.facts.source_log_start_offset)
                 end_offset = max(row.facts.progress.target_log_end_offset, row.facts.restart_offset)
                 sent = SentPart(key, row.facts.generation, None, end_offset)
@@ -152,7 +153,7 @@ class Producer:
                 self._send(node_id, entries)
 
     def _may_send(self, node_id: int) -> bool:
-        # below 0: no leader is known; the board wakes this producer when there is one
+        # Below 0: the leader is unknown; the board wakes this producer when there is one.
         if node_id < 0 or self._paused_until_ms.get(node_id, 0) > self._clock.monotonic_ms():
             return False
         return self._in_flight.get(node_id, 0) < self._in_flight_max
@@ -166,7 +167,7 @@ class Producer:
             part_sent = SentPart(entry.key, entry.generation, entry, entry.expected_log_end_offset)
             parts.append(self._part(row, part_sent))
             sent.append(part_sent)
-            # batches carry the source's ends: they are a report
+            # Batches include the source's ends, so they count as a report.
             self._reported_at_ms[entry.key] = (now_ms, row.facts.source_log_start_offset)
             self._batches.mark_sent(entry)
         self._start(node_id, parts, sent)
@@ -208,7 +209,7 @@ class Producer:
         asyncio.get_running_loop().call_later((RETRY_MS + 1) / 1000, self._wake.set)
 
     def _is_report_due(self, key: TopicPartition, row: Row, now_ms: float) -> bool:
-        # first what is false for most partitions at most looks
+        # The cheapest condition that most partitions fail comes first.
         reported_at_ms, reported_log_start = self._reported_at_ms.get(key, (0.0, -1))
         is_old = now_ms - reported_at_ms >= REPORT_INTERVAL_MS
         if not is_old and reported_log_start == row.facts.source_log_start_offset:

@@ -87,7 +87,7 @@ class ByteQueue:
         """Queue, waiting for room by rank and arrival. Raises QueueFull after the timeout, at once
         if that is 0.
         """
-        # the caller waits here, before the lane: a full queue holds nothing beyond its budget
+        # The caller waits here with its batches, so the lanes never hold more than the budget.
         await self._budget.take(entry.size_bytes, rank)
         self._lanes[lane].append(entry)
         self._wakers[lane]()
@@ -108,7 +108,7 @@ class ByteQueue:
             self._idle[lane] = (before_ms + self._since_ms(since_ms), None)
 
     def release(self, size_bytes: int) -> None:
-        """Bytes are done with."""
+        """Return the bytes to the budget."""
         self._budget.release(size_bytes)
 
     async def drained(self) -> None:

@@ -1,5 +1,5 @@
-"""The rounds of a fetcher in which its source has nothing new of some partitions: their flows learn
-of them together, and only when they decide something.
+"""The quiet rounds of a fetcher, in which its source has no new records of some partitions. Their
+flows share one object, and read it only before their next decision.
 """
 
 from __future__ import annotations
@@ -25,4 +25,4 @@ class QuietRounds:
         self.asked = moment
         """When the last answered request was sent."""
         self.answered = moment
-        """When its answer came."""
+        """When its answer arrived."""

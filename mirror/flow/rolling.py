@@ -69,7 +69,7 @@ class Rolling:
         self._last = math.nan
 
     def add(self, value: float, now_ms: float) -> None:
-        """A value of now."""
+        """Add a value at the current time."""
         now = self._windows[1]
         age_ms = now_ms - now.began_ms
         if age_ms > WINDOW_MS:

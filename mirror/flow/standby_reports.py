@@ -1,12 +1,12 @@
-"""Reports to a link's source what the target has acknowledged: the source keeps records that the
+"""Reports the target's acknowledged ends to a link's source: the source keeps records that the
 target lacks beyond their retention, and on a sync link its producers and consumers wait for the
 target.
 
-All partitions are reported now and then, one request a broker at a time, so that a new leader at
-the source learns what its predecessor knew. On sync links, reports also follow every
+All partitions are reported at intervals, with one request for each broker at a time, so that a new
+leader at the source gets the state of its predecessor. On sync links, reports also follow every
 acknowledgement at once, together with all newer ones. A partition is not reported until its history
-is proven to be that of the source's current leader: a paused one that was FAULTED ends somewhere
-else.
+is proven to be that of the source's current leader: the log of a partition that was FAULTED before
+its pause may end elsewhere.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class StandbyReports:
         self._hold_due_s = 0.0
 
     def acknowledged(self, key: TopicPartition) -> None:
-        """The target has more of a partition."""
+        """Note that the target has acknowledged more of a partition."""
         if self._is_sync():
             self._changed.add(key)
             self._wake.set()
@@ -87,7 +87,7 @@ class StandbyReports:
         self._wake.clear()
         if loop.time() >= self._all_due_s:
             self._all_due_s = loop.time() + ALL_INTERVAL_S
-            if not self._is_sync():  # read each time: the policy may change
+            if not self._is_sync():  # Read in each round, because the policy may change.
                 if loop.time() < self._hold_due_s:
                     return
                 self._hold_due_s = loop.time() + HOLD_INTERVAL_S

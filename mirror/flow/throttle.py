@@ -48,7 +48,7 @@ class Throttle:
         try:
             await waiter.may_go
         except asyncio.CancelledError:
-            # cancelled between the grant and its turn: the bytes are returned to the others
+            # The waiter was cancelled after its grant, so its bytes are returned to the others.
             if not waiter.may_go.cancelled():
                 self.spend(-expected_bytes)  # granted, but the waiter was cancelled
             raise
@@ -76,7 +76,7 @@ class Throttle:
         if candidates and self._bucket.is_open(self._clock.monotonic_ms()):
             _, waiter = candidates[0]
             self._line.serve(waiter)
-            # a waiter that was cancelled has not left the line yet
+            # A cancelled waiter is still in the line.
             if not waiter.may_go.done():
                 self.spend(waiter.expected_bytes)
                 waiter.may_go.set_result(None)

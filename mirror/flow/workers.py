@@ -80,8 +80,8 @@ class FetcherPool:
         return iter(self._fetchers.values())
 
     def reassign(self) -> None:
-        """Leaders have changed: give each partition to the fetcher of its leader. Does nothing once
-        the pool is closed: queued batches are then still delivered.
+        """Give each partition to the fetcher of its current leader. Does nothing once the pool is
+        closed; queued batches are still delivered then.
         """
         if self._is_closed:
             return
@@ -143,7 +143,7 @@ class ProducerPool:
         self._supervisor = supervisor
         self._make = make
         self._producers = [make(lane) for lane in range(producers)]
-        # Remembered: every partition is looked at several times a second.
+        # Cached, because every partition is looked up several times a second.
         self._lanes: dict[TopicPartition, int] = {}
         self._sentences = _Sentences()
 
@@ -167,7 +167,7 @@ class ProducerPool:
         self._producers[self.lane_of(key)].discard(key, generation)
 
     def wake(self) -> None:
-        """Leaders may have moved."""
+        """Look for leaders again, because they may have moved."""
         for producer in self._producers:
             producer.wake()
 

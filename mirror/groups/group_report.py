@@ -1,5 +1,6 @@
-"""What a daemon reports of its part of a link's groups: to people, which groups it could not carry
-and which stay ahead at the target; to the target, since when it has carried every offset.
+"""The reports of a daemon on its part of a link's groups. Operators get the groups that it could
+not mirror and those that are ahead at the target; the target gets the time up to which every offset
+is mirrored.
 """
 
 from __future__ import annotations
@@ -69,8 +70,8 @@ class GroupReport:
         return -1 if self._synced_ms is None else self.unix_ms(self._synced_ms)
 
     def covered(self) -> frozenset[int]:
-        """The part of the link of which this daemon can speak: what it has, but for partitions that
-        it has not taken up yet.
+        """The part of the link for which this daemon can report: its slots without the partitions
+        that it has not begun to mirror.
         """
         return self.slots() - {slot_of(key) for key, row in self._board.rows() if not row.is_ours}
 
@@ -96,11 +97,11 @@ class GroupReport:
             await self._target.send_report(report, link=link.name, link_epoch=link.epoch)
 
     def clear(self) -> None:
-        """Forget the problems: this site is active, or the link is gone."""
+        """Forget the problems, because this site is active or the link is gone."""
         self.problems, self._stale_since_ms = {}, {}
 
     def add_failure(self, reason: str, *, began_ms: float) -> None:
-        """The round that began then has failed for all groups."""
+        """Note that the round that began then has failed for all groups."""
         self._show({**self.problems, ALL_GROUPS: reason}, began_ms=began_ms)
 
     def end_round(self, problems: Mapping[str, str], ahead: Mapping[str, str], *, began_ms: float) -> None:
@@ -127,7 +128,7 @@ class GroupReport:
 
 
 def listed(reasons: Iterable[str]) -> list[str]:
-    """The first ones, and how many more there are."""
+    """The first ones, and the number of the others."""
     listed = sorted(reasons)
     more = len(listed) - PARTITIONS_REPORTED
     return listed if more <= 0 else [*listed[:PARTITIONS_REPORTED], f"and {more} more"]

@@ -257,8 +257,7 @@ class GroupSync:
         self._waiting_for_write = due & self._writing.keys()
         await self._begin_to_carry(self._offsets.ready(due - self._writing.keys(), came_ms), link, asked_ms=came_ms)
         if not self._is_whole_reported:
-            # The target has no report of a mirror that carries everything: a planned failover waits
-            # for it.
+            # Until the target has a complete report, a planned failover waits.
             self._next_round_ms = came_ms
 
     async def _round_without_reading(self, commits: SourceCommits, link: LinkView) -> None:
@@ -298,7 +297,7 @@ class GroupSync:
         return due
 
     async def _carry(self, names: Collection[str], link: LinkView, *, asked_ms: float) -> bool:
-        """Carry what is known of these groups at the source to the target; False if some of it
+        """Write the source's known offsets of these groups at the target; False if some groups
         could not be examined.
         """
         is_whole = await self._begin_to_carry(names, link, asked_ms=asked_ms)

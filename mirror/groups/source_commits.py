@@ -1,7 +1,7 @@
 """Follows the commits that groups write to the source's `__consumer_offsets`.
 
-The tail brings batches, `CommitLog` decides which of their offsets count. A reader that starts must
-also read all offsets once: the tail has only later commits.
+The tail returns batches; `CommitLog` decides which of their offsets count. A reader must also read
+all offsets once at its start, because the tail has only later commits.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class SourceCommits:
         return True
 
     def stop(self) -> None:
-        """Follow no longer."""
+        """Stop following."""
         self.is_following = False
         self._tail.stop()
 

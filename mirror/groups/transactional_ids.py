@@ -1,10 +1,10 @@
 """Carries transactional ids: reads the source's `__transaction_state`, and sends the producers' ids
 and epochs to the target's coordinators.
 
-Only producer ids and epochs: open transactions are in the mirrored batches. An id that a
-coordinator refuses is sent again in the next round. Ids that the source has only from its own
-mirroring (when it was the target) are not reported. Where the link does not route clients each site
-coordinates for itself, and nothing is carried.
+Only producer ids and epochs are sent, because open transactions are in the mirrored batches. An id
+that a coordinator refuses is sent again in the next round. Ids that the source has only from its
+own mirroring (when it was the target) are not reported. Where the link does not route clients each
+site coordinates for itself, and nothing is carried.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ class TransactionalIdSync:
         if link.role in (LinkRole.TURNED, LinkRole.GONE) or not link.record.is_routed:
             self._forget()
             return
-        if link.epoch != self._link_epoch:  # the target may have been active in between
+        if link.epoch != self._link_epoch:  # The target may have been active in between, so everything is sent again.
             self._forget()
             self._link_epoch = link.epoch
         is_all = False
-        while not is_all:  # not until nothing more comes: a busy source always has new records
+        while not is_all:  # The read does not wait for an empty answer, because a busy source always has new records.
             producers, is_all = await self._source.news()
             self._take(producers)
         sent: set[str] = set()
@@ -103,8 +103,8 @@ class TransactionalIdSync:
         return refused
 
     def _forget(self) -> None:
-        """Another site coordinates the producers now; when the link's direction changes back,
-        everything is read again.
+        """Forget all producers, because another site coordinates them now. When the link's
+        direction changes back, everything is read again.
         """
         self._carried.clear()
         self._waiting.clear()

@@ -15,8 +15,8 @@ from wire.rules.sync_reports import SyncReport
 
 @dataclass(frozen=True, slots=True)
 class GroupStates:
-    """Groups by id with their state (`Stable`, `Empty`, ...), and what could not be asked, with the
-    reason.
+    """Groups by id with their state (`Stable`, `Empty`, ...), and the brokers that could not be
+    asked, with the reason.
     """
 
     by_group: Mapping[str, str]
@@ -58,8 +58,8 @@ class OffsetsTail(Protocol):
 
     @property
     def complete_at_ms(self) -> float:
-        """The monotonic time as of which everything has been read; the start of the clock while
-        that is of no time.
+        """The monotonic time as of which every record has been read; the start of the clock before
+        the first read.
         """
         ...
 

@@ -26,7 +26,9 @@ from wire.rules.links import other_site
 CALL_TIMEOUT_S = 2.0
 LINK_LISTENER = "LINK"
 PAUSE_WHEN_IN_DOUBT_S = 0.02
-"""Rest after a doubt, so that many doubting partitions make one question."""
+"""Pause (s) before the link is read on request, so that the requests of many partitions cause only
+one read.
+"""
 
 _log = get_logger("mirror.link")
 
@@ -41,8 +43,8 @@ class AgentsUnreachable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LinkView:
-    """The link as last read: the record, the site that the agents speak for, and what follows for
-    the mirror.
+    """The link as last read: the record, the site of the answering agents, and the resulting role
+    of the mirror.
     """
 
     name: str
@@ -149,7 +151,7 @@ class LinkWatch:
         self._doubt = asyncio.Event()
 
     def doubt(self) -> None:
-        """Read the link now."""
+        """Read the link at once."""
         self._doubt.set()
 
     async def run(self) -> None:

@@ -1,9 +1,9 @@
 """The mirror's view of a site, as Protocols: the only door between its shells and the Kafka
 protocol.
 
-`mirror/sites/kafka_site.py` fills them with the raw-batch client; tests fill them with sites in
-memory. A port raises `Unreachable` when a site or broker does not answer; what a broker answers
-about one partition comes back as that partition's answer.
+`mirror/sites/kafka_site.py` implements them with the raw-batch client; tests implement them with
+sites in memory. A port raises `Unreachable` when a site or broker does not answer; an error that
+concerns one partition is returned as that partition's answer.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ class FetchAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendPart:
-    """One partition's next batches with the offsets that the source reported last; no records only
-    moves the other fields.
+    """One partition's next batches with the offsets that the source reported last; without records
+    only the reported offsets are sent.
     """
 
     key: TopicPartition
@@ -234,7 +234,7 @@ class ProducersOfSource(Protocol):
         ...
 
     def begin_anew(self) -> None:
-        """The next news are everything that there is."""
+        """Let the next `news` return all producers again."""
         ...
 
 
@@ -271,7 +271,9 @@ class TruncatedCopy:
 
 
 class QuarantinePort(Protocol):
-    """The brokers of the target, which keep what is about to be deleted or truncated."""
+    """The brokers of the target, which copy records to quarantine before they are deleted or
+    truncated.
+    """
 
     async def keep(
         self, ends: Mapping[TopicPartition, EndToKeep], *, link: str, link_epoch: int, reason: str
@@ -285,8 +287,8 @@ class QuarantinePort(Protocol):
         self, ends: Mapping[TopicPartition, EndToKeep], *, link: str, link_epoch: int, reason: str
     ) -> Mapping[TopicPartition, TruncatedCopy]:
         """Have each leader keep the end of its log and then truncate the log there. Raises
-        Unreachable when a broker does not answer: some may have done it, and asking again is
-        harmless.
+        Unreachable when a broker does not answer: some may have done it, and a repetition does no
+        harm.
         """
         ...
 

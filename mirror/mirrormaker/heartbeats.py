@@ -1,8 +1,8 @@
 """MirrorMaker 2's heartbeats of one link: its own at its target, and at its source in the stead of
 an opposite link.
 
-It is by the copy `<source>.heartbeats` of what lies at the source that RemoteClusterUtils finds out
-which clusters are upstream.
+RemoteClusterUtils finds upstream clusters by the copies `<source>.heartbeats`, so the source needs
+a heartbeats topic as well.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from wire.client.raw_client import KafkaClient
 from wire.client.requests.broker_requests import LATEST_TIMESTAMP
 
 Write = Callable[[KafkaClient, Sequence[Heartbeat]], Awaitable[None]]
-"""Has the topic at a cluster made, and these heartbeats in it."""
+"""Creates the topic at a cluster if needed, and writes these heartbeats into it."""
 
 
 class Heartbeats:
@@ -48,7 +48,7 @@ class Heartbeats:
         self._written: Heartbeat | None = None
 
     async def write(self) -> None:
-        """Write what is to be written now. Unreachable, KafkaClientError."""
+        """Write the heartbeats that are due. Raises Unreachable, KafkaClientError."""
         now_ms = self._clock.now_ms()
         here = Heartbeat(source_alias=self._source_alias, target_alias=self._target_alias, timestamp_ms=now_ms)
         there = Heartbeat(source_alias=self._target_alias, target_alias=self._source_alias, timestamp_ms=now_ms)
@@ -60,7 +60,7 @@ class Heartbeats:
             await self._write_to(self._source, [there])
 
     async def _listen(self, theirs: bytes) -> None:
-        """Read what has come to the source's topic since the last look."""
+        """Read the records that arrived in the source's topic since the last call."""
         if self._read_to is None:
             place = (HEARTBEATS, 0)
             self._read_to = (await reached(self._source.offsets_at([place], LATEST_TIMESTAMP)))[place]

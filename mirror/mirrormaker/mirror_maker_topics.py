@@ -92,8 +92,8 @@ class MirrorMakerTopics:
             await asyncio.sleep(PAUSE_S)
 
     async def round(self) -> None:
-        """Write what is due now; what a cluster does not take is in `problems` and written again
-        when it is due.
+        """Write everything that is due. Writes that a cluster refuses are in `problems`, and are
+        repeated when they are due again.
         """
         config = self._config
         for what, is_wanted, interval_ms, write in (

@@ -1,9 +1,8 @@
-"""Several daemons of one link: each mirrors the partitions of its slots, which a group at the
-target gives out (`core/slots.py`).
-
-For links whose daemons reach no common ZooKeeper (`zookeeper_sharing.py`). Each answered heartbeat
-confirms what is owned. A member's metadata also has its settings and failures; where they differ
-between members, the leader sends them with the slots.
+"""Divides one link among several daemons by a consumer group at the target: each daemon mirrors the
+partitions of the slots that the group assigns to it (`link/core/slots.py`). ¶ It serves links whose
+daemons have no common ZooKeeper (`zookeeper_sharing.py`). Each answered heartbeat confirms the
+ownership. A member's metadata also has its settings and failures; where they differ between
+members, the leader sends them with the slots.
 """
 
 from __future__ import annotations

@@ -30,21 +30,23 @@ class Ownership:
         self._session_timeout_ms = session_timeout_ms
         self._clock = clock
         self._slots: frozenset[int] = frozenset()
-        # What was read before it was taken, and never given away since: reading may take longer
-        # than ownership is confirmed for.
+        # Slots that were read before they were acquired and not released since: the reading may
+        # take longer than a confirmation lasts.
         self._read: frozenset[int] = frozenset()
         self._owned_until_ms = 0.0
         self.on_gain: Callable[[], Awaitable[None]] | None = None
-        # Why the negotiation has got no answer, empty when it did.
+        # The reason why the negotiation got no answer; empty when it did.
         self.problem = ""
-        # What this daemon has the others know of it, and what they have registered.
+        # The description that this daemon publishes, and those that the other daemons have
+        # registered.
         self.own = Daemon()
         self.others: tuple[DaemonShare, ...] = ()
 
     @property
     def slots(self) -> frozenset[int]:
         """The slots owned now: none when they were not confirmed for a session's time."""
-        # by the own clock: a daemon that was stopped finds its time over before it sends
+        # By the own clock: after a pause of the process the ownership has ended before anything is
+        # sent.
         return self._slots if self._clock.monotonic_ms() < self._owned_until_ms else frozenset()
 
     @property
@@ -61,29 +63,29 @@ class Ownership:
         return slot_of(key) in self.slots
 
     def release(self, kept: frozenset[int]) -> None:
-        """Own nothing but these from now on."""
+        """Keep only these slots from now on."""
         self._slots &= kept
         self._read &= kept
 
     def doubt(self) -> None:
-        """Others may have had anything since it was confirmed last; what is owned stays so for the
-        time that was confirmed.
+        """The negotiation was interrupted: other daemons may have owned any slot since the last
+        confirmation. Owned slots stay owned for the confirmed time.
         """
         self._read = frozenset()
 
     async def take(self, slots: frozenset[int], *, asked_at_ms: float, **where: object) -> None:
-        """Own exactly these, as was answered to a question of that time; what another daemon has
-        written is read before.
+        """Own exactly these slots, by the answer to a request of that time. The writes of other
+        daemons are read first.
         """
         gained, lost = slots - self.slots, self.slots - slots
         self._read &= slots
-        # what this daemon has owned all along needs no reading
+        # Slots that this daemon has owned throughout need no reading.
         if gained - self._read and self.on_gain is not None:
-            # shared slots first: during the read nothing is owned that was not before
+            # During the read this daemon owns only slots that it owned before.
             self._slots &= slots
             await self.on_gain()
         self._slots = self._read = slots
-        # from the question: the answer may have been long on its way
+        # The time counts from the request, because the answer may have been delayed.
         self.confirm(asked_at_ms)
         if gained or lost:
             share = f"{len(slots)} of {SLOTS}"

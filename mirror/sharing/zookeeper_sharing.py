@@ -1,7 +1,7 @@
 """Several daemons of one link that share its partitions through ZooKeeper.
 
-    /antipode/mirrors/<link>/ids/member-<n>      ephemeral, one a daemon; whose data says how it is
-                                                 set up and what it fails at
+    /antipode/mirrors/<link>/ids/member-<n>      ephemeral, one a daemon; whose data has its
+                                                 settings and its failures
     /antipode/mirrors/<link>/assignment          {"generation": n, "shares": {member: [slot, ...]}}
     /antipode/mirrors/<link>/owners/<slot>       ephemeral, whose data is the member that owns the
                                                  slot
@@ -130,8 +130,8 @@ class ZooKeeperSharing:
     async def _read_reports(
         self, zookeeper: ZooKeeper, members: Iterable[str], shares: Mapping[str, frozenset[int]]
     ) -> None:
-        """Read what they have registered, in each round, since each watch would outlive
-        its round.
+        """Read the descriptions of the other members in each round; a watch on each would outlive
+        the round.
         """
         others = []
         for name in members:
@@ -147,8 +147,8 @@ class ZooKeeperSharing:
     async def _give_out(
         self, zookeeper: ZooKeeper, members: Sequence[str], found: tuple[bytes, NodeStat] | None
     ) -> dict[str, frozenset[int]]:
-        """The shares for these members, written when they are not what is there. Another leader's,
-        when it was faster.
+        """Compute the shares for these members, and write them if they differ from the stored ones.
+        If another leader was faster, return its shares.
         """
         before = _shares(found)
         shares = share_slots(members, {name: before.get(name, frozenset()) for name in members}, self._strategy)
@@ -167,7 +167,7 @@ class ZooKeeperSharing:
         return shares
 
     async def _let_go(self, zookeeper: ZooKeeper, slots: Iterable[int], kept: frozenset[int]) -> None:
-        """Stop mirroring first, then let others have them."""
+        """Stop mirroring these slots first, then release them to other daemons."""
         self.ownership.release(kept)
         for slot in sorted(slots):
             with contextlib.suppress(NoNodeError):
@@ -175,8 +175,8 @@ class ZooKeeperSharing:
             self._claimed.discard(slot)
 
     async def _claim(self, zookeeper: ZooKeeper, slots: Iterable[int], member: str) -> None:
-        """Claim together, or one by one where some have an owner still; those are looked at again
-        when they have none.
+        """Claim the slots together, or one by one if some still have an owner; those are tried
+        again later.
         """
         wanted = sorted(slots)
         if not wanted:
@@ -198,7 +198,7 @@ class ZooKeeperSharing:
             if stat is None:
                 self._changed.set()
             elif stat.ephemeral_owner == zookeeper.session_id:
-                self._claimed.add(slot)  # an answer was lost
+                self._claimed.add(slot)  # The answer to the previous attempt was lost.
             return
         self._claimed.add(slot)
 

@@ -1,8 +1,8 @@
 """Connects a mirror to its two ends: deadlines, socket buffers, security and compression, as
 configured for each.
 
-Compression is for the end that lies across the narrow line; an end that does not offer it (any
-broker but Antipode's) is talked to without, which is counted and logged.
+Compression is for the end behind the slow network. Connections to an end that does not offer it
+(any broker other than Antipode's) are not compressed; they are counted and logged.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from wire.protocol.streams.compressed_stream import Compression, CompressionTall
 from wire.protocol.streams.frame_stream import FrameBuffers
 
 FETCHED_FRAMES_MAX = 12
-"""Answers to fetches whose buffers are kept for the next ones: what fills the queue as it is by
-default, and those that are coming.
+"""Number of receive buffers that are kept for the next fetches: as many as fill the default queue,
+and those of the fetches in flight.
 """
 
 _log = get_logger("mirror")

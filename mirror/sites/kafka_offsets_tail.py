@@ -1,7 +1,7 @@
 """OffsetsTail over the raw-batch client: long-polling fetches of `__consumer_offsets`, in one
 session with each broker that leads a part of it.
 
-The reader has connections of its own: a long poll holds back what is asked behind it on the same
+The reader has its own connections, because a long poll delays the requests behind it on the same
 connection.
 """
 
@@ -159,7 +159,7 @@ class KafkaOffsetsTail:
             return []
         found = [(answer.partition_index, self._batches(node, answer)) for _, answer in answers]
         is_all = all(at.offset >= node.high_watermarks.get(index, 0) for index, at in node.positions.items())
-        if is_all and not response.error_code:  # an answer that ends the session reports no growth
+        if is_all and not response.error_code:  # An answer that ends the fetch session contains no records.
             node.complete_at_ms = sent_ms
         return [(index, batches) for index, batches in found if batches]
 
@@ -184,6 +184,6 @@ class KafkaOffsetsTail:
 
 
 def _retrieve(fetch: asyncio.Task[list[tuple[int, bytes]]]) -> None:
-    """The outcome counts as seen, although a tail that stops does not look at it."""
+    """Retrieve the outcome, so that asyncio does not report it as lost when the tail stops."""
     if not fetch.cancelled():
         fetch.exception()

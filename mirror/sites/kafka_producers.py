@@ -87,7 +87,7 @@ class KafkaProducersOfSource:
         """The producers of one partition's answer; its position moves behind them."""
         index, code = fetched.partition_index, error_code(fetched.error_code)
         key = (TRANSACTIONS_TOPIC, index)
-        if code is ErrorCode.offset_out_of_range:  # the log was made anew, or begins later now
+        if code is ErrorCode.offset_out_of_range:  # The log was created again, or retention has moved its start.
             self._positions[index] = (await reached(self._client.offsets_at([key], EARLIEST_TIMESTAMP)))[key]
             return {}
         if code is not ErrorCode.none:

@@ -1,8 +1,8 @@
 """SitePort, GroupPort and GroupConfigPort over the raw-batch client: topics, positions and groups
 of one site. Nothing is decided here.
 
-Client errors become `Unreachable` when they concern a broker or the site, and the partition's
-answer when they concern one.
+A client error about a broker or the site becomes `Unreachable`; an error about one partition
+becomes that partition's answer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ from wire.protocol.ids import DEBUGGING_CONSUMER, PartitionKey, TopicPartition
 from wire.rules.sync_reports import SyncReport
 
 RETRY_BUDGET_MS = 1_000
-"""The client's own retries are short: flows and syncs come again by themselves, and know more."""
+"""The client's own retries are short, because flows and syncs retry by themselves with more
+knowledge.
+"""
 
 SILENT_PAUSE_S = 10
 """Time (s) for which the mirror skips a broker that did not list its groups: waiting for it delays
@@ -50,12 +52,13 @@ class KafkaSite:
     def __init__(
         self, bootstrap: Sequence[HostPort], options: ConnectionOptions, *, replica_id: int = DEBUGGING_CONSUMER
     ) -> None:
-        """`replica_id` asks about logs: with a tool's id a broker answers whatever the site's role;
-        with a mirror's id it refuses topics for which the site is not active.
+        """`replica_id` goes into requests about logs. With the id of a tool a broker always
+        answers; with the id of a mirror it refuses topics for which the site is not active.
         """
         self._replica_id = replica_id
         self._client = KafkaClient(bootstrap, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
-        # Brokers that did not list their groups: until when they are left alone, and why.
+        # Brokers that did not list their groups: the time until which they are skipped, and the
+        # reason.
         self._silent: dict[int, tuple[float, str]] = {}
 
     async def topics(self) -> Mapping[str, SiteTopic]:
@@ -180,8 +183,8 @@ class KafkaSite:
         return ()
 
     async def send_report(self, report: SyncReport, *, link: str, link_epoch: int) -> None:
-        """Have a broker know what this daemon has carried of groups' offsets, and what it cannot
-        carry.
+        """Report to a broker which offsets of groups this daemon has mirrored, and which it cannot
+        mirror.
         """
         await reached(self._client.send_sync_report(report, link=link, link_epoch=link_epoch))
 
@@ -213,7 +216,7 @@ def _group_offsets(found: Mapping[PartitionKey, FetchedOffset]) -> dict[TopicPar
 
 
 async def reached(call: Awaitable[Result]) -> Result:
-    """The call's result; what goes wrong with the site or a broker as a whole is `Unreachable`."""
+    """The call's result; errors of the site or of a whole broker become `Unreachable`."""
     try:
         return await call
     except KafkaClientError as error:

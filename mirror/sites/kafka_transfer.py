@@ -31,13 +31,13 @@ _NO_RECORDS = memoryview(b"")
 
 
 class RecordFilter(Protocol):
-    """Makes an answer of the fetched bytes and reports which batches are not for the target."""
+    """Turns fetched bytes into an answer, and names the batches that must not go to the target."""
 
     isolation_level: int
 
     async def sift(self, topic: str, partition: PartitionFetched) -> FetchAnswer:
-        """The answer for one partition. Raises Unreachable when what it needs to know cannot be
-        asked.
+        """The answer for one partition. Raises Unreachable when the origin of a batch cannot be
+        determined.
         """
         ...
 
@@ -73,8 +73,8 @@ class KafkaFetch:
     async def fetch(self, node_id: int, parts: Sequence[FetchPart]) -> Sequence[FetchAnswer]:
         """One fetch; partitions of which there is nothing new are not in the answer.
 
-        An answer that a quota left empty reports nothing new: the fetch goes again after the
-        broker's throttle time.
+        An empty answer due to a quota is no answer: the fetch is repeated after the broker's
+        throttle time.
         """
         while True:
             response = await self._exchange(node_id, parts)
@@ -98,7 +98,7 @@ class KafkaFetch:
             raise
 
     def _request(self, parts: Sequence[FetchPart]) -> FetchRequest:
-        """Thousands of parts that are the same as before are not looked at one by one."""
+        """Build the request; thousands of unchanged parts are not compared one by one."""
         repeated = self._session.repeated() if parts is self._last_parts else None
         if repeated is not None:
             return repeated

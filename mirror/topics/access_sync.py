@@ -1,11 +1,11 @@
 """Keeps the ACLs, SCRAM users and client quotas of an exact link's target like those of its source,
 so that after a failover the same principals may log in and do the same things.
 
-Everything is carried, whatever resource it names: a principal that is locked out of one topic is
-locked out. What only the target has stays, except what this daemon has seen at the source: ACLs
-that were made for the target alone are not the mirror's. Both ends need an authorizer for ACLs; an
-end without one, or one that refuses, is reported in `problems`, which `antipode links check` shows.
-After a change of the link's direction nothing is written.
+All rules are mirrored, for every resource, because one missing ACL can lock an application out.
+Rules that only the target has stay, unless this daemon has seen them at the source before: the
+mirror does not own ACLs that were made only for the target. Both ends need an authorizer for ACLs;
+an end without one, or one that refuses, is reported in `problems`, which `antipode links check`
+shows. After a change of the link's direction nothing is written.
 """
 
 from __future__ import annotations
@@ -85,9 +85,9 @@ class AccessSync:
             try:
                 await carry()
             except KafkaClientError as error:
-                problems[name] = f"not carried to the standby: {error}"
+                problems[name] = f"not mirrored to the standby: {error}"
         for name in problems.keys() - self.problems.keys():
-            _log.warning("a part of the access rules is not carried", part=name, reason=problems[name])
+            _log.warning("some access rules are not mirrored", part=name, reason=problems[name])
         self.problems = problems
 
     async def _carry_acls(self) -> None:
@@ -113,7 +113,7 @@ class AccessSync:
     async def _carry_users(self) -> None:
         theirs, actual = await self._users(self._source), await self._users(self._target)
         if theirs is None or actual is None:
-            return  # a site without an authorizer shows its users to no client
+            return  # A broker without an authorizer refuses to describe its users.
         wanted = {key: value for key, value in theirs.items() if not self._is_excluded(f"{USER}:{key[0]}")}
         to_set = {key: value for key, value in wanted.items() if actual.get(key) != value}
         to_remove = (self._users_before - wanted.keys()) & actual.keys()

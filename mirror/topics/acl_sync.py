@@ -29,13 +29,11 @@ _log = get_logger("mirror.acls")
 
 
 class NotAllowed(Exception):
-    """A cluster has no ACLs, or keeps them from us."""
+    """A cluster has no ACLs, or denies us access to them."""
 
 
 class AclSync:
-    """The properties with their references replaced. Raises ConfigurationError for a provider or a
-    value that does not exist.
-    """
+    """The task that mirrors the ACLs of topics to the target of a translate link."""
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ from wire.protocol.ids import TopicPartition
 from wire.protocol.messages.quarantine_messages import QUARANTINE_RECORDS
 
 KEEP_TIMEOUT_MS: Final = 60_000
-"""Copies to disk take longer than other answers."""
+"""Answers take longer, because the brokers first copy bytes to disk."""
 
 OUTDATED: Final = "its broker keeps records and cannot truncate a copy: update the brokers of this site"
 
@@ -25,7 +25,7 @@ class KafkaQuarantine:
     """QuarantinePort of one site."""
 
     def __init__(self, client: KafkaClient) -> None:
-        """The client stays the caller's."""
+        """The caller owns the client."""
         self._client = client
 
     async def keep(
@@ -40,7 +40,7 @@ class KafkaQuarantine:
     async def keep_and_truncate(
         self, ends: Mapping[TopicPartition, EndToKeep], *, link: str, link_epoch: int, reason: str
     ) -> Mapping[TopicPartition, TruncatedCopy]:
-        """Ask each leader; where the copy ends now, else why it was not truncated. Raises
+        """Ask each leader; the new end of the copy, or the reason why it was not truncated. Raises
         Unreachable when a broker does not answer.
         """
         values = {"link": link, "link_epoch": link_epoch, "reason": reason, "must_truncate": True}

@@ -17,7 +17,8 @@ from wire.control.clients import ControllerClient, ControllerUnavailable
 from wire.protocol.ids import SITE_DEFAULT
 
 CALL_TIMEOUT_MS = 5_000
-# A deletion that timed out goes on by itself; the topic is not made anew before it has ended.
+# The controller continues a deletion after the timeout of the call; the topic is created again
+# after the deletion.
 _DONE_BEFORE = (0, ErrorCode.topic_already_exists, ErrorCode.unknown_topic_id, ErrorCode.request_timed_out)
 
 
@@ -27,7 +28,7 @@ class _Result(Protocol):
 
 
 class ControllerActor:
-    """TopicActor over gRPC; any broker of the target knows the way to the active controller."""
+    """TopicActor over gRPC; any broker of the target forwards to the active controller."""
 
     def __init__(self, candidates: Sequence[HostPort]) -> None:
         seeds = [str(address) for address in candidates]
@@ -73,7 +74,8 @@ class ControllerActor:
                 altered = await self._controller.alter_topic_configs(pb.AlterTopicConfigsRequest(changes=changes))
                 return altered.results
             case DeleteCopy():
-                # one by one: the answers to a request for several are not in its order
+                # One request for each, because the answers to a common request come in another
+                # order.
                 return [
                     await self._delete(action, link, link_epoch) for action in actions if isinstance(action, DeleteCopy)
                 ]

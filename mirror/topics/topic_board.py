@@ -1,5 +1,5 @@
-"""Puts the outcome of a round over topics on the board: partitions with their leaders, topics that
-cannot be mirrored, and what the target refuses to make.
+"""Writes the result of a round over topics to the board: partitions with their leaders, topics that
+cannot be mirrored, and changes that the target refuses.
 """
 
 from __future__ import annotations
@@ -62,14 +62,16 @@ class TopicBoard:
         self._keeps_beginnings = keeps_beginnings
         self._on_topology = on_topology
         self._on_renewed = on_renewed
-        # Topics whose copy is missing or was deleted: the next one begins anew.
+        # Topics whose copy is missing or was deleted; their next copy begins anew.
         self.renewed: set[str] = set()
         # With what the partitions of each topic were last placed.
         self._placed: dict[str, _Placement] = {}
         self.troubles: Mapping[str, Trouble] = {}
 
     def keep_renewed(self, source: AbstractSet[str], target: AbstractSet[str]) -> None:
-        """Keep the topics that are still to begin anew, and add those that the target lacks."""
+        """Keep the topics whose copy has not been created again yet, and add the topics that the
+        target lacks.
+        """
         self.renewed = (self.renewed & source) | (source - target)
 
     def update(
@@ -80,8 +82,9 @@ class TopicBoard:
         beginnings: Mapping[str, Mapping[int, int]],
     ) -> None:
         """Put every partition that both sites have on the board, and every topic in trouble.
-        `beginnings` says where copies begin, by topic and partition; a topic without is left out.
-        A topic that is as it was in the last round is skipped, unless a flow waits for it.
+        `beginnings` has the first offset of each copy by topic and partition; a topic without an
+        entry is left out. A topic that is as in the last round is
+        skipped, unless a flow waits for it.
         """
         has_moved = False
         otherwise = 0 if self._keeps_beginnings else UNKNOWN
@@ -117,7 +120,7 @@ class TopicBoard:
             self._on_topology()
 
     def _place(self, key: TopicPartition, source: SiteTopic, target: SiteTopic, begins: int) -> bool:
-        """The partition on the board with its leaders; True when anything about it is new."""
+        """Put the partition on the board with its leaders; True when anything about it is new."""
         is_new = key not in self._board
         row = self._board.add(key, source.topic_id)
         # A topic that comes back must not be read at its old positions.
@@ -137,8 +140,8 @@ class TopicBoard:
         elif key.topic in self.renewed:
             self._board.submit(key, CopyRenewed())
         elif row.facts.waits_for_topic:
-            # Also when its copy was deleted meanwhile and has been made anew: then there was a
-            # round without a trouble.
+            # This includes a copy that was deleted and created again in between: then one round
+            # found no problem.
             self._board.submit(key, TopicAgrees())
         elif before[0] != row.source:
             reason = f"broker {row.source.node_id} leads {key} at the source in epoch {row.source.epoch}: comparing the histories"
@@ -154,13 +157,13 @@ class TopicBoard:
                     self._board.submit(key, TombstonesKept(kept_ms=kept_ms))
 
     def _show_trouble(self, key: TopicPartition, topic: SiteTopic, trouble: Trouble) -> None:
-        """A topic that cannot be mirrored is on the board too: nothing is left out in silence."""
+        """Put a topic that cannot be mirrored on the board as well, so that operators see it."""
         row = self._board.add(key, topic.topic_id)
         row.source, row.is_retired = NO_LEADER, False
         self._board.submit(key, _TROUBLES[trouble.finding](reason=trouble.reason))
 
     def show_refusal(self, refusal: Refusal, source: SiteTopic, target: SiteTopic | None) -> None:
-        """Partitions that the target does not make are on the board too."""
+        """Put partitions that the target refuses to create on the board as well."""
         for partition in sorted(source.leaders.keys() - (target.leaders.keys() if target is not None else set())):
             key = TopicPartition(refusal.topic, partition)
             row = self._board.add(key, source.topic_id)
@@ -169,7 +172,7 @@ class TopicBoard:
 
 
 def _logged(troubles: Mapping[str, Trouble], *, before: Mapping[str, Trouble]) -> dict[str, Trouble]:
-    """The troubles; those that are new have been logged."""
+    """Log the new problems, and return all of them."""
     for name, trouble in troubles.items():
         if before.get(name) != trouble:
             _log.warning(trouble.reason, topic=name, finding=trouble.finding.value)

@@ -1,10 +1,10 @@
-"""Keeps the target's topics like the source's and the board like both: discovery, creation, growth,
-configs, leaders.
+"""Keeps the target's topics equal to the source's, and the board up to date with both: discovery,
+creation, new partitions, configs, leaders.
 
-Each round looks at both sites' own metadata, plans (`mirror/link/core/topic_plan.py`), has the
-target's controller act in the link's name, and puts every partition that both sites have on the
-board with its leaders. What the controller refuses to make is on the board too, with the reason.
-Configs are compared less often than topics.
+Each round reads the metadata of both sites, plans the changes (`mirror/link/core/topic_plan.py`),
+requests them from the target's controller under the link's name, and puts every partition that both
+sites have on the board with its leaders. Partitions that the controller refuses to create are on
+the board too, with the reason. Configs are compared less often than topics.
 """
 
 from __future__ import annotations
@@ -47,10 +47,12 @@ from wire.rules.topic_configs import COPY_BEGINS
 
 NOT_SHOWN_YET = "its controller reports that the topic exists, but its brokers do not show it: they may still be deleting the previous copy"
 MADE_UNSEEN_MAX = 2
-"""A topic that was made so often and is still not seen counts as refused."""
+"""After this number of creations, a topic that still does not appear counts as refused."""
 
 PAUSE_WHEN_POKED_S = 0.05
-"""Pause before a requested round, so that many partitions that lost their leader make one round."""
+"""Pause before a requested round, so that many partitions that lose their leader cause only one
+round.
+"""
 
 UNTOLD_INITIAL_MS = 50
 UNTOLD_MAX_MS = 1000
@@ -70,7 +72,7 @@ class SiteUnreachable(Exception):
 
 
 class BeginningsUntold(Exception):
-    """The target lists copies without their configs, so it is unknown where they begin."""
+    """The target lists copies without their configs, so their first offsets are unknown."""
 
 
 class TopicSync:
@@ -117,11 +119,12 @@ class TopicSync:
         self._poked = asyncio.Event()
         self._configs_at_ms = float("-inf")
         self._problem: SiteUnreachable | None = None
-        # Where the copies begin that the target has, by topic and partition; 0 what is not named.
+        # The first offset of each copy at the target, by topic and partition; 0 for partitions that
+        # are not named.
         self._beginnings: dict[str, Mapping[int, int]] = {}
         # Copies that the target lists, but whose beginning it has not reported.
         self._untold: frozenset[str] = frozenset()
-        # How often a topic that is still missing at the target was made there.
+        # How often a missing topic was created at the target.
         self._made: dict[str, int] = {}
         self.refusals = Refusals()
         self.retention = RetentionWatch(board)
@@ -146,12 +149,12 @@ class TopicSync:
         self.poke()
 
     def poke(self) -> None:
-        """Look now."""
+        """Start a round at once."""
         self._poked.set()
 
     async def run(self) -> None:
-        """Look each interval until cancelled, and sooner while the target's answers lack something
-        that a look needs.
+        """Run a round in each interval until cancelled, and earlier while the target's answers are
+        incomplete.
         """
         looking = jittered_backoff(
             retry_on=BeginningsUntold, initial_ms=UNTOLD_INITIAL_MS, max_ms=min(UNTOLD_MAX_MS, self._interval_s * 1000)
@@ -161,8 +164,8 @@ class TopicSync:
             await self._pause(self._interval_s)
 
     async def _look(self) -> None:
-        """Rounds for as long as they change something. BeginningsUntold when there should soon be
-        another one.
+        """Repeat rounds as long as they change something. Raises BeginningsUntold when another
+        round should follow soon.
         """
         try:
             while await self.round():
@@ -177,8 +180,8 @@ class TopicSync:
             raise BeginningsUntold(", ".join(sorted(self._untold)))
 
     async def round(self) -> bool:
-        """Look once; True when something was changed at the target and another look will find
-        it.
+        """Run one round; True when it changed the target, so that another round will see the
+        change.
         """
         link = self._link()
         if link.role in (LinkRole.TURNED, LinkRole.GONE):
@@ -211,8 +214,8 @@ class TopicSync:
         return has_changed
 
     async def _target_topics(self) -> Mapping[str, SiteTopic]:
-        """The target's topics. Its leaders count at once: what was fetched is to arrive there, also
-        while the source is silent.
+        """The target's topics. Their leaders go to the board at once, so that fetched batches are
+        delivered even while the source does not answer.
         """
         topics = await _asking(Side.TARGET, self._target.topics)
         has_moved = False
@@ -282,8 +285,8 @@ class TopicSync:
         return [_beginning(action, starts) if isinstance(action, CreateTopic) else action for action in actions]
 
     async def _act(self, actions: Sequence[Action], link: LinkView) -> tuple[list[tuple[Action, str]], bool]:
-        """Each action with why it was refused, empty when it was done; True when another look will
-        find something new.
+        """Execute the actions; each with the reason of its refusal, empty when it was done. True
+        when another round will find a change.
         """
         outcomes: list[tuple[Action, str]] = []
         made: dict[str, int] = {}
@@ -322,7 +325,7 @@ class TopicSync:
                 self._placing.show_refusal(refusal, source[refusal.topic], target.get(refusal.topic))
 
     async def _outcomes(self, actions: Sequence[Action], link: LinkView) -> AsyncIterator[tuple[Action, str]]:
-        """Each action with why it was refused, empty when it was done."""
+        """Each action with the reason of its refusal, empty when it was done."""
         for request in requests_of(actions):
             act = partial(self._actor.act, request, link=link.name, link_epoch=link.epoch)
             for outcome in zip(request, await _asking(Side.TARGET, act), strict=True):

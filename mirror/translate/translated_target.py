@@ -85,7 +85,7 @@ class TranslatedTarget:
         for name, topic in ours.items():
             copy = theirs.get(self._naming.target_name(name))
             if copy is not None and self._carries(name) and self._other_of(name, ours) is None:
-                # More partitions than the source has do no harm: the first ones are the copies.
+                # Additional partitions at the target do no harm: the first ones are the copies.
                 leaders = {index: leader for index, leader in copy.leaders.items() if index in topic.leaders}
                 source_id = await self._bound_id(name, topic.topic_id, copy.topic_id)
                 found[name] = SiteTopic(topic_id=source_id, leaders=leaders)
@@ -98,8 +98,8 @@ class TranslatedTarget:
         return found
 
     def _other_of(self, name: str, ours: Collection[str]) -> str | None:
-        """Another topic of the source whose copy goes by the name that this one's would have; a
-        table can name so.
+        """Another topic of the source whose copy already has the target name of this one; a table
+        of names can cause this.
         """
         target = self._naming.target_name(name)
         bound = [one.topic for one in self._translations.bindings if one.target == target and one.topic != name]
@@ -212,7 +212,7 @@ class TranslatedTarget:
             return ends
 
         positions = await self._tails.positions(leaders, ask)
-        with contextlib.suppress(Unreachable):  # what is known of opposite links may be old
+        with contextlib.suppress(Unreachable):  # The notes of opposite links may be outdated.
             await self.places.refresh(self._sources_topics or {})
         return {key: self._from_the_start(key, answer, ends.get(key, answer)) for key, answer in positions.items()}
 
@@ -300,8 +300,8 @@ class TranslatedTarget:
         """Commit for a group without members; the source's leader epochs mean nothing here and are
         left out.
 
-        Offsets that the source has forgotten are left to the target's own retention, and those that
-        cannot be translated are left out.
+        Offsets that the source has removed expire by the target's own retention; offsets that
+        cannot be translated are skipped.
         """
         await self.places.refresh(self._sources_topics or {})
         wanted: dict[PartitionKey, CommittedOffset] = {}
@@ -322,8 +322,8 @@ class TranslatedTarget:
         return {key: outcomes.get(self.places.at_target(key), ErrorCode.unknown_server_error) for key in offsets}
 
     def _is_passed(self, group: str, key: TopicPartition, source_offset: int, offset: int) -> bool:
-        """Whether a step forward at the source were one back here: with an old map of the opposite
-        link offsets come out too small.
+        """True if a step forward at the source would be a step back at the target: with an outdated
+        map of the opposite link the translated offset is too small.
         """
         read = self._read.get(group, {}).get(self.places.at_target(key))
         if read is None or offset >= read.offset:
@@ -332,8 +332,8 @@ class TranslatedTarget:
         return known is not None and source_offset > known
 
     def note_in_sync(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
-        """Keep it for the next daemon, where each offset maps to the other: with an outdated one
-        different positions would seem to agree.
+        """Store the pair for the next daemon if each offset translates to the other: with an
+        outdated map, different positions could seem equal.
         """
         read = self._read.get(group, {})
         for key, at in offsets.items():
@@ -342,7 +342,9 @@ class TranslatedTarget:
                 self._group_notes.note(group, place, source_offset=at.offset, target_offset=read[place].offset)
 
     async def outgrown(self, carried: Mapping[str, Mapping[TopicPartition, GroupOffset]]) -> Sequence[str]:
-        """Join the end of the rank."""
+        """The groups whose notes are too far behind at the target; none where copies are separate
+        topics.
+        """
         if self._naming.policy is NamingPolicy.PREFIX:
             return ()
         await self.places.refresh(self._sources_topics or {})
@@ -377,7 +379,7 @@ class TranslatedTarget:
 
 
 def _refusal(outcome: TopicOutcome | None) -> str:
-    """Empty when it is done, or was before."""
+    """Empty when the change is done, or was done before."""
     if outcome is None:
         return "no answer"
     if outcome.error_code in (ErrorCode.none, ErrorCode.topic_already_exists):

@@ -23,8 +23,8 @@ def promised_from(facts: FlowFacts, source: SourceChecked) -> int:
         return facts.chain_offset
     if facts.begins_offset != UNKNOWN:
         return facts.begins_offset
-    # a copy that has streamed and has no records was emptied at the target: all its records were
-    # promised
+    # A copy that has streamed before and has no records was emptied at the target, so the link
+    # still owes all of its records.
     return 0 if facts.has_streamed else source.log_start_offset
 
 
@@ -47,7 +47,7 @@ def find_divergence(facts: FlowFacts, source: SourceChecked) -> str:
             return ""
         return f"the mirror ends at offset {end}, the source at {source.high_watermark}, and no leader epoch explains the difference"
     if source.epoch < 0:
-        return f"the mirror ends at offset {end} under leader epoch {epoch}, which the source does not know"
+        return f"the mirror ends at offset {end} under leader epoch {epoch}, which the source does not have"
     if shared_end(EpochEnd(epoch, end), EpochEnd(source.epoch, source.epoch_end_offset)) == end:
         return ""
     return (

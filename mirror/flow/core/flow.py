@@ -1,8 +1,8 @@
 """One partition's flow from source to target: decides what to ask, fetch and queue, and when to
 start again.
 
-`decide(command, now_ms)` changes nothing; `apply(facts)` is the only change of state. Memory is all
-the commit there is: after any crash the target's log end is the position (invariant M1: the target
+`decide(command, now_ms)` changes nothing; `apply(facts)` is the only change of state. The state is
+only in memory: after a crash the flow continues at the target's log end (invariant M1: the target
 is always a prefix of the source).
 
   a. A generation starts with settling: nothing older is queued or in flight when the target is
@@ -10,9 +10,9 @@ is always a prefix of the source).
   b. Before a batch is fetched, the source's leader confirms that it has the target's last epoch up
      to the target's end.
   c. Batches are queued in one chain: each starts where the target's log must end before it.
-  d. Losing the source, or finding that its log begins later by now, keeps fetched batches on their
-     way; losing the target keeps them queued; only a refusal, a dead worker or a changed role
-     starts a new generation.
+  d. When the source is lost, or its log begins later than before, fetched batches are still
+  delivered; when the target is lost, they stay queued. Only a refusal, a dead worker or a changed
+  role starts a new generation.
   e. A missing, recreated, refused or diverged history is a state with a reason (GAP, RESET,
      REFUSED, FAULTED), never skipped silently (M9). A diverged copy becomes a prefix again where
      the link has such copies reinstated.
@@ -93,10 +93,10 @@ class Flow:
         """Decide a command; the state does not change yet."""
         facts = self.facts
         generation = getattr(command, "generation", facts.generation)
-        # a late answer to an earlier generation, whose request was dropped
+        # This is a late answer to a request of an earlier generation.
         if generation != facts.generation:
             return Decision(facts)
-        # the commands of every batch first: the cases are tried in order
+        # The commands of every batch come first, because Python tries the cases in order.
         match command:
             case BatchesFetched():
                 return flow_streaming.batches_fetched(facts, command, now_ms=now_ms, options=self._options)

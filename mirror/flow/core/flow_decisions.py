@@ -46,13 +46,13 @@ def restart(
     facts: FlowFacts, reason: str, *extra: Effect, state: FlowState | None = None, attempts: int = 0
 ) -> Decision:
     """A new generation; after `attempts` failures it waits before it asks the target."""
-    # answers to the former generation are recognised by its number and dropped
+    # The new number makes late answers to the former generation recognisable; they are dropped.
     generation = facts.generation + 1
     new = facts._replace(
         state=state or preparing_label(facts),
         reason=reason,
-        # settled first: batches in flight may still be appended, and the target's end would be read
-        # too early
+        # The flow settles first: batches in flight may still be appended after the target has
+        # reported its end.
         step=Step.SETTLING,
         generation=generation,
         attempts=attempts,
@@ -62,8 +62,10 @@ def restart(
 
 
 def halt(facts: FlowFacts, state: FlowState, reason: str) -> Decision:
-    """Stop in a state that needs a person, and check now and then whether its cause has ended."""
-    # counted as an attempt: the next check comes later
+    """Stop in a state that needs a person, and check at long intervals whether its cause has
+    ended.
+    """
+    # Each check counts as an attempt, so that the intervals grow.
     return restart(facts, reason, state=state, attempts=facts.attempts + 1)
 
 
@@ -88,7 +90,7 @@ def wait(facts: FlowFacts, reason: str, *extra: Effect, state: FlowState | None 
     attempts = facts.attempts + 1
     label = state or preparing_label(facts)
     new = facts._replace(state=label, reason=reason, step=Step.WAITING, attempts=attempts)
-    # the same generation: earlier results stay valid
+    # The generation stays the same, so earlier results stay valid.
     retry = RetryLater(generation=facts.generation, attempt=attempts, is_slow=label in NEEDS_A_PERSON)
     return Decision(new, (*extra, StopFetching(), retry), reason)
 
@@ -96,8 +98,8 @@ def wait(facts: FlowFacts, reason: str, *extra: Effect, state: FlowState | None 
 def corrupt(facts: FlowFacts, reason: str) -> Decision:
     """Fetch the batches again; halt if they are damaged each time."""
     attempts = facts.attempts + 1
-    # the same bytes may arrive undamaged the next time: only after several attempts is the source's
-    # copy damaged
+    # The bytes may have been damaged on the way. Only several failed attempts show that the
+    # source's copy is damaged.
     if attempts > CORRUPT_ATTEMPTS_MAX:
         return halt(facts, FlowState.FAULTED, reason)
     return restart(facts, reason, attempts=attempts)

@@ -47,7 +47,7 @@ SKIPPING = ", or with antipode.gap.policy=skip-and-record mirroring continues af
 
 def start(facts: FlowFacts, command: Start) -> Decision:
     """A worker asks for a new start."""
-    # a restart by a worker must not override an operator or the topic
+    # A restart of a worker must not end a state that an operator or the topic has caused.
     if facts.role in (LinkRole.TURNED, LinkRole.GONE) or facts.state in HELD or facts.waits_for_topic:
         return Decision(facts)
     return restart(facts, command.reason)
@@ -70,8 +70,8 @@ def retry_due(facts: FlowFacts) -> Decision:
     if facts.step is not Step.WAITING:
         return Decision(facts)
     if facts.is_chained:
-        # Fetched batches are still being delivered to the target: continue from the end of the
-        # chain, not from the target.
+        # Fetched batches are still being delivered, so the flow continues at the end of the chain
+        # and not at the target's log end.
         check = CheckSource(generation=facts.generation, epoch=facts.chain_epoch)
         return Decision(facts._replace(step=Step.CHECKING_SOURCE), (check,))
     return Decision(facts._replace(step=Step.FINDING_TARGET), (FindTarget(generation=facts.generation),))
@@ -86,7 +86,7 @@ def target_found(facts: FlowFacts, command: TargetFound) -> Decision:
     """The target has answered where its log ends."""
     if facts.step is not Step.FINDING_TARGET:
         return Decision(facts)
-    # below the acknowledged end: the target is not the same copy any more
+    # The target ends below its acknowledged end, so it has lost records or is another copy.
     has_lost = command.log_end_offset < facts.progress.target_log_end_offset
     new = facts._replace(
         step=Step.CHECKING_SOURCE,
@@ -131,7 +131,7 @@ def source_checked(facts: FlowFacts, command: SourceChecked, *, now_ms: int, opt
     missing = max(0, command.log_start_offset - facts.chain_offset)
     expired = max(0, command.log_start_offset - promised_from(facts, command))
     progress = received(facts.progress, command.high_watermark, command.asked_at_ms, now_ms)
-    # batches in flight deliver the records that the source has expired since
+    # The batches in flight still contain the records that the source has expired meanwhile.
     is_in_hand = facts.is_chained and facts.progress.target_log_end_offset < facts.chain_offset
     if expired and options.gap_policy is GapPolicy.HALT:
         gap = (
@@ -153,7 +153,7 @@ def source_checked(facts: FlowFacts, command: SourceChecked, *, now_ms: int, opt
         reason += f"; {expired} offsets before it had expired at the source"
     elif missing:
         reason += "; the source had deleted the earlier records when the copy was made"
-    # The flow may be FAULTED because of the comparison that is made now.
+    # The flow may be FAULTED by an earlier run of this comparison; the result replaces that state.
     is_in_doubt = rereads and facts.state is FlowState.FAULTED
     new = facts._replace(
         state=facts.state if is_in_doubt else running_label(facts),
@@ -162,11 +162,11 @@ def source_checked(facts: FlowFacts, command: SourceChecked, *, now_ms: int, opt
         is_chained=True,
         has_streamed=True,
         rereads_last_batch=rereads,
-        # from the first batch ever: tombstones older than that are not expected here
+        # The copy begins with its first batch, so earlier tombstones are not missing.
         copy_began_ms=now_ms if is_new and facts.copy_began_ms == UNKNOWN else facts.copy_began_ms,
         is_resuming=facts.is_resuming or not facts.has_streamed,
         chain_offset=offset,
-        # the records in between are missing: epochs cannot be compared across them
+        # The records in between are missing, so epochs cannot be compared across them.
         chain_epoch=-1 if missing else facts.chain_epoch,
         restart_offset=offset if missing else facts.restart_offset,
         source_log_start_offset=command.log_start_offset,

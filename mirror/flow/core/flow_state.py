@@ -6,11 +6,11 @@ States (what an operator sees)
     MIRRORING           batches flow
     PAUSED              by an operator
     GAP                 the source expired records before they were mirrored
-    RESET               the topic was made anew
-    REFUSED             the target's controller does not make the topic
+    RESET               the topic was deleted and created again
+    REFUSED             the target's controller refuses to create the topic
     FAULTED             histories differ, or bytes are corrupt: needs a person
     SOURCE_UNAVAILABLE  the source cannot be reached, or hides the topic
-    PROMOTING           the source is fenced, what is left is drained
+    PROMOTING           the source is fenced, and its last records are drained
     PROMOTED            this site is active, the mirror writes nothing
     REVERSING           this site was active and becomes the target again: histories are compared
 
@@ -76,7 +76,7 @@ TRANSITIONS: dict[FlowState, frozenset[FlowState]] = {
     _S.REFUSED: _ALWAYS | {_S.PREPARING, _S.SOURCE_UNAVAILABLE},
     _S.FAULTED: _RUNNING | _ALWAYS | {_S.GAP, _S.PREPARING, _S.SOURCE_UNAVAILABLE},
     _S.SOURCE_UNAVAILABLE: _RUNNING | _HALTED | _ALWAYS | {_S.PREPARING},
-    # a promoted site's flow has ended; only a change back of the direction starts it again
+    # The flow of a promoted site has ended; only a reversal of the link starts it again.
     _S.PROMOTED: frozenset({_S.REVERSING}),
     _S.REVERSING: _RUNNING | _HALTED | _ALWAYS | {_S.SOURCE_UNAVAILABLE},
 }
@@ -104,8 +104,8 @@ class FlowFacts(NamedTuple):
     source_log_start_offset: int = 0
     target_log_start_offset: int = 0
     has_streamed: bool = False
-    # How often the target ended below what it had acknowledged: it is then not the same copy any
-    # more.
+    # How often the target's log ended below its acknowledged end; each time it has lost records or
+    # is another copy.
     target_losses: int = 0
     # The source's offset at which the copy begins, -1 when it is unknown.
     begins_offset: int = -1
@@ -131,7 +131,8 @@ class FlowFacts(NamedTuple):
     @property
     def fetch_offset(self) -> int:
         """The offset at which the next fetch begins."""
-        # a boolean as a number: one offset earlier falls into the last batch, which comes whole
+        # `rereads_last` counts as 1: one offset earlier lies in the last batch, and brokers return
+        # whole batches.
         return self.chain_offset - self.rereads_last_batch
 
     @property

@@ -52,7 +52,7 @@ from wire.protocol.ids import UNKNOWN
 def batches_fetched(facts: FlowFacts, command: BatchesFetched, *, now_ms: int, options: FlowOptions) -> Decision:
     """The source has answered with batches."""
     run = command.run
-    # an answer to an earlier fetch, which is outdated because the chain has changed
+    # This answers an earlier fetch; the chain has changed since.
     if facts.step is not Step.STREAMING or command.fetch_offset != facts.fetch_offset:
         return Decision(facts)
     is_within = begins_within(facts, run)
@@ -87,7 +87,7 @@ def source_leader_changed(facts: FlowFacts, command: SourceLeaderChanged) -> Dec
         return Decision(facts._replace(is_chained=False))
     if facts.step is not Step.STREAMING:
         return Decision(facts)
-    # After an unclean election it may have other records at the chain's end, and more of them.
+    # After an unclean election the new leader may have other records at the end of the chain.
     new = facts._replace(state=FlowState.PREPARING, reason=command.reason, step=Step.CHECKING_SOURCE)
     check = CheckSource(generation=facts.generation, epoch=facts.chain_epoch)
     return Decision(new, (StopFetching(), check), command.reason)
@@ -110,7 +110,7 @@ def nothing_fetched(facts: FlowFacts, command: NothingFetched, *, now_ms: int) -
         return Decision(facts)
     progress = received(facts.progress, command.high_watermark, command.asked_at_ms, now_ms)
     is_complete = progress.target_log_end_offset >= facts.chain_offset
-    # the batch to compare did not arrive: the source has deleted it
+    # The batch for the comparison did not arrive, because the source has deleted it.
     is_unanswered = facts.rereads_last_batch and command.high_watermark >= facts.chain_offset
     is_beyond_doubt = facts.state is FlowState.FAULTED and is_unanswered
     new = facts._replace(
@@ -133,7 +133,7 @@ def fetch_failed(facts: FlowFacts, command: FetchFailed) -> Decision:
         case SourceTrouble.MOVED:
             return wait(facts, command.reason, RefreshMetadata(side=Side.SOURCE))
         case SourceTrouble.OUT_OF_RANGE:
-            # the check of the source finds out whether its log begins later or ends earlier
+            # The check of the source shows whether its log begins later or ends earlier.
             return wait(facts, command.reason)
         case SourceTrouble.MALFORMED:
             return corrupt(facts, command.reason)
@@ -148,7 +148,7 @@ def not_enqueued(facts: FlowFacts, command: NotEnqueued) -> Decision:
     if not facts.is_chained or command.offset > facts.chain_offset or is_same_end:
         return Decision(facts)
     if facts.step is Step.CHECKING_SOURCE:
-        # Its answer would be about an earlier end of the chain.
+        # The answer of the running check would concern another end of the chain.
         return restart(facts, "the queue stayed full during the check of the source")
     new = facts._replace(
         chain_offset=command.offset,
@@ -165,7 +165,7 @@ def acknowledged(facts: FlowFacts, command: Acknowledged) -> Decision:
     before = facts.progress
     progress = moved(
         before,
-        # answers may overtake each other: the higher end is the newer one
+        # Answers may arrive out of order; the higher end is the newer one.
         target_log_end_offset=max(before.target_log_end_offset, command.log_end_offset),
         mirrored_bytes=before.mirrored_bytes + command.size_bytes,
         mirrored_records=before.mirrored_records + command.record_count,
@@ -183,7 +183,7 @@ def acknowledged(facts: FlowFacts, command: Acknowledged) -> Decision:
 
 def append_refused(facts: FlowFacts, command: AppendRefused, *, options: FlowOptions) -> Decision:
     """The target has refused batches for good."""
-    # a refusal of batches sent before the chain ended: the next restart finds the cause
+    # The refused batches belong to a chain that has ended; the next restart finds the cause.
     if not facts.is_chained:
         return Decision(facts)
     if facts.state in HELD:

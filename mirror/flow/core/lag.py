@@ -100,7 +100,7 @@ def without_ends(progress: Progress) -> Progress:
 
 
 def put_back(progress: Progress, by_ms: int) -> Progress:
-    """The same moments by a clock that was put back."""
+    """The same moments on a clock that was set back."""
     noted = {
         "source_answered_at_ms": progress.source_answered_at_ms,
         "source_asked_at_ms": progress.source_asked_at_ms,

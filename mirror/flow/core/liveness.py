@@ -77,7 +77,8 @@ class Liveness:
         if trying != seen.trying:
             seen.trying, seen.trying_since_ms = trying, now_ms
         is_answered = progress.source_high_watermark != UNKNOWN and received_ms_ago < self._stall_ms
-        # a source without news is no stall: only an answer that is fresh shows that there is none
+        # A source without new records is no stall, but only a recent answer proves that it has
+        # none.
         if is_answered and progress.source_high_watermark <= progress.target_log_end_offset:
             seen.end_since_ms, seen.remedies = now_ms, 0
             self._stalled_since_ms.pop(key, None)
@@ -90,12 +91,12 @@ class Liveness:
         """
         seen = self._seen[key]
         self._stalled_since_ms.setdefault(key, seen.end_since_ms)
-        # a flow that waits for its next try is not hanging: it moves by itself
+        # A flow that waits for its next attempt continues by itself.
         is_hanging = now_ms - seen.trying_since_ms >= self._stall_ms and (
             facts.step in _ASKING or (facts.step is Step.STREAMING and facts.state is not FlowState.PREPARING)
         )
-        # each remedy gets twice the time of the one before: a slow target is no stall, and a
-        # restart costs what is in flight
+        # Each remedy gets twice the time of the one before: a slow target is no stall, and a
+        # restart fetches the batches in flight again.
         since_ms = max(seen.end_since_ms, seen.remedied_at_ms)
         throttle_time_ms = self._stall_ms * 2 ** min(seen.remedies + 1, DOUBLINGS_MAX)
         if not is_hanging or is_congested or now_ms - since_ms < throttle_time_ms:

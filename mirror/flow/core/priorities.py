@@ -8,7 +8,7 @@ in their order.
     rank   0 high   1 normal   2 low        the live tail
            3 high   4 normal   5 low        backfill
 
-No rank starves: now and then a grant goes to the last rank in line (`clients/core/line.py`).
+No rank starves: at intervals a grant goes to the last rank in the line (`clients/core/line.py`).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def rank_of(topic_class: TopicClass, *, is_backfill: bool) -> int:
 
 
 def is_backfill_rank(rank: int) -> bool:
-    """How full (bytes) a buffer may be before this rank must wait."""
+    """True if the rank is one of backfill."""
     return rank >= len(TopicClass)
 
 
@@ -81,8 +81,8 @@ def share_bytes(rank: int, capacity_bytes: int) -> int:
 
 
 class TokenBucket:
-    """Bytes that may pass now; one answer, whose size is not known before, may overdraw it. No
-    rate: always open.
+    """A limit of bytes per second. A single answer, whose size is unknown before, may overdraw it.
+    Without a rate it is always open.
     """
 
     def __init__(self, *, bytes_per_second: int, now_ms: float) -> None:

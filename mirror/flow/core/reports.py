@@ -1,5 +1,5 @@
-"""What a mirror reports to the target's log with batches or without: the source's ends, and its log
-start up to the offset that the copy may adopt. Pure; caller: `producers.py`.
+"""The reports of a mirror to the target's log, with or without batches: the source's ends, and its
+log start up to the offset that the copy may adopt. Pure; caller: `producers.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def reported_log_start(facts: FlowFacts, *, expected_log_end_offset: int, has_ba
     continued log only where the copy begins anew.
     """
     is_beginning = not has_batches or expected_log_end_offset <= facts.restart_offset
-    # one less: a log start at the very end would have the target drop what it has
+    # One less than the end: a log start at the end would make the target delete its whole log.
     bound = expected_log_end_offset if is_beginning else expected_log_end_offset - 1
     return min(facts.source_log_start_offset, max(bound, facts.restart_offset))
 
@@ -26,5 +26,5 @@ def may_report(facts: FlowFacts) -> bool:
     """True if a report without batches would be right about the copy."""
     if facts.step is not Step.STREAMING:
         return False
-    # the first batch, which may contain the log's start, decides where the copy begins
+    # The first batch, which may contain the log start, decides where the copy begins.
     return not facts.progress.target_log_end_offset < facts.restart_offset < facts.progress.source_high_watermark

@@ -16,7 +16,7 @@ from wire.protocol.ids import UNKNOWN
 WARNED_FROM: Final = 0.5
 """A partition is behind by this fraction of its retention: half of the time to act is left."""
 FORGOTTEN_BELOW: Final = 0.4
-"""A partition below this fraction is not at risk any more."""
+"""Below this fraction the risk of a partition has ended."""
 
 
 def retention_ms(configs: Mapping[str, str]) -> int:
@@ -38,5 +38,5 @@ def part_used(lag_ms: int, retained_ms: int) -> float:
 
 def is_at_risk(part: float, *, was_at_risk: bool) -> bool:
     """True if the mirror should warn an operator."""
-    # two limits: a partition at the limit would warn again and again
+    # Two limits, because a partition near a single limit would alternate and warn repeatedly.
     return part >= (FORGOTTEN_BELOW if was_at_risk else WARNED_FROM)

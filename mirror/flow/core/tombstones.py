@@ -43,8 +43,8 @@ def tombstone_risk(facts: FlowFacts, run: BatchRun, *, now_ms: int) -> str:
         return ""
     since_ms = facts.copy_began_ms if facts.progress.caught_up_at_ms == UNKNOWN else facts.progress.caught_up_at_ms
     if since_ms == UNKNOWN:
-        # the process does not know since when the copy is behind: old records, or a hole in the
-        # offsets, show that the source may have compacted meanwhile
+        # The process does not know since when the copy lags. Old records, or a hole in the offsets,
+        # show that the source may have compacted the topic meanwhile.
         is_old = 0 <= run.max_timestamp_ms < now_ms - kept_ms
         is_doubtful = facts.is_resuming and (is_old or run.first_new_offset > facts.chain_offset)
         behind = "a time that it does not know"

@@ -99,7 +99,7 @@ class SendWindow:
 
     def next_to_send(self) -> QueuedBatches | None:
         """The first entry that is neither sent nor waiting for a failure to settle."""
-        # (b): an entry that is sent before the failed one would only be refused
+        # (b): the target would refuse an entry that arrives before the failed one.
         if self._is_failed or self._sent >= len(self._entries):
             return None
         return self._entries[self._sent]
@@ -116,17 +116,19 @@ class SendWindow:
         if not self._answered(entry):
             return []
         done: list[QueuedBatches] = []
-        # by the target's end and not by entry: one answer may confirm several earlier ones
+        # The target's end decides and not the single entry, because one answer may confirm several
+        # earlier entries.
         while self._entries and self._entries[0].run.next_offset <= log_end_offset:
             done.append(self._entries.popleft())
-        # entries that a failure has marked unsent may be among the complete ones
+        # Some of them may be marked as unsent after a failure, although the target has them.
         self._sent = max(0, self._sent - len(done))
         return done
 
     def fail(self, entry: QueuedBatches) -> None:
         """The entry must be sent again, and everything after it."""
         if self._answered(entry):
-            # wait for the others: their answers show where the target's log really ends
+            # The other answers in flight show where the target's log ends, so nothing is sent
+            # before they arrive.
             self._is_failed = self._in_flight > 0
             if not self._is_failed:
                 self._sent = 0
@@ -139,7 +141,7 @@ class SendWindow:
         in_flight = min(self._sent, len(self._entries))
         freed = 0
         for position, entry in enumerate(self._entries):
-            # still views into the receive buffer from which the request is being sent
+            # The request in flight still reads from these buffers, so their bytes stay accounted.
             if position < in_flight and self._in_flight:
                 self._dropped_in_flight_bytes += entry.size_bytes
             else:

@@ -75,7 +75,7 @@ class CommitLog:
 
     def _end_transaction(self, batches: Buffer, position: int, header: BatchHeader, found: CommitsRead) -> None:
         marker = next(decode_batch(batches, position, header), None)
-        # a control record of another kind: it ends no transaction
+        # Control records of other kinds end no transaction.
         if marker is None or marker.key is None or len(marker.key) < 4:
             return
         ended = self._pending.pop(header.producer_id, {})
@@ -84,7 +84,8 @@ class CommitLog:
                 self._settle(key, pending.record_offset, pending.value, found)
 
     def _settle(self, key: OffsetKey, record_offset: int, value: GroupOffset, found: CommitsRead) -> None:
-        # two commits of one offset: the one that was appended later has just settled
+        # (c): of two commits of one offset the later one counts, so pending earlier ones are
+        # dropped.
         for pending in self._pending.values():
             if key in pending and pending[key].record_offset < record_offset:
                 del pending[key]

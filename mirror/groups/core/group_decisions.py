@@ -48,10 +48,10 @@ def decide(name: str, group: GroupState, link: Circumstances) -> GroupDecision:
         copy = link.copy_of(key)
         if copy is None or not copy.is_known:
             if (copy is None or copy.is_ours) and link.is_carried(key.topic):
-                # the partition will come: the group is not whole without it
+                # The partition will be mirrored soon; until then the group is incomplete.
                 found.is_whole, found.is_open = False, True
             continue
-        # the copy will grow: the group is looked at again then
+        # The copy will grow, and then the group is examined again.
         if offset.offset > copy.log_end_offset:
             found.is_open = True
         _choose(group, key, offset=offset, target=_range(copy), link=link, found=found)
@@ -64,7 +64,7 @@ def decide(name: str, group: GroupState, link: Circumstances) -> GroupDecision:
         writes=found.writes,
         sources={key: group.at_source[key] for key in found.writes},
         refreshed=found.refreshed,
-        # members at the target decide by themselves (c)
+        # Members at the target commit their own offsets (c).
         removed=() if group.is_active else removed,
         settled=found.settled,
         in_sync=found.in_sync,

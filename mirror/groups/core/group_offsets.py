@@ -1,10 +1,10 @@
-"""The offsets of a link's consumer groups: commits of the source and positions of the target go in,
-writes come out.
+"""The state machine of a link's group offsets. Its input are commits of the source and offsets of
+the target, its output are the offsets to write.
 
 A shell lists groups (`list_groups`), reads the source (`source_read`, `source_changed`) and the
 target (`unknown_at_target`, `target_read`), and then asks for each group what to write. `decide`
-changes nothing; `apply` takes a decision over before its writes are sent, `written` and `fail` take
-their outcome.
+changes nothing; `apply` records a decision before its writes are sent, `written` and `fail` record
+the outcome.
 
   a. No offset is written outside of what the copy of its partition holds (M3).
   b. No offset is written that is lower than the target's, unless the group was reset at the source
@@ -109,7 +109,7 @@ class GroupOffsets:
         self._forget_at_target(lambda key: key.topic == topic)
 
     def forget_target(self) -> None:
-        # a pause must not delay a drain
+        # Paused groups are included, because a pause must not delay a drain.
         """Read the target again before the next writes, also for paused groups: the source is
         fenced, and the target gets exactly the source's offsets.
         """
@@ -123,7 +123,8 @@ class GroupOffsets:
         """
         for name in names:
             self._group(name, link.now_ms)
-        # kept while something was carried: its removal at the source must be carried too
+        # A group with mirrored offsets is kept, because the removal of these offsets must be
+        # mirrored too.
         for name in [name for name, group in self._groups.items() if name not in names and not group.carried]:
             del self._groups[name]
         for group in self._groups.values():
@@ -162,7 +163,7 @@ class GroupOffsets:
             return True
         if link.is_routed:
             # (e): only where groups may commit at the target must it be read before each change
-            return False  # only this mirror commits there
+            return False  # On a routed link only this mirror commits at the target.
         is_written_again = link.now_ms >= group.written_again_at_ms
         return is_written_again or any(group.carried.get(key) != offset for key, offset in offsets.items())
 
@@ -190,7 +191,7 @@ class GroupOffsets:
             if now is None:
                 continue
             group.at_target[key] = now
-            # unchanged at the target: nothing is to be learned from it
+            # The target's offset is unchanged, so it shows nothing new.
             if before == now:
                 continue
             seen = notes.get(key)
@@ -198,7 +199,7 @@ class GroupOffsets:
                 group.carried[key] = GroupOffset(seen.source_offset)
                 group.moved_at_target.discard(key)
             elif seen is not None:
-                # kept if it is known: this process has newer knowledge than the stored value
+                # A known value is kept, because it is newer than the stored one.
                 group.carried.setdefault(key, GroupOffset(seen.source_offset))
                 group.moved_at_target.add(key)
             elif before is not None:
@@ -238,7 +239,7 @@ class GroupOffsets:
         """The target's answer to the decision's writes."""
         group = self._groups.get(decision.group)
         if group is None:
-            return  # everything was forgotten meanwhile
+            return  # The state was cleared meanwhile.
         for key, offset in {**decision.refreshed, **decision.writes}.items():
             if key in refused:
                 # refused: the target's current offset is unknown (d)
@@ -263,7 +264,7 @@ class GroupOffsets:
         group.problem = reason
         group.pause_ms = min(max(PROBLEM_PAUSE_MS, 2 * group.pause_ms), PROBLEM_PAUSE_MS_MAX)
         group.paused_until_ms = now_ms + group.pause_ms
-        # what was sent may have been written: the target is read before the next write
+        # The writes may have been executed, so the target is read before the next write.
         group.at_target.clear()
 
     def wait(self, name: str, reason: str) -> None:
@@ -319,7 +320,7 @@ class GroupOffsets:
             if copy is None or not copy.is_ours:
                 continue
             if copy.losses > self._losses.get(key, 0):
-                # only once for each loss: the copy is the new one from here on
+                # Only once for each loss; afterwards the new copy counts.
                 self._forget_at_target(key.__eq__)
             self._losses[key] = copy.losses
 

@@ -1,5 +1,5 @@
-"""What the machine of `group_offsets.py` knows of a group, the circumstances of a decision, and the
-decision. Values only.
+"""The values of the machine in `group_offsets.py`: the state of a group, the circumstances of a
+decision, and the decision.
 """
 
 from __future__ import annotations
@@ -71,20 +71,20 @@ class GroupDecision:
 
 @dataclass(slots=True)
 class GroupState:
-    """What is known of one group at both ends."""
+    """The known state of one group at both ends."""
 
     written_again_at_ms: float
     at_source: dict[TopicPartition, GroupOffset] = field(default_factory=dict)
-    # All of its offsets were read since the source's commits are followed.
+    # True if all its offsets were read after the mirror began to follow the source's commits.
     is_read: bool = False
     # Partitions whose offset at the source came from the target, by a link in the other direction.
     from_target: Collection[TopicPartition] = ()
     # The source's offsets when they were carried last, and the target's offsets.
     carried: dict[TopicPartition, GroupOffset] = field(default_factory=dict)
     at_target: dict[TopicPartition, GroupOffset] = field(default_factory=dict)
-    # Since when the source is without an offset that was carried.
+    # The time since which the source lacks a mirrored offset.
     missing_since_ms: dict[TopicPartition, float] = field(default_factory=dict)
-    # Since when the source has been behind the target.
+    # The time since which the source is behind the target.
     behind_since_ms: dict[TopicPartition, float] = field(default_factory=dict)
     # Partitions in which the group has moved at the target by itself since both ends agreed.
     moved_at_target: set[TopicPartition] = field(default_factory=set)
@@ -97,7 +97,7 @@ class GroupState:
     pause_ms: int = 0
 
     def forget(self, key: TopicPartition) -> None:
-        """Forget what is known of the partition."""
+        """Forget the partition's offsets."""
         self.carried.pop(key, None)
         self.at_target.pop(key, None)
         self.missing_since_ms.pop(key, None)

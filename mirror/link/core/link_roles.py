@@ -9,9 +9,9 @@ class LinkRole(enum.Enum):
     """The role that the link gives to this mirror."""
 
     MIRRORING = "mirroring"
-    DRAINING = "draining"  # the source is fenced; what it still has is brought over
-    TURNED = "turned"  # this site became the active one
-    GONE = "gone"  # the link is not known any more
+    DRAINING = "draining"  # the source is fenced; its last records are copied
+    TURNED = "turned"  # this site has become the active one
+    GONE = "gone"  # the link was deleted
 
 
 class GapPolicy(enum.Enum):

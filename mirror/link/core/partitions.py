@@ -1,7 +1,7 @@
-"""What one survey of fetched bytes reports about a partition.
+"""Surveys the fetched bytes of a partition by batch headers.
 
-`survey` walks batch headers only: it finds where the last whole batch ends, which offsets and
-epochs the bytes cover and how many records they hold. It never opens a batch and never computes a
+`survey` reads only batch headers: it finds the end of the last whole batch, the offsets and epochs
+of the batches, and the number of their records. It never decompresses a batch and never computes a
 checksum (the target does, on every append).
 """
 
@@ -52,7 +52,7 @@ class BatchRun:
 
     @property
     def is_repetition(self) -> bool:
-        """The copy has all of them."""
+        """True if the copy has all of these batches."""
         return self.repeated_bytes == self.size_bytes
 
     @property

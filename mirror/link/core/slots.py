@@ -53,7 +53,9 @@ def share_slots(
 
 
 def _ranges(names: Sequence[str]) -> dict[str, frozenset[int]]:
-    """Neighbouring slots to each; the first get one more where it does not come out even."""
+    """Give each member neighbouring slots; the first members get one more if the number does not
+    divide evenly.
+    """
     fair, extra = divmod(SLOTS, len(names))
     begins = [number * fair + min(number, extra) for number in range(len(names) + 1)]
     return {name: frozenset(range(begins[number], begins[number + 1])) for number, name in enumerate(names)}
@@ -61,7 +63,7 @@ def _ranges(names: Sequence[str]) -> dict[str, frozenset[int]]:
 
 def _sticky(members: Collection[str], held: Mapping[str, Collection[int]]) -> dict[str, frozenset[int]]:
     fair, extra = divmod(SLOTS, len(members))
-    # Members with the most slots keep the odd ones, so that they need not give them away.
+    # Members with the most slots keep the remainder, so that fewer slots move.
     by_size = sorted(members, key=lambda member: (-len(held.get(member, ())), member))
     quotas = {member: fair + (number < extra) for number, member in enumerate(by_size)}
     shares: dict[str, set[int]] = {member: set() for member in members}
@@ -70,8 +72,8 @@ def _sticky(members: Collection[str], held: Mapping[str, Collection[int]]) -> di
         kept = _spread(sorted(free.intersection(held.get(member, ()))), quotas[member])
         shares[member].update(kept)
         free.difference_update(kept)
-    # In turns, so that neighbouring slots, which hold one topic's partitions, come to different
-    # members.
+    # Slots are dealt out in turn, because neighbouring slots hold the partitions of one topic,
+    # which should go to different members.
     turns = cycle(by_size)
     for slot in sorted(free):
         member = next(member for member in turns if len(shares[member]) < quotas[member])
@@ -92,7 +94,7 @@ def encode_slots(slots: Iterable[int], **beside: object) -> bytes:
 
 
 def decode_slots(data: bytes) -> frozenset[int]:
-    """The slots; none of what is not ours to read."""
+    """The slots; none if this release cannot read the text."""
     try:
         return frozenset(int(slot) for slot in parse_json(data)["slots"]) & frozenset(range(SLOTS))
     except (ValueError, KeyError, TypeError):

@@ -1,9 +1,9 @@
-"""Wanted minus actual: what has to change at the target so that its topics are the source's.
+"""Plans the changes at the target that make its topics equal to the source's.
 
-The source defines the goal: topics that the link carries, with their ids, partition counts and
-configs. A possible change is an action; an impossible one is a finding by topic, which its
-partitions' flows show as their state. Nothing is ever deleted by plan: a topic that is gone from
-the source stays at the target until a person decides (a mirror must survive a mistaken deletion).
+The source defines the goal: the mirrored topics with their ids, partition counts and configs. A
+possible change is an action; an impossible one is a finding, which the flows of the topic's
+partitions show as their state. The plan never deletes a topic: a topic that is gone from the source
+stays at the target until a person decides, so that a mirror survives a mistaken deletion.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WAY_OUT = "`antipode links reset`"
 MIRRORS_OWN: Final = re.compile(
     r"(.*\W)?heartbeats|mm2.*internal|.*checkpoints.internal|antipode-(offset-map|group-offsets)\..*"
 )
-"""Topics at the source of a translate link that are there because mirrors are."""
+"""Names of topics that mirrors themselves create at the source of a translate link."""
 
 NameAtTarget = Callable[[str], str]
 """The name of a topic's copy at a target whose topics the mirror never deletes (translate
@@ -76,8 +76,8 @@ class AlterConfigs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteCopy:
-    """A person has the target's copy deleted; by id, so that no other topic of the name is meant.
-    Never planned.
+    """Delete the target's copy at a person's request; by id, so that another topic of the same name
+    is never deleted. The plan never contains it.
     """
 
     name: str
@@ -103,7 +103,7 @@ def _partitions_asked(action: Action) -> int:
 
 
 class Finding(enum.Enum):
-    """A problem of a topic that no action solves."""
+    """A problem of a topic that no action can solve."""
 
     REPLACED = "replaced"
     SHRUNK = "shrunk"
@@ -175,8 +175,8 @@ def plan(
 
 
 def nothing_carried(record: LinkRecord, topics: Iterable[str]) -> str:
-    """A sentence where the source has topics and the link's filters carry none of them; heartbeats
-    of mirrors are not counted.
+    """A sentence if the source has topics and the link's filters carry none of them; heartbeats of
+    mirrors do not count.
     """
     is_translate = record.mode == "translate"
     theirs = [
@@ -193,14 +193,14 @@ def nothing_carried(record: LinkRecord, topics: Iterable[str]) -> str:
 
 
 def way_to_a_new_copy(name: str, name_at_target: NameAtTarget | None = None) -> str:
-    """The advice how a person has a topic's copy made anew, as the end of a sentence."""
+    """The advice how a person has a topic copied again, as the end of a sentence."""
     if name_at_target is None:
         return f"{WAY_OUT} quarantines records that the source may lack, deletes the copy and mirrors the topic again"
     return f"when topic {name_at_target(name)} is deleted at the target, it is mirrored anew"
 
 
 def gone_trouble(name: str, actual: TopicView, name_at_target: NameAtTarget | None = None) -> Trouble:
-    """The target has a copy of a topic that the source has not."""
+    """The target has a copy of a topic that the source does not have."""
     way_out = f"the topic is deleted through a broker of the target, or by {WAY_OUT}"
     if name_at_target is not None:
         way_out = f"topic {name_at_target(name)} is deleted there"

@@ -45,8 +45,8 @@ def _operation(acl: Acl) -> Operation | None:
 
 
 def _at_target(pattern: ResourcePattern, naming: Naming, carries: Callable[[str], bool]) -> ResourcePattern | None:
-    """The copies that an ACL is for. With the source's alias before every name a pattern stays one;
-    without, it could concern topics of the target's own.
+    """The copies to which an ACL applies. If every copy has the source's alias as a prefix, a
+    prefixed pattern stays a pattern; otherwise it could match topics of the target itself.
     """
     if pattern.pattern_type is PatternType.LITERAL and pattern.name != WILDCARD:
         return pattern._replace(name=naming.target_name(pattern.name)) if carries(pattern.name) else None

@@ -180,7 +180,7 @@ async def test_a_common_epoch_with_other_bytes_is_no_common_history() -> None:
     world.verifier = Differing()
     async with mirroring(world) as mirror:
         await eventually(lambda: "differs below 12" in reasons(mirror).get(FIRST, ""))
-        assert "antipode links reset makes the copy anew" in reasons(mirror)[FIRST]
+        assert "antipode links reset copies the topic again" in reasons(mirror)[FIRST]
         assert world.target.logs[FIRST].data == before
         assert FIRST not in quarantined(world)
 

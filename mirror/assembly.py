@@ -222,6 +222,8 @@ class Mirror:
         Logs what was left.
         """
         self.board.stop_timers()
+        # Groups stop here and get one last round after the drain, when the copies have their final
+        # ends.
         await self._supervisor.stop("groups")
         await self._supervisor.stop("stalls")
         await self.fetchers.close()

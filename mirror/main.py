@@ -174,6 +174,7 @@ class MirrorDaemon:
             self._opening.record_opened()
             self.mirror.start()
         except (Exception, asyncio.CancelledError) as error:
+            # A cancelled inner call is an error here, not a request to end.
             if was_asked_to_end():
                 raise
             self._fail(

@@ -1,7 +1,7 @@
 """The ends of a translate link: the ports that make its target look like an exact one.
 
-`main.py` opens one instead of asking site agents. There is no record of such a link at its ends,
-and no epoch: what keeps two mirrors from doing harm are the sequences of its batches
+`main.py` opens one instead of asking site agents. Such a link has no record at its ends, and no
+epoch. Two mirrors of one link do no harm because of the sequences of their batches
 (`mirror/translate/core/translation.py`) or, where it is asked for, transactions
 (`mirror/translate/transactions.py`).
 """
@@ -170,7 +170,9 @@ class TranslateEnds:
         return link_view_of(self._config)
 
     def share(self, ownership: Ownership) -> None:
-        """Mirror what this daemon owns; others of the link have the rest."""
+        """The share of a daemon that mirrors the slots that it owns, besides other daemons of the
+        link.
+        """
         ownership.on_gain = self._read_again
         if self._transactions is None:
             self.translations.owns = self.translations.may_write = ownership.owns
@@ -238,7 +240,7 @@ class TranslateEnds:
         """Save the link's state."""
         try:
             async with asyncio.timeout(LAST_SAVE_TIMEOUT_S):
-                if self._transactions is None:  # else nothing counts that is not noted
+                if self._transactions is None:  # with transactions only noted positions count
                     await self.translations.save()
                 if self._config.is_syncing_groups:
                     await self._group_notes.save()
@@ -309,8 +311,8 @@ class TranslateEnds:
                 # A link that reads uncommitted records may carry a transaction that never ends: to
                 # wait for its end would delay every commit.
                 hold_max_ms=config.commit_hold_ms if config.is_read_committed else config.commit_interval_ms,
-                # The queue keeps batches until their transaction ends: one that had to grow beyond
-                # the queue would wait for batches that the full queue does not take.
+                # The queue keeps batches until their transaction ends. A transaction larger than
+                # the queue would wait for batches that the full queue cannot accept.
                 bytes_max=min(config.commit_bytes_max, config.queue_size_bytes // 2),
             ),
             clock=self._clock,
@@ -369,7 +371,7 @@ class TranslateEnds:
         they do.
         """
         if self._transactions is not None:
-            return  # one producer writes everything
+            return  # with transactions one producer writes everything
         for origin in sorted(self._origins - self.translations.producers.keys() - {self._config.target_alias}):
             await self.translations.have_producer(origin)
 

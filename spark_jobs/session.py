@@ -1,6 +1,5 @@
 """The Spark session of a job: the cluster's own under spark-submit, else a small local one that
-starts quickly and stays quiet. What jobs share beside it: reports of progress, and the cause of a
-failure in a worker.
+starts quickly and stays quiet. Also reports of progress, and the cause of a failure in a worker.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ classes (`deploy/class_archives.py`).
 DAEMON = {"spark.python.daemon.module": "spark_jobs.worker_daemon"}
 
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-"""Without Java code that Spark generates and compiles for each query: in a job of seconds that
-takes longer than the query.
+"""Spark settings that switch off the Java code generation for each query: in a short job it takes
+longer than the query.
 """
 
 Progress = Callable[[str], None]
@@ -109,7 +108,7 @@ def result_of(action: Callable[[], Result]) -> Result:
 
 
 def _cause(text: str) -> str:
-    """The worker's own words out of the pages that Spark wraps around them."""
+    """The worker's own message, without the text that Spark adds."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith(("wire.", "clients.", "runtime.", "OSError", "ValueError"))]
     return (errors or lines or [""])[-1 if errors else 0]

@@ -194,7 +194,7 @@ class HostedPartition:
 
     def settle(self, now_ms: float) -> None:
         """Once whatever was under way to the former leader has come, or its producer has given up,
-        anybody may begin anywhere again.
+        any producer may begin with any sequence again.
         """
         if self.settles_until_ms and now_ms >= self.settles_until_ms:
             self.settles_until_ms = 0.0

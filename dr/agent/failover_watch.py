@@ -160,6 +160,8 @@ class FailoverWatch:
             self._watched = {
                 one.name: known
                 if (known := self._watched.get(one.name)) is not None and known.epoch == one.epoch
+                # A new epoch begins a new count: silence before it says nothing about the site that
+                # is active now.
                 else _Watched(one.epoch, LossWatch(self._silences.setdefault(one.name, Silences())))
                 for one in ours
             }
@@ -240,6 +242,8 @@ class FailoverWatch:
             return
         watched.ask_of_copy_at_ms = now_ms + ASK_OF_COPY_MS
         try:
+            # Only the active site can judge this: a standby does not know the records that it has
+            # never received.
             reply = await self._other_client(record).describe_link(record.name)
         except OperationalFailure:
             return  # asked again
@@ -316,11 +320,14 @@ class FailoverWatch:
         """Run one failover at a time, as `antipode failover` does it."""
         policy = FailoverPolicy(
             lag_records_max=record.failover_lag_records_max or None,
+            # The gates have shown that the site is silent by every view, and its permits end before
+            # the target takes writes.
             is_old_site_down=True,
             needs_lost_source=needs_lost_source,
         )
         if needs_lost_source:
             policy = replace(policy, settle_ms=SETTLE_MS)
+        # A request of an application and an automatic failover may come together.
         async with self._turns.setdefault(record.name, asyncio.Lock()):
             with Journal(None, self._clock) as journal:
                 run = FailoverRun(

@@ -112,6 +112,7 @@ class LinksStore:
         payload = link_znodes.encode_account(account)
         keep = SetNode(path=kept, value=payload) if is_kept else CreateNode(path=kept, value=payload)
         raised = SetNode(path=path, value=encode_link(record), version=version)
+        # One transaction: a run that dies must not leave an epoch whose final account is lost.
         await self._zookeeper.transaction([raised, keep])
 
     async def delete(self, name: str, *, epoch: int) -> LinkRecord:
@@ -131,6 +132,8 @@ class LinksStore:
                     raise
                 if stored.epoch != epoch:
                     raise LinkConflict(f"link {name!r} is at epoch {stored.epoch}, not {epoch}", stored)
+                # ZooKeeper deletes no node with children, so the link's node goes last; an
+                # interrupted deletion can be repeated.
                 await self._delete_accounts(name)
                 await self._delete_verdicts(name)
                 await self._zookeeper.delete(znodes.link_path(name), version=version)
@@ -191,6 +194,7 @@ class LinksStore:
             with attempt:
                 await self._zookeeper.ensure_path(parent)
                 await self._store_beside(path, document.encode())
+                # The names of runs begin with their time, so they sort by age.
                 for old in sorted(await self._zookeeper.children(parent))[:-RUNS_KEPT_MAX]:
                     with contextlib.suppress(NoNodeError):
                         await self._zookeeper.delete(f"{parent}/{old}")

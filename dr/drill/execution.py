@@ -181,6 +181,7 @@ class DrillRun:
         work = asyncio.ensure_future(self._check(stage) if isinstance(step, Check) else stage.carry_out(step))
         stopping = asyncio.ensure_future(stop.wait())
         await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        # The step may have ended at the same moment; then its result counts and not the stop.
         stopping.cancel()
         if not work.done():
             work.cancel()
@@ -222,6 +223,7 @@ class DrillRun:
         finally:
             watching.cancel()
             (outcome,) = await asyncio.gather(watching, return_exceptions=True)
+            # A defect in the sampling must not silently switch off the stop conditions.
             if isinstance(outcome, Exception):
                 raise outcome
 

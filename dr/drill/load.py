@@ -280,6 +280,8 @@ class ConsumingClient:
                     has_new |= self._note(message)
                 self._history.flush_if_due()
                 if has_new and time.monotonic() >= commit_at:
+                    # A commit in the loop must not block: the pause would count as an outage of the
+                    # consumer.
                     self._consumer.commit(asynchronous=True)
                     commit_at, has_new = time.monotonic() + COMMIT_INTERVAL_S, False
             self._commit_last()

@@ -1,7 +1,8 @@
 """Carries out the steps of a failover at the sites' agents: stores records, gives writes back,
-truncates logs, ends torn transactions, stores the account and promotes the target. ¶ Each action
-may be repeated. It returns its problem instead of raising, because the playbook observes the sites
-again before it decides.
+truncates logs, ends torn transactions, stores the account and promotes the target.
+
+Each action may be repeated. It returns its problem instead of raising, because the playbook
+observes the sites again before it decides.
 """
 
 from __future__ import annotations
@@ -112,6 +113,8 @@ class SiteActions:
         that writers do not wait for a separate step.
         """
         final = self._accounting().before_the_raise(record, evidence, unix_ms=self.clock.now_ms())
+        # The members are fetched during the raise, because writers are stopped and each request in
+        # sequence would lengthen the outage.
         (stored, problem), _ = await asyncio.gather(
             self._store(self.target, record, account="" if final is None else final.to_json()),
             self.members.fetch() if self._moves_members(record) else asyncio.sleep(0),

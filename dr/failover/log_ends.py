@@ -188,6 +188,7 @@ async def end_torn_transactions(
             problems += [
                 f"{one.topic}-{one.index}: {error_code(one.error_code).name}"
                 for one in response.outcomes
+                # A repeated run meets transactions that the first one has ended.
                 if one.error_code not in OVER
             ]
     except KafkaClientError as error:

@@ -94,6 +94,8 @@ class _Scan:
             return {}
         try:
             await self._client.metadata(sorted({key.topic for key in keys}))
+            # With the id of a debugging consumer a broker answers up to the log end, on either side
+            # of a link.
             first = await self._client.offsets_at(keys, max(self.from_ms, 0), replica_id=DEBUGGING_CONSUMER)
             begun = [(TopicPartition(*key), offset) for key, offset in first.items() if offset >= 0]
             found = await asyncio.gather(*(self._read(key, offset) for key, offset in begun))

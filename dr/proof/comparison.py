@@ -145,6 +145,7 @@ class _Comparison:
         keys: list[PartitionKey] = []
         for name in wanted:
             mine, other = _partitions_of(source, name), _partitions_of(target, name)
+            # A note and no problem: topics with different ids can still be compared by content.
             if mine and other and source[name].topic_id != target[name].topic_id:
                 self._notes.append(
                     f"topic {name} has the id {source[name].topic_id} at site {self._source.site} and "
@@ -199,6 +200,8 @@ class _Comparison:
         self._progress(f"comparing {len(keys)} partitions")
         before = await self._extents(self._source, keys)
         target = await self._settled(before)
+        # The source is read again, so that records which arrived during the wait are not reported
+        # as extra.
         after = await self._extents(self._source, list(target))
         for key in after:
             ends = differences_of_ends(source_before=before[key], source_after=after[key], target=target[key])
@@ -271,6 +274,7 @@ class _Comparison:
 
     async def _descend(self) -> None:
         restarts = 0
+        # All partitions descend together, so that a round costs one request for each broker.
         while open_keys := [key for key, one in self._partitions.items() if one.descent.questions()]:
             queries = [
                 RangeQuery(*key, *question)

@@ -1,7 +1,9 @@
 """Reads the batches and checksums of both sites around suspected offsets, one window of offsets at
 a time, and passes them to the judge. It stops at the end of the suspected offsets, or after an
-order that truncates the partition. ¶ It also finds damaged batches in a log: a broker does not name
-them, but refuses digests of ranges that contain one. Caller: `execution.py`.
+order that truncates the partition.
+
+It also finds damaged batches in a log: a broker does not name them, but refuses digests of ranges
+that contain one. Caller: `execution.py`.
 """
 
 from __future__ import annotations

@@ -60,6 +60,8 @@ class LinkObserver:
                 self._ask_target(with_groups=with_groups), self._ask_source(with_groups=with_groups)
             )
         else:
+            # The target is asked first, so that a copy which is ahead of the answers is really
+            # ahead of the source.
             target, target_problem = await self._ask_target(with_groups=with_groups)
             if with_source:
                 source = await self._ask_source(with_groups=with_groups)
@@ -85,6 +87,7 @@ class LinkObserver:
             return await self.site_evidence(self._source, with_groups=with_groups)
         except (SiteUnreachable, SiteRefused) as error:
             self._source_problem = str(error)
+            # Without this pause each step of a failover would wait for the deadline of a lost site.
             self._ask_again_at_ms = self._clock.monotonic_ms() + SILENCE_MS
             return None
 

@@ -241,6 +241,8 @@ class SiteClient:
         lost site with many brokers costs two deadlines. Other calls go to one agent after the
         other.
         """
+        # The sort is stable, so the agent that answered last comes first and the others keep their
+        # order.
         left = sorted(self.agents, key=lambda address: address != self._first)
         deadline_ms = ASK_TIMEOUT_MS if timeout_ms is None else timeout_ms
         problems: list[str] = []

@@ -108,6 +108,7 @@ class Reinstatements:
         topics. Unreachable, InvalidPattern.
         """
         wanted = list(patterns) or [".*"]
+        # Called only to raise InvalidPattern before anything is changed.
         matches("", whitelist=wanted, blacklist=())
         link = self._link()
         rows = [
@@ -115,6 +116,8 @@ class Reinstatements:
             for key, row in sorted(self._board.our_rows(), key=lambda row: row[0])
             if carries_topic(link.record, key.topic) and matches(key.topic, whitelist=wanted, blacklist=())
         ]
+        # FAULTED also covers damaged batches; the comparison of histories below finds those that
+        # did not diverge.
         diverged = {key: facts.reason for key, facts in rows if facts.state is FlowState.FAULTED}
         found = {
             key: _nothing(key, f"the partition is {facts.state.value}: only diverged copies are reinstated")
@@ -167,6 +170,8 @@ class Reinstatements:
 
     def _is_of_former_epoch(self, key: TopicPartition) -> bool:
         """Whether the copy's last record was written before the active site was promoted."""
+        # Records of the current epoch band show that the active site has lost records: a person
+        # must examine that.
         return self._board.row(key).facts.chain_epoch < self._link().record.leader_epoch_floor
 
     def _policy_refusal(self) -> str | None:
@@ -261,6 +266,7 @@ def _plan(key: TopicPartition, log: LogEnds | None, source_log: object, shared: 
         return _refused(key, f"no leader epoch shows where the histories diverge; {NEW_COPY}")
     if shared.doubt:
         return _refused(key, f"{shared.doubt}; {NEW_COPY}")
+    # The common history lies below the copy's log start, so no part of the copy can be kept.
     if shared.end_offset < log.log_start_offset:
         return _refused(
             key,
@@ -270,6 +276,8 @@ def _plan(key: TopicPartition, log: LogEnds | None, source_log: object, shared: 
         return replace(
             _nothing(key, "the copy has nothing alone"), from_offset=log.end_offset, end_offset=log.end_offset
         )
+    # The source has expired the offsets after the common history: mirroring could not continue
+    # there.
     if shared.end_offset < source_log.log_start_offset:
         return _refused(
             key,

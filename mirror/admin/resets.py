@@ -122,6 +122,7 @@ class Resets:
         link = self._link()
         if not patterns:
             raise InvalidPattern("name at least one topic pattern: an empty list does not mean all topics")
+        # Called only to raise InvalidPattern before anything is changed.
         matches("", whitelist=patterns, blacklist=())
         source, target = await self._source.topics(), await self._target.topics()
         names = sorted(
@@ -129,6 +130,8 @@ class Resets:
             for name in source.keys() | target.keys()
             if carries_topic(link.record, name) and matches(name, whitelist=patterns, blacklist=())
         )
+        # A source that hides a topic from the mirror (authorization) looks like one that has
+        # deleted it.
         unlisted = [name for name in names if name not in source]
         absences = await self._source.absences(unlisted) if unlisted else {}
         kept = {name for name, absence in absences.items() if absence is not Absence.GONE}
@@ -157,6 +160,7 @@ class Resets:
             return TopicReset(topic=name, outcome=ResetOutcome.REFUSED, reason=reason, copy_id=copy.topic_id)
         outcome = ResetOutcome.PLANNED
         if not is_dry_run:
+            # Quarantine comes before the deletion, which cannot be undone.
             refusal = await self._keep(name, copy, logs, link, trouble)
             if refusal:
                 return TopicReset(
@@ -224,6 +228,7 @@ class Resets:
                 return (), f"{key}: {_why(one)}"
             ends[key] = one
         shared: Mapping[TopicPartition, SharedHistory] = {}
+        # Only logs of the same topic id can have a common history.
         if wanted is not None and wanted.topic_id == copy.topic_id and self._quarantine is not None:
             try:
                 shared = await self._histories.compare(ends, wanted, copy)

@@ -158,12 +158,14 @@ class GroupSync:
         """
         await self._settle_writes()
         link = self._link()
+        # After a turn the groups commit at this site, so everything known from before is wrong.
         if link.role in (LinkRole.TURNED, LinkRole.GONE):
             self._offsets.clear()
             self.report.clear()
             await self.report.send(link, self.report.slots())
             return
         began_at_ms, began_ms, covered = self._clock.now_ms(), self._clock.monotonic_ms(), self.report.covered()
+        # The source is fenced, so its offsets are final: the target must get exactly these.
         if link.role is LinkRole.DRAINING:
             self._offsets.forget_target()
         listed = await self._source.groups()

@@ -1,6 +1,6 @@
 """Refuses a mirror whose link or control plane is in plaintext, unless its file asks for that.
 
-A link spans two sites, and often the network of others between them.
+A link crosses the network between two sites, which often belongs to others.
 """
 
 from __future__ import annotations

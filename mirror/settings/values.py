@@ -1,4 +1,4 @@
-"""The kinds of values in a mirror's settings, and how they are read from text."""
+"""The types of values in a mirror's settings, and their parsers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ class LinkMode(enum.Enum):
 
 
 class ExistingTarget(enum.Enum):
-    """The reaction to a target topic with records that are neither noted nor the source's."""
+    """The reaction to a target topic with records that the link has not noted and that the source
+    does not have.
+    """
 
     HALT = "halt"
     APPEND = "append"

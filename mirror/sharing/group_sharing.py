@@ -1,8 +1,9 @@
 """Divides one link among several daemons by a consumer group at the target: each daemon mirrors the
-partitions of the slots that the group assigns to it (`link/core/slots.py`). ¶ It serves links whose
-daemons have no common ZooKeeper (`zookeeper_sharing.py`). Each answered heartbeat confirms the
-ownership. A member's metadata also has its settings and failures; where they differ between
-members, the leader sends them with the slots.
+partitions of the slots that the group assigns to it (`link/core/slots.py`).
+
+It serves links whose daemons have no common ZooKeeper (`zookeeper_sharing.py`). Each answered
+heartbeat confirms the ownership. A member's metadata also has its settings and failures; where they
+differ between members, the leader sends them with the slots.
 """
 
 from __future__ import annotations
@@ -88,6 +89,8 @@ class Sharing:
     async def _be_a_member(self) -> None:
         """Be a member for as long as one coordinator lasts, generation after generation."""
         await self._member.find_coordinator()
+        # This coordinator may have expired the member while it was disconnected, and assigned its
+        # slots.
         self.ownership.doubt()
         while True:
             published = self.ownership.own
@@ -107,6 +110,7 @@ class Sharing:
     def _confirmed(self, published: Daemon, asked_at_ms: float) -> None:
         self.ownership.confirm(asked_at_ms)
         if self.ownership.own != published and self._clock.monotonic_ms() - self._reported_at_ms >= REPORTED_AGAIN_MS:
+            # Metadata travels only with a join, so a new description needs a new generation.
             raise _ReportsOtherSettings
 
     async def _assignments(self, joined: Joined) -> dict[str, bytes]:

@@ -80,6 +80,7 @@ class ZooKeeperSharing:
     async def _be_a_member(self) -> None:
         zookeeper = ZooKeeper(self._connect, session_timeout_ms=self._session_timeout_ms)
         zookeeper.on_session(lambda _: self._changed.set())
+        # A new session starts without owner nodes: those of the old session expire.
         self._claimed.clear()
         try:
             await zookeeper.start(timeout_ms=self._session_timeout_ms)
@@ -93,6 +94,8 @@ class ZooKeeperSharing:
                 await self._turn(zookeeper, path.rpartition("/")[2])
         finally:
             self.ownership.release(frozenset())
+            # A closed session removes the ephemeral nodes at once; an abandoned one only after its
+            # timeout.
             await asyncio.shield(zookeeper.stop())
 
     async def _turn(self, zookeeper: ZooKeeper, member: str) -> None:
@@ -106,9 +109,12 @@ class ZooKeeperSharing:
                 raise SessionEnded(f"{member} is no longer registered")
             found = await zookeeper.get_or_none(f"{self._root}/assignment", watch=self._wake)
             shares = _shares(found)
+            # The member with the lowest number is the leader.
             if members[0] == member:
                 shares = await self._give_out(zookeeper, members, found)
             wanted = frozenset(shares.get(member, ()))
+            # Slots are released before others are claimed, otherwise two daemons could wait for
+            # each other.
             await self._let_go(zookeeper, self._claimed - wanted, wanted)
             await self._claim(zookeeper, wanted - self._claimed, member)
             await self.ownership.take(frozenset(self._claimed), asked_at_ms=asked_at_ms, path=self._root, member=member)
@@ -161,6 +167,7 @@ class ZooKeeperSharing:
                 await zookeeper.create(path, data)
             else:
                 await zookeeper.set(path, data, version=found[1].version)
+        # Another member considers itself the leader, and its write was first.
         except (BadVersionError, NodeExistsError):
             self._changed.set()
             return before

@@ -209,6 +209,7 @@ class TopicSync:
         self._placing.report_tombstones(configs[0])
         self.retention.note(configs[0])
         self._apply_refusals(outcomes, source, target, compared=configs[0].keys() & configs[1].keys())
+        # After the update, which needs to know which copies are new in this round.
         self._placing.keep_renewed(source.keys(), target.keys())
         self.synced_at_ms = self._clock.now_ms()
         return has_changed
@@ -222,6 +223,8 @@ class TopicSync:
         for key, row in self._board.rows():
             topic = topics.get(key.topic)
             leader = None if topic is None or topic.topic_id != row.topic_id else topic.leaders.get(key.partition)
+            # A topic with another id is another topic: its leaders must not get batches of the old
+            # one.
             if leader is not None and leader != row.target:
                 row.target, has_moved = leader, True
         if has_moved:
@@ -276,6 +279,8 @@ class TopicSync:
         }
         if not leaders:
             return actions
+        # The start is read before the copy exists, so records that expire later are a gap and not
+        # part of the beginning.
         answers = await self._source.log_ends({key: leader for key, leader in leaders.items() if leader.node_id >= 0})
         starts: dict[str, dict[int, int]] = {}
         for key in leaders:
@@ -291,6 +296,8 @@ class TopicSync:
         outcomes: list[tuple[Action, str]] = []
         made: dict[str, int] = {}
         has_changed = False
+        # A topic that was created and still is not listed is being deleted by the brokers; creating
+        # it again without end would not help.
         async for action, problem in self._outcomes(actions, link):
             if isinstance(action, CreateTopic):
                 made[action.name] = 0 if problem else self._made.get(action.name, 0) + 1

@@ -17,7 +17,7 @@ from runtime.logs import state_change_logger
 from wire.client.raw_client import KafkaClient
 
 NO_TRANSACTIONS = ""
-"""Instead of the transactional id: the claim of a mirror that writes without."""
+"""In the place of the transactional id: the claim of a mirror that writes without transactions."""
 
 _state_change = state_change_logger()
 
@@ -25,8 +25,8 @@ _state_change = state_change_logger()
 async def fence_rivals(
     own: Claim, store: OffsetStore, coordinator_of: Callable[[str], TransactionCoordinator]
 ) -> list[Claim]:
-    """Fence all that have claimed any of our slots. Claims that are dead now, ours of earlier
-    epochs among them.
+    """Fence all mirrors that have claimed any of our slots. Returns the claims that are dead now,
+    including ours of earlier epochs.
     """
     claims = await store.claims()
     if own.name not in claims:
@@ -42,8 +42,8 @@ async def successor_in(store: OffsetStore, own: Claim, *, since: int) -> Claim |
     """Another mirror's claim of slots that it does not share with `own`, noted at or after the
     offset `since` of the link's topic. Unreachable.
     """
-    # Another daemon's open transaction must hide nothing; on a link that is not shared, an aborted
-    # claim has no owner.
+    # Open transactions of other daemons must not hide their claims, so uncommitted records are read
+    # as well. On a link that is not shared, an aborted claim has no owner.
     isolation_level = READ_UNCOMMITTED if own.is_shared else READ_COMMITTED
     later = await store.claims(first_offset=since, isolation_level=isolation_level)
     return successor_of(own, later.values())

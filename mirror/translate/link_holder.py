@@ -31,8 +31,8 @@ _state_change = state_change_logger()
 
 
 class LinkHolder:
-    """Call `turn` once before the mirror starts, then `run` as a worker of the mirror, and `close`
-    at the end.
+    """The holder of one link's lease. Call `turn` once before the mirror starts, then `run` as a
+    worker of the mirror, and `close` at the end.
     """
 
     def __init__(self, store: OffsetStore, *, daemon: str, session_timeout_ms: int, clock: Clock) -> None:
@@ -45,7 +45,7 @@ class LinkHolder:
         self._lease = LinkLease(self._process, session_timeout_ms=session_timeout_ms)
         self._number = 0
         self._next_offset = 0
-        # When the link is no longer this daemon's by its own clock.
+        # The time at which this daemon's lease ends by its own clock.
         self._held_until_ms = 0.0
         self._taking: asyncio.Task[None] | None = None
         self._problem = ""
@@ -90,8 +90,11 @@ class LinkHolder:
         """Read the others' notices; renew this daemon's own, or take the link when no other daemon
         has it. Unreachable.
         """
+        # The lease counts from before the requests: however long they take, the others may replace
+        # this daemon one session after its notice.
         asked_at_ms = self._clock.monotonic_ms()
         if self._problem:
+            # After a failure the topic may be missing at the target.
             await self._store.create()
         await self._read()
         if not self._lease.is_ours:
@@ -100,6 +103,8 @@ class LinkHolder:
         if not is_held and not self._lease.may_take(now_ms=self._clock.monotonic_ms(), is_gone=is_gone):
             self._wait()
             return
+        # Another daemon's notice may come between the read and this write, so the topic is read
+        # again afterwards, and its order decides.
         await self._write(Step.RENEW if is_held else Step.TAKE)
         await self._read()
         if not self._lease.is_ours:
@@ -110,8 +115,9 @@ class LinkHolder:
         self._take(asked_at_ms)
 
     async def close(self) -> None:
-        """Release the link to another daemon at once."""
+        """Release the link, so that another daemon need not wait for the session timeout."""
         self._stop_taking()
+        # After the end of the lease another daemon may carry the link.
         if not self._lease.is_ours or self._clock.monotonic_ms() >= self._held_until_ms:
             return
         self.ownership.release(frozenset())
@@ -137,7 +143,7 @@ class LinkHolder:
         self._has_taken = True
 
     def _wait(self) -> None:
-        """Another daemon has the link, or may have it."""
+        """Wait, because another daemon carries the link or may carry it."""
         self._let_go()
         holder = self._lease.holder
         daemon = "another daemon" if holder is None or self._lease.is_ours else f"daemon {holder.daemon}"
@@ -202,5 +208,5 @@ class HeldLink:
         return self._holder.waiting_for
 
     def owns(self, key: TopicPartition) -> bool:
-        """True if this daemon has the partition in hand."""
+        """True if this daemon mirrors the partition."""
         return self._holder.carries(key)

@@ -41,13 +41,13 @@ class TransactionMetrics(Collector):
         registry.register(self)
 
     def record_committed(self, *, open_ms: float, commit_ms: float) -> None:
-        """A transaction with something in it is committed."""
+        """Count a committed transaction that was not empty."""
         self.committed += 1
         self._open.labels(self._link).observe(open_ms / 1000)
         self._commit.labels(self._link).observe(commit_ms / 1000)
 
     def record_aborted(self, *, is_fenced: bool) -> None:
-        """A transaction was broken off."""
+        """Count an aborted transaction."""
         self.aborted += 1
         self.fenced += is_fenced
 
@@ -62,7 +62,7 @@ class TransactionMetrics(Collector):
             ),
             (
                 "fenced",
-                "Aborted transactions that another mirror ended, or the target because they took too long.",
+                "Transactions that were aborted by another mirror, or by the target after its timeout.",
                 self.fenced,
             ),
         )
@@ -72,7 +72,7 @@ class TransactionMetrics(Collector):
             yield counter
         gauges = (
             ("records", "Records in the transaction that is open at the target.", self.open_records()),
-            ("age_seconds", "For how long the transaction at the target has been open.", self.open_for_ms() / 1000),
+            ("age_seconds", "Age of the open transaction at the target.", self.open_for_ms() / 1000),
         )
         for name, text, held in gauges:
             gauge = GaugeMetricFamily(f"antipode_mirror_open_transaction_{name}", text, labels=["link"])

@@ -39,8 +39,8 @@ class NoteWriter:
         self._sequence = 0
 
     async def write(self, stamp: ProducerIdentity, notes: Sequence[Sequence[StoredRecord]]) -> int:
-        """Write these in the open transaction of `stamp`; the offset at which they begin.
-        Unreachable.
+        """Write these records in the open transaction of `stamp`; returns the offset of the first
+        one. Raises Unreachable.
         """
         first = -1
         for records in encoded(notes, now_ms=self._clock.now_ms()):
@@ -53,7 +53,7 @@ class NoteWriter:
         return first
 
     async def _produce(self, request: ProduceRequest) -> int:
-        """The offset at which the batch lies."""
+        """Send the batch; returns its offset."""
         node_id = await self._client.leader(*self.place)
         try:
             response = await self._client.produce_to(node_id, request)

@@ -40,9 +40,9 @@ class TranslatedOffset:
     """The position at the other end: the first record there among those at or after the requested
     offset.
 
-    `is_known` False: nothing at or after it is noted as mirrored; `offset` is then the end of what
-    is. `opposite`: whether a link that carries the same topics back was looked for, and whether
-    there is one, whose records the offset then counts too.
+    With `is_known` False no mirrored record at or after it is noted; `offset` is then the end of
+    the noted ones. `opposite`: whether a link that mirrors the same topics back was searched, and
+    whether there is one; then the offset counts its records too.
     """
 
     topic: str
@@ -54,8 +54,8 @@ class TranslatedOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceNotes:
-    """The knowledge of the source's brokers: the opposite links' maps and, read after those, the
-    log ends.
+    """The state at the source's brokers: the maps of opposite links, and the log ends, which are
+    read after them.
     """
 
     opposite: OppositeLinks

@@ -23,7 +23,7 @@ from wire.protocol.ids import TopicPartition
 
 
 class UnknownPlace(Exception):
-    """Records of the target came to the source through another site, and no link notes their
+    """Records of the target reached the source through a third site, and no link notes their
     offsets at the target.
     """
 

@@ -51,7 +51,7 @@ class OutgoingPart:
         return self.headers[-1].next_offset
 
     def fail(self, error: ErrorCode, message: str) -> None:
-        """Send nothing that comes after this batch before it is sent again."""
+        """Note that this batch failed: no later batch may be sent before it is sent again."""
         self.translation.break_off()
         if self.error is ErrorCode.none:
             self.error, self.message = error, message
@@ -59,8 +59,8 @@ class OutgoingPart:
     def refuse(self, code: ErrorCode, message: str | None) -> None:
         """The target refused a batch of it."""
         if code is ErrorCode.invalid_record:
-            # A broker's errors for records that a topic does not take, such as those without a key
-            # in a compacted one.
+            # These errors concern single records that a topic refuses, such as records without a
+            # key in a compacted topic.
             self.fail(ErrorCode.policy_violation, f"{code.name}: {message}")
         else:
             self.fail(code, message or code.name)
@@ -127,7 +127,7 @@ async def send_round(
 
 
 async def all_of(sending: Sequence[asyncio.Task[None]]) -> None:
-    """Wait for all; then Unreachable when one of them had no answer."""
+    """Wait for all calls; afterwards raise Unreachable if one of them had no answer."""
     outcomes = await asyncio.gather(*sending, return_exceptions=True)
     for outcome in outcomes:
         if isinstance(outcome, BaseException):

@@ -1,10 +1,10 @@
 """The site at which a source's batch was first written: known by its producer id, without opening
 it.
 
-Every mirror writes under producer ids of its own and notes them, with the site that the records
-came into being at, in its link's topic at the cluster that it writes to, before it writes anything.
-So each mirror that reads that cluster knows the origin of each batch: records never return to their
-own site, whatever topics are called and through however many sites they went (M5).
+Every mirror writes under its own producer ids. Before it writes a record, it notes these ids, with
+the site at which the records were first written, in its link's topic at the target cluster. So each
+mirror that reads that cluster knows the origin of each batch: records never return to their own
+site, whatever topics are called and through however many sites they went (M5).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from wire.protocol.ids import NO_PRODUCER_ID
 from wire.protocol.json_documents import parse_json
 
 KNOWN_PRODUCERS_MAX = 100_000
-"""Producer ids that are remembered as ordinary ones; past that they are asked about again."""
+"""Maximum number of producer ids that are cached as ordinary ones; others are looked up again."""
 
 
 class Provenance:
@@ -28,8 +28,8 @@ class Provenance:
     def __init__(self, client: KafkaClient, *, source_alias: str) -> None:
         self._client = client
         self._source_alias = source_alias
-        # How far each topic has been read, with its id: one that was made anew is read from its
-        # beginning.
+        # The read position of each topic, with the topic's id: a topic that was created again is
+        # read from its beginning.
         self._read_to: dict[str, tuple[UUID | None, int]] = {}
         self._ordinary: set[int] = {NO_PRODUCER_ID}
         self.origins: dict[int, str] = {}
@@ -59,7 +59,7 @@ class Provenance:
                 read_id, read_to = self._read_to.get(topic, (described.topic_id, 0))
                 first = read_to if read_id == described.topic_id else 0
                 end = await self._read(topic, first)
-                if end < first:  # made anew at a cluster that gives topics no ids
+                if end < first:  # The topic was created again at a cluster without topic ids.
                     end = await self._read(topic, 0)
                 self._read_to[topic] = described.topic_id, end
 

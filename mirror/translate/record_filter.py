@@ -25,7 +25,7 @@ _NOTHING = memoryview(b"")
 
 
 class SourceFilter:
-    """The RecordFilter of fetchers; `read` for those who look back."""
+    """The RecordFilter of fetchers; `read` serves the comparisons after a crash."""
 
     def __init__(
         self,
@@ -41,8 +41,8 @@ class SourceFilter:
         self.isolation_level = isolation_level
 
     async def sift(self, topic: str, partition: PartitionFetched) -> FetchAnswer:
-        """The answer for one partition. Raises Unreachable when the source cannot be asked whose
-        records they are.
+        """The answer for one partition. Raises Unreachable when the source does not answer about
+        the origin of the records.
         """
         records = partition.records if isinstance(partition.records, memoryview) else _NOTHING
         error = error_code(partition.error_code)

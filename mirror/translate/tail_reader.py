@@ -1,9 +1,9 @@
-"""Finds where each partition of a translate link goes on: the stored position, and what the
-target's log has beyond it.
+"""Finds the position at which each partition of a translate link continues, from the stored
+position and the batches of the target's log beyond it.
 
 Three cases: the target ends at the noted position (nothing to do), it ends later (the tail is read
 and compared with the source, `core/resume.py`, or record by record where the source was compacted
-meanwhile, `core/thinned_source.py`), or earlier (it lost what it had acknowledged: that is mirrored
+meanwhile, `core/thinned_source.py`), or earlier (it lost acknowledged records, which are mirrored
 again). A target with records but without any note of ours is compared with the source from its
 beginning (`core/likeness.py`), since the notes may have been wiped.
 """
@@ -44,7 +44,9 @@ _log = get_logger("mirror.translate")
 
 
 class TailReader:
-    """Asks nothing twice: a partition whose target did not move is answered from memory."""
+    """Reads the tails of one link. A partition whose target log has not grown is answered from
+    memory.
+    """
 
     def __init__(
         self,
@@ -112,7 +114,7 @@ class TailReader:
                 return Differs(f"{key}: {error}")
 
     async def _resume(self, key: TopicPartition, end: LogEnds, era: int) -> LogEnds:
-        # before the look: a request that arrives after it would be appended unseen
+        # The wait comes before the read: a request that arrived later would be appended unnoticed.
         self._await_the_late(key)
         await self._translations.have_producer(self._naming.source_alias)
         self._translations.demand(key, era)
@@ -129,6 +131,8 @@ class TailReader:
             await self._go_back(key, translation, end)
         if end.end_offset > translation.position.target_next:
             await self._match_tail(key, translation, end)
+        # The log is known up to its end, so batches without an answer are either found in it or
+        # must be written again.
         translation.rest()
         self.unanswered_at_ms.pop(key, None)
         self.looked_at_ms[key] = self._clock.monotonic_ms()
@@ -148,12 +152,12 @@ class TailReader:
         _log.warning("the target lost records; they are mirrored again", partition=str(key), lost_offsets=lost)
 
     async def _end_of_copy(self, key: TopicPartition, position: Position, end: LogEnds) -> int:
-        """Looks back from the log's end until there is a batch of ours from before it was lost,
-        however much others wrote since.
+        """Search backwards from the log end for a batch of ours from before the loss, regardless of
+        the records of other clients.
         """
         noted_end, size = min(end.end_offset, position.target_next), 1
         looked_from, ours = noted_end, list[BatchHeader]()
-        # in growing steps: most often one batch of ours is close to the end
+        # The steps grow, because usually a batch of ours is close to the end.
         while True:
             first = max(end.log_start_offset, noted_end - size)
             found = await self._sequenced(key, position, first, looked_from)
@@ -197,8 +201,8 @@ class TailReader:
             )
 
     def _settle_doubt(self, key: TopicPartition, translation: Translation, *, has_moved: bool) -> None:
-        """The target refused our sequence and its log does not show why: it has forgotten, or knows
-        a later epoch.
+        """The target refused our sequence and its log does not show the reason: it has forgotten
+        our producer, or knows a later epoch of it.
         """
         if key in self.doubted and not has_moved:
             translation.renew_epochs()
@@ -208,6 +212,8 @@ class TailReader:
     async def _match_tail(self, key: TopicPartition, translation: Translation, end: LogEnds) -> None:
         producer_ids = frozenset(self._translations.producers.values())
         try:
+            # Counting batches needs only headers. Comparing records is slower, and needed only if
+            # the source has lost some.
             by_batch = TailMatch(translation, producer_ids=producer_ids)
             try:
                 await self._lay_beside(key, by_batch, translation.position, end)
@@ -228,14 +234,15 @@ class TailReader:
     async def _lay_beside(
         self, key: TopicPartition, match: TailMatch | ThinnedMatch, position: Position, end: LogEnds
     ) -> None:
-        """Show a match both logs from the position on."""
+        """Pass both logs from the position on to the match."""
         offset = max(position.target_next, end.log_start_offset)
         target = self._naming.target_name(key.topic)
         while offset < end.end_offset:
             records = await fetch_records(self._target, target, key.partition, offset, max_bytes=READ_BYTES)
             headers = [header for _, header in iterate_headers(records, may_end_in_partial=True)]
             if not headers:
-                # an open transaction of another producer: what lies behind it cannot be read yet
+                # Another producer's transaction is open, so the records after it cannot be read
+                # yet.
                 raise Unreachable(f"{target}-{key.partition} ends at {end.end_offset}, but only {offset} is committed")
             match.see_target(records)
             offset = headers[-1].next_offset
@@ -253,6 +260,7 @@ class TailReader:
         try:
             return await self._record_filter.read(self._source, key, offset, max_bytes=READ_BYTES)
         except Unreachable as error:
+            # The flow then reports the source as the cause, although it had asked the target.
             raise SourceUnreachable(f"the source's log must be read first: {error}") from error
 
     async def _source_end(self, key: TopicPartition) -> int:
@@ -264,9 +272,9 @@ class TailReader:
     async def _compare(self, key: TopicPartition, translation: Translation, end: LogEnds) -> LogEnds:
         """Records without a note: ours if they equal the source's, another client's if not.
 
-        Where the source has records from there, this is the way back: what it adds belongs beside
-        them. Returns the end with what came since it was asked for: that was compared as well, and
-        is not to be found a second time.
+        If the source has records from the target, this link is the way back, and its records belong
+        beside them. Returns the end with what came since it was asked for: that was compared as
+        well, and is not to be found a second time.
         """
         likeness = Likeness()
         has_others = False
@@ -284,7 +292,7 @@ class TailReader:
                     has_others = True
                     likeness.see_target(fingerprint(records, place, header), header)
             offset = places[-1][1].next_offset
-        # what came meanwhile was compared as well
+        # Records that arrived meanwhile were compared as well.
         end = replace(end, end_offset=offset)
         offset, is_the_way_back = 0, False
         while not likeness.is_complete:

@@ -1,4 +1,5 @@
-"""Places of the source and of the target of a translate link: names and offsets, both ways.
+"""Translates positions (topic names and offsets) between the source and the target of a translate
+link, in both directions.
 
 Where both directions go by the same names, a log has records of both sites, and only the map of
 this link and that of the opposite one together find a place.
@@ -35,7 +36,9 @@ class TargetPlaces:
 
     async def refresh(self, topics: Mapping[str, SiteTopic]) -> None:
         """Read what opposite links have noted of these topics of the source. Unreachable."""
-        if self._naming.policy is not NamingPolicy.PREFIX:  # there copies are topics of their own
+        if (
+            self._naming.policy is not NamingPolicy.PREFIX
+        ):  # With prefixes the copies are separate topics, which no opposite link writes.
             await self._opposite.refresh({name: topic.topic_id for name, topic in topics.items()})
 
     def downstream(self, key: TopicPartition, offset: int) -> int | None:

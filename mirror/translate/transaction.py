@@ -21,7 +21,7 @@ FENCING = frozenset({ErrorCode.producer_fenced, ErrorCode.invalid_producer_epoch
 
 
 class TakenOver(Unreachable):
-    """Another mirror of the link writes now; this one must not."""
+    """Another mirror of the link writes now, so this one must not."""
 
 
 class Book(Protocol):
@@ -34,11 +34,11 @@ class Book(Protocol):
         ...
 
     def settle(self, keys: Iterable[TopicPartition]) -> None:
-        """The last notes, and with them everything planned of these partitions, count."""
+        """Confirm the last notes, and everything planned of these partitions."""
         ...
 
     def give_up(self, keys: Iterable[TopicPartition]) -> None:
-        """The last notes do not count, and nothing planned of these partitions."""
+        """Discard the last notes, and everything planned of these partitions."""
         ...
 
     async def load(self) -> None:

@@ -28,7 +28,7 @@ Result = TypeVar("Result")
 
 
 class TransactionCoordinator:
-    """Looked up again after a failure."""
+    """The coordinator is looked up again after a failure."""
 
     def __init__(self, client: KafkaClient, transactional_id: str, *, timeout_ms: int) -> None:
         self._client = client
@@ -53,7 +53,9 @@ class TransactionCoordinator:
         await self._asked(lambda connection: request_end(connection, self.transactional_id, stamp, is_commit=is_commit))
 
     async def _asked(self, ask: Callable[[Connection], Awaitable[Result]]) -> Result:
-        """Asked again while the coordinator moves, loads or still ends the transaction before."""
+        """Repeat the request while the coordinator moves, loads, or still ends the previous
+        transaction.
+        """
 
         async def once() -> Result:
             if self._node_id < 0:

@@ -9,7 +9,7 @@ reported offset belongs to a record that readers never see.
 A caller that has `APPENDS_MAX` appends without an answer sends no more. The transaction then ends,
 even inside a transaction of the source.
 
-One producer writes everything, so whose records they were at first is not kept apart
+One producer writes everything, so the first sites of the records are not distinguishable
 (`provenance.py`): where names do not prevent loops, records that were first written at a third site
 are refused.
 """
@@ -158,8 +158,8 @@ class TransactionalAppend:
         connection = await reached(self._client.connection(node_id))
         rounds = rounds_of(planned)
         if rounds and not transaction.begun.issuperset(written):
-            # Brokers ask the coordinator about each partition's first batch, and of an id's
-            # questions keep the last one only.
+            # For the first batch of each partition a broker verifies the transaction with the
+            # coordinator (KIP-890), and it keeps only one such verification for each id.
             async with self._transactions.beginning(transaction, node_id):
                 await self._send(connection, rounds.pop(0))
             if any(part.error is not ErrorCode.none for part in planned):
@@ -172,8 +172,8 @@ class TransactionalAppend:
         return self._naming.target_name(part.part.key.topic)
 
     def _nothing_to_append(self, part: AppendPart) -> AppendAnswer:
-        """An idle partition's report: the start of the source's log is noted, and a replaced daemon
-        notices that.
+        """Handle the report of an idle partition: note the source's log start, and detect that this
+        daemon was replaced.
         """
         self._translations.note_source_start(part.key, part.source_log_start_offset)
         end = min(self._translations.of(part.key).position.source_next, part.expected_log_end_offset)
@@ -195,8 +195,8 @@ class TransactionalAppend:
         return planned
 
     def _stranger_among(self, part: AppendPart, headers: Sequence[BatchHeader]) -> str:
-        """The batch of a third site, where nothing but producer ids could keep it from coming back;
-        empty: there is none.
+        """Describe a batch of a third site, where only producer ids could keep it from returning;
+        empty if there is none.
         """
         if self._naming.policy is NamingPolicy.PREFIX:
             return ""

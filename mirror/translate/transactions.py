@@ -80,7 +80,7 @@ class Transactions:
         self._timeout_ms = timeout_ms
         self.transactional_id = TRANSACTIONAL_ID_PREFIX + link + (f".{self._mirror}" if is_shared else "")
         self._coordinator = self._coordinator_of(self.transactional_id)
-        # Which slots this mirror is to write, asked again and again; None: all.
+        # Returns the slots that this mirror must write, called repeatedly; None means all.
         self.slots: Callable[[], frozenset[int] | None] = lambda: frozenset() if is_shared else None
         self._cycle = cycle = TransactionCycle(limits)
         self._metrics = metrics
@@ -94,10 +94,10 @@ class Transactions:
         # later ones.
         self._claim: Claim | None = None
         self._claimed_at = -1
-        # How often the producer was opened: earlier reads of the target may be outdated then.
+        # How often the producer was opened: earlier reads of the target may be outdated after that.
         self.era = 0
         self._reason = ""
-        # Why another mirror writes now and this one must not; empty while none does.
+        # The reason why another mirror writes instead of this one; empty while none does.
         self.taken_over = ""
         self._current: Transaction | None = None
         # The epoch whose transaction was broken off and may still be open at the target.
@@ -108,7 +108,7 @@ class Transactions:
         self._changed = asyncio.Event()
         self.book: Book
 
-    # For writers.
+    # Calls of writers.
 
     async def ready(self) -> None:
         """Have a producer for this mirror's slots. TakenOver; Unreachable while the target does not
@@ -129,8 +129,8 @@ class Transactions:
                 raise
 
     def holds(self, key: TopicPartition) -> bool:
-        """Whether this mirror claimed the partition when it opened its producer: else another one
-        may be writing it.
+        """True if this mirror claimed the partition when it opened its producer; otherwise another
+        mirror may write it.
         """
         return self._claim is not None and (self._claim.slots is None or slot_of(key) in self._claim.slots)
 
@@ -162,7 +162,9 @@ class Transactions:
         return self._current
 
     def leave(self, transaction: Transaction) -> None:
-        """A writer is done; `transaction.over` has the transaction's outcome."""
+        """Note that a writer has finished; `transaction.over` has the outcome of the
+        transaction.
+        """
         if transaction is self._current:
             self._cycle.leave()
             self._changed.set()
@@ -188,12 +190,13 @@ class Transactions:
             self._changed.set()
 
     async def add(self, transaction: Transaction, places: Iterable[PartitionKey]) -> None:
-        """Have the coordinator know that these partitions are written to. Unreachable."""
+        """Add these partitions to the transaction at the coordinator. Raises Unreachable."""
         wanted = self._cycle.unadded(places)
         if transaction is not self._current:
             raise Unreachable(f"the transaction was aborted: {self._reason}")
         if wanted:
-            # Notes will follow: adding their partition now saves the commit a request.
+            # The notes' partition is added in the same request, which saves a request at the
+            # commit.
             wanted = self._cycle.unadded([*wanted, self._place])
             await self._coordinator.add(transaction.stamp, wanted)
             if transaction is self._current:
@@ -231,8 +234,8 @@ class Transactions:
         self._changed.set()
 
     async def write(self, notes: Collection[Sequence[StoredRecord]] = ()) -> None:
-        """Note these, and all that has changed; returns when it counts. As `ready`; Unreachable
-        when it does not.
+        """Write these notes and all other changes; returns when they are committed. Raises as
+        `ready`, and Unreachable when they are not committed.
         """
         transaction = await self.enter()
         transaction.notes += notes
@@ -287,7 +290,7 @@ class Transactions:
         except (Exception, asyncio.CancelledError) as error:
             if was_asked_to_end():
                 raise
-            # The cause, for the log; writers must not wait for ever.
+            # The log has the cause; the writers get an error, because they must not wait for ever.
             _log.exception("ending a transaction failed")
             self.break_off(transaction, f"{type(error).__name__}: {error}")
 
@@ -365,8 +368,8 @@ class Transactions:
         )
 
     async def _note(self, stamp: ProducerIdentity, records: Sequence[StoredRecord]) -> int:
-        """Note these in a transaction of their own, before the producer is used otherwise; the
-        offset at which they are.
+        """Write these notes in a separate transaction, before any other use of the producer;
+        returns their offset.
         """
         await self._coordinator.add(stamp, [self._place])
         offset = await self._notes.write(stamp, [records])

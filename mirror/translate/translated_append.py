@@ -39,8 +39,8 @@ from wire.protocol.ids import TopicPartition
 from wire.protocol.messages.produce_codec import PartitionProduced
 
 OPENING_LASTS_MS = 60_000
-"""A partition that was not written to for so long is opened again: the target may have forgotten
-our sequence.
+"""Time (ms) without a write after which a partition is opened again, because the target may have
+forgotten our sequence.
 """
 
 SILENCE_MAX_MS = 3_600_000
@@ -113,7 +113,8 @@ class TranslatedAppend:
             return answers
         planned: list[_Part] = []
         try:
-            # one at a time for a broker: calls must reach it in the order of the sequences
+            # Only one call at a time for each broker, so that calls reach it in the order of the
+            # sequences.
             async with self._turns.setdefault(node_id, asyncio.Lock()):
                 connection = await reached(self._client.connection(node_id))
                 planned += [self._plan(part) for part in with_records]
@@ -132,7 +133,8 @@ class TranslatedAppend:
     async def _start_sending(self, connection: Connection, planned: Sequence[_Part]) -> list[asyncio.Task[None]]:
         rounds = rounds_of(planned)
         if rounds and any(self._is_unopened(part.part.key) for part, _, _ in rounds[0]):
-            # alone and first: a broker takes any sequence from a producer that it does not know
+            # This batch goes alone and first, because a broker accepts any sequence from a producer
+            # that it does not know.
             await self._send(connection, rounds.pop(0))
             rounds = [[one for one in row if one[0].error is ErrorCode.none] for row in rounds]
         loop = asyncio.get_running_loop()
@@ -143,8 +145,8 @@ class TranslatedAppend:
         await self._client.close()
 
     def _nothing_to_append(self, part: AppendPart) -> AppendAnswer:
-        """An idle partition's report: such a target takes no reports; the start of the source's log
-        is noted.
+        """Handle the report of an idle partition: such a target accepts no reports, so only the
+        source's log start is noted.
         """
         self._translations.note_source_start(part.key, part.source_log_start_offset)
         translation = self._translations.of(part.key)
@@ -157,7 +159,8 @@ class TranslatedAppend:
         oldest_ms = min(header.max_timestamp for header in planned.headers)
         planned.is_soon_forgotten = oldest_ms < self._clock.now_ms() - OLD_RECORDS_MS
         if not self._translations.may_write(part.key):
-            # A broker that has forgotten our producer would take what another daemon has written.
+            # A broker that has forgotten our producer would accept batches that another daemon has
+            # already written.
             planned.fail(
                 ErrorCode.request_timed_out,
                 "this daemon's lease or share is not confirmed: another daemon may mirror the partition",
@@ -192,7 +195,8 @@ class TranslatedAppend:
             outcomes = await send_round(connection, sent, self._naming, timeout_ms=self._timeout_ms)
         except BaseException:
             for part, _, _ in sent:
-                # open again before the next: whether it arrived is not known
+                # The partition is opened again before the next batch, because it is unknown whether
+                # this one arrived.
                 self._opened_at_ms.pop(part.part.key, None)
                 if part.is_soon_forgotten:
                     self._tails.unanswered_at_ms[part.part.key] = self._clock.monotonic_ms()
@@ -206,7 +210,7 @@ class TranslatedAppend:
         if outcome is not None and code is ErrorCode.none and outcome.base_offset >= 0:
             self._opened_at_ms[key] = self._clock.monotonic_ms()
             self._translations.note_target_start(key, outcome.log_start_offset)
-            # an answer in the middle of the log: the target has lost what came before
+            # The offset is in the middle of the earlier log: the target has lost records.
             try:
                 part.translation.confirm(plan, outcome.base_offset)
             except TargetWentBack as error:
@@ -214,9 +218,10 @@ class TranslatedAppend:
             return
         self._opened_at_ms.pop(key, None)
         message = (outcome.error_message if outcome is not None else None) or code.name
-        # no error without an offset: the broker knows the batch and not where it lies
+        # Success without an offset: the broker recognises the batch, but does not remember its
+        # offset.
         if code in _SEQUENCE_TROUBLE or code is ErrorCode.none:
-            # those behind a failed batch are refused for its sake
+            # Batches after a failed one are refused only because of the gap.
             if not part.translation.is_next(plan):
                 part.fail(ErrorCode.request_timed_out, f"the target refused earlier batches: {message}")
                 return
@@ -226,7 +231,7 @@ class TranslatedAppend:
             part.refuse(code, message)
 
     async def _answer(self, part: _Part) -> AppendAnswer:
-        # answers in the order of the calls: positions only move forward
+        # Answers are processed in the order of the calls, because positions only move forward.
         if part.before is not None:
             await part.before.wait()
         if part.error is ErrorCode.none:

@@ -39,7 +39,7 @@ class TranslatedSource(KafkaSite):
         """Return the site's group offsets; mark those that the mirror itself has written."""
         if self._opposite is None:
             return await super().offsets_of(groups)
-        # Before: what is noted later may be of an offset that was not read yet.
+        # The notes are read first: later notes may concern offsets that this call has not read.
         await self._opposite.refresh(self._topic_ids)
         read = await super().offsets_of(groups)
         is_from_target = self._opposite.is_from_target

@@ -1,9 +1,9 @@
 """The state of one translate link, in memory and in its topic: producers, topics, a translation for
 each partition.
 
-`load` once, `save` now and then (`keep_saved`). Unsaved changes are never lost: after a crash the
-target's log itself shows how far the mirror came (`core/resume.py`); the topic only makes that look
-short, and keeps the offset map.
+Call `load` once, then `save` at intervals (`keep_saved`). A crash loses no unsaved change, because
+the target's log itself shows the mirrored position (`core/resume.py`). The topic shortens that
+search, and keeps the offset map.
 """
 
 from __future__ import annotations
@@ -57,10 +57,11 @@ class Translations:
         self._saved_chunk: dict[TopicPartition, int] = {}
         self._source_starts: dict[TopicPartition, int] = {}
         self._target_starts: dict[TopicPartition, int] = {}
-        # Partitions whose copy is another topic than before, with the sequences that go on there:
-        # what came to it before that was noticed came under those before.
+        # Partitions whose copy was replaced by another topic, with the sequences that continue
+        # there: batches that reached the new topic before the mirror noticed have earlier
+        # sequences.
         self._rebound: dict[TopicPartition, dict[int, tuple[int, int]]] = {}
-        # Of each partition, across its translations.
+        # Counted for each partition, across its translations.
         self._surplus: defaultdict[TopicPartition, Surplus] = defaultdict(Surplus)
         self._allocating = asyncio.Lock()
         self.saved_at_ms = -1
@@ -94,7 +95,7 @@ class Translations:
 
     @property
     def is_transactional(self) -> bool:
-        """Whether positions are noted in the transactions that make them true."""
+        """True if positions are written in the transactions that make them valid."""
         return self._transactions is not None
 
     async def be_ready(self) -> int:
@@ -133,8 +134,8 @@ class Translations:
                 return
             producer_id = await reached(self._client.new_producer_id())
             await self._store.save([[producer_record(origin, producer_id)]], now_ms=self._clock.now_ms())
-            # Another mirror of the link may have been first: then its id counts, and is written
-            # again as the last record.
+            # Another mirror of the link may have been first: then its id is used, and written again
+            # as the last record.
             found = (await self._store.load()).producers[origin]
             if found != producer_id:
                 await self._store.save([[producer_record(origin, found)]], now_ms=self._clock.now_ms())
@@ -166,7 +167,7 @@ class Translations:
                 known = self.of(key)
                 known.renew_epochs()
                 self._rebound[key] = known.position.sequences
-                # What changes of it from now on is not noted behind the tombstones.
+                # Later changes of it must not be written after the tombstones.
                 self._by_key.pop(key)
         if self._transactions is None:
             await self._store.save(records, now_ms=self._clock.now_ms())
@@ -177,7 +178,7 @@ class Translations:
             for key in places:
                 self._stored.positions.pop(key, None)
                 self._stored.chunks.pop(key, None)
-                if key in self._rebound:  # else it has begun anew meanwhile
+                if key in self._rebound:  # Otherwise the partition has begun anew meanwhile.
                     self._by_key.pop(key, None)
                     self._saved_chunk.pop(key, None)
                 self._target_starts.pop(key, None)
@@ -196,7 +197,7 @@ class Translations:
         return found
 
     def put(self, key: TopicPartition, translation: Translation) -> None:
-        """Begin with a translation; it is noted with the next save."""
+        """Start with this translation; the next save stores it."""
         translation.is_dirty = True
         self._surplus[key].between += translation.surplus.between
         translation.surplus = self._surplus[key]
@@ -221,13 +222,13 @@ class Translations:
         return key in self._rebound
 
     def note_source_start(self, key: TopicPartition, log_start_offset: int) -> None:
-        """The source's log begins here: what lies before need not be translated once the target has
-        forgotten it too.
+        """Note the source's log start: earlier offsets need no translation once the target has
+        deleted their records too.
         """
         self._source_starts[key] = max(log_start_offset, self._source_starts.get(key, 0))
 
     def note_target_start(self, key: TopicPartition, log_start_offset: int) -> None:
-        """The target's log begins here."""
+        """Note the target's log start."""
         self._target_starts[key] = max(log_start_offset, self._target_starts.get(key, 0))
 
     async def save(self) -> None:
@@ -266,8 +267,8 @@ class Translations:
                 source_start=self._source_starts.get(key, 0), target_start=self._target_starts.get(key, 0)
             )
             last = as_noted.map.last_chunk
-            # A map that went back has fewer chunks than were saved: those after its end are
-            # removed.
+            # A map that was truncated has fewer chunks than were saved; the chunks after its end
+            # are removed.
             beyond = range(last + 1, self._saved_chunk.get(key, 0) + 1)
             chunks = range(min(self._saved_chunk.get(key, 0), max(last, 0)), last + 1)
             records = partition_records(key, as_noted, chunks=chunks)
@@ -288,7 +289,7 @@ class Translations:
         return groups
 
     def settle(self, keys: Iterable[TopicPartition]) -> None:
-        """The last notes, and with them everything planned of these partitions, count."""
+        """Confirm the last notes, and everything planned of these partitions."""
         for key in keys:
             translation = self.of(key)
             translation.confirm()
@@ -298,7 +299,7 @@ class Translations:
         self.saved_at_ms = self._clock.now_ms()
 
     def give_up(self, keys: Iterable[TopicPartition]) -> None:
-        """The last notes do not count, and nothing planned of these partitions."""
+        """Discard the last notes, and everything planned of these partitions."""
         for key in keys:
             self.of(key).give_up()
         for key in self._noting:

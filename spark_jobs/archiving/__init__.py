@@ -1,1 +1,3 @@
-"""Topics as files on any file system, the check of an archive, and the way back into a site."""
+"""Archives: topics as files on any file system, the check of an archive, and the restore into a
+site.
+"""

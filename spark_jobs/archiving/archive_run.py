@@ -1,8 +1,8 @@
 """The archive job: copies topics to files on any file system, by offset ranges.
 
-A run reads from where the manifests end to the high watermarks that it finds at its start. Its
-manifest is written last and in one step: a run that was killed before has archived nothing, and the
-next run removes the files that it left. A lock lets one run at a time write to an archive.
+A run reads from the end of the archived ranges to the high watermarks at its start. Its manifest is
+written last and in one step: a run that was killed before that has archived nothing, and the next
+run removes its files. A lock lets one run at a time write to an archive.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ArchiveRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveReport:
-    """The result of the runs of one command; of a dry run, the result that they would have."""
+    """The result of the runs of one command; for a dry run, the planned result."""
 
     to: str
     format: str
@@ -85,7 +85,7 @@ class ArchiveRun:
     _started: float = field(default_factory=time.monotonic)
 
     def dry_run(self, cores: int) -> ArchiveReport:
-        """The report of a run that only plans: it writes nothing and needs no Spark."""
+        """Plan a run and return its report; this writes nothing and needs no Spark."""
         _, _, planned = self._planned(cores)
         self._offsets, self._holes, self._problems = planned.offsets, planned.holes, planned.problems
         return self._report(is_dry_run=True)
@@ -114,7 +114,7 @@ class ArchiveRun:
         return manifests, there, plan(there.topics, ends, archived_ends(manifests), cores=cores)
 
     def _pass(self, spark: SparkSession, lock: ArchiveLock) -> bool:
-        """One run; True when it stored something and met no problem."""
+        """Execute one run; True if it stored something without a problem."""
         started_at_ms = round(time.time() * 1000)
         manifests, there, planned = self._planned(spark.sparkContext.defaultParallelism)
         request, store = self.request, ArchiveStore.at(self.request.to)

@@ -21,7 +21,7 @@ from wire.batches.records import decode_batch, printable_name
 ROWS_BUFFERED: Final = 50_000
 BYTES_BUFFERED: Final = 16 * 1024 * 1024
 NO_DAY: Final = "__HIVE_DEFAULT_PARTITION__"
-"""The partition value that Spark reads as null: for records whose timestamp is no day of our
+"""The partition value that Spark reads as null, for records whose timestamp is outside the
 calendar.
 """
 _DAY_MS: Final = 86_400_000
@@ -46,7 +46,7 @@ class RangeWriter(Protocol):
     """Takes the batches of a range in order."""
 
     def add(self, header: BatchHeader, data: memoryview) -> None:
-        """One batch. Raises InvalidBatch when it does not open."""
+        """One batch. Raises InvalidBatch when its records cannot be decoded."""
         ...
 
     def finish(self, span: str) -> tuple[ArchivedFile, ...]:
@@ -79,8 +79,8 @@ class BatchWriter:
 
 
 class RecordWriter:
-    """The records of a range as Parquet, one file a day. Control batches hold no records of
-    applications and are left out.
+    """The records of a range as Parquet, one file a day. Control batches contain no records of
+    applications and are skipped.
     """
 
     def __init__(self, store: ArchiveStore, piece: Piece) -> None:

@@ -1,9 +1,9 @@
 """Restores topics from an archive of batches into a site: same ids, offsets, leader epochs and
 bytes.
 
-Topics are made and batches are appended as the mirror of an exact link does it, so the site must
-hold a link under which it is passive for these topics; the command makes that link before and
-takes it away afterwards. Each partition is appended in order by one worker.
+Topics are created and batches are appended as by the mirror of an exact link. So the site must have
+a link under which it is passive for these topics; the command creates that link before, and deletes
+it afterwards. Each partition is appended in order by one worker.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def planned(address: str, bootstrap: str, topics: str) -> RestorePlan:
 
 
 async def create_topics(topics: Sequence[ArchivedTopic], controllers: Sequence[str], link: LinkClaim) -> None:
-    """Make the topics with their ids in the link's name. OperationalFailure."""
+    """Create the topics with their ids under the link's name. Raises OperationalFailure."""
     wanted = [
         pb.NewTopic(
             name=topic.name,
@@ -109,7 +109,7 @@ async def create_topics(topics: Sequence[ArchivedTopic], controllers: Sequence[s
         await controller.close()
     for topic, result in zip(topics, reply.results, strict=True):
         if result.error_code not in (0, ErrorCode.topic_already_exists):
-            raise OperationalFailure(f"topic {topic.name} cannot be made: {result.error_message}")
+            raise OperationalFailure(f"topic {topic.name} cannot be created: {result.error_message}")
 
 
 def restore_logs(
@@ -138,7 +138,8 @@ async def _appended(
     async with client(bootstrap) as target:
         for first, records in appends:
             if start < 0:
-                # The first batch may reach over the log start; the log begins with the whole batch.
+                # The first batch may begin below the log start; the restored log begins with the
+                # whole batch.
                 start = end = min(first.base_offset, log.first_offset)
             end = await _append(target, link, log, expected=end, start=start, records=records)
         if start < log.first_offset:
@@ -149,7 +150,7 @@ async def _appended(
 async def _append(
     target: KafkaClient, link: LinkClaim, log: LogToRestore, *, expected: int, start: int, records: bytes | None
 ) -> int:
-    """Append once; what is sent again is recognised by the broker. Where the log ends then."""
+    """Append once, and return the log end; the broker recognises repeated batches."""
     part = PartitionToMirror(
         partition_index=log.partition,
         expected_log_end_offset=expected,
@@ -207,4 +208,4 @@ async def _eventually(bootstrap: str, is_so: Callable[[Any], bool], topics: Sequ
 
 
 class _NotYet(OperationalFailure):
-    """The site has not come so far."""
+    """The awaited state is not reached yet."""

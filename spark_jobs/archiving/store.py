@@ -1,8 +1,9 @@
-"""The directory of an archive on a file system: manifests, files that are named only when they are
-whole, checksums on the way.
+"""The directory of an archive on a file system: manifests, files that get their name only when they
+are complete, checksums while writing.
 
     manifests/00000001.json                                        one document a run
-    claims/ID.json                                                 one document an archiver that runs
+    claims/ID.json                                                 one document an archiver that
+                                                                   runs
     batches/TOPIC_ID/PARTITION-FIRST-END.batches                   raw batches
     records/topic=NAME/day=DAY/TOPIC_ID-PARTITION-FIRST-END.parquet  records
 
@@ -35,7 +36,7 @@ class HashedFile:
 
     def __init__(self, store: ArchiveStore) -> None:
         self._store = store
-        # in a folder of its own: no reader lists what is not whole
+        # A separate directory, so that readers never list incomplete files.
         self._unfinished = f"{store.root}/{UNFINISHED}/{uuid4().hex}"
         store.files.create_dir(f"{store.root}/{UNFINISHED}", recursive=True)
         self._stream = store.files.open_output_stream(self._unfinished)
@@ -60,13 +61,11 @@ class HashedFile:
         return self._bytes
 
     def flush(self) -> None:
-        """Hand what is buffered to the file system."""
+        """Write buffered bytes to the file system."""
         self._stream.flush()
 
     def close(self) -> None:
-        """Do nothing: Arrow's writers close what they write to, and `finish` and `discard` do it
-        here.
-        """
+        """Do nothing: Arrow's writers close their file, but here `finish` and `discard` do that."""
 
     def discard(self) -> None:
         """Remove what was written."""
@@ -120,7 +119,7 @@ class ArchiveStore:
         """
         path = f"{MANIFESTS}/{manifest.run:08d}.json"
         if self.size_of(path) is not None:
-            raise OperationalFailure(f"{path} is there already: another archiver writes to this archive")
+            raise OperationalFailure(f"{path} already exists: another archiver writes to this archive")
         file = HashedFile(self)
         file.write(json.dumps(manifest.as_document(), indent=1).encode())
         file.finish(path)
@@ -165,7 +164,7 @@ class ArchiveStore:
         found = hashlib.sha256()
         for chunk in self.chunks(file.path):
             found.update(chunk)
-        return "" if found.hexdigest() == file.sha256 else "its bytes do not fit the checksum in the manifest"
+        return "" if found.hexdigest() == file.sha256 else "its bytes do not match the checksum in the manifest"
 
     @contextmanager
     def opened(self, path: str) -> Iterator[Any]:

@@ -35,7 +35,7 @@ class VerifyReport:
 
 
 def verify(spark: SparkSession, address: str, progress: Progress = lambda _: None) -> VerifyReport:
-    """Read every file of the archive again and hold it against its manifest."""
+    """Read every file of the archive again and compare it with its manifest."""
     store = ArchiveStore.at(address)
     manifests = store.manifests()
     if not manifests:
@@ -72,7 +72,7 @@ class RangeCheck:
 
 
 def range_problems(address: str, format_name: str, check: RangeCheck) -> list[str]:
-    """Sentences about the files of one range: size, checksum, and what is inside."""
+    """The problems of one range's files, as sentences: size, checksum, and content."""
     store, one = ArchiveStore.at(address), check.range
     problems: list[str] = []
     for file in one.files:

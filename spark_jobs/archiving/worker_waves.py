@@ -27,7 +27,7 @@ def in_waves(
     verb: str,
     progress: Progress,
 ) -> list[tuple[Item, Result]]:
-    """Each item with what a worker makes of it, with a report of progress after each wave.
+    """Yield each item with the worker's result, and report the progress after each wave. Raises
     OperationalFailure.
     """
     found: list[tuple[Item, Result]] = []
@@ -44,8 +44,8 @@ def in_waves(
 
 
 class _Failed(NamedTuple):
-    """The reason why an item failed in a worker: an exception would come back in pages of Spark's
-    own.
+    """The reason why an item failed in a worker. An exception would be wrapped in pages of Spark's
+    own text.
     """
 
     reason: str

@@ -1,1 +1,1 @@
-"""Counts of records by window of event time, and what they mean."""
+"""Counts of records by windows of event time, and their judgement."""

@@ -1,9 +1,10 @@
-"""The audit job: counts what each site has, by topic, partition and window of event time, with the
-delay until it was read; what programs publish about their own work is kept beside.
+"""The audit job: counts the records of each site by topic, partition and window of event time, with
+the delay until they were read. It also stores the counts that programs publish about their own
+work.
 
-One streaming query reads each site, so that a site which is lost stops no other. A batch's counts
-are one file under the batch's number: a batch that is run again after kill -9 replaces what it had
-counted, and no record counts twice. `report.py` judges the counts; it needs no Spark.
+One streaming query reads each site, so that a lost site does not stop the others. The counts of a
+batch are one file with the batch's number as its name. A batch that runs again after a crash
+replaces its file, so no record counts twice. `report.py` judges the counts; it needs no Spark.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ class Audit:
         AuditStore(request.state).settings(window_ms=request.window_ms, counts_topic=request.counts_topic)
 
     def run_until_end(self) -> None:
-        """Count what is there now. Raises OperationalFailure, which names the sites that failed;
-        the others are counted.
+        """Count the records that exist now. Raises OperationalFailure, which names the sites that
+        failed; the others are counted.
         """
         problems = []
         for site in self.request.sites:
@@ -101,7 +102,7 @@ class Audit:
         try:
             next(iter(queries.values())).awaitTermination(POLL_S)
         except StreamingQueryException:
-            return  # `run` sees that it is not active
+            return  # `run` notices that the query is not active.
 
     def _start(self, site: str, trigger: dict[str, Any]) -> Any:
         request = self.request
@@ -159,7 +160,7 @@ def counts_of(records: DataFrame, window_ms: int, now_ms: int) -> DataFrame:
 
 
 def _cause(error: object) -> str:
-    """The last exception of Python's that Spark's pages name, else their first line."""
+    """The last Python exception in Spark's error text, otherwise the first line of the text."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     raised = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Failure|Unreachable): ", line)]
     return (raised[-1:] or lines[:1] or ["it was stopped"])[0]

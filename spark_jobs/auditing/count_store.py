@@ -55,8 +55,8 @@ class AuditStore:
     directory: Path
 
     def settings(self, **wanted: Any) -> None:
-        """Fix what may not change between runs. Raises OperationalFailure when the state was made
-        with other values.
+        """Store the settings that must not change between runs. Raises OperationalFailure when the
+        state was created with other values.
         """
         file = self.directory / "audit.json"
         if not file.exists():
@@ -78,7 +78,7 @@ class AuditStore:
             return dict(json.loads((self.directory / "audit.json").read_text(encoding="utf-8")))
         except (OSError, ValueError) as error:
             raise OperationalFailure(
-                f"{self.directory} is no state of an audit: run antipode audit run first"
+                f"{self.directory} is no state of an audit: start it with antipode audit run"
             ) from error
 
     def checkpoint(self, site: str) -> str:
@@ -86,7 +86,7 @@ class AuditStore:
         return str(self.directory / "checkpoints" / site)
 
     def keep(self, site: str, batch: int, counts: Sequence[Count], published: Sequence[PublishedCount]) -> None:
-        """Keep what the batch counted, in the place of what it counted before."""
+        """Store the counts of the batch, replacing those of an earlier attempt."""
         for kind, rows, columns in (
             ("published", published, PUBLISHED_COLUMNS),
             ("counts", counts, COUNT_COLUMNS),

@@ -67,7 +67,9 @@ def audited(
     delay_alarm_ms: int,
     lateness_ms: int,
 ) -> AuditReport:
-    """Read and judge. Raises OperationalFailure when there are no counts of the reference."""
+    """Read the counts and judge them. Raises OperationalFailure when there are no counts of the
+    reference.
+    """
     store = AuditStore(state)
     window_ms = int(store.known_settings()["window_ms"])
     sites = store.sites()

@@ -1,1 +1,3 @@
-"""The data source "antipode": what Spark's Kafka connector does, at either site of a link."""
+"""The data source "antipode": the functions of Spark's Kafka connector, at either site of a
+link.
+"""

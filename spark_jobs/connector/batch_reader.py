@@ -55,8 +55,8 @@ class RangePartition(InputPartition):
 
 
 def new_reader(options: ReadOptions) -> DataSourceReader:
-    """The reader. Spark refuses one that takes filters unless the session allows it
-    (`spark.sql.python.filterPushdown.enabled`), and then asks for it in a worker of its own kind.
+    """The reader. Spark refuses a reader with filters unless the session allows it
+    (`spark.sql.python.filterPushdown.enabled`), and then creates it in a separate worker.
     """
     return FilteringBatchReader(options) if PUSHDOWN_WORKER in sys.modules else BatchReader(options)
 
@@ -82,14 +82,14 @@ class BatchReader(DataSourceReader):
             )
             found = [one for one in found if self._narrowing.has(*one.place)]
             wanted = sized(found, logs.ranges, cluster.log_bytes(one.place for one in found))
-        if options.mode is Mode.DIGESTS:  # ranges of digests are aligned by the brokers
+        if options.mode is Mode.DIGESTS:  # The brokers align the ranges of digests, so these reads are not split.
             return [RangePartition(one) for one in wanted]
         parts = splits(wanted, split_bytes=options.split_bytes, partitions_min=options.partitions_min)
         return [RangePartition(part) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Arrow batches of one range."""
-        if not isinstance(partition, RangePartition):  # what Spark makes of a plan without ranges
+        if not isinstance(partition, RangePartition):  # Spark passes this partition for a plan without ranges.
             return iter(())
         return read_range(self._options, partition.wanted, self._narrowing)
 
@@ -116,14 +116,16 @@ class FilteringBatchReader(BatchReader):
     """A batch query whose filters narrow what is read."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  Spark's name
-        """Narrow by what is understood; Spark evaluates all of them again on the rows."""
+        """Narrow the read by the filters that are understood; Spark evaluates all filters again on
+        the rows.
+        """
         conditions = [
             Condition(one.attribute[0], operator, one.value)
             for one in filters
             for kind, operator in _OPERATORS.items()
             if isinstance(one, kind)
         ]
-        # In the other modes columns of these names mean other things.
+        # In the other modes the columns with these names have another meaning.
         if self._options.mode is Mode.RECORDS:
             self._narrowing = narrowing(conditions)
         return filters

@@ -1,5 +1,5 @@
 """Copies a Structured Streaming checkpoint with other offsets in its last batch, so that the query
-goes on at another cluster. The old checkpoint stays as it is.
+continues at another cluster. The old checkpoint stays unchanged.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class Checkpoint:
             self.batch = batch_to_go_on_from(self._batches("offsets"), self._batches("commits"))
             self.offsets = parse_offsets_file((directory / "offsets" / str(self.batch)).read_text(encoding="utf-8"))
         except (OSError, InvalidCheckpoint) as error:
-            raise OperationalFailure(f"{directory} is no checkpoint to go on from: {error}") from error
+            raise OperationalFailure(f"{directory} is not a usable checkpoint: {error}") from error
 
     def copy(self, to: Path, change: Callable[[OffsetsFile], OffsetsFile]) -> None:
         """Write the changed copy, whole or not at all. Batches after the last one that has ended
         are left out: the query reads them again. OperationalFailure when `to` is there.
         """
         if to.exists():
-            raise OperationalFailure(f"{to} is there already; accepted: a directory that is not")
+            raise OperationalFailure(f"{to} already exists; accepted: a directory that does not exist")
         partial = to.with_name(f"{to.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
         shutil.copytree(self.directory, partial, ignore=shutil.ignore_patterns("*.crc", "*.tmp"))

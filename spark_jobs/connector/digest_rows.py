@@ -64,7 +64,7 @@ async def _ask(options: ClusterOptions, wanted: OffsetRange) -> RangeContent:
                 found = await _ask_once(client, query)
                 if not found.pending_leaves:
                     return found
-                if found.pending_leaves != pending:  # the broker reads on
+                if found.pending_leaves != pending:  # The broker still reads its log, so the request is repeated.
                     pending = found.pending_leaves
                     limit.reschedule(asyncio.get_running_loop().time() + RETRY_BUDGET_MS / 1000)
                 await asyncio.sleep(_PAUSE_S)

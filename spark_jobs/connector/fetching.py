@@ -24,7 +24,9 @@ from wire.client.requests.fetch_requests import FetchRequest, PartitionToFetch, 
 from wire.protocol.messages.fetch_codec import PartitionFetched
 
 RACK_VARIABLE: Final = "ANTIPODE_RACK"
-"""A worker's own rack; it goes before the option, which is the same for all workers."""
+"""Environment variable with a worker's own rack; it takes precedence over the option, which is the
+same for all workers.
+"""
 MAX_WAIT_MS: Final = 500
 
 
@@ -96,7 +98,7 @@ class RangeReader:
             await client.close()
 
     async def _after_nothing(self, client: KafkaClient, fetched: PartitionFetched, offset: int) -> int:
-        """The offset at which the read goes on after an answer without a batch."""
+        """The offset at which the read continues after an answer without a batch."""
         place = self._wanted.place
         start = (await client.offsets_at([place], EARLIEST_TIMESTAMP, replica_id=replica_id_of(self._options)))[place]
         where = f"{place[0]}-{place[1]} at offset {offset}"
@@ -148,7 +150,7 @@ class RangeReader:
             fetched = response.topics[0].partitions[0] if response.topics else PartitionFetched(partition)
             code = error_code(response.error_code or fetched.error_code)
             if code is ErrorCode.offset_out_of_range and self._replica is not None:
-                self._replica = None  # a follower may be behind its leader
+                self._replica = None  # A follower may lag behind its leader, so an empty answer is not an end.
                 continue
             if code and code is not ErrorCode.offset_out_of_range:
                 message = f"{topic}-{partition} at offset {offset}"

@@ -3,8 +3,8 @@ streaming query writes exactly once.
 
 Each task of a streaming query has a transactional id of its own, by query and partition, and leaves
 its transaction open. The driver notes which transactions are the batch and commits them. A batch
-that is run again, after a failure or after `kill -9` of anything, is carried out as it was decided,
-or, if it was not, written anew: whatever rows its tasks have this time.
+that runs again after any failure is committed as it was decided. If it was not decided, it is
+written anew with the rows that its tasks have this time.
 """
 
 from __future__ import annotations
@@ -81,12 +81,13 @@ class StreamSink(DataSourceStreamArrowWriter):
         """Decide the batch and make it visible. Fenced when another driver runs the query."""
         prepared = [message for message in messages if isinstance(message, Prepared)]
         written = [message for message in prepared if message.transaction is not None]
-        # nothing to decide, or decided by an earlier attempt of the same batch
+        # There is nothing to decide, or an earlier attempt of the batch has decided.
         if not written or any(message.is_decided for message in prepared):
             return
         now_ms = time.time_ns() // 1_000_000
         begun_ms = {number: message.begun_ms for number, message in enumerate(written)}
-        # an old transaction may have timed out: its commit would be refused halfway
+        # An old transaction may have timed out at the brokers; then only a part of the batch could
+        # be committed.
         check_time(begun_ms, now_ms=now_ms, timeout_ms=self._options.transaction_timeout_ms)
         transactions = tuple(message.transaction for message in written if message.transaction is not None)
         ends = {place: end for message in written for place, end in message.ends.items()}
@@ -96,9 +97,9 @@ class StreamSink(DataSourceStreamArrowWriter):
         async def decide(client: KafkaClient) -> None:
             query = written[0].query
             decider = SinkDecider(client, self._options, query)
-            # the decision first: from here on every attempt finishes this batch
+            # The decision comes first: from here on every attempt completes this batch.
             await decider.decide(decision, identity, ends)
-            # all aborted by a newer driver: nothing of the batch is visible
+            # A newer driver has aborted all of them, so nothing of the batch is visible.
             if is_void(await decider.carry_out(decision), query=query, batch=batchId):
                 raise Fenced(f"another driver runs query {query}")
             await decider.finish(batchId, *min(ends.items()))
@@ -110,12 +111,12 @@ class StreamSink(DataSourceStreamArrowWriter):
 
     async def _prepared(self, client: KafkaClient, rows: Iterator[Rows], query: str, batch: int) -> Prepared:
         decider = SinkDecider(client, self._options, query)
-        # before the read: after it no older driver can add a decision
+        # The fence comes before the read, so that no older driver can decide after the read.
         identity = await decider.fence()
         earlier = await decider.decided()
         if earlier is not None and earlier.batch >= batch:
-            # All tasks find the same; one of them carries it out.
-            # task 0 alone: all tasks would commit the same transactions
+            # All tasks find the same; one of them carries it out. Only task 0, because all tasks
+            # would commit the same transactions.
             is_whole = _task() != 0 or earlier.batch > batch or await decider.carry_out_again(earlier)
             if not is_whole:
                 raise Fenced(f"all transactions of batch {batch} were aborted: start the query again, it writes anew")

@@ -45,7 +45,7 @@ class SinkDecider:
         self._transactional_id = transactional_id(query, None)
 
     async def fence(self) -> ProducerIdentity:
-        """Take the right to decide from every older driver."""
+        """Fence every older driver, so that it cannot decide."""
         return await self._coordinator.identity(self._transactional_id, self._options.transaction_timeout_ms)
 
     async def decided(self) -> Decision | None:
@@ -63,7 +63,7 @@ class SinkDecider:
 
     async def decide(self, decision: Decision, identity: ProducerIdentity, places: Mapping[PartitionKey, int]) -> None:
         """Make the decision, in one transaction. Fenced when a newer driver has begun."""
-        # any partition of the batch will do: the offset only carries the text
+        # Any partition of the batch can be used, because only the metadata of the offset counts.
         place = min(places)
         for number, text in enumerate(encoded(decision)):
             offsets = {place: CommittedOffset(max(0, places[place]), metadata=text)}
@@ -96,11 +96,11 @@ class SinkDecider:
         """
         if not is_void(await self.carry_out(decision), query=self._query, batch=decision.batch):
             return True
-        # Only an earlier driver's place is known here, and it serves as well.
+        # Only the partition that an earlier driver used is known here, and it serves as well.
         found = await self._client.committed(group_name(self._query, 0))
         for place, offset in found.items():
-            # Other tasks have fenced the query meanwhile, which does no harm: the batch fails.
-            # one decision back, so that the batch counts as not decided
+            # Other tasks have fenced the query meanwhile, which does no harm: the batch fails. The
+            # previous decision is restored, so that the batch counts as not decided.
             await self.decide(Decision(batch=decision.batch - 1), await self.fence(), {place: offset.offset})
         return False
 
@@ -120,5 +120,5 @@ class SinkDecider:
 
 
 def newest_identity(identities: Sequence[ProducerIdentity]) -> ProducerIdentity:
-    """The one that was given out last."""
+    """The identity with the highest epoch."""
     return max(identities)

@@ -67,13 +67,13 @@ class SinkProducer:
             await asyncio.gather(*self._sending.values())
         finally:
             for task in self._sending.values():
-                # a failed batch fails the task: what else is under way is of no use
+                # A failed batch fails the task, so the other requests in flight are cancelled.
                 task.cancel()
         return count_of_rows
 
     async def _send(self, place: PartitionKey, rows: Rows, now_ms: int) -> None:
         """Begin to write a batch, once the partition's earlier one is written."""
-        # one batch of a partition at a time: a retry then never reorders
+        # Only one batch of a partition in flight, so that a retry never reorders records.
         earlier = self._sending.pop(place, None)
         if earlier is not None:
             await earlier
@@ -83,7 +83,7 @@ class SinkProducer:
             name = self._transactional_id
             await self._coordinator.at(name, lambda at: request_partitions(at, name, self._identity, [place]))
         self._sending[place] = asyncio.get_running_loop().create_task(self._write_batch(place, rows, now_ms))
-        await asyncio.sleep(0)  # the request goes out before the next rows are encoded
+        await asyncio.sleep(0)  # Yield to the loop, so that the request is sent before the next rows are encoded.
 
     async def _write_batch(self, place: PartitionKey, rows: Rows, now_ms: int) -> None:
         sequence = self._sequences.get(place, 0)
@@ -98,7 +98,8 @@ class SinkProducer:
             base_sequence=sequence,
             attributes=TRANSACTIONAL_BIT if self._transactional_id is not None else 0,
         )
-        # taken before the answer: the next batch is encoded while this one is on its way
+        # The sequence is reserved before the answer, because the next batch is encoded while this
+        # one is in flight.
         self._sequences[place] = sequence + len(rows)
         produced = await self._client.produce(*place, batch, transactional_id=self._transactional_id)
         self.ends[place] = produced.base_offset + len(rows)

@@ -1,5 +1,4 @@
-"""The data source "antipode": Spark's Kafka connector with one word changed, at either site of a
-link.
+"""The data source "antipode": a replacement of Spark's Kafka connector, for either site of a link.
 
     spark.read.format("antipode").option("kafka.bootstrap.servers", "host:port")
         .option("subscribe", "orders").load()

@@ -29,8 +29,8 @@ from wire.protocol.ids import PartitionKey
 
 
 class _Position(NamedTuple):
-    """A position that was compared with today's logs: where reading goes on, what each partition's
-    epoch is and where that epoch ends.
+    """A position after the comparison with the current logs: the next offset of each partition, its
+    leader epoch, and the end of that epoch.
     """
 
     offsets: PartitionOffsets
@@ -61,7 +61,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if limit == NO_LIMIT else ReadMaxRows(limit)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
-        """Note where the logs end now: a query of what is available reads no further."""
+        """Note the current log ends: a query with trigger availableNow reads no further."""
         cluster = self._asked()
         logs = cluster.logs(cluster.partitions(self._options.subscription)).ranges
         self._target = {key: log.end_offset for key, log in logs.items()}
@@ -74,7 +74,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         gone = sorted(offsets.keys() - logs.keys())
         if gone and self._options.is_failing_on_loss:
             names = ", ".join(f"{topic}-{partition}" for topic, partition in gone)
-            raise DataLost(f"{names} was read and is not there any more. Accepted: failOnDataLoss=false")
+            raise DataLost(f"{names} was read before and does not exist now. Accepted: failOnDataLoss=false")
         position = self._compared(offsets, epochs, {key: log.end_offset for key, log in logs.items()})
         starts = {key: position.offsets.get(key, log.start_offset) for key, log in logs.items()}
         ends = {key: max(log.end_offset, starts[key]) for key, log in logs.items()}

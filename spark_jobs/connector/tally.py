@@ -1,5 +1,5 @@
-"""The count of what a task has read, as a line of JSON in a file of its own: Spark's Python data
-sources have no metrics. A test or a person sees from it how much filters and splits spare.
+"""Counts of a task's reads, as a line of JSON in a separate file, because Spark's Python data
+sources have no metrics. They show tests and people how much filters and splits save.
 """
 
 from __future__ import annotations

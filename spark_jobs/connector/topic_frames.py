@@ -2,7 +2,7 @@
 the data source and says how a site is named.
 
 The columns are those of Spark's Kafka connector: key, value, topic, partition, offset, timestamp.
-With that connector the jobs run too: change the word.
+The jobs also run with that connector: change the name of the format.
 """
 
 from __future__ import annotations

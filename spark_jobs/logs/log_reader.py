@@ -2,8 +2,8 @@
 Python workers run.
 
 Asks the leader as the site itself knows it, with the replica id of a debugging consumer, so that it
-reads to the end of the log on either side of a link. Damage is handed on as such, never raised: it
-is what a reconciliation looks for.
+reads to the end of the log on either side of a link. Damaged bytes are returned as such and never
+raised, because a reconciliation looks for them.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def client(bootstrap: str) -> KafkaClient:
 
 @functools.cache
 def _log_in(file: str) -> None:
-    """Once a process: a worker reads many splits."""
+    """Once for each process, because a worker reads many splits."""
     properties = looked_up(read_properties(Path(file)))
     options = {key: value for key, value in properties.items() if not key.startswith("antipode.")}
     if options:
@@ -124,7 +124,7 @@ async def _batches(reader: KafkaClient, replica_id: int, split: Split) -> AsyncG
     while offset < split.until_offset:
         data, log_start_offset = await _fetch(reader, split, offset, replica_id)
         if log_start_offset > offset:
-            offset = log_start_offset  # retention has been here since the survey
+            offset = log_start_offset  # Retention has deleted these offsets since the survey.
             continue
         before = offset
         try:

@@ -1,6 +1,6 @@
 """Arrow rows of what a log stores: batch headers, or records with all that a log knows of them.
 
-Damage becomes a row that says so, never an exception: it is what a reconciliation looks for.
+Damage becomes a row with a mark and never an exception, because a reconciliation looks for it.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from wire.rules.topic_names import is_internal_topic
 
 POLL_S = 0.1
 STANDSTILL_S = 2.0
-"""A target that has not got any further for this long is not waited for: it will not come."""
+"""The survey stops waiting for a target that has not advanced for this long."""
 
 TopicFilter = Callable[[str], bool]
 Answer = TypeVar("Answer")
@@ -58,7 +58,7 @@ def first_since(bootstrap: str, is_wanted: TopicFilter, until_ms: int) -> dict[P
 def settled_ends(
     bootstrap: str, is_wanted: TopicFilter, snapshot: dict[PartitionKey, LogEnds], *, timeout_ms: int
 ) -> dict[PartitionKey, LogEnds]:
-    """The ends once they have reached the snapshot, stand still, or time is up."""
+    """The ends when they have reached the snapshot, have stopped advancing, or when time is up."""
 
     async def ask() -> dict[PartitionKey, LogEnds]:
         loop = asyncio.get_running_loop()

@@ -1,1 +1,1 @@
-"""What HTML pages of several jobs share."""
+"""Parts of HTML pages that several jobs share."""

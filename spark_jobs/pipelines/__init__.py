@@ -1,1 +1,1 @@
-"""Pipelines over topics that go on at the other site of a link: `README.md` has the list."""
+"""Pipelines over topics that continue at the other site of a link; `README.md` has the list."""

@@ -1,4 +1,4 @@
-"""Records in files and records that are only in the topic yet, under one SQL view.
+"""One SQL view over records in files and records that are only in the topic so far.
 
     spark-submit spark_jobs/pipelines/hot_and_cold.py --bootstrap-server host:port --topic orders
         --to /var/orders --sql "select count(*) from records"

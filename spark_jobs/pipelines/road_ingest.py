@@ -1,19 +1,20 @@
-"""Stores what road checkpoints send, rejects bad records and counts them, reports watched plates,
-and carries out commands.
+"""Stores the records of road checkpoints, rejects and counts bad records, reports watched plates,
+and executes commands.
 
     spark-submit spark_jobs/pipelines/road_ingest.py --bootstrap-server host:port --site a
         --to /var/road --checkpoint DIRECTORY
 
-    data topic ──▶ valid? ─┬─ yes ─▶ TO/stored/batch=N      watched? ──▶ alerts topic, TO/alerts/batch=N
+    data topic ──▶ valid? ─┬─ yes ─▶ TO/stored/batch=N      watched? ──▶ alerts topic,
+    TO/alerts/batch=N
                            └─ no ──▶ TO/rejected/batch=N, dead-letter topic
                              both ─▶ counts topic: produced = stored + rejected
     control topic ──▶ TO/commands/site=S/batch=N.json ──▶ analyse: reads the payload, TO/results
 
-The data topic is mirrored, the control topic is not: commands are given anew at the site that is
-promoted. So the two topics have a query each, and that of the control topic has a checkpoint of its
-own at each site. Directories of a batch are written again when the batch is run again; the
-dead-letter and the alerts topic may have a record twice then. Without --site the commands are those
-of all sites.
+The data topic is mirrored, the control topic is not: after a failover, operators repeat their
+commands at the promoted site. So the two topics have a query each, and that of the control topic
+has a checkpoint of its own at each site. Directories of a batch are written again when the batch is
+run again; the dead-letter and the alerts topic may have a record twice then. Without --site the
+commands are those of all sites.
 """
 
 from __future__ import annotations

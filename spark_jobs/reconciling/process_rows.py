@@ -25,7 +25,7 @@ Found = TypeVar("Found")
 
 
 class ProcessRows:
-    """One wave in memory: a row a batch, and of records what identifies them."""
+    """One wave in memory: a row for each batch, and the identifying fields of records."""
 
     def __init__(self, request: Request, wave: Sequence[Extent]) -> None:
         self._request, self._wave = request, wave
@@ -61,7 +61,7 @@ class ProcessRows:
         return runs[:limit], explained
 
     def release(self) -> None:
-        """Let go of the batches."""
+        """Free the batches."""
         self.__dict__.pop("_batches", None)
 
     def _read(self, plan: Sequence[Extent], rows: Callable[[Split, StoredBatch], Iterator[Found]]) -> list[Found]:

@@ -27,7 +27,9 @@ DECIDING: Final = (
     *("source_bootstrap", "target_bootstrap", "topic_whitelist", "topic_blacklist"),
     *("is_deep", "until_ms"),
 )
-"""The fields that decide what a run compares: an interrupted run goes on with the same ones."""
+"""The fields that determine the comparison; an interrupted run must be resumed with the same
+values.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,14 +48,14 @@ class Request:
     is_deep: bool = False
     settle_timeout_ms: int = SETTLE_TIMEOUT_MS
     until_ms: int = NO_BOUND
-    """Compare only what lies before the first record that is stamped so (Unix ms) or later; -1
-    compares everything.
+    """Compare only the offsets before the first record with this timestamp (Unix ms) or a later
+    one; -1 compares everything.
     """
     limits: FindingLimits = field(default_factory=FindingLimits)
     pause: PauseBounds = field(default_factory=PauseBounds)
     wave_offsets: int = WAVE_OFFSETS
     process_offsets_max: int = PROCESS_OFFSETS_MAX
-    """A run of so many offsets in all is compared in its own process; 0: always in Spark."""
+    """A run of up to this many offsets is compared in its own process; 0: always in Spark."""
 
     @property
     def bootstraps(self) -> dict[str, str]:

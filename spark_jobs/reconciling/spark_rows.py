@@ -22,7 +22,7 @@ from spark_jobs.reconciling.split_frames import frame_of_splits
 from spark_jobs.session import interpreted, result_of
 
 INTERPRETED_OFFSETS_MAX: Final = 5_000_000
-"""Offsets of a wave whose queries are over before compiled ones would gain."""
+"""For waves of up to this many offsets, interpreted queries are faster than compiled ones."""
 
 
 class SparkRows:
@@ -70,7 +70,7 @@ class SparkRows:
             records.unpersist()
 
     def release(self) -> None:
-        """Let go of the batches."""
+        """Free the batches."""
         self._batches.unpersist()
 
     def _read(self, plan: Sequence[Extent], mode: Mode) -> DataFrame:

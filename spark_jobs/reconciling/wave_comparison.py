@@ -89,7 +89,7 @@ class WaveComparison:
         return runs[:FINDINGS_MAX]
 
     def _explain_expiry(self) -> None:
-        """Retention goes on during a run: offsets that a site has expired since the survey are no
+        """Retention continues during a run: offsets that a site has deleted since the survey are no
         difference.
         """
         request = self.request

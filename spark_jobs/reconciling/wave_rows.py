@@ -40,5 +40,5 @@ class WaveRows(Protocol):
         ...
 
     def release(self) -> None:
-        """Let go of what is kept between questions."""
+        """Free the data that is kept between questions."""
         ...

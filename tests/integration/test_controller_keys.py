@@ -239,7 +239,7 @@ def tasks_of_controllers() -> Counter[str]:
 
 
 def governs(candidate: CandidateProcess) -> bool:
-    """Whether it is in office and knows the brokers."""
+    """True if it is elected and knows the brokers."""
     return candidate.is_active and candidate.metric("activebrokercount") == 2
 
 

@@ -164,7 +164,7 @@ async def test_a_link_that_cannot_be_understood_costs_the_writes_that_it_may_car
     await zookeeper.set(znodes.link_path("a-b"), b"[]")
     quarantined = ("antipode_controller_quarantined", {"kind": "link"})
     await eventually(lambda: first.registry.get_sample_value(*quarantined) == 1)
-    assert broker.links["a-b"] == link, "in office the controller remembers it"
+    assert broker.links["a-b"] == link, "an elected controller remembers it"
     await first.stop()
     broker.batches.clear()
     second = await stack.enter_async_context(CandidateProcess(zookeeper_connect, 2))

@@ -20,7 +20,7 @@ SEEDS_BETWEEN_LINES = 250
 
 @dataclass(slots=True)
 class Summary:
-    """What became of many seeds."""
+    """The results of many seeds."""
 
     seeds: int = 0
     steps: int = 0

@@ -35,7 +35,7 @@ NO_LEADER: Final = (-1, -1, "")
 
 
 class Router:
-    """Who leads what, as one client has heard it, and its connections."""
+    """The leaders as one client knows them, and its connections."""
 
     def __init__(self, world: World, nodes: tuple[int, ...]) -> None:
         self.world = world
@@ -44,7 +44,9 @@ class Router:
         self._connections: dict[int, Connection] = {}
 
     def leader_of(self, partition: str) -> tuple[int, int, str]:
-        """Node, leader epoch and topic id in hexadecimal; -1 while nobody is known."""
+        """Node, leader epoch and topic id in hexadecimal; the node is -1 while the leader is
+        unknown.
+        """
         return self._leaders.get(partition, NO_LEADER)
 
     async def refresh(self) -> None:
@@ -95,7 +97,7 @@ class Producer:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether something is not acknowledged yet."""
+        """True while a record is not acknowledged."""
         return bool(self.unanswered)
 
     async def run(self) -> None:

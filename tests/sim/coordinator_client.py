@@ -62,7 +62,7 @@ def offset_topics(place: tuple[str, int], offset: int) -> list[dict[str, Any]]:
 
 
 def code_of_commit(response: Any) -> ErrorCode:
-    """What became of it."""
+    """The outcome of the request."""
     return UNANSWERED if response is None else error_code(response.topics[0].partitions[0].error_code)
 
 

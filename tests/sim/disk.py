@@ -45,7 +45,7 @@ class Batch:
 
 @dataclass(slots=True)
 class StoredLog:
-    """What a disk has of one partition."""
+    """The files of one partition on a disk."""
 
     topic: str
     partition: int
@@ -325,7 +325,7 @@ class MemoryLogStore:
 
 
 class Disk:
-    """The logs of one node, whoever writes them."""
+    """The logs of one node, independent of the process that writes them."""
 
     def __init__(self) -> None:
         self.logs: dict[TopicPartition, StoredLog] = {}

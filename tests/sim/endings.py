@@ -1,5 +1,5 @@
-"""What a site must look like once it was healed and left alone: whole, and with nothing lost,
-doubled or left behind.
+"""The conditions that a site must meet after it was healed and left alone: complete, and with
+nothing lost, doubled or left behind.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from wire.znodes.topic_znodes import decode_partition_state, decode_topic
 def missing_for_wholeness(
     world: World, nodes: Mapping[int, Node], producers: Sequence[Producer], administrator: Any
 ) -> list[str]:
-    """What is still to come; nothing when the site is whole."""
+    """The conditions that are not met yet; empty when the site is complete."""
     missing = [f"{producer.name} waits for an acknowledgement" for producer in producers if producer.is_waiting]
     if administrator.is_busy:
         missing.append("the administrator waits for an answer")
     tree = world.ensemble.tree
     if znodes.CONTROLLER not in tree.nodes:
-        missing.append("no controller is in office")
+        missing.append("no controller is elected")
     missing += [f"broker {node} is not registered" for node in nodes if znodes.broker_path(node) not in tree.nodes]
     missing += [f"{name} is not deleted" for name in sorted(tree.nodes[znodes.DELETE_TOPICS].children)]
     for name in sorted(tree.nodes[znodes.TOPICS].children):

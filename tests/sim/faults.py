@@ -1,5 +1,5 @@
-"""What goes wrong, when and for how long: a random schedule of the faults that the site promises to
-survive.
+"""The faults of a run with their times and durations: a random schedule of the faults that the site
+promises to survive.
 
 Processes are killed, stopped and resumed, asked to stop; hosts lose power; links are cut in one or
 both directions, slow or reset; nodes lose ZooKeeper alone; its servers lag, or the ensemble is out.

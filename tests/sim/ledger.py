@@ -1,4 +1,4 @@
-"""What must hold, held against what happens: the named invariants of the simulation.
+"""The named invariants of the simulation, checked against each event.
 
 The ledger hears of every append, every high watermark, every image and every commit in ZooKeeper at
 once, and of what clients were told; so a violation is found in the step that makes it. README.md
@@ -33,7 +33,7 @@ def body_of(content: bytes) -> bytes:
 
 @dataclass(slots=True)
 class Committed:
-    """What some replica's high watermark has passed, by base offset."""
+    """The batches below the high watermark of some replica, by base offset."""
 
     bodies: dict[int, tuple[int, bytes]] = field(default_factory=dict)
     end: int = 0
@@ -66,7 +66,7 @@ class Ledger:
         world.ensemble.on_commit = self._commit
 
     def of_node(self, node: int) -> NodeLedger:
-        """What the logs of one node report to."""
+        """The observer that gets the reports of one node's logs."""
         return NodeLedger(self, node)
 
     # --- logs
@@ -95,7 +95,9 @@ class Ledger:
             self._check_is_at_enough(log, reached)
 
     def _check_is_at_enough(self, log: MemoryLog, reached: int) -> None:
-        """What nobody had shown before is at as many replicas as acks=all asks for (KIP-966)."""
+        """When a batch becomes visible for the first time, as many replicas have it as acks=all
+        demands (KIP-966).
+        """
         assert log.topic_id is not None
         topic = self._world.ensemble.tree.nodes.get(znodes.topic_path(log.topic))
         if topic is None:
@@ -170,7 +172,7 @@ class Ledger:
         if state.controller_epoch != controller_epoch:
             self._world.violate(
                 "controllers-are-fenced",
-                f"controller {state.controller_epoch} writes {topic}-{index} while {controller_epoch} is in office",
+                f"controller {state.controller_epoch} writes {topic}-{index} while controller {controller_epoch} is elected",
             )
         former = tree.nodes.get(step.path)
         if former is not None:
@@ -250,7 +252,7 @@ class NodeLedger:
         self._ledger.high_watermark_moved(self._node, log, former)
 
     def truncated(self, log: MemoryLog) -> None:
-        """Whether something was lost by it is seen when it is read."""
+        """Records that it has lost are detected when the log is read."""
 
     def leader_appends(self, log: MemoryLog, leader_epoch: int) -> None:
         self._ledger.leader_appends(self._node, log, leader_epoch)

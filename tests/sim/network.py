@@ -138,8 +138,8 @@ class Network:
         self.listeners[address] = Listener(process, accept)
 
     def process_ended(self, process: Process) -> None:
-        """A process was killed: its connections are reset. Without power nobody hears of it before
-        the host is back.
+        """A process was killed: its connections are reset. After a loss of power the peers notice
+        it only after the host is back.
         """
         for end in self._ends:
             if end.process is process and end.is_open:

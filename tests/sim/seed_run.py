@@ -1,5 +1,5 @@
-"""What the runs of all kinds have in common: a seed is played from its beginning to its end, every
-step is followed by a look at what is broken, and what became of it is summed up.
+"""The common part of all kinds of runs: a seed is played from its beginning to its end, every step
+is followed by a look at what is broken, and what became of it is summed up.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STEPS_MAX = 3_000_000
 
 
 class Kind(enum.Enum):
-    """What a seed simulates."""
+    """The simulation of one seed."""
 
     REPLICATION = "replication"
     """Producers and consumers of one site; brokers without coordinators."""
@@ -40,7 +40,7 @@ class Kind(enum.Enum):
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a seed."""
+    """The result of one seed."""
 
     plan: object
     violations: list[Violation]
@@ -60,7 +60,7 @@ class Outcome:
 
     @property
     def is_sound(self) -> bool:
-        """Whether every invariant held."""
+        """True if every invariant held."""
         return not self.violations
 
 
@@ -76,7 +76,7 @@ class SeedRun(ABC):
 
     @abstractmethod
     def outcome(self) -> Outcome:
-        """What became of it."""
+        """The result of the run."""
 
     def run(self) -> Outcome:
         """Play the seed."""
@@ -129,7 +129,7 @@ class SeedRun(ABC):
         """Look at what must hold after every step."""
 
     def is_broken(self) -> bool:
-        """Whether an invariant is broken."""
+        """True if an invariant is broken."""
         loop = self.world.loop
         self.check()
         if loop.failures:

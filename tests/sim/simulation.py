@@ -30,7 +30,7 @@ producers that a power cut made unknown.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a seed stands for."""
+    """The choices that follow from a seed."""
 
     seed: int
     kind: Kind
@@ -80,7 +80,7 @@ class Simulation(SeedRun):
         self.transactions = TransactionalClients(world, self.ledger, self.process, self.router, node_ids)
 
     def outcome(self) -> Outcome:
-        """What became of it."""
+        """The result of the run."""
         world = self.world
         ledger = self.ledger
         return Outcome(

@@ -22,7 +22,7 @@ SEARCHED_MAX = 150
 
 
 def is_caught(number: int) -> bool:
-    """Whether the mutant's known seed breaks an invariant, or else one of the first seeds."""
+    """True if the mutant's known seed, or one of the first seeds, breaks an invariant."""
     mutant = ALL[number]
     return bool(seed_that_catches(mutant, (mutant.known_seed, *range(1, SEARCHED_MAX + 1))))
 

@@ -1,5 +1,5 @@
-"""What transactions promise, held against what readers of committed records see and against the
-logs in the end.
+"""The guarantees of transactions, checked against the records that read-committed readers see and
+against the logs in the end.
 
 A transaction is known by its producer's name and number, a batch of it by a label in its records.
 Partitions are named by topic and index: topics with transactions are never deleted.
@@ -27,7 +27,7 @@ _LABEL: Final = re.compile(rb"<(\w+:\d+:\d+)>")
 
 
 class Outcome(enum.Enum):
-    """What a transaction's producer knows of its end."""
+    """The end of a transaction as far as its producer knows it."""
 
     OPEN = "open"
     """It did not ask for an end yet, or asked for an abort and has no answer."""
@@ -48,7 +48,9 @@ class Transaction:
     written: dict[Place, list[str]] = field(default_factory=lambda: defaultdict(list))
     """Labels of acknowledged batches."""
     has_offset: bool = False
-    """Whether its group's offset was acknowledged, which is its number."""
+    """True if the offset of its group was acknowledged; the offset is the number of the
+    transaction.
+    """
 
     @property
     def name(self) -> str:

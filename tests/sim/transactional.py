@@ -91,7 +91,7 @@ class TransactionalProducer:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a transaction is not over yet."""
+        """True while a transaction has not ended."""
         return not self.ledger.is_waived and not (self.is_idle and all(task.done() for task in self.replaced))
 
     async def run(self) -> None:
@@ -385,7 +385,7 @@ class CommittedReader(Consumer):
 
 
 def _leave(tasks: list[Any]) -> None:
-    """What they have sent stays under way; how they end does not matter."""
+    """Their requests stay in flight; the outcome does not matter."""
     for task in tasks:
         if task.done():
             task.cancelled() or task.exception()

@@ -71,7 +71,7 @@ class TransactionalClients:
             committer.is_wanted = False
 
     def missing(self, nodes: Mapping[int, Node]) -> list[str]:
-        """What is still to come."""
+        """The conditions that are not met yet."""
         if self.ledger.is_waived:
             return []
         missing = [

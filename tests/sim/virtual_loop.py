@@ -221,7 +221,9 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
 
 def _close_what_it_would_await(task: asyncio.Task[Any]) -> None:
-    """Coroutines handed to one that has never run: nobody else would close them."""
+    """Coroutines that were passed to a coroutine which never ran: no other code would close
+    them.
+    """
     coroutine = task.get_coro()
     if not inspect.iscoroutine(coroutine) or inspect.getcoroutinestate(coroutine) != inspect.CORO_CREATED:
         return

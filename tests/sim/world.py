@@ -101,7 +101,7 @@ class World:
         self.violations.append(Violation(invariant, story))
 
     def take_log_line(self, _logger: Any, level: str, fields: MutableMapping[str, Any]) -> Mapping[str, Any]:
-        """What the product logs (a structlog processor)."""
+        """Collects the log events of the product (a structlog processor)."""
         process = CURRENT.get()
         if not self.loop.is_ending and process is not None and process.is_alive and level in _TOLD:
             event = fields.pop("event", "")

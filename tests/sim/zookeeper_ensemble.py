@@ -3,9 +3,9 @@ sessions, ephemerals, watches.
 
 Every write is one transaction with a zxid, ordered by the leader and applied by each server in that
 order, later at some than at others; so reads may be stale, and never go back for one client. A
-session ends when nobody has heard of it for its timeout; its ephemerals go with a transaction of
-their own. While the ensemble is out nothing is ordered and no session ages, and every connection
-breaks.
+session ends when no server has received a request of it for its timeout; its ephemerals go with a
+transaction of their own. While the ensemble is out nothing is ordered and no session ages, and
+every connection breaks.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Node:
     child_changes: int = 0
 
     def stat(self) -> NodeStat:
-        """What clients get."""
+        """The interface for clients."""
         return NodeStat(
             version=self.version,
             czxid=self.czxid,
@@ -66,7 +66,7 @@ class Tree:
         self.zxid = 0
 
     def check(self, step: TransactionStep) -> KazooException | None:
-        """Why the step cannot be made, None when it can."""
+        """The reason why the step fails; None when it succeeds."""
         node = self.nodes.get(step.path)
         if isinstance(step, CreateNode):
             if node is not None:

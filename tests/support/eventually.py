@@ -66,8 +66,8 @@ class _Attempts:
         self._pause_s = PAUSE_S_MIN
 
     def is_met(self, outcome: object) -> bool:
-        """Whether a try's outcome ends the wait; ConditionNeverHeld when it does not and time is
-        up.
+        """True if the outcome of an attempt ends the wait; ConditionNeverHeld when it does not and
+        time is up.
         """
         if outcome and not isinstance(outcome, AssertionError):
             return True

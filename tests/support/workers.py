@@ -75,7 +75,7 @@ def _rank(group: str) -> int:
 
 
 def is_worker() -> bool:
-    """Whether this process is one of several that share the tests."""
+    """True if this process is one of several that share the tests."""
     return WORKER_VARIABLE in os.environ
 
 

@@ -129,6 +129,8 @@ class _Judging:
             yield found
             if not isinstance(found, ReplaceBatch):
                 return
+        # After a truncation or a refusal nothing more is judged: the later offsets of the copy will
+        # be different ones.
         yield from self._broken()
 
     def _is_beyond_bytes(self, offset: int) -> bool:
@@ -150,6 +152,7 @@ class _Judging:
 
     def _pair(self, mine: LogBatch, copy: LogBatch) -> Judged | None:
         """Judge two batches that begin at the same offset."""
+        # Equal contents may both be damaged, if the damage came before the mirroring.
         if mine.content == copy.content and mine.is_sound:
             return None
         sides = self._sides
@@ -157,6 +160,8 @@ class _Judging:
             return self._differing(mine, copy)
         if not mine.is_sound and not copy.is_sound:
             return self._refused(mine.base_offset, mine.last_offset, "the batch is damaged at both sites")
+        # A damaged batch is replaced only if the checksum in its own header fits the other site's
+        # bytes.
         if mine.is_sound and is_same_batch(copy.content, mine.content):
             return self._replace(mine, site=sides.standby_site, from_site=sides.active_site)
         if mine.is_sound:

@@ -1,12 +1,12 @@
 """Reads a MirrorMaker 2 file (`connect-mirror-maker.properties`) unchanged and gives a verdict on
 each key.
 
-MirrorMaker's rules hold: `source->target.key` counts before `key`, clients' settings may be given
-for a cluster (`source.consumer.key`) or a flow (`source->target.consumer.key`), and for a cluster
-nothing else counts. Each enabled flow becomes the settings of one translate link. Every key of the
-file gets a verdict (`core/mirror_maker_keys.py`), so no key is ignored silently. A file that needs
-an absent feature (Kerberos, a custom policy class) is refused, because going on without would be
-worse.
+MirrorMaker's rules apply: `source->target.key` takes precedence over `key`; settings of clients may
+be given for a cluster (`source.consumer.key`) or for a flow (`source->target.consumer.key`); other
+settings have no effect for a cluster. Each enabled flow becomes the settings of one translate link.
+Every key of the file gets a verdict (`core/mirror_maker_keys.py`), so no key is ignored silently. A
+file that needs a missing feature (Kerberos, a custom policy class) is refused, because mirroring
+without it would be worse.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ IDENTITY_POLICY = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
 POLICIES: Final = {
     DEFAULT_POLICY: NamingPolicy.PREFIX,
     IDENTITY_POLICY: NamingPolicy.IDENTITY,
-    # From before Kafka had one (3.0), with the same name.
+    # A policy class from before Kafka had its own (3.0), with the same name.
     "io.strimzi.kafka.connect.mirror.IdentityReplicationPolicy": NamingPolicy.IDENTITY,
 }
 EXACTLY_ONCE: Final[Mapping[str, str]] = {
@@ -56,12 +56,12 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "isolation.level": "read_uncommitted",
     "replication.factor": "2",
 }
-"""MirrorMaker's own where ours are others."""
+"""MirrorMaker's defaults where ours differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A key of the file and what was done with it."""
+    """A key of the file, and its effect."""
 
     key: str
     fate: Fate
@@ -119,8 +119,8 @@ class _Reading:
         self.verdicts.append(Verdict(key, fate, explanation))
 
     def cluster_of(self, text: str) -> tuple[str, str] | None:
-        """The cluster that `text` begins with and what follows its full stop; names may have full
-        stops themselves.
+        """The cluster with whose name `text` begins, and the part after the following full stop;
+        names may contain full stops.
         """
         found = [name for name in self.clusters if text.startswith(f"{name}.")]
         cluster = max(found, key=len, default=None)
@@ -192,7 +192,7 @@ def _translate_of_cluster(reading: _Reading, key: str, name: str, value: str, se
 
 
 def _translate(reading: _Reading, key: str, name: str, value: str, settings: _Settings) -> None:
-    """Put one setting, by our name, into `settings`, and note what was done."""
+    """Put one setting under our name into `settings`, and note the effect."""
     if (client := _CLIENT.match(name)) and not NOT_CLIENTS.fullmatch(name):
         end, side = client["end"] or _END_OF_SIDE[client["side"]], client["side"]
         _translate_client(reading, key, client["name"], value, settings, end=end, side=side)
@@ -230,14 +230,12 @@ def _translate(reading: _Reading, key: str, name: str, value: str, settings: _Se
 
 
 def _present_spelling(key: str) -> str:
-    """The name that came after this one of MirrorMaker's first years; empty when it is no such
-    name.
-    """
+    """The current name of a key that MirrorMaker used in its first years; empty for other keys."""
     return f"{key.removesuffix('blacklist')}exclude" if key.endswith(".blacklist") else ""
 
 
 def _translate_interval(reading: _Reading, key: str, name: str, value: str, settings: _Settings) -> None:
-    """MirrorMaker takes a negative interval for never."""
+    """Translate an interval. For MirrorMaker a negative one means never."""
     milliseconds, switch = _milliseconds(key, value), name.replace(".interval.seconds", ".enabled")
     if milliseconds >= 0:
         settings[_BOTH, SECONDS[name]] = _Given(str(max(1000, milliseconds)), key)

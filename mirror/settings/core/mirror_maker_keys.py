@@ -1,5 +1,5 @@
-"""The keys of a MirrorMaker 2 file: which are ours by another name, and of all others whether they
-are needed, honoured or refused.
+"""The keys of a MirrorMaker 2 file: the keys that have another name here, and for all others
+whether they have an effect, none, or are refused.
 
 Complete for Kafka 4.3: a test asks Kafka's own classes for every key of MirrorMaker, of Connect and
 of the clients, and none is unknown here. `core/mirror_maker_file.py` finds out for which flow and
@@ -38,7 +38,9 @@ LIKENESS: Final = 0.75
 
 
 class UnusableFile(ValueError):
-    """The file asks for what cannot be done; key, value and what is accepted."""
+    """The file needs something that is not supported; the message has the key, the value and the
+    accepted values.
+    """
 
     def __init__(self, key: str, value: str, accepted: str) -> None:
         super().__init__(f"{key}={value!r}: {accepted}")
@@ -48,7 +50,7 @@ class UnusableFile(ValueError):
 
 
 class Bounds(NamedTuple):
-    """Our name for a number of a client's, and how small and how large it may be here."""
+    """Our name for a numeric setting of a client, and its bounds here."""
 
     name: str
     minimum: int
@@ -162,7 +164,7 @@ SECURITY: Final = frozenset(
 """Keys that count for all connections to a cluster, under the names that they have."""
 
 NOT_CLIENTS: Final = re.compile(r"admin\.timeout\.ms|consumer\.poll\.timeout\.ms|admin\.listeners.*")
-"""Keys that look like a client's and are not."""
+"""Keys that look like settings of a client and are none."""
 
 _NO_CONNECT: Final = "there is no Connect"
 _OWN_CONNECTIONS: Final = "connections, metadata and retries are the mirror's own"

@@ -52,9 +52,7 @@ FORMER_KEYS: Final[Mapping[str, str]] = {
     "message.handler": "records pass as they are; topic.naming.policy=table with topic.naming.table names topics otherwise at the target",
     "message.handler.args": "records pass as they are; topic.naming.policy=table with topic.naming.table names topics otherwise",
 }
-"""Options of the first MirrorMaker that have no key of the same name here, and what serves
-instead.
-"""
+"""Options of the first MirrorMaker without a key of the same name here, and their replacements."""
 
 READ_BEFORE: Final = re.compile(r"config\.providers(\..+)?")
 """Keys that serve only to replace references in values."""
@@ -68,8 +66,8 @@ def idle_keys(
     is_translate: bool,
     switched_off: Sequence[Switch],
 ) -> tuple[Verdict, ...]:
-    """The keys that count for nothing, in the order given. `old_spellings` are present names by the
-    earlier ones.
+    """The keys without an effect, in the order given. `old_spellings` maps earlier names to the
+    present ones.
     """
     verdicts: list[Verdict] = []
     others, mode = (OF_EXACT_LINKS, "exact") if is_translate else (OF_TRANSLATE_LINKS, "translate")

@@ -1,5 +1,5 @@
-"""Offsets between two sites that are mirrored both ways under the same names, where neither link
-alone has the answer.
+"""Translates offsets between two sites that are mirrored both ways under the same names, where one
+link's map is not sufficient.
 
 Each log has records that were first written there, which one link carries, and records that the
 opposite link has brought, which that link skips. A consumer continues at the other site before the

@@ -39,7 +39,9 @@ def fingerprint(buffer: Buffer, position: int, header: BatchHeader) -> Fingerpri
 
 
 class Likeness:
-    """Give it the target's whole log, then the source's from its beginning until `is_complete`."""
+    """The comparison of one partition: call `see_target` for the target's whole log, then
+    `see_source` from the source's log start until `is_complete`.
+    """
 
     def __init__(self) -> None:
         self._copies: defaultdict[Fingerprint, deque[_Copy]] = defaultdict(deque)

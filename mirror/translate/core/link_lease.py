@@ -56,7 +56,7 @@ class Notice(NamedTuple):
 
     @property
     def id(self) -> str:
-        """The same for no two notices."""
+        """An id that no other notice has."""
         return f"{self.process}/{self.number}"
 
 
@@ -133,5 +133,5 @@ class LinkLease:
         if notice.process != self._process:
             self._received[notice.process] = notice, now_ms
             if notice.step is Step.RENEW and self.is_ours:
-                return  # it was written before its daemon noticed that the link is ours
+                return  # The notice was written before its daemon had read that the link is ours.
         self.holder = notice

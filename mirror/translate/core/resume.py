@@ -58,7 +58,9 @@ class _Found:
 
 
 class TailMatch:
-    """Give it the target's tail, then the source's batches until `is_complete`."""
+    """The comparison of one partition: call `see_target` for the target's tail, then `see_source`
+    until `is_complete`.
+    """
 
     def __init__(self, translation: Translation, *, producer_ids: Collection[int]) -> None:
         translation.rest()
@@ -76,7 +78,7 @@ class TailMatch:
 
     @property
     def is_complete(self) -> bool:
-        """Every batch of this link has its source batch."""
+        """True if every batch of this link in the tail has its source batch."""
         return not self._tail
 
     def see_target(self, records: Buffer) -> None:
@@ -88,7 +90,7 @@ class TailMatch:
             self._target_end = max(self._target_end, header.next_offset)
             if header.producer_id in self._producer_ids and header.base_sequence >= 0 and not header.is_control:
                 if is_before(position, header):
-                    continue  # it was already processed, in a part of the log that is read again
+                    continue  # The batch was already processed; this part of the log is read again.
                 key = (header.producer_id, header.producer_epoch, header.base_sequence)
                 # A batch that occurs twice, because the target had forgotten the producer, counts
                 # at its first offset, where a reader finds it.

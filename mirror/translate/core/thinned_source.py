@@ -16,12 +16,12 @@ remaining records are compared with the tail record by record:
   d. These offsets grow with the source's, and so does the number of records that the source lost
      before them.
 
-So the records taken for mirrored beyond a end with a record that has one equal only, at either
-end, and that is the last one of its key at the target. Everything else is a `HistoryMismatch`: no
-record is skipped, and none mirrored twice, on the strength of a likeness.
+So beyond rule a, the last record that counts as mirrored must be unique at both ends, and the last
+one of its key at the target. Everything else is a `HistoryMismatch`: a mere similarity never causes
+a record to be skipped or mirrored twice.
 
-Where the target was compacted too, the tail lacks records. Records that the source has and the tail
-lacks are then mirrored by a alone, and none may be missing at the tail's end.
+If the target was compacted too, the tail lacks records. A record of the source that the tail lacks
+then counts as mirrored only by rule a, and no record may be missing at the end of the tail.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ class _Batch(NamedTuple):
 
 
 class ThinnedMatch:
-    """Give it the target's tail, then the source's batches until `is_complete`."""
+    """The comparison of one partition: call `see_target` for the target's tail, then `see_source`
+    until `is_complete`.
+    """
 
     def __init__(self, translation: Translation, *, producer_ids: Collection[int]) -> None:
         translation.rest()
@@ -125,7 +127,7 @@ class ThinnedMatch:
         mirrored = self._mirrored.get(header.producer_id, 0)
         index = (header.base_sequence - sequence) & SEQUENCE_MASK
         if header.producer_epoch < epoch or index >= _HALF or index < mirrored:
-            return  # from before the stored position, or a duplicate
+            return  # The batch is from before the stored position, or a duplicate.
         first = self._mirrored_count + index - mirrored
         self._mirrored[header.producer_id] = index + header.last_offset_delta + 1
         self._mirrored_count = first + header.last_offset_delta + 1

@@ -1,12 +1,14 @@
-"""The transactions of a translate link, one after the other: which actions are allowed when, and
-when a transaction must end.
+"""The state machine of a translate link's successive transactions: which actions are allowed in
+each phase, and when a transaction must end.
 
 | phase | meaning | leaves it |
 | --- | --- | --- |
-| CLOSED | the target knows no producer of ours, or ours is no longer reliable | `open`, after InitProducerId |
+| CLOSED | the target knows no producer of ours, or ours is no longer reliable | `open`, after
+InitProducerId |
 | IDLE | a producer, and no transaction | `enter`, `close` |
 | FILLING | a transaction is open; writers enter, write and leave | `end`, `break_off` |
-| ENDING | everything is written, the end was asked for and is not answered | `committed`, `break_off` |
+| ENDING | everything is written, the end was asked for and is not answered | `committed`,
+`break_off` |
 
   a. A transaction is ended only when no writer is active in it, so everything in it was
      acknowledged.
@@ -89,15 +91,15 @@ class TransactionCycle:
         return self.phase is Phase.FILLING and self._refuses_all and not self.writers
 
     def open(self) -> None:
-        """The target gave our producer an epoch: no earlier transaction is open, and the stored
-        notes have been read.
+        """Enter IDLE: the target has given our producer an epoch, no earlier transaction is open,
+        and the stored notes have been read.
         """
         self._expect(Phase.CLOSED)
         self.phase = Phase.IDLE
         self.must_read = False
 
     def close(self) -> None:
-        """The producer is given up; it needs a new epoch."""
+        """Enter CLOSED: the producer is discarded, and a new epoch is needed."""
         self._expect(Phase.IDLE)
         self.phase = Phase.CLOSED
 
@@ -112,7 +114,7 @@ class TransactionCycle:
         return is_first
 
     def leave(self) -> None:
-        """A writer has its answers."""
+        """A writer has received all its answers."""
         self._expect(Phase.FILLING)
         if not self.writers:
             raise InvariantBroken("a writer leaves a transaction that it did not enter")
@@ -121,7 +123,7 @@ class TransactionCycle:
     def carry(
         self, key: TopicPartition, headers: Iterable[BatchHeader], *, skipped: Collection[int], size_bytes: int
     ) -> None:
-        """A writer is about to write these batches of a partition, except the skipped ones."""
+        """Note that a writer will write these batches of a partition, except the skipped ones."""
         self._expect(Phase.FILLING)
         self.keys[key] = None
         self._size_bytes += size_bytes
@@ -141,13 +143,13 @@ class TransactionCycle:
         return sorted(set(places) - self.places)
 
     def add(self, places: Iterable[PartitionKey]) -> None:
-        """The coordinator knows that these partitions belong to the transaction."""
+        """Note that the coordinator has added these partitions to the transaction."""
         if self.phase not in (Phase.FILLING, Phase.ENDING):
             raise InvariantBroken(f"partitions are added to a transaction that is {self.phase.value}")
         self.places.update(places)
 
     def hasten(self) -> None:
-        """A writer waits for the end of this transaction."""
+        """Note that a writer waits for the end of this transaction."""
         self._is_hastened = True
 
     def fill(self) -> None:
@@ -166,7 +168,7 @@ class TransactionCycle:
         """
         if self._is_full or self._size_bytes >= self._limits.bytes_max:
             return 0
-        # A transaction of the source that this one does not carry cannot be torn by its end.
+        # The end could tear only transactions of the source whose batches this transaction carries.
         is_inside = any(key in self._inside for key in self.keys)
         last_ms = self._limits.hold_max_ms if is_inside else 0 if self._is_hastened else self._limits.interval_ms
         if is_writer_coming and not self._is_hastened:

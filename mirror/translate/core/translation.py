@@ -27,7 +27,7 @@ START = 0
 
 
 class NotTheNextBatch(Exception):
-    """Batches do not continue the planned or the confirmed ones."""
+    """The batches do not continue the planned or confirmed ones."""
 
 
 class BrokenOff(Exception):
@@ -37,7 +37,9 @@ class BrokenOff(Exception):
 
 
 class TargetWentBack(Exception):
-    """The target gave a batch an offset below its earlier end: its log is not the same any more."""
+    """The target gave a batch an offset below its earlier end, so its log was truncated or created
+    again.
+    """
 
 
 @dataclass(slots=True)
@@ -146,7 +148,7 @@ class Translation:
         return self._planned[0].base_offset if self._planned else self.position.source_next
 
     def is_next(self, planned: Planned) -> bool:
-        """True if everything before a planned batch is confirmed: a refusal then concerns this
+        """True if everything before a planned batch is confirmed: then a refusal concerns this
         batch itself.
         """
         return bool(self._planned) and self._planned[0] is planned
@@ -217,7 +219,9 @@ class Translation:
             )
 
     def rest(self) -> None:
-        """Drop what is planned and not confirmed; it will be planned again with the same stamps."""
+        """Drop the planned batches that are not confirmed; they will be planned again with the same
+        stamps.
+        """
         self._is_broken = False
         self._planned.clear()
         self._plan_sequences = dict(self.position.sequences)

@@ -68,7 +68,7 @@ class FollowedNotes(Generic[Noted]):
         known = self._read.get(name)
         read = known if known is not None and known.topic_id == topic_id else _Read(topic_id, self._make())
         end = await read_topic(self._client, name, read.notes.apply, first_offset=read.read_to)
-        if end < read.read_to:  # its log was cut, or made anew at a cluster that gives topics no ids
+        if end < read.read_to:  # The log was truncated, or the topic was created again at a cluster without topic ids.
             read = _Read(topic_id, self._make())
             end = await read_topic(self._client, name, read.notes.apply)
         read.read_to = end

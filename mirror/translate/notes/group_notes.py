@@ -60,12 +60,12 @@ class GroupNotes:
             self._unsaved.add((group, key))
 
     def forget(self, group: str, key: TopicPartition) -> None:
-        """The source no longer has an offset of the group."""
+        """Forget the notes: the source has no offset of the group."""
         if self._stored.notes.pop((group, key), None) is not None:
             self._unsaved.add((group, key))
 
     def forget_topic(self, topic: str) -> None:
-        """The target's topic is another one than before."""
+        """Forget the topic's notes: the target's topic was replaced by another one."""
         for group, key in [noted_key for noted_key in self._stored.notes if noted_key[1].topic == topic]:
             self.forget(group, key)
 

@@ -1,1 +1,1 @@
-"""What an archive holds, plans, keeps and restores, as data. Pure."""
+"""The data and decisions of an archive: contents, plans, retention, restores. Pure."""

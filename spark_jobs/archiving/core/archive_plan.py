@@ -1,9 +1,9 @@
 """Plans the ranges that a run of the archive reads, and turns its results into ranges, holes and
 problems. Pure.
 
-A run goes on where the manifests end. It reads to the high watermark that it saw at its start.
-Ranges of a log are read side by side; afterwards `settled` joins them in order, so that each range
-begins where the one before it ends.
+A run continues at the end of the archived ranges, and reads to the high watermark at its start. The
+ranges of a log are read in parallel; afterwards `settled` joins them in order, so that each range
+begins at the end of the previous one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from wire.protocol.ids import PartitionKey
 
 
 class Piece(NamedTuple):
-    """A range for one worker, and where its files go."""
+    """A range for one worker, and the directory of its files."""
 
     topic_id: str
     split: Split
@@ -113,8 +113,8 @@ class Settled:
 
 
 def settled(results: Sequence[tuple[Piece, Stored]]) -> Settled:
-    """The results of a run in order. Behind damage nothing of a log counts: the next run reads it
-    again.
+    """The results of a run in order. After a damaged batch, further results of the log are
+    discarded; the next run reads these offsets again.
     """
     found = Settled()
     ends: dict[LogId, int] = {}
@@ -136,7 +136,7 @@ def settled(results: Sequence[tuple[Piece, Stored]]) -> Settled:
 
 
 def _take(found: Settled, piece: Piece, stored: Stored, position: int) -> int:
-    """Note the range and its holes; where the next range begins."""
+    """Add the range and its holes; returns the start of the next range."""
     split = piece.split
     gaps = [] if piece.is_compacted else list(stored.gaps)
     first_offset = position

@@ -1,12 +1,13 @@
 """Decides which of several archivers may write to an archive. Pure.
 
-An archiver writes a claim, then lists all claims. It may write when there is no other live claim,
-else it withdraws its own: two that claim at the same time may both withdraw, and never both write.
-It lists them once more before each manifest.
-This needs a file system that lists a file as soon as it is written (local ones, HDFS, S3).
+An archiver writes a claim, then lists all claims. It may write if there is no other live claim;
+otherwise it withdraws its own. Two archivers that claim at the same time may both withdraw, but
+never both write. An archiver lists the claims again before each manifest. This needs a file system
+that lists a file as soon as it is written (local ones, HDFS, S3).
 
-A live archiver renews its claim. One that does not change for the time of a lease is dead, whatever
-the clocks of the machines say; one of a process of this machine that has ended is dead at once.
+A live archiver renews its claim. A claim that does not change for the time of a lease is dead,
+whatever the clocks of the machines show. The claim of an ended process on this machine is dead at
+once.
 """
 
 from __future__ import annotations
@@ -61,6 +62,6 @@ def others(claims: Sequence[Claim], own: Claim) -> list[Claim]:
 
 
 def unchanged(before: Sequence[Claim], now: Sequence[Claim]) -> list[Claim]:
-    """The claims that were not renewed between two looks that are a lease apart."""
+    """The claims that were not renewed between two looks, one lease apart."""
     earlier: Mapping[str, Claim] = {claim.claim_id: claim for claim in before}
     return [claim for claim in now if earlier.get(claim.claim_id) == claim]

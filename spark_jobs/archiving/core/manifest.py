@@ -1,9 +1,9 @@
-"""The manifests of an archive: what each run stored, where each partition ends, what is missing.
-Pure.
+"""The manifests of an archive: the ranges that each run stored, the end of each partition, the
+missing offsets. Pure.
 
 A run writes one JSON document. Offsets are those of logs: `first_offset` is included, `end_offset`
-is not. The ranges of a partition join over all manifests; where they do not, a hole names what the
-source deleted before it was archived.
+is not. Over all manifests the ranges of a partition are contiguous, except for holes: offsets that
+the source deleted before they were archived.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ FORMATS = (BATCHES, RECORDS)
 
 
 class LogId(NamedTuple):
-    """A partition of one life of a topic: a topic that is made again has another id."""
+    """A partition of a topic, identified by the topic's id: a topic that is created again has
+    another id.
+    """
 
     topic_id: str
     partition: int
@@ -94,8 +96,8 @@ class Hole:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogStart:
-    """The offset at which the archive of a partition begins since retention let go what was
-    before.
+    """The offset at which the archive of a partition begins, because retention has removed earlier
+    ranges.
     """
 
     topic: str
@@ -111,8 +113,8 @@ class LogStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """The manifest of one run, which archived, or let go by retention. Runs count from 1;
-    `started_at_ms` is Unix ms.
+    """The manifest of one run, which archived ranges or removed them by retention. Runs count from
+    1; `started_at_ms` is Unix ms.
     """
 
     run: int
@@ -153,7 +155,7 @@ def _range_of(fields: Mapping[str, Any]) -> ArchivedRange:
 
 
 def without_expired(manifests: Sequence[Manifest]) -> list[Manifest]:
-    """The manifests without the ranges and holes that retention has let go."""
+    """The manifests without the ranges and holes that retention has removed."""
     starts: dict[LogId, int] = {}
     for one in (one for manifest in manifests for one in manifest.log_starts):
         starts[one.log] = max(starts.get(one.log, 0), one.start_offset)
@@ -168,8 +170,8 @@ def without_expired(manifests: Sequence[Manifest]) -> list[Manifest]:
 
 
 def archived_ends(manifests: Iterable[Manifest]) -> dict[LogId, int]:
-    """The offset at which the next run goes on, by log: the end of the ranges that are stored,
-    named as a hole, or let go.
+    """The offset at which the next run continues, by log: the end of all ranges that are stored,
+    named as a hole, or removed.
     """
     ends: dict[LogId, int] = {}
     for manifest in manifests:
@@ -191,7 +193,7 @@ def by_log(manifests: Sequence[Manifest]) -> dict[LogId, list[ArchivedRange]]:
 
 
 def newest_topics(manifests: Iterable[Manifest]) -> dict[str, ArchivedTopic]:
-    """The last life of each topic, as the last run that read it saw it."""
+    """The newest topic of each name, as the last run found it."""
     found: dict[str, ArchivedTopic] = {}
     for manifest in sorted(manifests, key=lambda one: one.run):
         found |= {topic.name: topic for topic in manifest.topics}

@@ -32,8 +32,8 @@ class Count(NamedTuple):
 
 
 class PublishedCount(NamedTuple):
-    """A program's report on the records of one window; `id` makes a message that is there twice
-    count once.
+    """A program's report on the records of one window; a message that occurs twice counts once,
+    because of its `id`.
     """
 
     id: str
@@ -62,8 +62,8 @@ def published_count(value: bytes | None) -> PublishedCount | None:
 
 @dataclass(slots=True)
 class WindowCount:
-    """The records that one tier has of one topic's window. `late` are those that came after a later
-    window had begun to come, by more than the time that is allowed for it.
+    """The records that one tier has of one topic's window. `late` counts records that arrived after
+    records of a later window, by more than the allowed time.
     """
 
     records: int = 0

@@ -3,8 +3,8 @@ records than were produced, and the gaps that are alarms. Pure.
 
 The books balance in a window when produced = stored + rejected. A window is judged once it is
 settled: everything produced before its end is known to have arrived (`antipode links complete`). A
-gap that closes again is no alarm: counts are judged as they are now, and a record that came late
-counts in its own window. Gaps in `alarm_windows` settled windows in a row are one.
+gap that closes again is no alarm: the current counts are judged, and a late record counts in its
+own window. Gaps in `alarm_windows` settled windows in a row are one.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ P99 = 0.99
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRules:
-    """The rules by which counts are judged. `reference` is the tier that says how much was
-    produced; `delay_alarm_ms` 0: no alarm for delays.
+    """The rules by which counts are judged. `reference` is the tier whose counts are the produced
+    records; `delay_alarm_ms` 0: no alarm for delays.
     """
 
     reference: str
@@ -42,7 +42,7 @@ class Balance:
 
     @property
     def gap(self) -> int:
-        """Records that are missing; below 0 those that are too many."""
+        """The number of missing records; negative for surplus records."""
         return self.produced - self.stored - self.rejected
 
 
@@ -107,7 +107,7 @@ def judge(tally: Tally, rules: AuditRules, settled_until_ms: Mapping[str, int]) 
 def _balances(tally: Tally, rules: AuditRules, tier: str, topic: str, settled_until_ms: int) -> Iterator[Balance]:
     produced, here = tally.of(rules.reference, topic), tally.of(tier, topic)
     if not here and not _is_copy(tally, rules, tier):
-        return  # a program that has nothing to do with the topic
+        return  # This program does not process the topic.
     nothing = WindowCount()
     for start_ms in sorted({*produced, *here}):
         if start_ms + rules.window_ms > settled_until_ms:
@@ -142,7 +142,7 @@ def _gaps(balances: Sequence[Balance], rules: AuditRules) -> Iterator[Gap]:
 
 
 def _runs(balances: Iterable[Balance]) -> Iterator[list[Balance]]:
-    """Neighbours in the list of windows that have records, as far as they do not balance."""
+    """Runs of neighbouring windows with records that do not balance."""
     run: list[Balance] = []
     for one in balances:
         if one.gap:

@@ -19,7 +19,7 @@ NO_OFFSETS: Final = "-"
 
 
 class InvalidCheckpoint(ValueError):
-    """Files that are no checkpoint of a query over topics."""
+    """The files are not the checkpoint of a query over topics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class OffsetsFile:
 
 
 def parse_offsets_file(text: str) -> OffsetsFile:
-    """InvalidCheckpoint for another version."""
+    """Parse the file. Raises InvalidCheckpoint for another version."""
     version, *lines = text.splitlines() or [""]
     if version != VERSION or len(lines) < 2:
         raise InvalidCheckpoint(f"the offsets of a batch begin with {version!r}; accepted: {VERSION}, then metadata")
@@ -42,7 +42,7 @@ def parse_offsets_file(text: str) -> OffsetsFile:
 
 
 def batch_to_go_on_from(offsets: Iterable[int], commits: Iterable[int]) -> int:
-    """The last batch that has ended. InvalidCheckpoint when none has."""
+    """The last completed batch. Raises InvalidCheckpoint when there is none."""
     ended = set(offsets) & set(commits)
     if not ended:
         raise InvalidCheckpoint("no batch of this checkpoint has ended: start the query without a checkpoint")
@@ -60,8 +60,8 @@ def topic_offsets(source: str) -> PartitionOffsets | None:
 
 
 def rewritten(file: OffsetsFile, translated: Mapping[PartitionKey, tuple[str, int, int]]) -> OffsetsFile:
-    """The file with each offset at its other end: topic, partition and offset there. Leader epochs
-    are left out, since those of the other end are others.
+    """The file with each topic, partition and offset translated to the other end. Leader epochs are
+    left out, because the other end has different ones.
     """
     sources = []
     for source in file.sources:

@@ -25,9 +25,9 @@ class Condition(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Narrowing:
-    """The range of a read that may hold wanted rows. None means every topic or partition; offsets
-    from `first_offset` up to `until_offset`, times (Unix ms) from `since_ms` up to `until_ms`; both
-    ends not included.
+    """The range of a read that may contain wanted rows. None means every topic or partition;
+    offsets from `first_offset` up to `until_offset`, times (Unix ms) from `since_ms` up to
+    `until_ms`; both ends not included.
     """
 
     topics: frozenset[str] | None = None

@@ -48,9 +48,7 @@ class Bound:
     option: str = ""
 
     def times(self, partitions: Iterable[PartitionKey]) -> PartitionOffsets:
-        """The time that is to be looked up in each partition; empty unless the bound is one of
-        times.
-        """
+        """The time to look up in each partition; empty unless the bound is given by times."""
         if self.kind is not BoundKind.TIMESTAMPS:
             return {}
         if self.timestamp_ms is not None:
@@ -123,7 +121,7 @@ def resolve_start(
     is_latest_without_match: bool = False,
 ) -> PartitionOffsets:
     """The offset from which each log is read. `found` are the offsets of the bound's times,
-    NO_OFFSET where no record is that young. Raises InvalidOffsets.
+    NO_OFFSET where no record is that recent. Raises InvalidOffsets.
     """
     offsets = _resolved(bound, logs, found)
     for key, offset in offsets.items():
@@ -141,7 +139,7 @@ def resolve_start(
 def resolve_end(
     bound: Bound, logs: Mapping[PartitionKey, LogRange], found: Mapping[PartitionKey, int]
 ) -> PartitionOffsets:
-    """Up to where each log is read, not included. InvalidOffsets."""
+    """The end offset of each log's read, not included. Raises InvalidOffsets."""
     offsets = _resolved(bound, logs, found)
     return {key: logs[key].end_offset if offset == NO_OFFSET else offset for key, offset in offsets.items()}
 

@@ -22,8 +22,8 @@ READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 SPLIT_BYTES: Final = 128 * 1024 * 1024
 FETCH_BYTES: Final = 8 * 1024 * 1024
 TRANSACTION_TIMEOUT_MS: Final = 900_000
-"""The longest that brokers allow by default: a task's transaction is open until all tasks of its
-batch have written.
+"""The maximum that brokers allow by default, because a task's transaction stays open until all
+tasks of its batch have written.
 """
 Value = TypeVar("Value")
 
@@ -42,7 +42,7 @@ class Mode(enum.StrEnum):
 
 
 class Use(enum.Enum):
-    """The use for which the options are given."""
+    """The use of the options: a read or a write, of a batch or a stream."""
 
     READ = "read"
     READ_STREAM = "readStream"
@@ -170,7 +170,7 @@ class _Given:
         names = {name.lower(): name for name in accepted_options(use, security_keys)}
         self._values = {}
         for key, value in options.items():
-            # Spark adds these of its own: of `load(path)`, and of every streaming write.
+            # Spark adds these itself: for `load(path)`, and for every streaming write.
             if key.lower() in ("checkpointlocation", "path"):
                 continue
             if key.lower() not in names:

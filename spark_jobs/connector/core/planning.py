@@ -19,7 +19,7 @@ NO_LIMIT: Final = 0
 
 
 class DataLost(ValueError):
-    """Offsets that were to be read are not in the log any more."""
+    """The log has deleted offsets that were planned to be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ def ranges(
         if log is not None and first < log.start_offset and until > first:
             if is_failing_on_loss:
                 raise DataLost(
-                    f"{key[0]}-{key[1]} was to be read from offset {first}, but its log starts at {log.start_offset}: "
+                    f"{key[0]}-{key[1]} must be read from offset {first}, but its log starts at {log.start_offset}: "
                     "those records have been deleted. Accepted: a later start, or failOnDataLoss=false"
                 )
             first = log.start_offset

@@ -18,7 +18,7 @@ TASKS_PER_GROUP: Final = 100
 
 
 class BatchNotWhole(ValueError):
-    """A batch that was decided cannot be made visible whole."""
+    """A decided batch can only be made visible in part."""
 
 
 class TaskTransaction(NamedTuple):
@@ -31,8 +31,8 @@ class TaskTransaction(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """These transactions are the batch: they are to be committed, whatever ends in between. None
-    are left once they are committed.
+    """The transactions of a batch, all of which must be committed, whatever fails meanwhile. Empty
+    once all are committed.
     """
 
     batch: int
@@ -43,7 +43,7 @@ class Outcome(enum.Enum):
     """The outcome of a transaction that was to be committed."""
 
     COMMITTED = "committed"
-    """Now or before."""
+    """Committed now or before."""
     ABORTED = "aborted"
     """The brokers aborted the transaction before."""
     UNKNOWN = "unknown"
@@ -51,7 +51,7 @@ class Outcome(enum.Enum):
 
 
 class Ended(NamedTuple):
-    """A transaction of a decision, and what became of it."""
+    """A transaction of a decision, and its outcome."""
 
     transaction: TaskTransaction
     outcome: Outcome

@@ -21,8 +21,8 @@ from wire.protocol.ids import PartitionKey
 
 BATCH_BYTES_MAX: Final = 512 * 1024
 ROWS_AT_ONCE_BYTES: Final = 16 * 1024 * 1024
-"""Keys and values that are divided among partitions at once: the more, the larger are the batches
-of a topic of many partitions.
+"""Bytes of keys and values that are divided among partitions at once. Larger pieces give larger
+batches for topics with many partitions.
 """
 ROWS_AT_ONCE: Final = 200_000
 COLUMNS: Final = {
@@ -87,7 +87,7 @@ class Rows:
         return int(self.keys.nbytes + self.values.nbytes)
 
     def taken(self, rows: pa.Array) -> Rows:
-        """These rows; where they go is left out."""
+        """These rows, without their destination columns."""
         headers = None if self.headers is None else self.headers.take(rows)
         return Rows(keys=self.keys.take(rows), values=self.values.take(rows), headers=headers)
 

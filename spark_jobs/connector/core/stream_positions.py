@@ -1,9 +1,9 @@
-"""Finds the position at which a stream goes on: from its checkpoint, in the log that the cluster
-has today. Pure.
+"""Finds the position at which a stream continues, from its checkpoint and the log that the cluster
+has now. Pure.
 
-A failover may have lost records that the query has read already: then the log leaves the history of
-the checkpoint before the checkpoint's offset (KIP-320), and the query reads on from there, or stops
-and says so.
+A failover may have lost records that the query has already read. Then the log diverges from the
+history of the checkpoint below the checkpoint's offset (KIP-320). The query continues at that
+offset, or stops with an error.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from wire.protocol.ids import PartitionKey
 
 
 class RecordsLost(ValueError):
-    """The query has read records that the log does not have any more, or has never had."""
+    """The query has read records that the log does not have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,13 +73,13 @@ def lost_records(
 
 
 def check_lost(lost: list[LostRecords], *, is_failing_on_loss: bool) -> PartitionOffsets:
-    """The offsets from which the partitions that have lost records are read on. Raises RecordsLost
+    """The offsets at which the read of partitions with lost records continues. Raises RecordsLost
     unless the query goes on without those records.
     """
     if lost and is_failing_on_loss:
         raise RecordsLost(
             "; ".join(map(str, lost)) + ". The account of loss of the failover names the same offsets. Accepted: "
-            "failOnDataLoss=false, with which the query reads on from there"
+            "failOnDataLoss=false, with which the query continues at that offset"
         )
     return {(one.topic, one.partition): one.first_offset for one in lost}
 

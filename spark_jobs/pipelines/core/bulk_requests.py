@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 BYTES_MAX: Final = 5_000_000
 CREATED_BELOW: Final = 300
 BUSY: Final = frozenset({429, 502, 503, 504})
-"""Statuses of an engine that takes the document later."""
+"""HTTP statuses after which the document is sent again later."""
 
 
 class Document(NamedTuple):
@@ -25,7 +25,7 @@ class Document(NamedTuple):
 
 
 class Rejected(NamedTuple):
-    """A document that the engine does not take, and why."""
+    """A document that the engine refuses, and the reason."""
 
     id: str
     reason: str
@@ -62,8 +62,8 @@ def body_of(index: str, documents: Iterable[Document]) -> bytes:
 
 
 def answered(documents: Sequence[Document], answer: Mapping[str, Any]) -> Answered:
-    """What an answer says about the documents of its request. Raises ValueError when it is no
-    answer to them.
+    """The outcome of each document of a request, from the answer. Raises ValueError when the answer
+    does not fit the request.
     """
     items = answer.get("items")
     if not isinstance(items, list) or len(items) != len(documents):

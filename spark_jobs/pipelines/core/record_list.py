@@ -22,14 +22,14 @@ class RecordList:
     _bytes: int = 0
 
     def add(self, value: bytes) -> None:
-        """Take a value; what is there is sent first when both together are too many."""
+        """Add a value. If it would exceed a limit, the collected values are sent first."""
         if self._values and (self._bytes + len(value) > self.bytes_max or len(self._values) >= self.records_max):
             self.flush()
         self._values.append(value)
         self._bytes += len(value)
 
     def flush(self) -> None:
-        """Send what is there."""
+        """Send the collected values."""
         if self._values:
             self.send(self._values)
         self._values, self._bytes = [], 0

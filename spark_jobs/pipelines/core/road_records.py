@@ -2,8 +2,8 @@
 and rejected. Pure.
 
 A record is JSON with the fields of FIELDS; times are `YYYY-MM-DD HH:MM:SS` in UTC; a field that the
-recognition could not read has the text UNREADABLE. Payloads are never in a record: a command names
-where they lie.
+recognition could not read has the text UNREADABLE. Records never contain payloads: a command names
+the file of a payload.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def road_record(number: int, *, at_ms: int, route: str = DEVICE) -> dict[str, st
 
 
 def road_records(count: int, *, at_ms: int, route: str, first: int = 0, bad_every: int = 0) -> Iterator[bytes]:
-    """Values for a topic, a second apart; each `bad_every`th is no valid record."""
+    """Values for a topic, a second apart; every `bad_every`th one is an invalid record."""
     for number in range(count):
         record = road_record(first + number, at_ms=at_ms + 1_000 * number, route=route)
         if bad_every and number % bad_every == bad_every - 1:
@@ -124,7 +124,7 @@ def command_of(value: bytes | bytearray | None, *, since_ms: int, id: str) -> Co
 
 
 def watched_since(commands: list[Command]) -> dict[str, int]:
-    """Plates that are watched, and since when; later commands win."""
+    """The watched plates, each with its start time; later commands take precedence."""
     found: dict[str, int] = {}
     for one in sorted(commands, key=lambda command: (command.since_ms, command.id)):
         if one.command == WATCH:

@@ -48,8 +48,8 @@ def differing_batches(batches: DataFrame, *, source: str, target: str) -> DataFr
 
 
 def differing_records(records: DataFrame, *, source: str, target: str) -> DataFrame:
-    """The same from single records, so that the runs are exact whatever batches the records came
-    in.
+    """The same by single records, so that the runs are exact even if both sites batch the records
+    differently.
     """
     content = F.xxhash64("timestamp_ms", "is_control", "key", "value", "headers").alias("content")
     hashed = records.select(*LOG, "offset", F.col("offset").alias("last_offset"), "leader_epoch", content)
@@ -59,8 +59,8 @@ def differing_records(records: DataFrame, *, source: str, target: str) -> DataFr
 
 
 def _differing(rows: DataFrame, *, key: str, identity: Sequence[str], source: str, target: str) -> DataFrame:
-    """Rows that both sites have alike appear once for each; an identity that only one of them has
-    is a difference.
+    """A row that both sites have appears once for each site; an identity that only one site has is
+    a difference.
 
     Counting copies instead of joining keeps a row that one site has twice from hiding behind its
     twin.
@@ -130,8 +130,7 @@ def _overlapping(batches: DataFrame) -> DataFrame:
 
 
 def _repeated(batches: DataFrame) -> DataFrame:
-    # A sequence comes back after 2^31 records legitimately; only with the same content is it the
-    # same batch.
+    # Sequences wrap after 2^31 records, so only a batch with the same content is a repetition.
     same = ("producer_id", "producer_epoch", "base_sequence", "record_count", "base_timestamp_ms", "max_timestamp_ms")
     is_control = F.col("attributes").bitwiseAND(CONTROL_BIT) != 0
     numbered = batches.where((F.col("producer_id") >= 0) & (F.col("base_sequence") >= 0) & ~is_control)
@@ -147,10 +146,10 @@ def compacted_differences(records: DataFrame, *, source: str, target: str) -> tu
     """The differences of compacted topics: runs that differ without a reason, and the explained
     ones, a line for each partition and kind.
 
-    A site that lacks a record and holds a newer one of the same key has compacted it away. One that
-    holds nothing of the key at all has let its tombstone expire, and everything before that: the
-    other site, which cleans later or as a standby never, has that tombstone still. All records of
-    the partitions must be given. The second frame has the columns of the first and `records`.
+    A site that lacks a record and holds a newer one of the same key has compacted it away. A site
+    without any record of the key has removed its tombstone and all earlier records; the other site,
+    which compacts later (a standby never), still has that tombstone. All records of the partitions
+    must be given. The second frame has the columns of the first and `records`.
     """
     content = F.xxhash64("timestamp_ms", "is_control", "value", "headers").alias("content")
     held = (

@@ -59,12 +59,12 @@ def extents(
         theirs = target.get(key, LogEnds())
         newest = latest.get(key, snapshot.get(key, LogEnds()))
         wanted = snapshot.get(key, newest)
-        # A target that ends beyond the source's newest end has something of its own: then all of
-        # both is read.
+        # A target that ends beyond the source's newest end has its own records, so both logs are
+        # read completely.
         is_ahead = theirs.end_offset > newest.end_offset
         source_until = newest.end_offset if is_ahead else wanted.end_offset
-        # A log without records has no start to speak of; the other one's start must not look
-        # expired because of it.
+        # The start of an empty log means nothing; without this the other log's first records would
+        # look expired.
         starts = [ends.start_offset for ends in (newest, theirs) if ends.end_offset > 0]
         found.append(
             Extent(

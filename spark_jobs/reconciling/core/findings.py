@@ -149,8 +149,8 @@ def classify(
 
 
 def without_expired(found: Finding, *, start_offset: int, site: str) -> tuple[list[Finding], list[Explanation]]:
-    """The finding without what `site`, which lacks it, no longer has to have because its log now
-    starts at `start_offset`.
+    """The finding without the offsets below `start_offset`, at which the log of `site` now starts:
+    the site may lack these.
     """
     if found.first_offset >= start_offset:
         return [found], []
@@ -161,7 +161,7 @@ def without_expired(found: Finding, *, start_offset: int, site: str) -> tuple[li
         first_offset=found.first_offset,
         last_offset=min(found.last_offset, start_offset - 1),
         site=site,
-        detail=f"the log at {site} has come to start at {start_offset} meanwhile",
+        detail=f"the log at {site} has meanwhile expired up to offset {start_offset}",
     )
     if found.last_offset < start_offset:
         return [], [reason]

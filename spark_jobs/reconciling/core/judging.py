@@ -112,8 +112,8 @@ class Judgement:
             self._explain(ExplanationKind.COMPACTED, run, site=lacking, detail=detail)
 
     def suspects(self) -> dict[str, FindingKind]:
-        """The sites that lack something by the findings so far, each with the kind of finding:
-        their logs may have begun to start later since the survey.
+        """The sites that lack offsets by the findings so far, each with the kind of finding:
+        retention may have deleted these offsets since the survey.
         """
         lacking = {self.target_site: FindingKind.MISSING, self.source_site: FindingKind.EXTRA}
         kinds = {finding.kind for finding in self.findings}

@@ -1,5 +1,5 @@
-"""The result of a reconciliation as plain values: what was compared, what was found, what it means
-for the exit code.
+"""The result of a reconciliation as plain values: what was compared, what was found, the resulting
+exit code.
 """
 
 from __future__ import annotations
@@ -30,9 +30,7 @@ class Verdict(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One site's hold on a partition; offsets are those of the log: start included, end
-    excluded.
-    """
+    """One site's log of a partition: start offset included, end offset excluded."""
 
     start_offset: int
     end_offset: int

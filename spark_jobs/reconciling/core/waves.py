@@ -1,8 +1,8 @@
 """Divides a comparison into waves of partitions that are judged one after the other, decides when a
 wave has to wait, and which findings are listed. Pure.
 
-A wave that is judged is noted, so that an interrupted run goes on with the next one. Between two
-waves the job gives way to the sites: it waits while they are slow or the standby lags.
+A judged wave is written to the journal, so that an interrupted run continues with the next one.
+Between two waves the job waits while the sites are slow or the standby lags.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def waves(plan: Iterable[Extent], *, offsets_max: int, judged: Collection[Partit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """The state of the sites at one moment. `lag_records` is what the target lacks of the source's
-    ends; `latency_ms` is the time of the slower site to name its logs' ends.
+    """The state of the sites at one moment. `lag_records` is the lag of the target behind the
+    source's ends; `latency_ms` is the response time of the slower site.
     """
 
     lag_records: int

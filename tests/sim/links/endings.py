@@ -1,5 +1,6 @@
-"""What two sites must look like once everything was healed: one active site that both name, a link
-that protects it, equal logs, and every acknowledged record at its place or in an account.
+"""The conditions that two sites must meet after everything was healed: one active site that both
+name, a link that protects it, equal logs, and every acknowledged record at its place or in an
+account.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ EPOCH_MAX = (1 << 31) - 1
 
 
 def missing_for_protection(world: World, sites: TwoSites, ledger: LinkLedger) -> list[str]:
-    """What is still to come until the link protects its active site."""
+    """The conditions that are not met yet before the link protects its active site."""
     records = {site: ledger.record_at(site) for site in SITES}
     first = records["a"]
     if first is None or records["a"] != records["b"]:
@@ -46,7 +47,7 @@ def missing_for_protection(world: World, sites: TwoSites, ledger: LinkLedger) ->
 
 
 def missing_for_failover(world: World, ledger: LinkLedger) -> list[str]:
-    """What is still to come until the standby knows that its first copy is complete (F16)."""
+    """The conditions that are not met yet before the standby knows that its first copy is complete (F16)."""
     record = ledger.record_at("a")
     assert record is not None
     standby = other(record.active_site)
@@ -56,7 +57,7 @@ def missing_for_failover(world: World, ledger: LinkLedger) -> list[str]:
 
 
 def missing_for_equality(world: World, ledger: LinkLedger, places: tuple[Place, ...]) -> list[str]:
-    """What is still to come until all logs are equal and the last account is final."""
+    """The conditions that are not met yet before all logs are equal and the last account is final."""
     missing = []
     for place in places:
         logs = {node: disk.logs.get(place) for node, disk in ledger.disks.items()}  # type: ignore[call-overload]

@@ -65,7 +65,7 @@ DIRECTED: Final = tuple(story for story in Story if story not in (Story.RANDOM, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkPlan:
-    """What a seed stands for."""
+    """The choices that follow from a seed."""
 
     seed: int
     brokers: int

@@ -70,7 +70,7 @@ class LinkSimulation(SeedRun):
         self._has_topic = False
 
     def outcome(self) -> Outcome:
-        """What became of it."""
+        """The result of the run."""
         world = self.world
         return Outcome(
             plan=self.plan,

@@ -79,8 +79,8 @@ class AcknowledgedLoad:
         self._thread.join()
         self._producer.purge()
         self._producer.flush()
-        # A client that lives on would ask whoever gets the sites' ports next for its topic, which
-        # makes it there.
+        # A client that outlives the test would request its topic from the next process on these
+        # ports, which makes it there.
         del self._producer
 
     def start(self) -> None:
@@ -98,7 +98,7 @@ class AcknowledgedLoad:
         return sum(len(places) for places in self._places)
 
     def acknowledged_values(self, partition: int) -> dict[int, bytes]:
-        """What was acknowledged so far in a partition, by offset."""
+        """The acknowledged records of a partition so far, by offset."""
         places = dict(self._places[partition])
         return {offset: self._value(partition, number) for number, offset in places.items() if offset is not None}
 

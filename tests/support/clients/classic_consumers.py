@@ -33,7 +33,7 @@ class Site:
         self.connect = connect
 
     async def new_topic(self, partitions: int, prefix: str = "t") -> str:
-        """The name of a topic that nobody else has."""
+        """The name of a topic that no other test uses."""
         name = f"{prefix}-{uuid.uuid4().hex[:8]}"
         async with KafkaClient(self.node.bootstrap) as client:
             await client.create_topics([NewTopic(name=name, partition_count=partitions)])
@@ -71,7 +71,7 @@ async def member(
 
 
 async def owners(connect: str, group: str, topic: str) -> dict[int, str]:
-    """The owners' nodes as anybody reads them."""
+    """The owners' nodes, read directly."""
     zookeeper = ZooKeeper(connect)
     await zookeeper.start()
     try:

@@ -23,7 +23,7 @@ coordinators time out for minutes (librdkafka #5511).
 
 
 class CommitLost(Exception):
-    """What a group had committed is not there any more. No AssertionError: whoever waits must not
+    """The committed offsets of a group are lost. No AssertionError: a caller that waits must not
     wait until it is made good.
     """
 

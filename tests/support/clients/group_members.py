@@ -45,7 +45,8 @@ class GroupMember:
         return len(self.values)
 
     def try_commit(self) -> None:
-        """Commit what was read; in a rebalance it may be refused, and is read again by somebody.
+        """Commit the position; in a rebalance the commit may be refused, and another member reads
+        the records again.
 
         Nobody waits for the answer: a commit is sent behind the member's JoinGroup, which is
         answered when the other members have joined, and these may be polled by the same thread.
@@ -58,7 +59,7 @@ class GroupMember:
             self._failed_commits.append(str(error))
 
     def partitions(self) -> list[int]:
-        """What it owns now."""
+        """The partitions that it owns now."""
         self.poll()
         return sorted(owned.partition for owned in self.consumer.assignment())
 

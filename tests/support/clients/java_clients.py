@@ -49,7 +49,7 @@ class KafkaPrograms:
         return apache_kafka.program(main_class, *arguments)
 
     def refused(self, main_class: str, *arguments: str) -> str:
-        """What a program complains of that must not succeed. AssertionError when it does."""
+        """The error message of a program that must fail. AssertionError when it does."""
         ended = subprocess.run(
             self.command(main_class, *arguments), capture_output=True, timeout=WITHIN_MS / 1000, check=False
         )
@@ -116,8 +116,8 @@ class KafkaPrograms:
         return self.run(CONSOLE_CONSUMER, *arguments, within_ms=within_ms + 10_000).splitlines()
 
     def check_files(self, files: Sequence[Path]) -> str:
-        """What Kafka's own tool says of segments, indexes and producers' snapshots, looking at
-        every record and every index entry.
+        """The output of Kafka's own tool about segments, indexes and producers' snapshots, when it
+        reads every record and every index entry.
         """
         arguments = ["--files", ",".join(map(str, files)), "--deep-iteration"]
         # the sanity check replaces the comparison of index entries with the segment, so both are
@@ -127,7 +127,7 @@ class KafkaPrograms:
         )
 
     def dump_log(self, segment: Path, *, with_records: bool = False) -> str:
-        """What Kafka's own tool reads in a segment file."""
+        """The records that Kafka's own tool reads in a segment file."""
         arguments = ["--files", str(segment), "--deep-iteration"]
         if with_records:
             arguments.append("--print-data-log")

@@ -30,8 +30,8 @@ CLOSED_WHILE_SENDING = (
     "Producer closed while send in progress",
     "Cannot perform operation after producer has been closed",
 )
-"""What the program says of a record that it was about to send when it was stopped: its producer is
-closed by another thread.
+"""The program's message about a record that it was about to send when it was stopped: its producer
+is closed by another thread.
 """
 
 

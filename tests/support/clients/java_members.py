@@ -40,7 +40,7 @@ class JavaMember:
                 self.events.append(json.loads(line))
 
     def of(self, name: str) -> list[dict[str, Any]]:
-        """What happened of one kind."""
+        """The events of one kind."""
         return [event for event in tuple(self.events) if event["name"] == name]
 
     def owned(self) -> set[int]:

@@ -28,7 +28,7 @@ afterwards, and heartbeats no more.
 
 
 class Record(NamedTuple):
-    """What a test sends; without a partition the client chooses."""
+    """A record that a test sends; without a partition the client chooses one."""
 
     value: bytes | None
     key: bytes | None = None
@@ -44,7 +44,7 @@ class Acknowledged(NamedTuple):
 
 
 class Received(NamedTuple):
-    """What a test got."""
+    """A record that a test received."""
 
     partition: int
     offset: int

@@ -9,7 +9,7 @@ At the end a few members stay until everything is read, and the history of all o
 Eager members ask the coordinator themselves where each partition that they are given goes on, begin
 there, and pass over what their client hands out below that, or of partitions that they do not have:
 strays, which are counted. When leaders die, librdkafka 2.16 was seen to hand out records of an
-assignment before (0 to 19, then 30), while the coordinator had answered 30 and nobody had asked
+assignment before (0 to 19, then 30), while the coordinator had answered 30 and no member had asked
 where the log begins, so no broker had sent it there. Everything that brokers answer for is judged
 all the same.
 
@@ -95,7 +95,7 @@ class Member:
 
     @property
     def partitions(self) -> set[int]:
-        """What it owns now, as it knows."""
+        """The partitions that it owns, as far as it knows."""
         return set(self._owned)
 
     @property
@@ -135,11 +135,11 @@ class Member:
         return True
 
     def _is_begun_again(self, one: Ownership, offset: int) -> bool:
-        """Whether the client is at the log's beginning once more, where this ownership began."""
+        """True if the client is again at the log's beginning, where this ownership began."""
         return self._may_begin_again and one.offsets[:1] == [0] and offset <= one.offsets[-1]
 
     def _commit(self) -> bool:
-        """What has been read of each partition. A refusal is the coordinator's right, and counted;
+        """The position of each partition. The coordinator may refuse the commit, which is counted;
         False says to try again.
         """
         from confluent_kafka import KafkaException, TopicPartition
@@ -222,7 +222,7 @@ class Member:
 
 @dataclass(slots=True, kw_only=True)
 class Storm:
-    """What to do to a group. `committed` asks for the group's offsets."""
+    """An action on a group. `committed` asks for the group's offsets."""
 
     bootstrap_servers: str
     topic: str

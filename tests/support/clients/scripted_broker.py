@@ -55,8 +55,8 @@ class ScriptedBroker:
         await self.stop()
 
     async def start(self) -> None:
-        """Listen, at the same port as before if there was one: no connection of anybody's gets that
-        while nobody listens there.
+        """Listen, at the same port as before if there was one: no other process can get that while
+        no broker listens there.
         """
         if self.address.port == 0:
             self.address = self.address._replace(port=free_port())

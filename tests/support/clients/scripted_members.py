@@ -51,7 +51,7 @@ NOT_NOW = frozenset({ErrorCode.rebalance_in_progress, ErrorCode.stale_member_epo
 
 @dataclass(slots=True)
 class History:
-    """What all members of a group saw."""
+    """The observations of all members of a group."""
 
     ownerships: list[Ownership] = field(default_factory=list)
     commits: list[Commit] = field(default_factory=list)
@@ -104,7 +104,7 @@ class Holdings:
             self._positions[partition] = position + RECORDS_A_READ
 
     def committed(self, partitions: Sequence[int]) -> dict[int, int]:
-        """What the coordinator has of these, -1 for nothing."""
+        """The coordinator's offsets of these partitions, -1 for none."""
         topics = [{"name": self._topic, "partition_indexes": partitions}]
         values = {"groups": [{"group_id": self._group, "topics": topics}], "require_stable": True}
         answer = self._calls.ask(
@@ -201,7 +201,7 @@ class ClassicMember:
 
     @property
     def is_settled(self) -> bool:
-        """Whether it has its part, and nobody has told it to join again."""
+        """True if it has its assignment, and the coordinator has not asked it to rejoin."""
         return self.stage is Stage.STABLE and not self.is_told_to_rebalance
 
     def advance(self) -> None:
@@ -224,8 +224,8 @@ class ClassicMember:
             self._begin_anew()
 
     def coordinator_lost(self) -> None:
-        """What was asked for is not waited for any more: as when a client hears that its
-        coordinator does not answer.
+        """Abandon the pending request, as a client does when it learns that its coordinator does
+        not answer.
         """
         if self._sent is not None:
             self._sent.drop()
@@ -305,7 +305,8 @@ class ClassicMember:
         revoked = self.partitions - wanted
         self.holdings.give_up(revoked)
         self.holdings.begin(wanted - self.partitions)
-        # in the cooperative protocol whoever gave something up has everybody join again (KIP-429)
+        # In the cooperative protocol a member that revoked partitions makes the group rejoin
+        # (KIP-429).
         self.stage = Stage.OUT if revoked and self._is_cooperative else Stage.STABLE
 
     def _beat(self) -> None:
@@ -333,8 +334,8 @@ class ClassicMember:
         return {"generation_id": self.generation, "member_id": self.member_id}
 
     def _shared_out(self) -> dict[str, bytes]:
-        """Evenly in the order of the ids; in the cooperative protocol nobody is given what another
-        one still holds.
+        """Evenly in the order of the ids; in the cooperative protocol no member gets a partition
+        that another one still holds.
         """
         members = sorted(self._members)
         held = {
@@ -473,7 +474,7 @@ def reach(members: Sequence[ClassicMember], *stages: Stage) -> None:
 
 
 def settle(members: Sequence[Member], partition_count: int) -> None:
-    """Drive the members until they share all partitions and nobody moves any more."""
+    """Drive the members until they share all partitions and the assignment is stable."""
 
     def are_settled() -> bool:
         for member in members:

@@ -52,7 +52,7 @@ class ScriptedProducer:
         return self.calls.send(INIT_PRODUCER_ID, 4, self._init())
 
     def init(self) -> None:
-        """Get an id, or the next epoch of the one that is there: whoever used it before is
+        """Get an id, or the next epoch of the one that is there: the previous user of the id is
         fenced.
         """
         answer = self.calls.ask(INIT_PRODUCER_ID, 4, self._init(), _error_code)

@@ -97,7 +97,7 @@ class EmbeddedSites:
 
     @property
     def is_running(self) -> bool:
-        """Whether the command itself runs."""
+        """True if the command itself runs."""
         return self._started.poll() is None
 
     def send(self, number: signal.Signals) -> None:
@@ -109,8 +109,8 @@ class EmbeddedSites:
         return self._started.wait(STOP_WITHIN_MS / 1000)
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """Ask it to stop: it does, with code 0, having killed nothing at a deadline and leaving
-        nobody behind.
+        """Ask it to stop: it does, with code 0, having killed nothing at a deadline and leaving no
+        process behind.
         """
         self.send(number)
         assert self.wait_ended() == 0, self.errors
@@ -295,7 +295,7 @@ class EmbeddedSites:
 
 
 def is_healthy(address: str, service: str = "") -> bool:
-    """Whether a process, or one of its services, says over gRPC that it is ready."""
+    """True if a process, or one of its services, reports over gRPC that it is ready."""
     with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         try:

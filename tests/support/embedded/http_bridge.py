@@ -63,7 +63,7 @@ class BridgeClient:
         return name
 
     def has_leaders(self, topic: str, partitions: int) -> bool:
-        """Whether every partition has a leader."""
+        """True if every partition has a leader."""
         answer = self.http.get(f"/topics/{topic}/partitions")
         assert answer.status_code == 200, answer.text
         found = answer.json()
@@ -199,7 +199,7 @@ class HttpBridge(BridgeClient):
         self.process.wait_ready(self.is_serving)
 
     def is_serving(self) -> bool:
-        """Whether it answers, and Kafka answers it."""
+        """True if the bridge answers, and Kafka answers the bridge."""
         try:
             return self.http.get("/health").status_code == 200
         except httpx.HTTPError:

@@ -25,8 +25,8 @@ ANSWERED_WITHIN_MS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the broker answered to one record, when it was sent and answered (monotonic ms); no
-    code: nothing.
+    """The broker's answer to one record, and the times of the request and the answer (monotonic
+    ms); no code: nothing.
     """
 
     value: bytes
@@ -36,7 +36,7 @@ class Answer:
 
     @property
     def is_acknowledged(self) -> bool:
-        """Whether the record counts as written."""
+        """True if the record counts as written."""
         return self.code is ErrorCode.none
 
 
@@ -66,7 +66,7 @@ class SiteWriter:
 
     @property
     def acknowledged(self) -> list[Answer]:
-        """What was written."""
+        """The records that were written."""
         return [answer for answer in tuple(self.answers) if answer.is_acknowledged]
 
     async def writes(self, count: int = 20) -> None:

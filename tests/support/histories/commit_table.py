@@ -1,5 +1,5 @@
-"""Who may commit and read a group's offsets: every state of a group x every way to name a member x
-version, asked of a broker.
+"""The clients that may commit and read a group's offsets: every state of a group x every way to
+name a member x version, asked of a broker.
 
 `answers` runs the table against any broker (ours or Apache Kafka's) and returns the error of each
 request by a readable name, so that two brokers are compared by comparing two dicts.

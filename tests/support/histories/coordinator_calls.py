@@ -42,7 +42,7 @@ TRY_AGAIN = frozenset(
 
 
 class ConnectionLost(Exception):
-    """Whether the request was carried out is not known."""
+    """It is unknown whether the request was executed."""
 
 
 class Sent:
@@ -82,8 +82,8 @@ class CoordinatorCalls:
         self._site, self._struck, self._key, self._key_type = site, struck, key, key_type
 
     def send(self, api_key: int, version: int, values: Mapping[str, Any], *, timeout_s: float = ANSWER_S) -> Sent:
-        """Send to the coordinator of now. ConnectionLost when nobody says who that is, or it cannot
-        be reached.
+        """Send to the current coordinator. ConnectionLost when no broker names it, or it cannot be
+        reached.
         """
         client = self._connected(self._coordinator(), timeout_s)
         try:
@@ -118,7 +118,7 @@ class CoordinatorCalls:
                 continue
             if found.error_code is ErrorCode.none and found.node_id not in self._struck:
                 return int(found.node_id)
-        raise ConnectionLost(f"nobody coordinates {self._key}")
+        raise ConnectionLost(f"no broker coordinates {self._key}")
 
     def _connected(self, node_id: int, timeout_s: float) -> RawClient:
         try:

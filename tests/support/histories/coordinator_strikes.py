@@ -36,7 +36,7 @@ SETTINGS = {
 
 
 class Blow(enum.Enum):
-    """What happens to the broker."""
+    """The fault of the broker."""
 
     KILL = "kill"
     PAUSE = "pause"
@@ -138,7 +138,7 @@ def lasting_site(server: ZooKeeperProcess, directory: Path, settings: Mapping[st
 
 
 def make_whole(site: ReplicatedSite, struck: set[int]) -> None:
-    """Whatever a test before has left behind: every broker runs, and nobody is paused."""
+    """Undo the faults of an earlier test: every broker runs, and none is paused."""
     for node in site.nodes.values():
         if node.process.is_running:
             node.process.resume()

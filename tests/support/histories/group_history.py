@@ -1,4 +1,4 @@
-"""What the members of a group saw, and what that proves: the checks of a rebalance storm. Pure.
+"""The observations of a group's members, and the checks of a rebalance storm. Pure.
 
 Times are of one monotonic clock, taken where order matters: a partition is given up before its
 owner tells the coordinator, so of two ownerships in order the end of the first lies before the
@@ -10,7 +10,7 @@ start of the second. Invariants, after the checkers for Kafka histories:
   acknowledged before. Where it asked for its position, the coordinator's answer is what counts.
 - S3 committed offsets never go back: of two acknowledged commits, one after the other, the second
   is not lower.
-- S4 nobody commits what nobody has read.
+- S4 no member commits an offset up to which no member has read.
 - S5 within an ownership offsets are read one after the other, from the position that was asked for,
   none left out and none twice.
 - S6 in the end every record has been read.
@@ -40,12 +40,12 @@ class Ownership:
 
     @property
     def start(self) -> int | None:
-        """Where it began, None when nobody knows."""
+        """The offset at which it began, None if unknown."""
         return self.position if self.position is not None else next(iter(self.offsets), None)
 
     @property
     def next_offset(self) -> int | None:
-        """What it reads next, None when nobody knows."""
+        """The next offset that it reads, None if unknown."""
         return self.offsets[-1] + 1 if self.offsets else self.position
 
 
@@ -62,7 +62,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """What a member was told to own in a generation."""
+    """The partitions that a member was assigned in a generation."""
 
     member: str
     generation: int

@@ -1,5 +1,5 @@
-"""What holds an event loop: turns in which the loop's thread worked for long, with the stacks that
-were seen meanwhile.
+"""Finds code that blocks an event loop: turns in which the loop's thread worked for long, with the
+stacks that were seen meanwhile.
 
 Counts the processor time of the loop's own thread, so that a busy machine does not look like a slow
 program; what the thread waited for (a disk, the interpreter's lock) is the difference to the time
@@ -26,7 +26,7 @@ FRAMES_MAX: Final = 9
 
 @dataclass(slots=True)
 class Holds:
-    """What was seen so far; `start` once, on the loop."""
+    """The findings so far; call `start` once, on the loop."""
 
     least_ms: float = 5.0
     worked_ms: list[tuple[float, float]] = field(default_factory=list)

@@ -1,5 +1,5 @@
-"""What became of transactions, and what their readers saw: one value, the transaction's number, in
-each partition. Pure.
+"""The outcomes of transactions, and the records that their readers saw: one value, the
+transaction's number, in each partition. Pure.
 
 After the checkers for Kafka histories (a torn, lost, aborted or doubled read). Invariants:
 
@@ -118,7 +118,7 @@ def _by_offsets(transactions: Iterable[Observed]) -> Graph:
 
 
 def _by_reads(transactions: Collection[Observed]) -> Graph:
-    """Who wrote comes before who read it."""
+    """A transaction that wrote comes before one that read its records."""
     after: dict[int, set[int]] = defaultdict(set)
     writer = {position: seen.number for seen in transactions for position in seen.written}
     for seen in transactions:

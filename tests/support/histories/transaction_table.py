@@ -44,7 +44,7 @@ GROUP: Final = "g"
 
 @dataclass(frozen=True, slots=True)
 class Producer:
-    """Who asks."""
+    """The client that sends the request."""
 
     name: str
     producer_id: int
@@ -294,7 +294,7 @@ class TransactionTable:
         self._numbers = itertools.count()
 
     def names(self, prefix: str) -> str:
-        """A transactional id that nobody has used."""
+        """A transactional id that was never used."""
         return f"{prefix}-{next(self._numbers)}"
 
     def rows(self, state: str) -> list[str]:
@@ -315,7 +315,7 @@ class TransactionTable:
             )
 
     def versions(self) -> list[str]:
-        """What ApiVersions says of the requests of transactions, and the level of
+        """The answer of ApiVersions about the requests of transactions, and the level of
         `transaction.version`.
         """
         with RawClient(self._port) as client:

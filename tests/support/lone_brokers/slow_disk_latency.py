@@ -133,7 +133,7 @@ def measure(partitions: int, deleted: int, fsync_ms: float, seconds: float) -> N
 
 
 def report(noted: dict[str, Any]) -> None:
-    """What held the loop."""
+    """The code that blocked the loop."""
     on_loop, turns = noted["on_loop"], sorted(noted["worked_ms"], reverse=True)
     print("disk operations on the event loop:", len(on_loop), on_loop[:12])
     print(f"long turns of the loop: {len(turns)}; of the longest the loop's own work and the time on the wall (ms):")

@@ -50,7 +50,7 @@ class ControllerScene:
         return [] if self.model.machine is None else self._give(ask.BrokersListed(brokers=alive))
 
     def do_restart(self, node: str) -> list[str]:
-        """A broker registers again before anybody saw it gone."""
+        """A broker registers again before the controller noticed its absence."""
         others = [other for other in self.model.brokers if other != int(node)]
         self.model.alive(*others)
         alive = self.model.alive(*others, int(node))
@@ -262,7 +262,7 @@ def _outcome(name: str, error: ErrorCode, message: str) -> str:
 
 
 def _stored(change: facts.Fact) -> list[str]:
-    """What a fact leaves in ZooKeeper; nothing for those that live in memory."""
+    """The content that a fact stores in ZooKeeper; nothing for facts in memory."""
     match change:
         case facts.TopicCreated(topic=topic):
             return [f"store topic {topic.name}"]

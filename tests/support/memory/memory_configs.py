@@ -8,7 +8,9 @@ from pathlib import Path
 
 
 class FileConfigStore:
-    """What `broker/settings/config_store.py` keeps in ZooKeeper, for one broker alone."""
+    """The configs that `broker/settings/config_store.py` keeps in ZooKeeper, for a single
+    broker.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -1,4 +1,4 @@
-"""What a broker without `authorizer.class.name` has: everything is allowed."""
+"""The authorizer of a broker without `authorizer.class.name`: it allows everything."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from runtime.disk import RealDisk
 
 
 class QuietReplicas:
-    """What followers' appends and truncations ask of `Replicas`."""
+    """The part of `Replicas` that followers' appends and truncations call."""
 
     def __init__(self, cuts: TruncatedRecords | None = None) -> None:
         self.cuts = cuts or TruncatedRecords(RealDisk(), bytes_max=0)

@@ -83,7 +83,7 @@ class DataPartition:
         self.aborted: set[int] = set()
 
     def write(self, producer_id: int, epoch: int, value: str, *, may_begin: bool) -> ErrorCode:
-        """What a leader does with one transactional record."""
+        """The actions of a leader for one transactional record."""
         sequence = self._next_sequence(producer_id, epoch)
         header = self._header(producer_id, epoch, TRANSACTIONAL_BIT, sequence)
         try:
@@ -96,7 +96,7 @@ class DataPartition:
         return ErrorCode.none
 
     def mark(self, producer_id: int, epoch: int, *, is_commit: bool) -> ErrorCode:
-        """What a leader does with a marker."""
+        """The actions of a leader for a marker."""
         self.guards.withdraw(producer_id)
         header = self._header(producer_id, epoch, TRANSACTIONAL_BIT | CONTROL_BIT, -1)
         try:
@@ -116,8 +116,8 @@ class DataPartition:
         return ErrorCode.none
 
     def read_committed(self) -> list[str]:
-        """What a read-committed consumer sees: up to the first open transaction, without what was
-        aborted.
+        """The records that a read-committed consumer sees: up to the first open transaction,
+        without those that were aborted.
         """
         unstable = self.producers.first_unstable_offset
         end = len(self.records) if unstable is None else unstable

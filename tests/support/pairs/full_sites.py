@@ -191,7 +191,7 @@ class LinkedSites:
         sync: SyncPolicy = SyncPolicy.NONE,
         sync_timeout_ms: int = SYNC_TIMEOUT_MS,
     ) -> LinkSpec:
-        """What is asked for to have the link."""
+        """The request for the link."""
         return LinkSpec(
             name=LINK,
             source_site="a",

@@ -1,5 +1,5 @@
-"""What can be wrong with a line between two sites, as toxiproxy does it: a table, one way and both
-ways, and how long it lasts.
+"""The faults of a network line between two sites, as toxiproxy injects them: a table, one way and
+both ways, and how long it lasts.
 
 A fault that lasts longer than its time because its removal failed would spoil every later one:
 `strike` removes it whatever happens, and looks whether bytes pass again only through what the test
@@ -47,7 +47,7 @@ class LineFault:
 
     @property
     def stops_everything(self) -> bool:
-        """Whether nothing at all can be mirrored over the line while it lasts."""
+        """True if nothing can be mirrored over the line during the fault."""
         lets_nothing_through = not self.toxic or self.toxic == "timeout" or self.attributes.get("rate") == 0
         return lets_nothing_through and self.strikes == 1
 
@@ -79,7 +79,9 @@ FLAPPING_LINES: tuple[LineFault, ...] = (
     LineFault("a black hole again and again", "timeout", BOTH_WAYS, {"timeout": 0}, strikes=7),
     LineFault("no bandwidth again and again", "bandwidth", BOTH_WAYS, {"rate": 0}, strikes=7),
 )
-"""What is up for long enough to get on; connections end each time, or only hang."""
+"""Phases in which the line is up for long enough to make progress; at the end of each, connections
+close or only hang.
+"""
 
 
 async def strike(proxy: Proxy, fault: LineFault, lasting_s: float) -> None:

@@ -2,7 +2,7 @@
 mirror finds a link.
 
 `python -m tests.support.pairs.lone_site key=value...` runs it. The agent keeps one set of link
-records in a file, tells them to the broker, and confirms them by itself, since nobody else is
+records in a file, tells them to the broker, and confirms them by itself, because no other site is
 asked. Only what a mirror calls is there.
 """
 

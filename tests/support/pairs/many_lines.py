@@ -81,12 +81,12 @@ class StruckLink:
 
     @property
     def stops_everything(self) -> bool:
-        """Whether nothing at all can be mirrored while it lasts."""
+        """True if nothing can be mirrored during the fault."""
         return any(fault.stops_everything for fault, _ in self.lines)
 
     @property
     def is_narrow(self) -> bool:
-        """Whether a load may be more than a line takes."""
+        """True if a load may exceed the bandwidth of a line."""
         return any(fault.attributes.get("rate") for fault, _ in self.lines)
 
     async def strike(self, lasting_s: float) -> None:
@@ -117,7 +117,7 @@ def struck_at_both_ends(
 
 
 def chance_of_run() -> random.Random:
-    """What chooses in this run, by a seed that is printed and may be given."""
+    """The random choices of this run, by a seed that is printed and may be given."""
     seed = int(os.environ.get("ANTIPODE_SEED") or random.randrange(2**32))
     print(f"ANTIPODE_SEED={seed}")
     return random.Random(seed)

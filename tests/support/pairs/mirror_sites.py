@@ -170,7 +170,7 @@ class Pair:
         await controller.close()
 
     async def describe_partitions(self, site: Site, link: str = LINK) -> Sequence[broker_pb2.PartitionDescription]:
-        """What the broker of a site says over gRPC of the partitions that a link carries."""
+        """The description of a link's partitions that a site's broker gives over gRPC."""
         channels = BrokerControlChannels()
         stub: Any = channels.stub(f"{LOOPBACK}:{site.grpc_port}")
         reply: broker_pb2.DescribePartitionsReply = await stub.DescribePartitions(
@@ -194,7 +194,7 @@ class Pair:
 
     async def ends(self, site: Site, topic: str, partitions: int) -> list[tuple[int, int]]:
         """Log start and end of each partition; AssertionError while the topic is not there, or not
-        led by anybody yet.
+        led by a broker yet.
         """
         async with KafkaClient(site.bootstrap, site_local=True, retry_budget_ms=5000) as client:
             try:
@@ -331,7 +331,7 @@ async def raw_log(site: Site, topic: str, partition: int, first: int, end: int) 
 
 
 async def describe_mirror(mirror: RunningProcess) -> mirror_pb2.DescribeMirrorReply:
-    """What a mirror process says of itself. AssertionError while it does not answer."""
+    """The status that a mirror process reports. AssertionError while it does not answer."""
     request = mirror_pb2.DescribeMirrorRequest()
     reply: mirror_pb2.DescribeMirrorReply = await _ask_mirror(
         mirror, lambda stub: stub.DescribeMirror(request, timeout=DESCRIBED_WITHIN_S)
@@ -355,7 +355,7 @@ async def keeps_up(mirror: RunningProcess, within_ms: float) -> None:
 
 
 async def verify_mirror(mirror: RunningProcess, *topics: str) -> list[mirror_pb2.VerifiedPartition]:
-    """What a mirror process finds when it compares both logs. AssertionError when it does not
+    """The result of a comparison of both logs by a mirror process. AssertionError when it does not
     answer.
     """
     request = mirror_pb2.VerifyMirrorRequest(topics=topics)

@@ -320,7 +320,7 @@ async def wait_nothing_lost(
 
 
 async def demand_surplus_is_counted(mirror: RunningProcess, target: str, topic: str, partitions: int = 1) -> None:
-    """What any reader finds at the target beyond what a read-committed one does is at most what the
+    """The records that only read-uncommitted readers find at the target are at most those that the
     mirror says of it.
 
     Of a mirror that was not started again: the figure is that of its process.
@@ -336,8 +336,8 @@ async def demand_surplus_is_counted(mirror: RunningProcess, target: str, topic: 
 
 
 async def surplus_records(mirror: RunningProcess, topic: str) -> dict[int, int]:
-    """What a mirror says that its target has beyond one copy of each record, by partition of a
-    topic.
+    """The surplus records at the target that a mirror reports, beyond one copy of each record, by
+    partition of a topic.
     """
     found = {}
     for line in (await asyncio.to_thread(scrape, mirror)).splitlines():

@@ -125,8 +125,8 @@ class TransactionalLink:
         await wait_equal(self.source, self.target, self.topic, self.partitions, within_ms=within_ms)
 
     async def demand_prefixes(self) -> None:
-        """What is seen of each partition is how the source's begins: nothing twice, nothing
-        missing, nothing out of order.
+        """The visible records of each partition are a prefix of the source's: nothing twice,
+        nothing missing, nothing out of order.
         """
         for partition in range(self.partitions):
             ours = await read_partition(self.target, self.copy, partition)
@@ -162,14 +162,14 @@ class TransactionalLink:
         await eventually(do_agree, 60_000)
 
     async def noted(self) -> StoredLink:
-        """What a read-committed reader finds in the link's topic."""
+        """The records that a read-committed reader finds in the link's topic."""
         stored = StoredLink()
         async with KafkaClient(self.target) as client:
             await read_topic(client, TOPIC_PREFIX + self.topic, stored.apply)
         return stored
 
     async def end_what_is_open(self) -> None:
-        """What a successor does first: whoever wrote in the link's name is fenced, and its
+        """The first actions of a successor: the previous writer of the link is fenced, and its
         transaction aborted.
         """
         async with KafkaClient(self.target) as client:
@@ -182,7 +182,7 @@ class TransactionalLink:
             await jittered_backoff(retry_on=TRANSIENT, initial_ms=10, max_ms=200, budget_ms=60_000)(once)
 
     async def is_nothing_open(self) -> bool:
-        """Whether read-committed readers get as far as all others in the first partition."""
+        """True if read-committed readers get as far as all others in the first partition."""
         async with KafkaClient(self.target) as client:
             place = (self.copy, 0)
             stable = (await client.offsets_at([place], LATEST_TIMESTAMP, isolation_level=1))[place]

@@ -29,7 +29,7 @@ class RunningProcess:
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """The name in messages."""
         return self.child.name
 
     @property
@@ -41,7 +41,7 @@ class RunningProcess:
 
     @property
     def is_running(self) -> bool:
-        """Whether it runs, paused included."""
+        """True if it runs or is paused."""
         return self.child.pid() is not None
 
     @property

@@ -26,9 +26,9 @@ SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 USER, PASSWORD = "mirror", "it's a secret, really"
 STORE_PASSWORD, KEY_PASSWORD = "of-the-store", "of-the-key"
 ADMIN = "User:ANONYMOUS"
-"""Who uses the plain listener."""
+"""The principal on the plain listener."""
 GUEST, GUEST_PASSWORD = "guest", "may do what it is given"
-"""Who logs in by PLAIN, and has no rights but those that a test gives."""
+"""The user who logs in by PLAIN, and has only the rights that a test grants."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Certificates:
 
 @dataclass(frozen=True, slots=True)
 class ClientStores:
-    """What is in PEM for a client, as Java's users have it: a trust store, and the key with its
+    """The PEM files of a client in the form for Java clients: a trust store, and the key with its
     chain in JKS and in PKCS12.
     """
 
@@ -59,7 +59,7 @@ class SecuredKafka:
     secured: str
     certificates: Certificates
     line: Proxy | None
-    """That of the secured listener, where there is a toxiproxy."""
+    """The proxy in front of the secured listener, if toxiproxy runs."""
 
     def guest(self, end: str) -> dict[str, str]:
         """Settings of a mirror that is the guest at one of its ends."""

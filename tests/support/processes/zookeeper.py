@@ -41,7 +41,7 @@ class ZooKeeperProcess:
         self.process.wait_ready(self.server.is_serving, within_ms)
 
     def new_chroot(self, name: str) -> str:
-        """A connect string with a chroot that nobody else has, existing and empty."""
+        """A connect string with a new, empty chroot that no other test uses."""
         client = KazooClient(self.connect)
         client.start(timeout=30)
         try:

@@ -51,7 +51,7 @@ class CandidateProcess:
 
     @property
     def is_active(self) -> bool:
-        """Whether it is elected and has taken over."""
+        """True if the controller is elected and has loaded the cluster."""
         return self.candidate.active is not None
 
     def metric(self, name: str, *, bean: str = "kafkacontroller") -> float:

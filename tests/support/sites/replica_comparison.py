@@ -1,5 +1,5 @@
-"""What the replicas of a site have on disk, compared batch by batch, and who led them, by what the
-brokers' logs tell.
+"""Compares the logs of a site's replicas on disk batch by batch, and determines their leaders by
+the records that the brokers' logs tell.
 
 Called when nothing is written any more; the bytes are those of the segment files, so nothing that a
 broker says of itself is believed.

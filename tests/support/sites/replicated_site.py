@@ -134,7 +134,7 @@ class ReplicatedSite:
         eventually_sync(lambda: all(is_whole(asker) for asker in self._askers), within_ms)
 
     def kill_leader(self, topic: str, partition: int, within_ms: float = SETTLE_WITHIN_MS) -> None:
-        """Kill whoever leads the partition, wait for a successor, and start the killed one again
+        """Kill the leader of the partition, wait for a successor, and start the killed one again
         until all are in sync.
         """
         killed = self.leaders(topic)[partition]

@@ -34,8 +34,8 @@ BlockedWays = list[tuple[str, str]]
 
 
 class Network(Protocol):
-    """What parts nodes (by id) and members of ZooKeeper from each other, one direction at a
-    time.
+    """The means that disconnect nodes (by id) and members of ZooKeeper from each other, one
+    direction at a time.
     """
 
     def cut(self, cuts: Iterable[tuple[str, str]]) -> None:
@@ -43,7 +43,7 @@ class Network(Protocol):
         ...
 
     def mend(self, cuts: Iterable[tuple[str, str]]) -> None:
-        """What was cut is whole again."""
+        """Reconnect everything."""
         ...
 
 
@@ -59,7 +59,7 @@ class Fault(NamedTuple):
 
 @dataclass(slots=True)
 class History:
-    """What was done, and how long producers were silent each time."""
+    """The injected faults, and for how long producers got no acknowledgement each time."""
 
     seed: int
     lines: list[str] = field(default_factory=list)
@@ -259,7 +259,7 @@ class SiteFaults:
             node.wait_ready(60_000)
 
     def may_go_on_unhealed(self) -> bool:
-        """Whether the next fault may come while replicas are behind."""
+        """True if the next fault may come while replicas lag."""
         return self._chance.random() < 0.5
 
 

@@ -3,9 +3,9 @@ other, in one direction or both.
 
 Each place is a namespace with one address on a bridge; the tests' own process has an address there
 too. A cut is silent, as a pulled cable is: packets from one place to another go to a hardware
-address that nobody has, and connections simply hang. That needs neither netem nor a packet filter,
-only root and `ip`; where they are not to be had, `network_is_possible` says so and everything runs
-on loopback.
+address that no process has, and connections simply hang. That needs neither netem nor a packet
+filter, only root and `ip`; where they are not to be had, `network_is_possible` says so and
+everything runs on loopback.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.support.processes.ports import LOOPBACK
 UNUSED_ADDRESS = "02:00:00:00:00:01"
 """A hardware address that no place has."""
 OUTSIDE = "outside"
-"""The tests' own process: clients, and whoever looks."""
+"""The tests' own process, with clients and observers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class SiteNetwork:
             )
 
     def mend(self, cuts: Iterable[tuple[str, str]]) -> None:
-        """What was cut is whole again; nothing for a pair that is not cut."""
+        """Reconnect a disconnected pair; does nothing for a connected one."""
         for source, target in cuts:
             if (source, target) in self._cuts:
                 self._cuts.remove((source, target))
@@ -125,7 +125,7 @@ def _ip(*arguments: str) -> None:
 
 
 def network_is_possible() -> bool:
-    """Whether this process may make namespaces."""
+    """True if this process may create namespaces."""
     if os.geteuid() != 0 or shutil.which("ip") is None:
         return False
     probe = f"an{os.getpid():x}-probe"

@@ -42,7 +42,7 @@ class ZooKeeperProxies:
                 self._toxics[source, target] = proxy, toxic
 
     def mend(self, cuts: Iterable[tuple[str, str]]) -> None:
-        """What was cut is whole again; nothing for a pair that is not cut."""
+        """Reconnect a disconnected pair; does nothing for a connected one."""
         for pair in cuts:
             if pair in self._toxics:
                 proxy, toxic = self._toxics.pop(pair)

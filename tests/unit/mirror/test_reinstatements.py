@@ -92,7 +92,7 @@ async def test_else_a_person_reinstates_it(policy: ReinstatePolicy, epoch: int) 
     own = tails(world)
     async with mirroring(world) as mirror:
         await faulted(mirror)
-        assert all("antipode links reinstate puts what the copy has alone" in one for one in reasons(mirror).values())
+        assert all("antipode links reinstate puts the copy's own records" in one for one in reasons(mirror).values())
         planned = await mirror.reinstatements.reinstate([], is_dry_run=True)
         assert [(one.key, one.outcome, one.from_offset, one.end_offset) for one in planned] == [
             (FIRST, ReinstateOutcome.PLANNED, 12, 21),

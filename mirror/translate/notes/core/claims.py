@@ -1,4 +1,4 @@
-"""Claims: which mirror writes which slots of a link in transactions, as stored in the link's topic.
+"""Claims, stored in the link's topic: which mirror writes which slots of a link in transactions.
 
 A mirror with a new epoch of its transactional id claims the slots that it is to write under that
 epoch, and only then reads the claims of others. So of two mirrors that write the same slot the

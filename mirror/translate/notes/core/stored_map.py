@@ -1,15 +1,20 @@
-"""Records of the topic that a translate link keeps at its target: whose producer ids, which topics,
-positions, offset maps.
+"""Records of the topic in which a translate link keeps its state at its target: producer ids,
+topics, positions, offset maps.
 
 | key | value |
 | --- | --- |
-| `{"kind":"producer","origin":alias}` | producer id under which the link writes what came into being at that site |
-| `{"kind":"writer","origin":alias,"id":n}` | a transactional producer of the link, which writes what came into being at that site |
-| `{"kind":"claim","writer":transactional id,"id":n,"epoch":n}` | which slots which mirror writes under that epoch |
+| `{"kind":"producer","origin":alias}` | producer id under which the link writes records that were
+first written at that site |
+| `{"kind":"writer","origin":alias,"id":n}` | a transactional producer of the link, for records that
+were first written at that site |
+| `{"kind":"claim","writer":transactional id,"id":n,"epoch":n}` | which slots which mirror writes
+under that epoch |
 | `{"kind":"owner"}` | which daemon carries a link that is not shared (`core/link_lease.py`) |
 | `{"kind":"topic","topic":source name}` | both names and both ids |
-| `{"kind":"position","topic":...,"partition":n}` | next source offset and its leader epoch, target's end, sequences |
-| `{"kind":"runs","topic":...,"partition":n,"chunk":n}` | runs `[source offset, target offset, count]` of the offset map |
+| `{"kind":"position","topic":...,"partition":n}` | next source offset and its leader epoch,
+target's end, sequences |
+| `{"kind":"runs","topic":...,"partition":n,"chunk":n}` | runs `[source offset, target offset,
+count]` of the offset map |
 """
 
 from __future__ import annotations
@@ -74,7 +79,7 @@ class StoredLink:
                 claimed = ClaimName(name["writer"], name["id"], name["epoch"])
                 _put(self.claims, claimed, content and _claim(claimed, content))
             case "owner":
-                pass  # link_lease.py reads these; releases before leave them alone
+                pass  # `link_lease.py` reads these; earlier releases ignore them.
             case "topic":
                 _put(self.bindings, name["topic"], content and _binding(name["topic"], content))
             case "position":
@@ -93,13 +98,15 @@ class StoredLink:
 
 
 def producer_record(origin: str, producer_id: int) -> StoredRecord:
-    """The link writes what came into being at `origin` under this producer id."""
+    """The record of the producer id under which the link writes records that were first written at
+    `origin`.
+    """
     return _key(kind="producer", origin=origin), _value(id=producer_id)
 
 
 def writer_record(origin: str, producer_id: int) -> StoredRecord:
-    """A transactional producer of the link has this id, and writes what came into being at
-    `origin`.
+    """The record of the id of a transactional producer of the link, for records that were first
+    written at `origin`.
     """
     return _key(kind="writer", origin=origin, id=producer_id), _value()
 

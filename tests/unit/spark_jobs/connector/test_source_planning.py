@@ -48,7 +48,7 @@ def test_a_time_without_a_record_is_an_error_at_the_start_and_the_end_at_the_end
 
 def test_a_start_before_the_log_is_loss_or_moves_up() -> None:
     starts, ends = {("t", 0): 5}, {("t", 0): 20}
-    with pytest.raises(DataLost, match="t-0 was to be read from offset 5, but its log starts at 10"):
+    with pytest.raises(DataLost, match="t-0 must be read from offset 5, but its log starts at 10"):
         ranges(starts, ends, LOGS, is_failing_on_loss=True)
     (found,) = ranges(starts, ends, LOGS, is_failing_on_loss=False)
     assert (found.first_offset, found.until_offset) == (10, 20)

@@ -202,7 +202,8 @@ class Durability:
         # before the check for truncations: names are durable whatever was truncated
         if work.is_new_log:
             self._is_new = False
-        # the flushed end is not this log's end any more: the next flush moves the recovery point
+        # A truncation has changed the end since the flush, so the next flush moves the recovery
+        # point.
         if work.truncations != self.truncations:
             self._put_back(work)
             return

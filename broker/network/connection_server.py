@@ -347,7 +347,7 @@ class ConnectionServer:
             except Exception:
                 note_death(
                     "connection sweep", client=connection.address
-                )  # the others, and the next sweep, come all the same
+                )  # the other connections and the next sweep follow all the same
         self._schedule_sweep()
 
     def _look_at(self, connection: Connection, now_ms: float, *, is_memory_check: bool) -> None:

@@ -135,7 +135,8 @@ class HostedPartition:
         """The log is a copy from now on: it forgets epochs of a leadership that wrote nothing,
         since its leader never had them.
         """
-        # an epoch that wrote nothing ends the log here alone; truncating at the end drops it
+        # Only this log has the start of an epoch that wrote nothing; a truncation at the end drops
+        # it.
         if self.log.latest_epoch != self.last_record_epoch:
             self.log.truncate_to(self.log.log_end_offset)
 
@@ -175,19 +176,19 @@ class HostedPartition:
         has yet to come. So it is right after any change of leaders but that promotion, with
         producers that are not known here.
         """
-        # idempotent: an epoch that the log knows is not assigned again
+        # Idempotent: an epoch that the log already has is not assigned again.
         self.log.start_leader_epoch(self.state.leader_epoch)
-        # this site writes now: what a mirror said of a source is history
+        # This site takes writes now, so a mirror's reports about a source are outdated.
         self.source.forget()
         is_promotion = False
         if link is not None and link.leader_epoch_floor > 0 and not blocks(link):
             promoted_at = self.log.first_offset_since_epoch(link.leader_epoch_floor)
             if promoted_at is not None:
                 self.log.producers.carry_over(promoted_at)
-                # records appended in the epoch already: the promotion was before this change of
-                # leaders
+                # The log already has records of this epoch, so the promotion came before this
+                # change of leaders.
                 is_promotion = promoted_at == self.log.log_end_offset
-        # epoch 0 is the first leader ever: no batch can be under way to another one
+        # Epoch 0 belongs to the first leader, so no batch can be in flight to an earlier one.
         is_successor = self.state.leader_epoch > 0 and not is_promotion
         self.settles_until_ms = now_ms + SETTLING_MS if is_successor else 0.0
         self.log.producers.must_newcomers_begin = is_successor
@@ -222,7 +223,7 @@ class HostedPartition:
         if not self.state.is_leader:
             raise PartitionFailure(ErrorCode.not_leader_or_follower)
         if replica_id >= 0:
-            # a broker that was reassigned away may still fetch for a moment
+            # A broker that a reassignment has removed may still fetch for a moment.
             if replica_id not in self.state.followers:
                 raise PartitionFailure(
                     ErrorCode.not_leader_or_follower, f"broker {replica_id} has no replica of the partition"

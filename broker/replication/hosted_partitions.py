@@ -119,7 +119,7 @@ class HostedPartitions:
                 if not purgatory.concerns(hosted.key):
                     continue
                 grown_bytes = 0
-                # counted only when a fetch waits: the sum costs a walk over segments
+                # Computed only when a fetch waits, because the sum needs a walk over the segments.
                 if purgatory.is_awaited(DelayedOperation.CONSUMER_FETCH, hosted.key):
                     grown_bytes = appended_bytes if effect.former == appended_at else _bytes_within(hosted, effect)
                 # 0 would mean another kind of change, which ends waits
@@ -140,8 +140,8 @@ class HostedPartitions:
             case IsrProposed():
                 self.listeners.isr_proposed(hosted)
             case LeadershipBegan() | LeadershipLost():
-                # guards stand for questions of one leadership: markers may pass elsewhere from here
-                # on
+                # Guards belong to requests under one leadership: from here on another leader may
+                # append markers.
                 hosted.guards.withdraw_all()
             case StandbyGivenUp():
                 self.degradations += 1

@@ -123,7 +123,7 @@ class IsrProposals:
     # --- sending
 
     async def _send_again_and_again(self) -> None:
-        self._has_news.set()  # what was open when the loop died
+        self._has_news.set()  # proposals may have been open when the loop died
         while True:
             await self._has_news.wait()
             self._has_news.clear()
@@ -144,7 +144,8 @@ class IsrProposals:
         for key, hosted in tuple(self._open.items()):
             state = hosted.state
             if state.proposed_isr is None or not state.is_leader:
-                # nothing to ask any more: an image has settled it, or this broker does not lead now
+                # Nothing is left to request: an image has settled it, or this broker is not the
+                # leader.
                 del self._open[key]
                 continue
             request.partitions.add(
@@ -166,7 +167,7 @@ class IsrProposals:
         refused = LogLines(__name__, "controller refused proposed in-sync replicas")
         changed = LogLines(STATE_CHANGE, "in-sync replicas changed")
         asked = {(sent.topic, sent.partition): sent for sent in request.partitions}
-        # only those that are open: an answer may be to a request before the leadership changed
+        # Only open proposals: the answer may belong to a request before a change of leadership.
         for answer in reply.partitions:
             key = answer.topic, answer.partition
             hosted, sent = self._open.get(key), asked.get(key)
@@ -195,9 +196,10 @@ class IsrProposals:
         state, replicas = hosted.state, self._replicas
         before = state.isr
         if answer.HasField("state"):
-            # first: until it is known which set is in force, the high watermark waits for both
+            # Set first: until it is known which set is in force, the high watermark waits for both.
             replicas.assigned.apply_state(self._cluster.image, hosted, partition_image(answer.state))
-        # neither answer nor image has moved the epochs: the controller has kept the old set
+        # Neither an answer nor an image has moved the epochs, so the controller has kept the old
+        # set.
         if (state.leader_epoch, state.partition_epoch) == (sent.leader_epoch, sent.partition_epoch):
             replicas.act(hosted, state.withdraw_proposal())
         if answer.error_code == ErrorCode.ineligible_replica:

@@ -43,7 +43,7 @@ class OfflineReplicaReports:
         self._controller = controller
         self._node_id = node_id
         self._broker_epoch = broker_epoch
-        # nothing lost is nothing to report: a start costs no request
+        # Without lost replicas there is nothing to report, so a start needs no request.
         self._reported: frozenset[PartitionKey] | None = frozenset()
         """The last report to the controller, None when it is not known whether it arrived."""
         self._has_news = asyncio.Event()
@@ -63,7 +63,7 @@ class OfflineReplicaReports:
 
     async def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
         """Forget all reports after a full image (an `ImageListener`)."""
-        # the sender may be a new controller, which does not know what the one before knew
+        # A full image may come from a new controller, which lacks the reports to the previous one.
         if after.full_version != before.full_version:
             self._reported = frozenset()
             self._has_news.set()
@@ -97,7 +97,7 @@ class OfflineReplicaReports:
                 )
             )
         except BaseException:
-            # also cancelled: whether the request arrived is not known
+            # Also after a cancellation, because the request may have arrived.
             self._reported = None
             raise
         if reply.error_code:

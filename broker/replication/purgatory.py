@@ -64,8 +64,8 @@ class Purgatory:
         """Make the request wait for partitions, or for sessions that track changes; `forget` takes
         the entry that is returned.
         """
-        # a closed broker answers at once, but by the timer: the caller may not be ready for its
-        # answer
+        # A closed broker answers at once, but through the timer, because the caller may not be
+        # ready for the answer yet.
         allowed_ms = 0 if self._is_closed else timeout_ms
         deadline_ms = self._clock.monotonic_ms() + allowed_ms
         entry = self._waiting.add(waiter, operation=operation, keys=keys, deadline_ms=deadline_ms)
@@ -112,8 +112,8 @@ class Purgatory:
     def _wake(self, operation: DelayedOperation, key: Hashable, grown_bytes: int) -> None:
         """Growth covers up no change of another kind in the same turn."""
         if not self._changes:
-            # once for all changes of this turn: an append must not pay for the fetches that it
-            # wakes
+            # Runs once for all changes of this turn of the loop, so that an append is not delayed
+            # by the fetches that it wakes.
             self._loop.call_soon(self._deliver)
         awaited = operation, key
         known_bytes = self._changes.get(awaited)
@@ -125,7 +125,7 @@ class Purgatory:
         """Wait until no request of the operation waits."""
         while self._waiting.count(operation):
             emptied = self._emptied.setdefault(operation, self._loop.create_future())
-            # shielded: one waiter that is cancelled must not cancel it for the others
+            # Shielded, because a cancelled waiter must not cancel the wait of the others.
             await asyncio.shield(emptied)
 
     def _note_emptied(self) -> None:
@@ -159,7 +159,8 @@ class Purgatory:
             _complete(waiter)
         self._note_emptied()
         if len(self._waiting):
-            # one timer for all: thousands of waiting fetches would be as many handles of the loop
+            # One timer for all, because thousands of waiting fetches would need as many handles of
+            # the loop.
             self._tick_at(self._waiting.next_expiry_ms())
 
     def stop(self, operation: DelayedOperation) -> None:

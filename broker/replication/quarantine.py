@@ -115,10 +115,11 @@ class Quarantine:
         first_offset = max(first_offset, log.log_start_offset)
         end_offset = log.log_end_offset if end_offset is None else end_offset
         directory = os.path.dirname(log.directory)
-        # in the name: the same offsets with another history are another entry
+        # The last leader epoch is part of the name: the same offsets with another history are
+        # another entry.
         last_epoch = log.epoch_at(end_offset - 1)
         name = f"{_place(topic_id, log.partition)}{origin.link_epoch}-{first_offset}-{end_offset}-{last_epoch}"
-        # one copy at a time: the bound counts what is there
+        # Only one copy at a time, because the bound counts the existing bytes.
         async with self._turn:
             known = next((one for one in self._kept_in(directory) if one.name == name), None)
             if known is not None:
@@ -138,7 +139,8 @@ class Quarantine:
                     at_ms=now_ms,
                     **asdict(origin),
                 )
-                # the account last: an entry without it is not counted and is made again
+                # The account is written last: an entry without it does not count, and is copied
+                # again.
                 account = json.dumps(asdict(entry)).encode()
                 await asyncio.to_thread(write_file, self._disk, f"{path}{ACCOUNT}", account, is_durable=True)
             except BaseException:
@@ -164,7 +166,8 @@ class Quarantine:
                     raise QuarantineFull(self._full(log, room_bytes, position + len(content)))
                 position += write_all(self._disk, descriptor, [content], position)
                 offset = next_offset
-                # after each piece: the log may be large, and clients wait on this loop
+                # Yield after each piece, because the log may be large, and clients wait for this
+                # loop.
                 await asyncio.sleep(0)
             await asyncio.to_thread(self._disk.fdatasync, descriptor)
             # the file's name too: the account must never be durable alone

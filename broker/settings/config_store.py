@@ -74,8 +74,8 @@ class ZooKeeperConfigStore:
 
     async def _read(self) -> None:
         assert self._take is not None
-        # one after the other: a reading that began before a change must not be taken after one that
-        # has seen it
+        # Reads run one after the other: the result of an older read must not replace that of a
+        # newer one.
         async with self._reading:
             for_all = await self._stored("")
             for_this = await self._stored(str(self._node_id))

@@ -166,7 +166,7 @@ def without_controller_listeners(properties: Mapping[str, str]) -> dict[str, str
 
 
 def foreign_keys() -> frozenset[str]:
-    """Kafka's keys of which a reason is known, without those of whole families."""
+    """Kafka's keys that have no effect here, without those of whole families."""
     return frozenset(_WITHOUT_EFFECT)
 
 

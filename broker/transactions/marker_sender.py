@@ -67,7 +67,7 @@ class MarkerSender:
             members=_members(transaction, self._image()),
         )
         left = set(transaction.partitions)
-        # the first round at once: most transactions end with it
+        # The first round starts at once, because most transactions end with it.
         left -= await self._round(end, left)
         if not left:
             return
@@ -85,8 +85,8 @@ class MarkerSender:
         by_leader: dict[int, list[TopicPartition]] = {}
         for partition in sorted(left):
             found = image.partition(*partition)
-            # not in a whole image: the topic is deleted; elsewhere active: that site aborts what is
-            # open
+            # A topic that a complete image lacks is deleted. For a topic that is active at the
+            # other site, that site aborts open transactions.
             if image.role_of_topic(partition.topic) is LinkRole.PASSIVE or (found is None and image.is_complete):
                 done.add(partition)
             # without a leader the partition waits for the next round

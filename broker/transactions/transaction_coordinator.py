@@ -104,10 +104,11 @@ class TransactionCoordinator:
         """Take over a new image (an `ImageListener`). When another site becomes active, abort what
         is open here.
         """
-        # first: a shard that is lost must not abandon anything here
+        # First of all: a shard that is lost must not abandon any entry here.
         self._led.refresh()
         is_elsewhere = self._is_elsewhere()
-        # the moment alone: later images say the same, and a shard that is loaded later looks itself
+        # Only at the change: later images repeat it, and a shard that is loaded later checks it
+        # itself.
         if is_elsewhere and not self._was_elsewhere:
             for shard in self._led:
                 if shard.is_loaded:
@@ -191,7 +192,7 @@ class TransactionCoordinator:
         reply = await self._ask(command, reply_type)
         if reply.error is not ErrorCode.concurrent_transactions:
             return reply
-        # asked anew: the coordinator may have moved while the command ran
+        # Checked again, because the coordinator may have moved while the command ran.
         shard = self._shard(command.transactional_id)
         await shard.wait_until_over(command.transactional_id, timeout_ms=MARKERS_WAIT_MS)
         return await self._ask(command, reply_type)
@@ -199,7 +200,7 @@ class TransactionCoordinator:
     async def _ask(self, command: TransactionCommand, reply_type: type[ReplyT]) -> ReplyT:
         reply = await self._ask_once(command)
         if isinstance(reply, ProducerReply) and reply.needs_producer_id:
-            # only where one is needed: ids come in blocks and must not be wasted
+            # Only when an id is needed: ids come in blocks and must not be wasted.
             fresh = await self._fresh_producer_id()
             if isinstance(command, InitProducer | EndTransaction):
                 reply = await self._ask_once(replace(command, fresh_producer_id=fresh))
@@ -213,7 +214,7 @@ class TransactionCoordinator:
         """
         shard = self._shard(command.transactional_id)
         if self._is_held(command):
-            # a code that every client sends again after a while: the fence ends soon
+            # Every client retries after this code, and the fence ends soon.
             raise CoordinatorRefusal(ErrorCode.coordinator_load_in_progress)
         return await shard.ask(command)
 

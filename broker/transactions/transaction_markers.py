@@ -56,7 +56,7 @@ class TransactionMarkers:
         loop = asyncio.get_running_loop()
         write = MarkerWrite(end, partitions, is_promoting, loop.create_future())
         if not self._unwritten:
-            # behind all writes of this turn of the loop: their markers share appends
+            # After all writes of this turn of the loop, so that their markers share appends.
             loop.call_soon(self._append_unwritten)
         self._unwritten.append(write)
         await write.appended
@@ -67,8 +67,8 @@ class TransactionMarkers:
             if isinstance(found, PartitionFailure | CoordinatorRefusal):
                 outcomes[partition] = found.code
             elif isinstance(found, BaseException):
-                # a defect must not count as an outcome: the sender would take the partition for
-                # done
+                # A defect must not count as an outcome, because the sender would consider the
+                # partition done.
                 raise found
         return outcomes
 
@@ -103,7 +103,8 @@ class TransactionMarkers:
             # the log must show the marker of the same producer's transaction before this one
             if groups.has(hosted.key, end.producer_id):
                 groups.append(hosted.key)
-            # after the check of leadership: only a leader's log can say that a marker is final
+            # After the check of leadership, because only a leader's log shows that a marker is
+            # final.
             was_here = _was_here(hosted, end)
         except PartitionFailure as failure:
             write.outcomes[partition] = failure.code
@@ -124,7 +125,7 @@ class TransactionMarkers:
         raise PartitionFailure(ErrorCode.invalid_producer_epoch)
 
     def _passes_fence(self, end: TransactionEnd, topic: str) -> bool:
-        # an abort needs no passage: a promotion aborts what is open by itself
+        # An abort need not pass the fence, because a promotion itself aborts open transactions.
         if not end.is_commit:
             return False
         image = self._image()

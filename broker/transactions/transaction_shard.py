@@ -127,7 +127,7 @@ class TransactionShard(StateShard[TransactionCommand, TransactionReply, Transact
     def _resume(self) -> None:
         for transaction in self.transactions:
             self.submit(Resume(transactional_id=transaction.transactional_id))
-        # a shard that is loaded after the role moved must not wait for news of it
+        # A shard that is loaded after a change of the role must not wait for the next change.
         if self._is_elsewhere():
             self.abandon()
 
@@ -178,8 +178,8 @@ class TransactionShard(StateShard[TransactionCommand, TransactionReply, Transact
                     assert_never(effect)
 
     def _send_markers(self, transaction: Transaction) -> None:
-        # left undone, the transaction would be neither open nor over as long as this broker
-        # coordinates it
+        # Otherwise the transaction would be neither open nor ended for as long as this broker
+        # coordinates it.
         work = until_done("transaction markers", partial(self._carry_out, transaction))
         task = asyncio.get_running_loop().create_task(work)
         self._sending.add(task)

@@ -83,9 +83,9 @@ def handle_frame(frame: Frame, exchange: Exchange, doors: Doors) -> None:
         parts, size = fetch_response_parts(FetchResponse((), error_code=plan.error), version)
         exchange.reply_body(parts, body_size=size)  # type: ignore[arg-type]
         return
-    # consumers keep theirs: a client may have one session over several connections
+    # Consumers keep their session: a client may use one session over several connections.
     if plan.session is not None and plan.session.tracks_changes:
-        # such a session is over when its fetcher opens another one, or its connection ends
+        # Such a session ends when its fetcher opens another one, or its connection closes.
         session_id, end_former = plan.session_id, exchange.connection.on_end
         if end_former is not None and not plan.is_incremental:
             # before the new one is watched: two sessions of one fetcher would both be woken by
@@ -150,7 +150,7 @@ class Fetch(FetchReader):
             return
         # appends count this down, so that a wake-up need not read anything
         self._missing_bytes = self._bytes_min - reading.size
-        # the slices are released: their files may be deleted while the request waits
+        # The slices are released, because their files may be deleted while the request waits.
         reading.release()
         purgatory = self._doors.replicas.purgatory
         keys: set[Hashable] = {hosted.key for _, hosted, _ in reading.results if hosted is not None}
@@ -198,7 +198,7 @@ class Fetch(FetchReader):
         served: list[SessionPartition] = []
         settled: list[SessionPartition] = []
         hints: set[int] = set()
-        # in the order of the session: partitions that were served move to its end below
+        # Read in the order of the session: below, partitions that were served move to its end.
         for state, hosted, fetched in reading.results:
             size = len(fetched.records) if isinstance(fetched.records, LogSlice | bytes) else 0
             if size and hosted is not None:
@@ -227,7 +227,7 @@ class Fetch(FetchReader):
             if fetched.current_leader is not NO_HINT:
                 hints.add(fetched.current_leader.leader_id)
         if plan.session is not None:
-            # after the loop, which iterates over the same session
+            # After the loop, because it iterates over the same session.
             plan.session.serve_last(served)
             for key in settled:
                 plan.session.settle(key)
@@ -250,7 +250,8 @@ class Fetch(FetchReader):
             return False
         if self._is_to_mirror:
             return state.fetch_offset >= hosted.state.mirrorable_end
-        # in sync as well: a follower out of sync must be examined, or it could never be proposed
+        # Followers out of sync must be examined as well, otherwise they could never be proposed for
+        # the ISR.
         return state.fetch_offset == hosted.log.log_end_offset and self._request.replica_id in hosted.state.isr
 
     def _throttle_time_ms(self, reading: Reading) -> int:

@@ -169,7 +169,7 @@ class FetchReader:
         self._missing_bytes = 0
         self._is_follower = request.replica_id >= 0
         self._is_to_mirror = request.replica_id == MIRROR
-        # a waiting fetch is read again: the follower's offset counts only once
+        # A waiting fetch is read again later, but the follower's offset counts only once.
         self._is_recorded = not self._is_follower
         self._has_quota = doors.quotas.fetch.is_in_use and not (self._is_follower or exchange.is_exempt)
         self._bytes_max = doors.configs.current.fetch_bytes_max
@@ -189,11 +189,12 @@ class FetchReader:
             name = state.topic if isinstance(state.topic, str) else image.topic_names.get(state.topic)
             try:
                 if self._asking is not None:
-                    # rights before existence: an unknown topic must look like a forbidden one
+                    # Rights are checked before existence, so that an unknown topic looks like a
+                    # forbidden one.
                     self._check_may_read(self._asking, _known(name))
                 hosted = doors.replicas.get(image, _known(name), state.partition)
                 fetched = self._read_partition(hosted, state, reading)
-                # after the read: earlier changes are in this response
+                # Taken after the read, because earlier changes are in this response.
                 self._watch(hosted, state)
             except PartitionFailure as failure:
                 reading.has_error = True
@@ -227,7 +228,8 @@ class FetchReader:
         request = self._request
         is_of_standby = self._check_readable(hosted, state)
         log, offset = hosted.log, state.fetch_offset
-        # before epochs and offsets: the replica that the client is sent to checks its own
+        # Before epochs and offsets, because the replica to which the client is redirected checks
+        # its own.
         preferred = self._preferred_replica(hosted, offset)
         if preferred is not None:
             reading.has_news = True
@@ -258,7 +260,7 @@ class FetchReader:
         if state.lacks_high_watermark(hosted.state.high_watermark):
             reading.has_news = True
         state.is_throttled = self._is_throttled(hosted)
-        # no partition stays empty forever: the session serves it first next time
+        # The session serves this partition first the next time, so that none stays empty for ever.
         if offset >= end_offset or state.is_throttled or (reading.bytes_left <= 0 and reading.size):
             return fetched_part(hosted, request, b"")
         piece = self._doors.replicas.read(
@@ -274,7 +276,7 @@ class FetchReader:
         if not piece.length:
             piece.release()
             return fetched_part(hosted, request, b"")
-        # while the whole answer is small: a file part costs more than the copy
+        # While the whole answer is small, a copy costs less than sending from the file.
         records = _copied(piece) if reading.size <= COPIED_BYTES_MAX else piece
         aborted: Sequence[AbortedTransaction] | None = None
         if request.isolation_level == READ_COMMITTED:

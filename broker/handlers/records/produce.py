@@ -111,10 +111,11 @@ def handle_frame(frame: Frame, exchange: Exchange, doors: Doors) -> None:
     request = parse_produce_request(frame, header.body_position, header.api_version)
     refused: tuple[TopicProduced, ...] = ()
     if doors.authorizer.is_enabled:
-        # not for topics that were refused already: they need no decision
+        # Topics that were refused above are skipped.
         request, refused = _without_denied(doors, exchange, request)
     if doors.cluster.has_suspended_link and not _may_be_decided(doors.cluster.image, request):
-        # copied: the frame's buffer is used for the next request as soon as this returns
+        # The bytes are copied, because the frame's buffer is reused for the next request as soon as
+        # this call returns.
         exchange.defer(_append_when_decided(doors, exchange, _copied(request), refused))
         return
     admission: TransactionalProduce | None = None
@@ -128,7 +129,7 @@ def handle_frame(frame: Frame, exchange: Exchange, doors: Doors) -> None:
             )
             return
     if doors.controlled_shutdown.is_under_way:
-        # by then a refusal can name the new leader
+        # The refusal is built after the wait, so that it can name the new leader.
         moved = doors.controlled_shutdown.moved
         exchange.defer(_append_after(moved, doors, exchange, _copied(request), refused=refused))
         return
@@ -259,7 +260,7 @@ def _append_all(
         name: str | None = topic.name
         unknown = ErrorCode.unknown_topic_or_partition
         if has_topic_ids:
-            # by the image: an id of a topic that was deleted is unknown at once
+            # The image decides, so that the id of a deleted topic is unknown at once.
             name = image.topic_names.get(topic_id_bytes(topic.topic_id))
             unknown = ErrorCode.unknown_topic_id
         results = []
@@ -311,7 +312,7 @@ def _append(
 
 
 def _checked_records(topic: str, partition: PartitionRecords, acks: int) -> Buffer:
-    # before the partition is looked up: every broker gives the same answer
+    # Checked before the partition is looked up, so that every broker gives the same answer.
     if is_internal_topic(topic):
         raise PartitionFailure(ErrorCode.invalid_topic_exception, f"only coordinators may write to {topic}")
     if acks not in _ACKS:
@@ -336,7 +337,7 @@ async def _finish_flushed(
         is_done = True
     finally:
         for hosted in to_flush:
-            # before the responses: the high watermark may move for waiting requests
+            # Before the responses, because the high watermark may advance for waiting requests.
             doors.replicas.note_flushed(hosted, is_done=is_done)
     failed: dict[tuple[str, int], ErrorCode] = {}
     for hosted, result in zip(to_flush, results, strict=True):
@@ -379,7 +380,8 @@ def _finish(doors: Doors, exchange: Exchange, request: ProduceRequest, done: _Ap
             exchange.count_errors(errors_of(done.topics))
             exchange.fail("a produce request with acks=0 failed")
         else:
-            # the quota is charged although no response can carry the throttle time
+            # With acks=0 there is no response for the throttle time, but the quota is charged all
+            # the same.
             throttle_time_ms(doors, exchange)
             exchange.reply_nothing()
         return

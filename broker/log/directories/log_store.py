@@ -184,7 +184,7 @@ class LogStore(LogPlacement):
                 sentences.append(self._give_up(move, error))
                 continue
             if move.key in self.moves:
-                # the others have their turn
+                # continue with the other logs
                 self.moves[move.key] = self.moves.pop(move.key)
             await asyncio.sleep(copied / bytes_per_second_max if bytes_per_second_max > 0 else 0)
         return sentences

@@ -141,8 +141,8 @@ class SourceSession:
     def follow(self, partitions: Iterable[HostedPartition]) -> None:
         """Fetch these too, or with their new leader epoch."""
         for hosted in partitions:
-            # a new object under a new leader epoch: failures and refusals of the old one do not
-            # count
+            # A new leader epoch gets a new object, so that failures and refusals under the old one
+            # do not count.
             self._followed[hosted.key] = FollowedPartition(hosted)
             self._names[hosted.topic_uuid] = hosted.topic
             self._due[hosted.key] = None
@@ -183,7 +183,7 @@ class SourceSession:
         if self._session.is_new or now_ms - self._swept_at_ms > SWEEP_MS:
             self._swept_at_ms = now_ms
             self._due.update(dict.fromkeys(self._followed))
-        # those paused are looked at each time: their pause may be over
+        # Paused partitions are examined each time, because their pause may have ended.
         due, self._due = [*self._due, *self._paused], {}
         named: dict[SessionKey, Position] = {}
         forgotten: set[SessionKey] = set()
@@ -197,7 +197,7 @@ class SourceSession:
             if asked is not None and (wanted is None or wanted.topic_id != asked.topic_id):
                 forgotten.add((asked.topic_id, key[1]))
                 del self._asked[key]
-            # what is as asked before is not named: that is what the session saves
+            # Unchanged partitions are not named, which is the purpose of the session (KIP-227).
             if wanted is not None and wanted != asked:
                 self._asked[key] = wanted
                 named[wanted.topic_id, key[1]] = wanted.at
@@ -247,7 +247,7 @@ class SourceSession:
             # awaited here and not in a task: each turn of the loop is a turn that producers wait
             response = await request_fetch(connection, request)
         except BaseException as error:
-            # whatever failed, the leader may have moved the session on: start over
+            # After any failure the leader may have advanced the session, so start a new one.
             self._session.reset()
             if self._is_given_up and isinstance(error, KafkaClientError):
                 return None

@@ -94,10 +94,10 @@ def _is_repeated_end(known: Transaction, command: EndTransaction) -> bool:
     if not is_ended or known.client_version < BUMPING_CLIENT_VERSION:
         return False
     if command.producer_id == known.producer_id:
-        # the end has brought the next epoch, which the answer that was lost carried
+        # The end assigned the next epoch, and the answer with it was lost.
         return command.producer_epoch == known.producer_epoch - 1
     was_rotated = command.producer_id == known.previous_producer_id and known.producer_epoch == 0
-    # the epochs of the id before were used up: its last one ended the transaction
+    # The previous producer id had used its last epoch, which ended the transaction.
     return was_rotated and command.producer_epoch == FENCING_EPOCH_MAX - 1
 
 
@@ -217,7 +217,7 @@ def resume(known: Transaction | None, now_ms: int) -> TransactionDecision:
             effects=(WriteMarkers(transaction=known),), reason="the coordinator resumes the end of the transaction"
         )
     if known.state is TransactionState.ONGOING:
-        # the deadline went on while no coordinator was there
+        # The deadline also counts the time without a coordinator.
         left_ms = max(known.deadline_ms - now_ms, 0)
         return TransactionDecision(effects=(StartTimeout(transactional_id=known.transactional_id, delay_ms=left_ms),))
     return NOTHING

@@ -88,7 +88,7 @@ class MarkersWritten(ProducerCommand, frozen=True, kw_only=True):
 
 
 class TimeOut(TransactionCommand, frozen=True, kw_only=True):
-    """The transaction's time may be over."""
+    """The timeout of the transaction may have passed."""
 
 
 class Resume(TransactionCommand, frozen=True, kw_only=True):

@@ -47,7 +47,9 @@ def missing_for_protection(world: World, sites: TwoSites, ledger: LinkLedger) ->
 
 
 def missing_for_failover(world: World, ledger: LinkLedger) -> list[str]:
-    """The conditions that are not met yet before the standby knows that its first copy is complete (F16)."""
+    """The conditions that are not met yet before the standby knows that its first copy is complete
+    (F16).
+    """
     record = ledger.record_at("a")
     assert record is not None
     standby = other(record.active_site)
@@ -57,7 +59,9 @@ def missing_for_failover(world: World, ledger: LinkLedger) -> list[str]:
 
 
 def missing_for_equality(world: World, ledger: LinkLedger, places: tuple[Place, ...]) -> list[str]:
-    """The conditions that are not met yet before all logs are equal and the last account is final."""
+    """The conditions that are not met yet before all logs are equal and the last account is
+    final.
+    """
     missing = []
     for place in places:
         logs = {node: disk.logs.get(place) for node, disk in ledger.disks.items()}  # type: ignore[call-overload]

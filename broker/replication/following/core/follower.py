@@ -56,7 +56,8 @@ def truncation_offset(*, leader_end: EpochEnd, own_end: EpochEnd, log_end_offset
     older epoch. If the leader has no epoch to compare, the replicated part stays.
     """
     if leader_end.epoch < 0:
-        # a leader without epochs (a log of an old format) cannot show where histories differ
+        # A leader with a log of an old format has no epochs, so it cannot show where the histories
+        # differ.
         return min(high_watermark, log_end_offset)
     if own_end.epoch < 0:
         return min(leader_end.end_offset, log_end_offset)

@@ -1,5 +1,5 @@
 """`python -m tests.sim --seed N` replays one seed with its history; `--count N` plays many on all
-cores and tells the first that fails; `--mutants` finds seeds that catch deliberate defects.
+cores and reports the first that fails; `--mutants` finds seeds that catch deliberate defects.
 """
 
 from __future__ import annotations

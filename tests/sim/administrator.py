@@ -1,5 +1,5 @@
-"""Topics made, grown, moved and deleted while everything shakes: requests to the real controller
-service by the real client.
+"""Creates, extends, moves and deletes topics under faults: the real client sends requests to the
+real controller service.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Administrator:
         return ControllerClient(lambda: [f"b{node}:{RPC_PORT}" for node in self._nodes], timeout_ms=3000)
 
     async def create_standing_topics(self) -> None:
-        """Until they exist."""
+        """Create them, and wait until they exist."""
         client = self._client()
         topics = [pb.NewTopic(name=name, partition_count=count, replication_factor=3) for name, count in STANDING]
         while not self.is_ready:
@@ -49,7 +49,7 @@ class Administrator:
             await self._world.pause(0.1)
 
     async def work(self) -> None:
-        """One request after the other, until it is no longer wanted."""
+        """Send one request after the other, until stopped."""
         chance = self._world.chance
         client = self._client()
         kinds = (

@@ -1,5 +1,5 @@
-"""Many seeds: on several cores, summed up; and the story of one that failed, as short as it can be
-told.
+"""Plays many seeds on several cores and sums up the results; shortens the history of a failed
+seed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Summary:
     invariants: Counter[str] = field(default_factory=Counter)
 
     def add(self, seed: int, outcome: Outcome) -> None:
-        """Count one in."""
+        """Add one result."""
         self.seeds += 1
         self.steps += outcome.steps
         self.faults += outcome.faults
@@ -122,5 +122,5 @@ def digest_of(seed: int, kind: Kind) -> int:
 
 
 def tell_failure(seed: int, kind: Kind) -> None:
-    """Print it, without the rest of the world's output."""
+    """Print the failure, without the other output of the world."""
     print(story_of(seed, kind), flush=True)

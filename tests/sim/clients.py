@@ -2,8 +2,8 @@
 endless patience.
 
 A producer repeats a batch until it is acknowledged and sends the next one only then; so an
-idempotent one can be told that its sequence is out of order only when something acknowledged is
-gone. Consumers read up to the high watermark and never give up a position.
+idempotent producer gets OUT_OF_ORDER_SEQUENCE only if an acknowledged batch was lost. Consumers
+read up to the high watermark and never give up a position.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Producer:
         return bool(self.unanswered)
 
     async def run(self) -> None:
-        """Batch after batch, as many at a time as the window allows."""
+        """Write batch after batch, as many at a time as the window allows."""
         while self.is_wanted:
             await self.world.pause(self.world.chance.uniform(0, 2 * self.pace_s))
             self.unanswered = [self._batch() for _ in range(self._how_many())]
@@ -109,8 +109,8 @@ class Producer:
                 await self._deliver()
 
     def _how_many(self) -> int:
-        """One alone at first: a partition takes any sequence from a producer that it does not
-        know.
+        """The number of batches to send at once; one at first, because a partition accepts any
+        sequence from an unknown producer.
         """
         return self.world.chance.randint(1, self.window) if self.sequence else 1
 
@@ -187,7 +187,7 @@ class Consumer:
     failures: dict[str, int] = field(default_factory=dict)
 
     async def run(self) -> None:
-        """For ever."""
+        """Read without end."""
         while True:
             leader, epoch, topic_id = self.router.leader_of(f"{self.topic}-{self.index}")
             if topic_id != self.topic_id:

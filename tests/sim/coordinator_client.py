@@ -84,11 +84,13 @@ async def fetch_offset(groups: CoordinatorClient, group: str, place: tuple[str, 
 
 @dataclass
 class OffsetCommitter:
-    """Commits growing offsets of a group without members, and looks in the end what is there.
+    """Commits growing offsets of a group without members, and reads the committed offset at the
+    end.
 
     A commit without an answer may still arrive, at Kafka as well; so what it finds is the last one
-    that was acknowledged or one of those. A broker that is not the coordinator any more, and does
-    not know it yet, answers an older offset, at Kafka as well; so it looks until it finds that.
+    that was acknowledged or one of those. A former coordinator that has not noticed its loss
+    returns an older offset, in Kafka as well; so the read is repeated until it returns an expected
+    one.
     """
 
     world: World
@@ -104,7 +106,7 @@ class OffsetCommitter:
     unanswered: set[int] = field(default_factory=set)
 
     async def run(self) -> None:
-        """Commit after commit, and a last look."""
+        """Commit repeatedly, then read the committed offset."""
         chance = self.world.chance
         groups = CoordinatorClient(self.world, self.router, self.nodes, self.group, 0)
         offset = 0

@@ -81,7 +81,7 @@ class MemorySlice(LogSlice):
         return self._content
 
     def release(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the slice holds no file."""
 
 
 class _Durability:
@@ -105,14 +105,14 @@ class _Durability:
 
 
 class LogObserver(Protocol):
-    """Hears what a log does (`checkers.py`)."""
+    """Gets the events of a log (`checkers.py`)."""
 
     def high_watermark_moved(self, log: MemoryLog, former: int) -> None:
-        """It was `former` before."""
+        """The high watermark has advanced from `former`."""
         ...
 
     def leader_appends(self, log: MemoryLog, leader_epoch: int) -> None:
-        """Under this epoch."""
+        """The leader has appended under this epoch."""
         ...
 
     def truncated(self, log: MemoryLog) -> None:
@@ -215,7 +215,7 @@ class MemoryLog(PartitionLog):
 
     @asynccontextmanager
     async def truncation(self, offset: int) -> AsyncIterator[None]:
-        """Others have their turn before and after it, as while a disk works."""
+        """Yields to other tasks before and after it, as a real disk does."""
         await asyncio.sleep(0)
         yield
         await asyncio.sleep(0)
@@ -332,8 +332,8 @@ class Disk:
         self.files = MemoryFiles()
 
     def recover(self, chance: Random, *, has_lost_power: bool) -> None:
-        """What a new process finds. The objects are new: a dead process's are not the disk any
-        more.
+        """The state for a new process. Its objects are new, because a dead process may still hold
+        the old ones.
         """
         for key, stored in tuple(self.logs.items()):
             kept = list(stored.batches)
@@ -351,7 +351,7 @@ class Disk:
 
 
 def _recovered_epochs(batches: list[Batch]) -> list[EpochStart]:
-    """Those that wrote something: an epoch that had only begun is not found again."""
+    """The epochs with records: an epoch that had only begun is not recovered."""
     epochs = LeaderEpochs()
     for batch in batches:
         epochs.assign(batch.epoch, batch.base_offset)

@@ -213,7 +213,7 @@ class Faults(FaultSchedule):
     # --- the end
 
     def heal(self) -> None:
-        """Nothing is wrong any more."""
+        """Undo all faults."""
         self._process.kill()
         world = self._world
         world.tell("everything is healed")

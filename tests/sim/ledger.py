@@ -1,8 +1,8 @@
 """The named invariants of the simulation, checked against each event.
 
-The ledger hears of every append, every high watermark, every image and every commit in ZooKeeper at
-once, and of what clients were told; so a violation is found in the step that makes it. README.md
-has the list of invariants.
+The ledger gets every append, every high watermark, every image, every commit in ZooKeeper and every
+answer to clients at once, so it finds a violation in the step that causes it. README.md has the
+list of invariants.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from wire.znodes.cluster_znodes import decode_controller_epoch
 from wire.znodes.topic_znodes import decode_partition_state, decode_topic
 
 HEADER_BYTES = 61
-"""Of a record batch; what follows is the same wherever the batch is stored."""
+"""Size of a record batch's header; the bytes after it are the same at every replica."""
 
 Key = tuple[bytes, int]
 """Topic id and partition."""
@@ -115,7 +115,7 @@ class Ledger:
             )
 
     def leader_appends(self, node: int, log: MemoryLog, leader_epoch: int) -> None:
-        """Only the one that the controller has stored for the epoch."""
+        """Only the leader that the controller has stored for the epoch may append."""
         assert log.topic_id is not None
         leader = self.leaders.get((log.topic_id, log.partition, leader_epoch))
         if leader != node:
@@ -144,7 +144,7 @@ class Ledger:
     # --- clients
 
     def acknowledge(self, key: Key, base_offset: int, body: bytes) -> None:
-        """A producer was told, with acks=all, that its records are at this offset."""
+        """A producer with acks=all got the acknowledgement of its records at this offset."""
         found = self.acknowledged[key].setdefault(base_offset, body)
         if found != body and key not in self.waived:
             self._world.violate(

@@ -43,7 +43,7 @@ async def eventually(condition: Callable[[], Any], within_ms: float = 30_000) ->
 
 
 def eventually_sync(condition: Callable[[], Result | None], within_ms: float = 30_000) -> Result:
-    """As `eventually`, for tests without an event loop."""
+    """The same as `eventually`, for tests without an event loop."""
     attempts = _Attempts(condition, within_ms)
     while True:
         outcome: Any
@@ -77,7 +77,7 @@ class _Attempts:
         raise ConditionNeverHeld(message) from (outcome if isinstance(outcome, AssertionError) else None)
 
     def pause_s(self) -> float:
-        """How long to pause before the next try."""
+        """The pause (s) before the next attempt."""
         pause_s, self._pause_s = self._pause_s, min(self._pause_s * 1.5, PAUSE_S_MAX)
         return pause_s
 

@@ -103,7 +103,7 @@ def unsound_endings(world: World, ledger: LinkLedger, sites: TwoSites) -> Iterat
 
 
 def lost(ledger: LinkLedger) -> int:
-    """How many acknowledged batches are not at their place any more."""
+    """The number of acknowledged batches that are missing at their offset."""
     return sum(
         not all(has_batch(log, one.base_offset, one.body) for site in SITES for log in ledger.logs(one.place, site))
         for one in ledger.acknowledged
@@ -205,7 +205,7 @@ def _shown(records: dict[str, Any]) -> dict[str, Any]:
 
 
 def switchover_is_free(world: World, epoch: int) -> str:
-    """Why the planned move that led to the epoch lost something; empty when it did not."""
+    """The records that the planned move to the epoch lost, as a sentence; empty if none."""
     for site in SITES:
         for account in accounts(world, site):
             if account.epoch == epoch and epoch != FIRST_EPOCH and account.known_lost_records + account.found_records:

@@ -1,8 +1,8 @@
-"""What goes wrong between and inside two sites: a random schedule from the seed.
+"""The faults between and inside two sites: a random schedule from the seed.
 
-Brokers and mirrors are killed, paused and started again; hosts are cut from each other in one
-direction or both, slow, or have their connections reset; a whole site goes dark or loses all of its
-processes; the arbiter, or a site's ZooKeeper, is out or cannot be reached from one site.
+Brokers and mirrors are killed, paused and started again; hosts are disconnected from each other in
+one direction or both, slow, or have their connections reset; a whole site loses its network or all
+of its processes; the arbiter, or a site's ZooKeeper, is out or cannot be reached from one site.
 """
 
 from __future__ import annotations

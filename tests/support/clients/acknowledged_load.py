@@ -103,12 +103,12 @@ class AcknowledgedLoad:
         return {offset: self._value(partition, number) for number, offset in places.items() if offset is not None}
 
     def wait_sent(self, more: int, within_ms: float = 60_000) -> None:
-        """Until so many more were given to the client, acknowledged or not."""
+        """Wait until this many more records were passed to the client, acknowledged or not."""
         goal = self.sent + more
         eventually_sync(lambda: self._unfailed(self.sent) >= goal, within_ms)
 
     def wait_acknowledged(self, more: int, within_ms: float = 60_000) -> None:
-        """Until so many more are acknowledged."""
+        """Wait until this many more records are acknowledged."""
         goal = self.acknowledged + more
         eventually_sync(lambda: self._unfailed(self.acknowledged) >= goal, within_ms)
 

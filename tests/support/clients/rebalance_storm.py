@@ -100,7 +100,7 @@ class Member:
 
     @property
     def read_count(self) -> int:
-        """How many records it has read."""
+        """The number of records that it has read."""
         return sum(len(one.offsets) for one in self.ownerships)
 
     def _run(self) -> None:
@@ -273,8 +273,8 @@ class Storm:
             self.everybody.append(member)
 
     def _write_and_get_on(self) -> None:
-        """Until more has been read than before the writing: the next gust may hit a rebalance that
-        is not over.
+        """Wait until more has been read than before the writing: the next gust may hit a rebalance
+        that is not over.
         """
         before = sum(member.read_count for member in self.everybody)
         records = [
@@ -288,7 +288,9 @@ class Storm:
         eventually_sync(lambda: sum(member.read_count for member in self.everybody) > before, SETTLE_WITHIN_MS)
 
     def _settle(self) -> None:
-        """Until those who are left own everything and have committed the end of every partition."""
+        """Wait until the remaining members own all partitions and have committed the end of
+        each.
+        """
         wanted = dict.fromkeys(range(self.partition_count), self.written)
 
         def are_committed() -> bool:

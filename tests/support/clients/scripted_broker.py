@@ -64,7 +64,7 @@ class ScriptedBroker:
         self.address = HostPort(*self._server.sockets[0].getsockname()[:2])
 
     async def stop(self) -> None:
-        """Stop listening and cut all connections."""
+        """Stop listening and close all connections."""
         assert self._server is not None
         self._server.close()
         self.cut()
@@ -73,7 +73,7 @@ class ScriptedBroker:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def cut(self) -> None:
-        """Cut all connections."""
+        """Close all connections."""
         for writer in self._writers:
             writer.transport.abort()
 

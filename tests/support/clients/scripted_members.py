@@ -158,7 +158,7 @@ class Holdings:
 
 
 class Stage(enum.Enum):
-    """Where a member is."""
+    """The state of a member."""
 
     OUT = "out"
     JOINING = "joining"

@@ -71,7 +71,7 @@ class Sent:
         return decode_response(frame, self._api_key, self._version)
 
     def drop(self) -> None:
-        """Do not wait for the answer any more."""
+        """Stop waiting for the answer."""
         self._client.socket.close()
 
 

@@ -35,7 +35,7 @@ class Ownership:
     ended_s: float | None = None
     is_lost: bool = False
     position: int | None = None
-    """Where the coordinator said that it goes on, if it was asked."""
+    """The offset at which the coordinator let it continue, if it was asked."""
     offsets: list[int] = field(default_factory=list)
 
     @property

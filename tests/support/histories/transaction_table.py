@@ -136,7 +136,7 @@ class Asker:
         return found.state, found.producer_id, found.producer_epoch
 
     def settled_state(self, name: str) -> tuple[str, int, int]:
-        """As `state`, once the markers that can be written are."""
+        """The same as `state`, after all possible markers are written."""
         if not self.is_held:
             eventually_sync(lambda: not self.state(name)[0].startswith("Prepare"))
         return self.state(name)
@@ -158,7 +158,7 @@ State = Callable[[Asker, str], Producer]
 
 
 def _empty(asker: Asker, name: str) -> Producer:
-    """Of the second epoch, so that there is a former one."""
+    """A transactional id in its second epoch, so that a former one exists."""
     asker.init(name)
     answer = asker.init(name)
     assert not answer.error_code, answer
@@ -180,7 +180,7 @@ def _ongoing(protocol: int, topic: str = OWN) -> State:
 
 
 def _ended(protocol: int, *, is_commit: bool, is_held: bool) -> State:
-    """The producer goes on under the epoch that EndTxn has given it."""
+    """The producer continues under the epoch that EndTxn has assigned."""
 
     def end(asker: Asker, name: str) -> Producer:
         producer = _ongoing(protocol, HELD if is_held else OWN)(asker, name)

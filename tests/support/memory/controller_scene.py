@@ -69,7 +69,7 @@ class ControllerScene:
             return ["the controller crashed"]
 
     def do_crash_after(self, facts_stored: str) -> list[str]:
-        """The controller dies after so many more stored facts."""
+        """The controller dies after this many further stored facts."""
         self.model.crash_after = self.model.commits + int(facts_stored)
         return []
 
@@ -120,7 +120,7 @@ class ControllerScene:
         return self._give(ask.RetryDeletions())
 
     def do_refuse(self, node: str) -> list[str]:
-        """Nothing listens any more where the broker was."""
+        """No process listens at the broker's address."""
         return self._give(ask.BrokerUnreachable(node_id=int(node), broker_epoch=self.model.brokers[int(node)].epoch))
 
     def do_identify(self, node: str) -> list[str]:

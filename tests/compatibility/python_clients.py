@@ -196,7 +196,7 @@ class Aiokafka(PythonPackage):
         from aiokafka.admin import NewTopic
 
         wanted = NewTopic(topic, partitions, replicas, topic_configs={RETENTION: retention_ms})
-        _check_codes(self._administered(servers, lambda admin: admin.create_topics([wanted])).topic_errors)
+        check_codes(self._administered(servers, lambda admin: admin.create_topics([wanted])).topic_errors)
 
     def describe_topic(self, servers: str, topic: str) -> TopicShape:
         from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
@@ -224,7 +224,7 @@ class Aiokafka(PythonPackage):
         from aiokafka.admin.new_partitions import NewPartitions
 
         grown = {topic: NewPartitions(total)}
-        _check_codes(self._administered(servers, lambda admin: admin.create_partitions(grown)).topic_errors)
+        check_codes(self._administered(servers, lambda admin: admin.create_partitions(grown)).topic_errors)
 
     def list_groups(self, servers: str) -> set[str]:
         listed = self._administered(servers, lambda admin: admin.list_consumer_groups())
@@ -357,7 +357,7 @@ def _reads(received: Sequence[Received]) -> list[Read]:
     return [Read(record.partition, record.offset, record.value or b"") for record in received]
 
 
-def _check_codes(errors: Sequence[Sequence[Any]]) -> None:
+def check_codes(errors: Sequence[Sequence[Any]]) -> None:
     """Each error is a topic, a code and perhaps a message."""
     assert all(error[1] == 0 for error in errors), errors
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.compatibility.cells import Outcome
-from tests.compatibility.security.clients import SecuredClient, clients
+from tests.compatibility.security.clients import clients
 from tests.compatibility.security.matrix import run_client
+from tests.compatibility.security.secured_client import SecuredClient
 from tests.compatibility.security.site import SecuredSite, secured_site
 
 pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(600)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,10 +24,14 @@ from wire.client.security import load_security
 
 DENIED: Final = "denied"
 ALLOWED: Final = "allowed"
-"""The topic that no client has a right to, and what names of the others begin with."""
+"""The topic, group and transactional id that no client has a right to, and what names of the others
+begin with.
+"""
 SCRAM_USER, TOKEN_USER, PARTNER = "carol", "anna", "partner"
 PASSWORD: Final = "carol's own"
 WITHIN_S: Final = 30
+TOKEN_LIFETIME_S: Final = 3 * 3600
+"""Longer than a run of all clients on a busy machine."""
 
 
 class SecuredSite:
@@ -67,6 +72,10 @@ class SecuredSite:
 
         self.admin.create_topics([NewTopic(topic, 1)])[topic].result(WITHIN_S)
 
+    def has_topic(self, topic: str) -> bool:
+        """Whether there is such a topic."""
+        return topic in self.admin.list_topics(timeout=WITHIN_S).topics
+
     def end(self, topic: str) -> int:
         """The number of records in a topic."""
         (found,) = self.admin.list_offsets({TopicPartition(topic, 0): OffsetSpec.latest()}).values()  # type: ignore[no-untyped-call]
@@ -99,7 +108,7 @@ def secured_site(directory: Path) -> Iterator[SecuredSite]:
     try:
         sites = starter("--sites", "a", "--no-link", "--no-proxy", "--secure", *overrides)
         site = SecuredSite(sites, directory, mutual)
-        claims = {"sub": TOKEN_USER, "scope": "kafka"}
+        claims: dict[str, Any] = {"sub": TOKEN_USER, "scope": "kafka", "exp": time.time() + TOKEN_LIFETIME_S}
         (directory / "right.jwt").write_text(signer.token(**claims))
         (directory / "wrong.jwt").write_text(stranger.token(**claims))
         authorities = {"right": load_authority(place / "security"), "wrong": make_authority("strangers")}
@@ -124,6 +133,7 @@ def _give_rights(sites: EmbeddedSites, directory: Path) -> None:
         rights = ("acls", "add", "--allow-principal", f"User:{user}", "--resource-pattern-type", "prefixed")
         commands.append((*rights, "--topic", ALLOWED, "--producer"))
         commands.append((*rights, "--topic", ALLOWED, "--consumer", "--group", "reader"))
+        commands.append((*rights, "--transactional-id", ALLOWED, "--operation", "Write", "--operation", "Describe"))
     for command in commands:
         answer = sites.command(*command, *common)
         assert answer.returncode == 0, answer.stdout + answer.stderr

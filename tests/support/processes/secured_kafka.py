@@ -27,6 +27,8 @@ USER, PASSWORD = "mirror", "it's a secret, really"
 STORE_PASSWORD, KEY_PASSWORD = "of-the-store", "of-the-key"
 ADMIN = "User:ANONYMOUS"
 """The principal on the plain listener."""
+# three RSA keys of 2048 bits take a second, and these are made for many tests
+NEW_KEY = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1"
 GUEST, GUEST_PASSWORD = "guest", "may do what it is given"
 """The user who logs in by PLAIN, and has only the rights that a test grants."""
 
@@ -85,10 +87,10 @@ def make_certificates(directory: Path) -> Certificates:
     if shutil.which("openssl") is None:
         pytest.skip("openssl is not installed")
     directory.mkdir(parents=True)
-    _openssl(directory, "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=authority -keyout ca.key -out ca.pem")
+    _openssl(directory, f"req -x509 {NEW_KEY} -nodes -days 2 -subj /CN=authority -keyout ca.key -out ca.pem")
     (directory / "names").write_text(f"subjectAltName=IP:{LOOPBACK}\n", encoding="ascii")
     for name in ("broker", "client"):
-        _openssl(directory, f"req -newkey rsa:2048 -nodes -subj /CN={name} -keyout {name}.key -out {name}.request")
+        _openssl(directory, f"req {NEW_KEY} -nodes -subj /CN={name} -keyout {name}.key -out {name}.request")
         _openssl(
             directory,
             f"x509 -req -in {name}.request -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile names -out {name}.crt",

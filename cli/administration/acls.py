@@ -73,7 +73,7 @@ def list_acls(
     principal: Annotated[list[str] | None, typer.Option("--principal", help="Only ACLs of this principal.")] = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """The ACLs of the site, all or those of some resources and principals.
+    """List the ACLs of the site: all, or those of some resources and principals.
 
     Example: antipode acls list --topic orders --resource-pattern-type match
     """
@@ -121,7 +121,7 @@ def add(
     dry_run: DryRun = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Add ACLs; one that is there already stays as it is.
+    """Add ACLs. An ACL that exists already stays as it is.
 
     Example: antipode acls add --allow-principal User:alice --producer --topic orders
     """
@@ -193,7 +193,8 @@ def remove(
     dry_run: DryRun = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Remove ACLs of the named resources: all, or those of principals and operations.
+    """Remove ACLs of the named resources: all of them, or only those of some principals and
+    operations.
 
     Example: antipode acls remove --topic orders --allow-principal User:alice --dry-run
     """

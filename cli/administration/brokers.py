@@ -27,8 +27,8 @@ app = typer.Typer(
 
 @app.command("list")
 def list_all(bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP, output: Output = OutputFormat.TEXT) -> None:
-    """Each broker with its address, and how many partitions it leads and has replicas of; replicas
-    of missing brokers are counted too.
+    """List each broker with its address, the number of partitions that it leads, and its number of
+    replicas. A broker that is not registered is listed too while it has replicas.
 
     Example: antipode brokers list -b 127.0.0.1:9092 --output json
     """
@@ -74,12 +74,11 @@ def unregister(
     is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Give up a broker that is gone for good: no deletion of a topic waits for it any more. Refused
-    while it is registered.
+    """Give up a broker that never comes back: deletions of topics stop waiting for it. The command is
+    refused while the broker is registered.
 
-    Its replicas of other topics stay assigned to it; `antipode reassign plan` moves them. Should
-    the broker come back, it is a broker like any other, and deletes what it has of topics that are
-    gone.
+    Its replicas of other topics stay assigned to it; `antipode reassign plan` moves them. If the
+    broker comes back after all, it serves like any other, and deletes its logs of deleted topics.
 
     Example: antipode brokers unregister 1003 --dry-run
     """

@@ -99,7 +99,7 @@ def alter(
     is_dry_run: DryRun = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Change some configs; all of them or none.
+    """Change configs of a topic or of brokers. Either every change is made or none.
 
     Example: antipode configs alter --all-brokers --set log.retention.ms=86400000 --unset
     log.segment.bytes

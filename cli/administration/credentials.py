@@ -51,7 +51,8 @@ def authority(
     """Make a certificate authority: ca.pem, which every process trusts, and ca.key, which stays
     here.
 
-    Keep the directory off the machines that run brokers: who has ca.key can be anybody.
+    Keep the directory away from the machines that run brokers: with ca.key, a reader can make a
+    certificate of any role.
 
     Example: antipode credentials authority --dir authority
     """
@@ -119,7 +120,7 @@ def token(
     """Make a token with a role, for programs that cannot have a certificate of their own.
 
     The token goes into one file, and only its hash into the other. Servers read the file of hashes
-    again when it changes; remove a line to take a token back.
+    again when it changes; remove a line to withdraw its token.
 
     Example: antipode credentials token --role viewer --name grafana --file grafana.token
     --tokens tokens
@@ -147,10 +148,10 @@ def password(
     is_dry_run: DryRun = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Give a user of the HTTP bridge a password: a line with its hash is added, or replaced.
+    """Set the password of a user of the HTTP bridge: add or replace the line with its hash.
 
     Hashes are bcrypt's, as those of htpasswd -B. The bridge reads its file again when it changes;
-    remove a line to take a user out.
+    remove a line to remove its user.
 
     Example: antipode credentials password --name alice --users bridge.users --password-file
     alice.password
@@ -173,7 +174,7 @@ def znodes(
     is_dry_run: DryRun = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Give the znodes that a site has the ACLs of new ones: for a site that has just set
+    """Set the ACLs of a site's existing znodes to those of new znodes, after the site has set
     zookeeper.set.acl=true.
 
     --command-config names a file with zookeeper.sasl.username, zookeeper.sasl.password and

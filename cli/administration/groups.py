@@ -49,7 +49,8 @@ def list_all(bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP, output: Outp
 def describe(
     group: Group, bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP, output: Output = OutputFormat.TEXT
 ) -> None:
-    """A group's members and, by partition, committed offset, log end and lag in records.
+    """Show a group's members and, for each partition, its committed offset, the log end offset and
+    the lag in records.
 
     Example: antipode groups describe shipping
     """
@@ -88,7 +89,7 @@ def reset_offsets(
     ] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Move a group's position in a topic. The group must have no members.
+    """Change the committed offsets of a group in a topic. The group must have no members.
 
     Example: antipode groups reset-offsets shipping --topic orders --to 2026-01-31T12:00:00Z
     --execute
@@ -120,7 +121,7 @@ def delete(
     is_sure: Sure = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Forget a group and its offsets. The group must have no members.
+    """Delete a group and its offsets. The group must have no members.
 
     Example: antipode groups delete shipping --yes
     """

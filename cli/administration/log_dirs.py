@@ -36,7 +36,8 @@ def describe(
     topic: Annotated[str | None, typer.Option("--topic", help="The logs of this topic, one by one.")] = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Every log directory with its logs, size and room; with --topic the logs of that topic.
+    """Show every log directory with its number of logs, their size and the free space; with --topic,
+    the logs of that topic.
 
     Example: antipode log-dirs describe --topic orders --output json
     """
@@ -62,9 +63,10 @@ def move(
     ] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Move a partition's log to another directory of the same broker, while it is written and read.
+    """Move a partition's log to another directory of the same broker. Clients write and read it
+    meanwhile.
 
-    The command returns when the move has begun; `log-dirs describe --topic` shows how far it is.
+    The command returns when the move has begun; `log-dirs describe --topic` shows the progress.
 
     Example: antipode log-dirs move orders 3 --broker 1001 --to disk2/kafka
     """
@@ -83,11 +85,11 @@ def show_truncated(
     shows_offsets: WithPlaces = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Print the records that were cut from a log because the leader that it follows has another
+    """Print the records that a follower truncated from its log because its leader has another
     history.
 
-    They are printed as by `antipode consume`, so that `antipode produce` can take those that are
-    wanted back.
+    The format is that of `antipode consume`, so that `antipode produce` can write the wanted records
+    again.
 
     Example: antipode log-dirs show-truncated disk1/kafka/0.cut.orders-3.log --offsets
     """

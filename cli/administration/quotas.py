@@ -88,7 +88,7 @@ def set_quotas(
     is_dry_run: DryRun = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Set quotas; those that are not named stay.
+    """Set quotas. Quotas that the command does not name stay.
 
     Example: antipode quotas set --any-client producer_byte_rate=10485760 request_percentage=50
     """
@@ -130,7 +130,7 @@ def describe(
     client_id: Annotated[str, typer.Option("--client-id", help="The client's id.")] = "",
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Show the quotas that apply to a client, and the entity that each comes from.
+    """Show the quotas that apply to a client, and the entity that defines each of them.
 
     Example: antipode quotas describe --client-id reports
     """

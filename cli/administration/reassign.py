@@ -66,8 +66,8 @@ def plan(
     ] = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Propose where replicas shall be, with as few moves as an even spread over brokers and racks
-    takes. Changes nothing.
+    """Propose an assignment of replicas that is even over brokers and racks, with the fewest moves.
+    Changes nothing.
 
     Example: antipode reassign plan --topic orders --brokers 1001,1002,1003 --out plan.json
     --rollback back.json
@@ -107,15 +107,15 @@ def execute(
     is_dry_run: DryRun = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Carry a plan out, and show how far it is. Given again with another throttle it goes on under
-    that one.
+    """Execute a plan and show its progress. The same command with another --throttle changes the
+    throttle.
 
-    Replicas for which the plan names a log directory, not `any`, come to lie there, also those that
-    stay on their broker.
+    A replica for which the plan names a log directory, not `any`, is placed in that directory, also
+    when it stays on its broker.
 
-    A throttle holds back new replicas alone, never those in sync, and is removed at the end. What
-    is interrupted goes on by itself; `antipode reassign verify` looks at it again and then removes
-    the throttle.
+    The throttle limits new replicas only, never replicas in sync, and is removed at the end. If you
+    interrupt the command, the moves continue; `antipode reassign verify` shows them and removes the
+    throttle when they have ended.
 
     Example: antipode reassign execute plan.json --throttle 50000000
     """
@@ -154,7 +154,7 @@ def verify(
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Show the progress of a plan; remove its throttles when everything has moved. Exit code 1 when
-    a partition is neither there nor on its way.
+    a partition has neither reached its assignment nor is being moved to it.
 
     Example: antipode reassign verify plan.json --output json
     """
@@ -192,7 +192,7 @@ def cancel(
     is_dry_run: DryRun = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """End moves that are under way: the replicas that were there before stay, the throttle is
+    """Cancel the moves of a plan that have not ended: the former replicas stay, and the throttle is
     removed.
 
     Example: antipode reassign cancel plan.json --dry-run

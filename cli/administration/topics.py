@@ -75,8 +75,8 @@ def list_all(
     ] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Every topic with its number of partitions and of partitions without a leader; with an option
-    only those that it names.
+    """List topics with their number of partitions and of partitions without a leader. An option limits
+    the list to the topics that it describes.
 
     Example: antipode topics list -b 127.0.0.1:9092 --under-replicated --output json
     """
@@ -121,7 +121,8 @@ def describe(
     under_min_isr: UnderMinIsr = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """A topic's partitions with leaders and offsets (-1: no leader), and the configs set on it.
+    """Show a topic's partitions with leaders and offsets (-1: no leader), and the configs that are set
+    on it.
 
     Example: antipode topics describe orders --under-replicated
     """
@@ -183,7 +184,8 @@ def create(
     is_dry_run: DryRun = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Create a topic. At a linked site it is made at the active one and carried over.
+    """Create a topic. At a linked site the active site creates it, and the mirror copies it to the
+    standby.
 
     Example: antipode topics create orders --partitions 6 --config retention.ms=604800000
     """
@@ -228,7 +230,8 @@ def add_partitions(
     is_dry_run: DryRun = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Give a topic more partitions. Keys are spread anew: records of a key may change partition.
+    """Add partitions to a topic. Afterwards, new records of a key may go to another partition than
+    before.
 
     Example: antipode topics add-partitions orders 12
     """
@@ -279,8 +282,8 @@ def offsets(
     ] = "latest",
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """The offset of each partition at a time: of the first record at or after it; -1 when there is
-    none.
+    """Show, for each partition, the offset of the first record at or after a time; -1 when there is no
+    such record.
 
     Example: antipode topics offsets orders --at 2026-01-31T12:00:00Z
     """
@@ -338,8 +341,7 @@ def delete_records(
     is_dry_run: DryRun = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Delete the records of a topic that lie before an offset or a time; they cannot be brought
-    back.
+    """Delete the records of a topic before an offset or a time. Nothing restores them.
 
     Example: antipode topics delete-records orders --before 2026-01-31T12:00:00Z --dry-run
     """

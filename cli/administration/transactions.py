@@ -57,7 +57,7 @@ class OpenTransaction(NamedTuple):
 
 @app.command("list")
 def list_all(bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP, output: Output = OutputFormat.TEXT) -> None:
-    """Every transactional id, its producer and its state.
+    """List every transactional id with its producer and its state.
 
     Example: antipode transactions list --output json
     """
@@ -76,7 +76,7 @@ def describe(
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """State, epoch, age and partitions of one transactional id.
+    """Show the state, epoch, age and partitions of one transactional id.
 
     Example: antipode transactions describe billing
     """
@@ -98,7 +98,7 @@ def find_hanging(
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Transactions that are open in a topic and that no coordinator knows of.
+    """Find transactions that are open in a partition and unknown to every coordinator.
 
     Example: antipode transactions find-hanging --topic orders --minutes 15
     """
@@ -130,8 +130,8 @@ def abort(
     is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Abort an open transaction: by its transactional id, which also fences its producer, or where
-    it hangs in one partition.
+    """Abort an open transaction by its transactional id, which also fences its producer, or a hanging
+    transaction of one partition.
 
     Example: antipode transactions abort billing --yes
 

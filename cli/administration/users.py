@@ -66,8 +66,8 @@ def add(
     is_dry_run: DryRun = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Make a user, or give one another password. The password is read from a file or from standard
-    input, and never leaves this machine.
+    """Create a user, or change its password. The command reads the password from a file or from standard
+    input; only a salted hash leaves this machine.
 
     Example: antipode users add alice --mechanism SCRAM-SHA-512 --password-file alice.password
     """
@@ -98,7 +98,7 @@ def remove(
     is_dry_run: DryRun = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Take a user's credentials away; connections that have logged in by them go on.
+    """Remove a user's credentials. Connections that are logged in stay open.
 
     Example: antipode users remove alice
     """

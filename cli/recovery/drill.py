@@ -77,8 +77,8 @@ def run(
     """Run a drill and write its report. Exit code 1 when a step failed or an expectation was not
     met.
 
-    Ctrl-C ends it in good order. However it ends, faults are taken back and ended processes are
-    started again.
+    Ctrl-C ends the drill in order. Each end of a drill removes its faults and starts the processes
+    again that it ended.
 
     Example: antipode drill run plan.yaml --environment out/sites/environment.json --report-dir
     out/drills/tuesday

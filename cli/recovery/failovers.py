@@ -30,7 +30,7 @@ app = typer.Typer(
 def list_failovers(
     link: LinkName, environment: EnvironmentFile = None, site: SiteOptions = None, output: Output = OutputFormat.TEXT
 ) -> None:
-    """Every run and how it ended, oldest first. Every site that answers is asked.
+    """List every failover run with its outcome, oldest first, from every site that answers.
 
     For a run that has not ended, "driven by" says whether its process reports, the agents of the
     promoted site or a later run finish it, or an operator has to.
@@ -60,7 +60,8 @@ def show(
     site: SiteOptions = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """The steps of every run, and the accounts: what each failover kept and lost, oldest first.
+    """Show the steps of every run, and the account of each failover: the records that it kept and
+    lost, oldest first.
 
     Example: antipode failovers show a-b --epoch 2
     """
@@ -97,10 +98,10 @@ def abort(
     site: SiteOptions = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Give writes back to an active site that a failover has fenced and not finished.
+    """Let an active site take writes again that an unfinished failover has fenced.
 
-    Refused once the next epoch is raised: that is the point of no return. Then run the failover
-    again, which finishes it. Exit code 1 when the abort was refused.
+    The abort is refused once the next epoch is raised, which is the point of no return: then run
+    the failover again to finish it. Exit code 1 when the abort is refused.
 
     Example: antipode failovers abort a-b
     """

@@ -39,7 +39,7 @@ def list_entries(
     topic: Annotated[str | None, typer.Option("--topic", help="Entries of this topic alone.")] = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """List all entries in the quarantine of the site's brokers: the offsets, since when and why.
+    """List all entries in the quarantine of the site's brokers, with their offsets, times and reasons.
 
     Example: antipode quarantine list --topic orders --output json
     """
@@ -74,8 +74,8 @@ def show(
     shows_offsets: WithPlaces = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Print the records of an entry, as `antipode consume` does, so that `antipode produce` can
-    take those that are wanted back.
+    """Print the records of an entry in the format of `antipode consume`, so that `antipode produce` can
+    write the wanted records again.
 
     Example: antipode quarantine show 0.cut.orders-3 --offsets
     """
@@ -103,7 +103,7 @@ def export(
     broker: OneBroker = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Write the batches of an entry, unchanged, into a file, which Kafka's dump tool reads.
+    """Write the unchanged batches of an entry into a file that Kafka's dump tool can read.
 
     Example: antipode quarantine export 0.cut.orders-3 --to 00000000000000000000.log
     """
@@ -140,10 +140,10 @@ def replay(
     is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be written, write nothing.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Write the records of an entry to the active site, each one once, however often this is run.
+    """Write the records of an entry to the active site. A second run writes no record again.
 
-    A record keeps its key, value, headers and time, and gets headers that say where it came from.
-    Records of transactions that were aborted or are open are left out and counted. See
+    A record keeps its key, value, headers and time, and gets headers that name its origin. Records
+    of aborted or open transactions are not written; the command counts them. See
     docs/failover.md.
 
     Example: antipode quarantine replay 0.cut.orders-3 --to b1:9092 --dry-run
@@ -208,7 +208,7 @@ def delete(
     is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Give an entry up: its records are gone then. Export it first if anybody may want them.
+    """Delete an entry with its records. Export it first if its records may still be needed.
 
     Example: antipode quarantine delete 0.cut.orders-3 --dry-run
     """

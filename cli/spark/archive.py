@@ -94,7 +94,8 @@ def verify(
     cores: Cores = 0,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Read every file of an archive again: sizes, checksums, checksums of batches, offsets.
+    """Read every file of an archive, and check its size, its checksum, and the checksums and offsets of
+    its batches.
 
     Exit code 0 when every file is as its manifest says, else 1.
 
@@ -127,7 +128,7 @@ def expire(
     is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would go; remove nothing.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Let go the oldest ranges of an archive, by age or by size. Compacted topics keep all.
+    """Delete the oldest ranges of an archive, by age or by size. Ranges of compacted topics stay.
 
     Example: antipode archive expire --from file:///var/archive --older-than-hours 2160 --dry-run
     """

@@ -60,8 +60,8 @@ def run(
     cores: Cores = 0,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Read both sites by streaming queries and keep counts, until Ctrl-C or with --once until the
-    present ends. A run that was killed goes on where it was; no record counts twice.
+    """Count the records of both sites by streaming queries, until Ctrl-C, or with --once up to the
+    present ends of the logs. A run that was killed continues; no record counts twice.
 
     Example: antipode audit run a-b --once --topics 'orders.*'
     """
@@ -113,8 +113,8 @@ def report(
     out: Annotated[Path | None, typer.Option("--out", help="Where the report goes [default: STATE/report].")] = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Judge what was counted: produced = stored + rejected in every window that is complete at both
-    sites. Exit code 0 without an alarm, 1 with one. Starts no Spark.
+    """Check the counts: produced = stored + rejected in every window that is complete at both sites.
+    Exit code 1 with an alarm, else 0. Does not start Spark.
 
     Example: antipode audit report a-b --alarm-windows 3 --delay-alarm-ms 5000
     """

@@ -45,11 +45,11 @@ def translate(
     is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the offsets and write nothing.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Copy a checkpoint with its offsets at the other end of a translate link, by what the link's
-    mirror has noted at the target (ask its brokers).
+    """Copy a checkpoint with offsets of the other end of a translate link. The command reads the
+    link's offset map from the brokers of its target.
 
-    Stop the query first. A batch that had not ended is read again. Where the mirror has not noted
-    an offset yet, the query goes on from the last one that is noted: it reads some records again.
+    Stop the query first. The query reads an unfinished batch again. Where the offset map lacks an
+    offset, the query continues from the last offset in the map, and reads some records again.
     Checkpoints over an exact link need no translation.
 
     Example: antipode checkpoint translate out/checkpoint --link a-b --to out/checkpoint-at-b

@@ -42,7 +42,7 @@ def run(
     cores: Cores = 0,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Run a job in a local Spark session; its own options follow its name, and --options lists
+    """Run a job in a local Spark session. The options of the job follow its name; --options lists
     them.
 
     Example: antipode pipeline run topic-to-files --bootstrap-server 127.0.0.1:9092 --topic orders

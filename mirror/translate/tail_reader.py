@@ -219,6 +219,12 @@ class TailReader:
                 await self._lay_beside(key, by_batch, translation.position, end)
                 by_batch.finish()
                 matched = by_batch.matched_batches
+                if by_batch.never_written is not None:
+                    _log.warning(
+                        "the target lacks a batch that later batches of this link follow; all are mirrored again",
+                        partition=str(key),
+                        source_offset=by_batch.never_written,
+                    )
             except SourceIsThinned as thinned:
                 by_record = ThinnedMatch(translation, producer_ids=producer_ids)
                 await self._lay_beside(key, by_record, translation.position, end)

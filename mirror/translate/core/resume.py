@@ -4,8 +4,14 @@ behind the target's log, and the log is right.
 The batches that the mirror wrote after the stored position are in the target's log under its
 producer ids. They are the source's next batches, in order, under the sequences that follow
 (`core/translation.py`): so the two logs are compared from the stored position on, until every batch
-of this link in the target's tail has a source batch. Batches that compaction removed from the
-target's tail are skipped; a contradiction is a `HistoryMismatch`, never a guess.
+of this link in the target's tail has a source batch. A contradiction is a `HistoryMismatch`, never
+a guess.
+
+A source batch may have no copy in the tail although a later one has. Where compaction or expiry
+removed the copy, its offsets are absent from the target's log, and the batch is skipped. Where no
+offsets are absent, the target never had the batch: a broker that has forgotten a producer takes any
+sequence, so a late request of a killed mirror may be appended after an earlier one was refused.
+Then the link continues at the missing batch, and the batches behind it are written twice.
 
 That is certain only while each offset of the source from the stored position on has its record, or
 is in a skipped batch: if records are missing, a batch may be counted as the previous one. In that
@@ -55,6 +61,17 @@ def end_of_copy(position: Position, ours: Iterable[BatchHeader]) -> int | None:
 class _Found:
     base_offset: int
     count: int
+    # Offsets that the target's log lacks between the stored position and this batch.
+    absent_before: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """The comparison before a batch."""
+
+    position: Position
+    run_count: int
+    copied_records: int
 
 
 class TailMatch:
@@ -72,6 +89,13 @@ class TailMatch:
         self._producer_ids = producer_ids
         self._tail: dict[tuple[int, int, int], _Found] = {}
         self._target_end = translation.position.target_next
+        self._absent_offsets = 0
+        # Records of the source that the tail lacks, and the state before the first of them since
+        # the last batch that was found.
+        self._lacking_records = 0
+        self._before_lacking: _Before | None = None
+        # The first source offset of a batch that the target never had; None without one.
+        self.never_written: int | None = None
         # Records of the source that are in the tail, or were there before compaction.
         self._copied_records = 0
         self.matched_batches = 0
@@ -87,6 +111,7 @@ class TailMatch:
         for _, header in iterate_headers(records, may_end_in_partial=True):
             if header.next_offset <= position.target_next:
                 continue
+            self._absent_offsets += max(0, header.base_offset - self._target_end)
             self._target_end = max(self._target_end, header.next_offset)
             if header.producer_id in self._producer_ids and header.base_sequence >= 0 and not header.is_control:
                 if is_before(position, header):
@@ -94,7 +119,8 @@ class TailMatch:
                 key = (header.producer_id, header.producer_epoch, header.base_sequence)
                 # A batch that occurs twice, because the target had forgotten the producer, counts
                 # at its first offset, where a reader finds it.
-                self._tail.setdefault(key, _Found(header.base_offset, header.last_offset_delta + 1))
+                count = header.last_offset_delta + 1
+                self._tail.setdefault(key, _Found(header.base_offset, count, self._absent_offsets))
 
     def see_source(
         self, records: Buffer, *, skipped: Collection[int], producer_of: Callable[[BatchHeader], int]
@@ -111,9 +137,8 @@ class TailMatch:
             is_whole = is_skipped or header.record_count == header.last_offset_delta + 1
             if header.base_offset > self._position.source_next or not is_whole:
                 raise SourceIsThinned(f"between {self._position.source_next} and {header.next_offset}")
-            if not is_skipped:
-                self._match(header, producer_of(header))
-            self._pass(header)
+            if is_skipped or self._match(header, producer_of(header)):
+                self._pass(header)
 
     def finish(self) -> None:
         """Finish after the target's log is known up to its end. HistoryMismatch if a record there
@@ -132,14 +157,23 @@ class TailMatch:
         self._position.target_next = max(self._position.target_next, self._target_end)
         take_over(self._translation, self._position, self._runs, copied_records=self._copied_records)
 
-    def _match(self, header: BatchHeader, producer_id: int) -> None:
+    def _match(self, header: BatchHeader, producer_id: int) -> bool:
+        """Look for a batch in the tail; False if an earlier one was never written there."""
         position = self._position
         stamp = position.stamp(producer_id)
         found = self._tail.pop((stamp.producer_id, stamp.producer_epoch, stamp.sequence), None)
+        before = self._state() if found is None else None
         if found is None and self._has_newer_epoch(position, producer_id):
             stamp = position.stamp(producer_id)
             found = self._tail.pop((stamp.producer_id, stamp.producer_epoch, stamp.sequence), None)
-        if found is not None:
+        if found is None:
+            self._lacking_records += header.record_count
+            self._before_lacking = self._before_lacking or before
+        elif self._before_lacking is not None and found.absent_before < self._lacking_records:
+            self._return_to(self._before_lacking)
+            return False
+        else:
+            self._before_lacking = None
             if found.count != header.record_count:
                 raise HistoryMismatch(
                     f"the target has {found.count} records at offset {found.base_offset} where the source has "
@@ -151,6 +185,20 @@ class TailMatch:
         self._copied_records += header.record_count
         after = next_sequence(stamp.sequence, header.record_count)
         position.sequences[producer_id] = (stamp.producer_epoch, after)
+        return True
+
+    def _state(self) -> _Before:
+        position = self._position
+        copy = Position(position.source_next, position.source_epoch, position.target_next, dict(position.sequences))
+        return _Before(copy, len(self._runs), self._copied_records)
+
+    def _return_to(self, before: _Before) -> None:
+        """End the comparison at a batch that the target never had."""
+        self._position = before.position
+        self.never_written = before.position.source_next
+        del self._runs[before.run_count :]
+        self._copied_records = before.copied_records
+        self._tail.clear()
 
     def _has_newer_epoch(self, position: Position, producer_id: int) -> bool:
         """True if a later epoch begins here in the tail; its sequences begin anew."""

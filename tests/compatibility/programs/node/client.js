@@ -172,6 +172,7 @@ setTimeout(() => {
   process.exit(1);
 }, WITHIN_MS).unref();
 main().catch((error) => {
-  console.error(String(error));
+  // An admin request for several topics reports the reason of each in an inner error.
+  console.error([error, ...(error.errors ?? [])].map(String).join("; "));
   process.exit(1);
 });

@@ -135,7 +135,9 @@ async def test_a_mirror_maker_file_with_java_key_stores_runs_as_it_is(
     mirror.stop()
     client = written(tmp_path / "client.properties", of_all | of_east)
     arguments = ("--bootstrap-server", secured.secured, "--command-config", str(client))
-    assert b"Produce(0)" in await asyncio.to_thread(kafka_programs.run, API_VERSIONS, *arguments)
+    # The program gives each request 5 s, which a busy machine may need for its first connection.
+    listed = await eventually(lambda: asyncio.to_thread(kafka_programs.run, API_VERSIONS, *arguments), 60_000)
+    assert b"Produce(0)" in listed
 
 
 def written(file: Path, properties: dict[str, str]) -> Path:

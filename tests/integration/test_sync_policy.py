@@ -89,7 +89,7 @@ async def test_producers_that_wait_for_a_lost_standby_go_on_when_the_operator_sa
     assert await policies(sites, "a") == [("block", "")]
     altered = await alter_link(LINK, clients, DEGRADE_SOON)
     assert (altered.record.sync_policy, altered.record.revision) == ("degrade", 1)
-    assert "takes the change from a when it is back" in altered.problem
+    assert "reads the change from a when it is back" in altered.problem
     assert await produce(sites.a.bootstrap) is ErrorCode.none
     again = await alter_link(LINK, clients, LinkChanges(sync=SyncPolicy.DEGRADE))
     assert again.record == altered.record
@@ -122,7 +122,7 @@ async def test_a_change_whose_operator_dies_after_the_active_site_has_it_reaches
     sites: LinkedSites,
 ) -> None:
     active, passive = sites.client("a"), sites.client("b")
-    with pytest.raises(OperationalFailure, match="changed at its active site, which is a, not b"):
+    with pytest.raises(OperationalFailure, match="can be changed only at its active site, which is a, not b"):
         await passive.alter_link(LINK, LinkChanges(sync=SyncPolicy.NONE), is_dry_run=False, timeout_ms=60_000)
     await active.alter_link(LINK, LinkChanges(sync=SyncPolicy.NONE), is_dry_run=False, timeout_ms=60_000)
     assert await produce(sites.a.bootstrap) is ErrorCode.none

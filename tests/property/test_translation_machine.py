@@ -107,7 +107,6 @@ class MirrorOfOne:
         self._is_doubted = False
         self.was_silent_for_long = False
         self.has_renewed = False
-        self.has_found_gap = False
         self.resume()
 
     def resume(self) -> None:
@@ -116,7 +115,6 @@ class MirrorOfOne:
         match.see_target(b"".join(self.broker.batches))
         match.see_source(b"".join(self.source.batches), skipped=self.source.skipped, producer_of=lambda _: OURS)
         match.finish()
-        self.has_found_gap |= match.never_written is not None
         self.translation.rest()
         if self._is_doubted and self.translation.position.source_next == before:
             self.translation.renew_epochs()
@@ -177,12 +175,6 @@ class Scene:
         self.late: deque[bytes] = deque()
         self.foreign_values: set[bytes | None] = set()
         self.surplus_of_killed = 0
-        self._had_gap = False
-
-    @property
-    def has_found_gap(self) -> bool:
-        """Whether a mirror found that the target lacks a batch in front of later ones."""
-        return self._had_gap or self.mirror.has_found_gap
 
     def grow(self) -> None:
         self.source.grow()
@@ -202,7 +194,6 @@ class Scene:
     def kill(self) -> None:
         self.late += [batch for _, batch in self.mirror.requests]
         self.surplus_of_killed += self.mirror.translation.surplus.between
-        self._had_gap |= self.mirror.has_found_gap
         self.mirror = MirrorOfOne(self.source, self.broker, self.stored and _copy(self.stored))
 
     def arrive_late(self) -> None:
@@ -264,11 +255,11 @@ def test_nothing_is_lost_and_each_repetition_counted_where_brokers_forget_too_ea
     scene = Scene(seed)
     _play(scene, steps, (*STEPS, "forget_early"))
     found = scene.finish()
-    if scene.has_found_gap:
-        # Late requests were appended behind a batch that the target refused: nothing moves them.
-        assert set(found) == set(scene.source.wanted())
-    else:
-        assert list(dict.fromkeys(found)) == scene.source.wanted()
+    # In order, repetitions aside: a late request may come before the batches in front of it are
+    # written again, and then it is written again too.
+    remaining = iter(found)
+    assert all(value in remaining for value in scene.source.wanted())
+    assert set(found) == set(scene.source.wanted())
     repeated = len(found) - len(set(found))
     assert repeated <= scene.mirror.translation.surplus.between + scene.surplus_of_killed
     _check_map(scene.source, scene.broker, scene.mirror.translation)

@@ -1,7 +1,7 @@
 """How tests are shared out among the workers of pytest-xdist (`make test`, decision 0130).
 
 A worker takes a group of tests after another. The tests of a file stay together, and so do the
-files that share what is expensive to start: Apache Kafka, a Spark session, a pair with a bridge.
+files that share what is expensive to start: Apache Kafka, a pair with a bridge.
 The groups that take longest come first, so that all workers end at about the same time.
 """
 
@@ -21,16 +21,14 @@ from deploy.ports import PORT_MAX, PORT_MIN, RANGE_VARIABLE
 
 WORKER_VARIABLE: Final = "PYTEST_XDIST_WORKER"
 WORKERS_VARIABLE: Final = "PYTEST_XDIST_WORKER_COUNT"
-SPARK: Final = "Spark"
 BRIDGE: Final = "bridge"
-FOLDERS: Final = {"tests/spark/": SPARK, "tests/integration/bridge/": BRIDGE}
-"""Folders whose files share a Spark session, or a site with a bridge."""
+FOLDERS: Final = {"tests/integration/bridge/": BRIDGE}
+"""Folders whose files share a site with a bridge."""
 TWO_KAFKAS: Final = "two Apache Kafkas"
 ONE_KAFKA: Final = "Apache Kafka"
 FIXTURES: Final = {"kafka_b": TWO_KAFKAS, "transactional_link": TWO_KAFKAS, "apache_kafka": ONE_KAFKA}
 """Fixtures of servers that files share; the first one that a file uses decides."""
 LONGEST: Final = (
-    SPARK,
     TWO_KAFKAS,
     ONE_KAFKA,
     "tests/integration/sites/test_pages.py",

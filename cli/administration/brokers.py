@@ -74,8 +74,8 @@ def unregister(
     is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Give up a broker that never comes back: deletions of topics stop waiting for it. The command is
-    refused while the broker is registered.
+    """Give up a broker that never comes back: deletions of topics stop waiting for it. The command
+    is refused while the broker is registered.
 
     Its replicas of other topics stay assigned to it; `antipode reassign plan` moves them. If the
     broker comes back after all, it serves like any other, and deletes its logs of deleted topics.

@@ -36,8 +36,8 @@ def describe(
     topic: Annotated[str | None, typer.Option("--topic", help="The logs of this topic, one by one.")] = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Show every log directory with its number of logs, their size and the free space; with --topic,
-    the logs of that topic.
+    """Show every log directory with its number of logs, their size and the free space; with
+    --topic, the logs of that topic.
 
     Example: antipode log-dirs describe --topic orders --output json
     """
@@ -88,8 +88,8 @@ def show_truncated(
     """Print the records that a follower truncated from its log because its leader has another
     history.
 
-    The format is that of `antipode consume`, so that `antipode produce` can write the wanted records
-    again.
+    The format is that of `antipode consume`, so that `antipode produce` can write the wanted
+    records again.
 
     Example: antipode log-dirs show-truncated disk1/kafka/0.cut.orders-3.log --offsets
     """

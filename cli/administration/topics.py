@@ -75,8 +75,8 @@ def list_all(
     ] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """List topics with their number of partitions and of partitions without a leader. An option limits
-    the list to the topics that it describes.
+    """List topics with their number of partitions and of partitions without a leader. An option
+    limits the list to the topics that it describes.
 
     Example: antipode topics list -b 127.0.0.1:9092 --under-replicated --output json
     """
@@ -121,8 +121,8 @@ def describe(
     under_min_isr: UnderMinIsr = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Show a topic's partitions with leaders and offsets (-1: no leader), and the configs that are set
-    on it.
+    """Show a topic's partitions with leaders and offsets (-1: no leader), and the configs that are
+    set on it.
 
     Example: antipode topics describe orders --under-replicated
     """
@@ -282,8 +282,8 @@ def offsets(
     ] = "latest",
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Show, for each partition, the offset of the first record at or after a time; -1 when there is no
-    such record.
+    """Show, for each partition, the offset of the first record at or after a time; -1 when there is
+    no such record.
 
     Example: antipode topics offsets orders --at 2026-01-31T12:00:00Z
     """

@@ -130,8 +130,8 @@ def abort(
     is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Abort an open transaction by its transactional id, which also fences its producer, or a hanging
-    transaction of one partition.
+    """Abort an open transaction by its transactional id, which also fences its producer, or a
+    hanging transaction of one partition.
 
     Example: antipode transactions abort billing --yes
 

@@ -66,8 +66,8 @@ def add(
     is_dry_run: DryRun = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Create a user, or change its password. The command reads the password from a file or from standard
-    input; only a salted hash leaves this machine.
+    """Create a user, or change its password. The command reads the password from a file or from
+    standard input; only a salted hash leaves this machine.
 
     Example: antipode users add alice --mechanism SCRAM-SHA-512 --password-file alice.password
     """

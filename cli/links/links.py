@@ -60,8 +60,8 @@ app.command()(translate_offset)
 
 @app.command("list")
 def list_all(environment: EnvironmentFile = None, site: SiteOptions = None, output: Output = OutputFormat.TEXT) -> None:
-    """List every link as each site stores it. The passive site adds the age of its mirror's last report
-    (mirror_report_age_ms -1: no report yet).
+    """List every link as each site stores it. The passive site adds the age of its mirror's last
+    report (mirror_report_age_ms -1: no report yet).
 
     Example: antipode links list --site a=127.0.0.1:9190 --site b=127.0.0.1:9290
     """
@@ -96,8 +96,8 @@ def describe(
     site: SiteOptions = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Show one link at each site: its record, and the log of every partition. With --mirror, show the
-    view of its mirror daemon.
+    """Show one link at each site: its record, and the log of every partition. With --mirror, show
+    the view of its mirror daemon.
 
     Example: antipode links describe a-b --output json
     """
@@ -135,8 +135,8 @@ def confirm(
     is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Confirm a site's link record while its peer does not answer. Do this only if the other site was
-    not promoted.
+    """Confirm a site's link record while its peer does not answer. Do this only if the other site
+    was not promoted.
 
     Example: antipode links confirm a-b --at a
     """
@@ -164,7 +164,8 @@ def delete(
     is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Delete a link at every site. All topics stay; the copies of the standby become ordinary topics.
+    """Delete a link at every site. All topics stay; the copies of the standby become ordinary
+    topics.
 
     Example: antipode links delete a-b --yes
     """

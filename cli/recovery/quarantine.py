@@ -39,7 +39,8 @@ def list_entries(
     topic: Annotated[str | None, typer.Option("--topic", help="Entries of this topic alone.")] = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """List all entries in the quarantine of the site's brokers, with their offsets, times and reasons.
+    """List all entries in the quarantine of the site's brokers, with their offsets, times and
+    reasons.
 
     Example: antipode quarantine list --topic orders --output json
     """
@@ -74,8 +75,8 @@ def show(
     shows_offsets: WithPlaces = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Print the records of an entry in the format of `antipode consume`, so that `antipode produce` can
-    write the wanted records again.
+    """Print the records of an entry in the format of `antipode consume`, so that `antipode produce`
+    can write the wanted records again.
 
     Example: antipode quarantine show 0.cut.orders-3 --offsets
     """

@@ -94,8 +94,8 @@ def verify(
     cores: Cores = 0,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Read every file of an archive, and check its size, its checksum, and the checksums and offsets of
-    its batches.
+    """Read every file of an archive, and check its size, its checksum, and the checksums and
+    offsets of its batches.
 
     Exit code 0 when every file is as its manifest says, else 1.
 

@@ -113,8 +113,8 @@ def report(
     out: Annotated[Path | None, typer.Option("--out", help="Where the report goes [default: STATE/report].")] = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Check the counts: produced = stored + rejected in every window that is complete at both sites.
-    Exit code 1 with an alarm, else 0. Does not start Spark.
+    """Check the counts: produced = stored + rejected in every window that is complete at both
+    sites. Exit code 1 with an alarm, else 0. Does not start Spark.
 
     Example: antipode audit report a-b --alarm-windows 3 --delay-alarm-ms 5000
     """

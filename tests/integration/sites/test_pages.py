@@ -167,8 +167,17 @@ PREPARED: Mapping[tuple[str, str], Callable[[Reader], None]] = {
 """What must be there before the first command under a heading."""
 MOST_OF_SPARK = ("docs/archive.md", "docs/audit.md", "docs/pipelines.md", "docs/reconcile.md")
 """Pages of which each command starts a Spark session; `tests/spark` runs the same jobs in one."""
-COVERED = ("docs/partitions.md", "docs/topics-and-groups.md", "docs/log-directories.md")
-"""Pages of commands that tests of these commands run already (`tests/integration/broker`)."""
+COVERED = (
+    "docs/arbiter.md",
+    "docs/clients.md",
+    "docs/configs.md",
+    "docs/log-directories.md",
+    "docs/partitions.md",
+    "docs/quotas.md",
+    "docs/site-failures.md",
+    "docs/topics-and-groups.md",
+)
+"""Pages of commands that the tests of these commands run already, at brokers or at a pair."""
 
 
 def _is_up(command: Command) -> bool:

@@ -25,7 +25,6 @@ def test_workers_divide_the_range_of_ports() -> None:
 @pytest.mark.parametrize(
     ("file", "group"),
     [
-        ("tests/spark/test_archive.py", "Spark"),
         ("tests/integration/bridge/test_producing.py", "bridge"),
         ("tests/integration/test_translate_link.py", "two Apache Kafkas"),
         ("tests/integration/test_translate_transactions.py", "two Apache Kafkas"),
@@ -43,7 +42,11 @@ def test_long_groups_come_first_and_others_keep_their_order() -> None:
         Item(others[0]),
         Item(f"{LONGEST[3]}::test_1"),
         Item(others[1]),
-        Item("tests/spark/test_a.py::t"),
+        Item("tests/integration/test_translate_link.py::t"),
     ]
     put_longest_first(items)
-    assert [item.nodeid for item in items] == ["tests/spark/test_a.py::t", f"{LONGEST[3]}::test_1", *others]
+    assert [item.nodeid for item in items] == [
+        "tests/integration/test_translate_link.py::t",
+        f"{LONGEST[3]}::test_1",
+        *others,
+    ]

@@ -15,7 +15,9 @@ RECORDS: Final = 20
 COMMITTED: Final = 5
 _DENIAL: Final = re.compile(r"authoriz|\b(29|30|53)\b", re.IGNORECASE)
 """A denial by its text or by Kafka's error code for topics, groups, and transactional ids."""
-_OTHER_DENIALS: Final = {("KafkaJS", "group"): "KafkaJSGroupCoordinatorNotFound"}
+_OTHER_DENIALS: Final = dict.fromkeys(
+    [("KafkaJS", "group"), ("KafkaJS", "transaction")], "KafkaJSGroupCoordinatorNotFound"
+)
 """Denials that a client reports in other terms. KafkaJS has one error for each failed search for a
 coordinator.
 """
@@ -37,8 +39,8 @@ A cell is *passed* where all of this held, each step over TLS:
 
 Some clients report less than the broker sends. For the reason that a token is invalid, a broker answers the client's first message with
 JSON and without an error code, as Apache Kafka does (RFC 7628): aiokafka and KafkaJS report a closed connection, franz-go unexpected
-data. kafka-python tries a refused login again until the time for its bootstrap is over. KafkaJS reports a denied group as a coordinator
-that it cannot find. Java's console consumer reports a denied group in its log alone.
+data. kafka-python tries a refused login again until the time for its bootstrap is over. KafkaJS reports a denied group or
+transactional id as a coordinator that it cannot find. Java's console consumer reports a denied group in its log alone.
 """
 
 

@@ -1,3 +1,3 @@
 """A Kafka broker, and the site that it is a member of. See README.md."""
 
-import wire  # noqa: F401 (before anything of kio, and before compiled modules: see there)
+import wire  # noqa: F401 (it makes compiled modules known, before the first one is imported)

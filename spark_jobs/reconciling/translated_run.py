@@ -165,7 +165,7 @@ def _check_size(
     if offsets > 2 * request.process_offsets_max:
         raise OperationalFailure(
             f"the logs have {offsets:,} offsets, and this comparison takes up to {2 * request.process_offsets_max:,} "
-            "(twice --process-offsets): raise it, about 500 bytes of memory an offset, or name fewer topics"
+            "(twice --process-offsets): raise it, if the memory holds all records of a partition, or name fewer topics"
         )
 
 

@@ -26,7 +26,8 @@ BEGIN: Final = """\
 
 How other people's clients log in at Antipode, and what they say of what they may not do. **This page is written by
 `make compatibility`**, which starts a secured site of one broker (TLS, an authorizer, a user for each mechanism) and runs every client
-with every mechanism; no cell is edited by hand. The other features are in [the matrix](compatibility.md).
+with every mechanism, or by `python -m tests.compatibility.security --only CLIENT --update`, which replaces the rows of one client. The
+rows of one page may come from several runs. The other features are in [the matrix](compatibility.md).
 
 A cell is *passed* where all of this held, each step over TLS:
 

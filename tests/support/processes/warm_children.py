@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, Final
 
 from runtime.children import Child
@@ -23,6 +24,8 @@ from tests.support.processes.template import PARTS
 
 _PYTHON_MODULE: Final = 2
 """Where a command of `python -m module arguments` names its module."""
+
+_END_WITHIN_S: Final = 10
 
 
 def warmed(child: Child) -> Child:
@@ -115,10 +118,15 @@ class _Template:
     def _end(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process.wait()
+        try:
+            self._process.wait(timeout=_END_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
 
-_pids: Final[dict[Any, int]] = {}
+_pids: Final[dict[Path, int]] = {}
+"""The pid of each child that was started, by its pid file; as `runtime.children` keeps its own."""
 _templates: Final[list[_Template]] = []
 
 

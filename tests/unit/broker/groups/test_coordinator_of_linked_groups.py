@@ -80,8 +80,8 @@ async def test_the_passive_site_sends_clients_away_and_takes_the_mirrors_offsets
 async def test_offsets_that_a_link_brings_live_as_long_as_at_the_active_site_and_grow_old_from_a_promotion_on(
     site: Site,
 ) -> None:
-    """M3: at the standby nobody moves the offset of a quiet partition, and its group has no members
-    there.
+    """M3: at the standby no commit moves the offset of a quiet partition, and its group has no
+    members there.
     """
     await site.loaded()
     await site.link(link(active="b", epoch=3))

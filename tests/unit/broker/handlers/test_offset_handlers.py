@@ -38,7 +38,7 @@ def outcomes(response: Any) -> list[ErrorCode]:
 @pytest.mark.parametrize("version", versions("offset_commit"))
 async def test_offsets_are_committed_in_every_version(doors: Doors, version: int) -> None:
     assert outcomes(await ask(doors, "offset_commit", version, **commit_values("g"))) == [ErrorCode.none]
-    unknown = await ask(doors, "offset_commit", version, **commit_values("g", topic="nobody-has-this"))
+    unknown = await ask(doors, "offset_commit", version, **commit_values("g", topic="unknown-topic"))
     by_name, by_id = ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id
     assert outcomes(unknown) == [by_id if version >= 10 else by_name]
     elsewhere = await ask(doors, "offset_commit", version, **commit_values("linked"))
@@ -91,7 +91,7 @@ async def test_offsets_are_deleted_unless_somebody_subscribes(doors: Doors) -> N
         return await ask(doors, "offset_delete", 0, group_id=group, topics=topics)
 
     await ask(doors, "offset_commit", 9, **commit_values("g"))
-    assert outcomes(await delete("g", "nobody-has-this")) == [ErrorCode.unknown_topic_or_partition]
+    assert outcomes(await delete("g", "unknown-topic")) == [ErrorCode.unknown_topic_or_partition]
     assert outcomes(await delete("g")) == [ErrorCode.none]
     assert (await delete("g")).error_code is ErrorCode.group_id_not_found
     await joined(doors, "busy")

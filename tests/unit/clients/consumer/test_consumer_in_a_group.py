@@ -121,7 +121,7 @@ class ScriptedMember:
         return [self.moods[where].pop()] if self.moods.get(where) else []
 
     async def leave(self) -> None:
-        """Nobody hears of it."""
+        """End without a request to a coordinator."""
 
 
 @asynccontextmanager
@@ -150,7 +150,7 @@ async def test_a_member_whose_subscription_is_malformed_gets_nothing_and_the_oth
 
 
 async def test_a_join_that_breaks_is_told_and_the_next_polls_join_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    member = ScriptedMember(join=[Malformed("an assignment that nobody understands")])
+    member = ScriptedMember(join=[Malformed("an assignment that no client can decode")])
     async with ScriptedCluster() as cluster, grouped(cluster, member, monkeypatch) as consumer:
         cluster.fill(0, 3)
         consumer.subscribe(["t"])

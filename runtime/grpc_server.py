@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -23,12 +24,16 @@ MESSAGE_BYTES_MAX = 64 * 1024 * 1024
 malformed lengths.
 """
 
+CONNECT_WITHIN_MS: Final = 10_000
+"""How long an attempt to connect may take, TLS and HTTP/2 included: several round trips, which
+take seconds on a bad line between sites or at a busy peer.
+"""
+
 CHANNEL_OPTIONS = [
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
     ("grpc.enable_http_proxy", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
 ]
 
@@ -120,11 +125,14 @@ class GrpcServer:
         await self.server.stop(grace_s)
 
 
-def open_channel(address: str) -> grpc.aio.Channel:
+def open_channel(address: str, *, connect_within_ms: int = CONNECT_WITHIN_MS) -> grpc.aio.Channel:
     """A channel with this process's identity, the limits of `CHANNEL_OPTIONS`, no proxy and short
     reconnect delays.
     """
+    # gRPC names the limit of an attempt as a backoff; the delay between two attempts begins at the
+    # initial backoff all the same.
+    options = [*CHANNEL_OPTIONS, ("grpc.min_reconnect_backoff_ms", connect_within_ms)]
     credentials = _Process.protection.channel
     if credentials is None:
-        return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
-    return grpc.aio.secure_channel(address, credentials(), options=CHANNEL_OPTIONS)
+        return grpc.aio.insecure_channel(address, options=options)
+    return grpc.aio.secure_channel(address, credentials(), options=options)

@@ -31,6 +31,8 @@ not know.
 """
 
 ATTEMPT_TIMEOUT_S_MIN = 1.0
+CONNECT_WITHIN_MS = 2_000
+"""How long a candidate, which is in the same site, may take to accept a connection."""
 CLIENT_TIMEOUT_MS_MIN = 1_000
 CLIENT_TIMEOUT_MS_MAX = 300_000
 """Bounds of what a client's own timeout allows: below, no other controller could be found; above, a
@@ -60,7 +62,8 @@ class _Line:
     """A channel and the calls that are under way on it."""
 
     def __init__(self, address: str) -> None:
-        self.channel: grpc.aio.Channel = open_channel(address)
+        # The next candidate waits while this one connects: a host that is gone does not refuse.
+        self.channel: grpc.aio.Channel = open_channel(address, connect_within_ms=CONNECT_WITHIN_MS)
         self.calls = 0
 
 

@@ -146,7 +146,7 @@ class World:
             (uuid, "uuid4", lambda: uuid.UUID(int=ids.getrandbits(128), version=4)),
             (secrets, "randbelow", ids.randrange),
             (wire.client.connection.Connection, "_negotiate", _negotiated),
-            (wire.control.clients, "open_channel", lambda address: RpcChannel(self.network, address)),
+            (wire.control.clients, "open_channel", lambda address, **_: RpcChannel(self.network, address)),
             (controller.watching.liveness, "open_channel", lambda address: RpcChannel(self.network, address)),
             (dr.sites.channels, "open_channel", lambda address: RpcChannel(self.network, address)),
             (mirror.link.link_watch, "open_channel", lambda address: RpcChannel(self.network, str(address))),

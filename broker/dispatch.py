@@ -20,12 +20,13 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from broker.authorization.authorizer import CLUSTER_ACTION, Authorizer
+from broker.handlers.access.mirror_claims import claimed_link
 from broker.handlers.access.rules import answer_allowed
 from broker.handlers.access.table import RULES
 from broker.handlers.cluster.api_versions import unsupported_version_response
 from broker.handlers.registry import EntityHandler, Handler, advertised_versions, request_label
 from broker.metrics import BrokerMetrics
-from broker.network.admin_audit import audit_request
+from broker.network.admin_audit import audit_refusal, audit_request
 from broker.network.busy_time import BusyTime
 from broker.network.connection_owner import Frame
 from broker.network.connections import Connection
@@ -86,9 +87,11 @@ class Dispatcher:
         if self.quotas.counts_time:
             exchange.busy = BusyTime()
         handler = self._handlers[header.api_key]
-        if self._authorizer.is_enabled and self._is_private_denied(exchange):
-            self._refuse_private(exchange, frame)
-            return
+        if self._authorizer.is_enabled and header.api_key in PRIVATE_NAMES:
+            reason = self._private_refusal(exchange, frame)
+            if reason:
+                self._refuse_private(exchange, frame, reason)
+                return
         if isinstance(handler, EntityHandler):
             request = decode_request_body(frame, header)
             if header.api_key == API_VERSIONS_KEY:
@@ -173,19 +176,25 @@ class Dispatcher:
         else:
             exchange.reply(entity)
 
-    def _is_private_denied(self, exchange: Exchange) -> bool:
-        """Private APIs are for brokers, mirrors and our tools: they need ClusterAction."""
-        is_private = exchange.header.api_key in PRIVATE_NAMES
-        return is_private and not self._authorizer.may(exchange.context, CLUSTER_ACTION)
+    def _private_refusal(self, exchange: Exchange, frame: Frame) -> str:
+        """Why a private request is refused; empty if it is not. Private APIs are for brokers,
+        mirrors and our tools: they need ClusterAction, and a mirror may be limited to its links.
+        """
+        context = exchange.context
+        if not self._authorizer.may(context, CLUSTER_ACTION):
+            return f"{context.principal} has no ClusterAction on the cluster, which a private API needs"
+        scope = self._authorizer.mirror_scope(context)
+        link = None if scope is None else claimed_link(frame, exchange.header)
+        return "" if scope is None or link is None else scope.claim_refusal(link)
 
-    def _refuse_private(self, exchange: Exchange, frame: Frame) -> None:
+    def _refuse_private(self, exchange: Exchange, frame: Frame, reason: str) -> None:
         header, error = exchange.header, ErrorCode.cluster_authorization_failed
         request = decode_request_body(frame, header)
-        entity = error_response(header.api_key, header.api_version, request, error=error)
-        audit_request(exchange.context, request, entity)
+        entity = error_response(header.api_key, header.api_version, request, error=error, message=reason)
+        audit_refusal(exchange.context, request, reason)
         if entity is None:
             exchange.count_errors([error])
-            exchange.fail("a private API needs ClusterAction on the cluster")
+            exchange.fail(reason)
         else:
             exchange.reply(entity)
 

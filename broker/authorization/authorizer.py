@@ -21,6 +21,7 @@ from typing import Final, NamedTuple, Protocol
 from prometheus_client.core import CounterMetricFamily
 
 from broker.authorization.core.acl_table import AclRules, AclTable, Requester, Verdict
+from broker.authorization.core.mirror_scope import MirrorScope
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.request_context import FORWARDED_CLIENT_ID
 from broker.settings.config import BrokerSettings
@@ -68,6 +69,9 @@ class Authorizer:
         self.is_enabled = bool(settings.authorizer_class)
         self._settings = settings
         self._image = image
+        self._scopes = {
+            principal: MirrorScope(principal, links) for principal, links in settings.mirror_principals.items()
+        }
         self._acls: ResourceAcls | None = None
         self._is_loaded = False
         self._rules = self._made_rules(AclTable({}))
@@ -98,6 +102,12 @@ class Authorizer:
     def verdict(self, context: Asking, check: Check) -> Verdict:
         """The verdict for the context's principal, without a line in the log."""
         self._follow_image()
+        scope = self.mirror_scope(context)
+        if scope is not None:
+            carried_by = self.image.links_of(check.name) if check.resource_type is ResourceType.TOPIC else ()
+            refusal = scope.refusal(*check, api_key=context.api_key, carried_by=carried_by)
+            if refusal is not None:
+                return refusal
         key = (context.principal, context.client_host, check)
         found = self._verdicts.get(key)
         if found is None:
@@ -107,8 +117,16 @@ class Authorizer:
             found = self._verdicts[key] = self._rules.verdict(requester, *check)
         return found
 
+    def mirror_scope(self, context: Asking) -> MirrorScope | None:
+        """The links to which a mirror's principal is limited; None if it is not limited."""
+        return self._scopes.get(str(context.principal)) if self._scopes else None
+
     def _is_trusted(self, context: Asking) -> bool:
-        return context.client_id == FORWARDED_CLIENT_ID and self.verdict(context, CLUSTER_ACTION).is_allowed
+        return (
+            context.client_id == FORWARDED_CLIENT_ID
+            and self.mirror_scope(context) is None
+            and self.verdict(context, CLUSTER_ACTION).is_allowed
+        )
 
     def may(self, context: Asking, check: Check, *, is_logged: bool = True) -> bool:
         """True if the principal may do it; without an authorizer, always. An allowed operation is
@@ -133,6 +151,12 @@ class Authorizer:
         if is_logged:
             self._report(context, verdicts)
         return denied
+
+    def may_replicate(self, context: Asking, topic: str) -> bool:
+        """True if the principal may read the topic as a replica, a mirror or a tool does."""
+        if self.mirror_scope(context) is None:
+            return self.may(context, CLUSTER_ACTION)
+        return not self.denied(context, (CLUSTER_ACTION, Check(Operation.DESCRIBE, ResourceType.TOPIC, topic)))
 
     def may_any(self, context: Asking, operation: Operation, resource_type: ResourceType) -> bool:
         """True if the principal may do it with at least one resource of the type (KIP-679)."""

@@ -16,6 +16,7 @@ from broker.metadata.request_context import RequestContext
 from broker.network.answered_errors import errors_in
 from runtime.security.audit import ALLOWED, DENIED, FAILED, NAMES_SHOWN, audit
 from wire.protocol.messages.batch_replacement_messages import REPLACE_BATCHES
+from wire.protocol.messages.private import PRIVATE_NAMES
 from wire.protocol.messages.quarantine_messages import DELETE, QUARANTINE, QUARANTINE_RECORDS
 
 _REFUSALS: Final = frozenset(
@@ -167,6 +168,26 @@ def audit_request(context: RequestContext, request: Any, answer: Any) -> None:
         client_id=context.client_id or "",
         is_dry_run="true" if getattr(request, "validate_only", False) else "",
         **subjects(request),
+    )
+
+
+def audit_refusal(context: RequestContext, request: Any, reason: str) -> None:
+    """Write the line of a private request that is refused as a whole."""
+    name = PRIVATE_NAMES[context.api_key]
+    topics = [one for field in ("topics", "partitions") for one in getattr(request, field, None) or ()]
+    audit(
+        operation=name.title().replace("_", ""),
+        principal=str(context.principal),
+        address=context.client_address,
+        interface="kafka",
+        outcome=DENIED,
+        reason=reason,
+        listener=context.listener,
+        client_id=context.client_id or "",
+        link=str(getattr(request, "link", "")),
+        topics=_joined(
+            dict.fromkeys(filter(None, (getattr(one, "name", getattr(one, "topic", "")) for one in topics)))
+        ),
     )
 
 

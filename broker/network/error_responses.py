@@ -25,6 +25,7 @@ from broker.network.entities import NO_THROTTLE
 from wire.protocol import schemas
 
 ERROR_FIELD: Final = "error_code"
+MESSAGE_FIELD: Final = "error_message"
 PRODUCE_KEY: Final = 0
 _NUMBERS: Final = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 _EMPTY: Final[Mapping[str, Callable[[], Any]]] = {
@@ -48,20 +49,22 @@ def error_response(
     request: Any,
     *,
     error: ErrorCode = ErrorCode.unknown_server_error,
+    message: str | None = None,
     must_say: bool = True,
 ) -> Any | None:
-    """The response entity with the error, None where the request can have none. With `must_say`
-    false, an empty response is acceptable if no field can have the error.
+    """The response entity with the error, and the message where it has a field for it; None where
+    the request can have none. With `must_say` false, an empty response is acceptable if no field
+    can have the error.
     """
     # no answer can go out; the caller closes the connection, as for any failed acks=0
     if api_key == PRODUCE_KEY and request.acks == 0:
         return None
     response_type = schemas.response_type(api_key, version)
-    answer = _filled(response_type, request, error)
+    answer = _filled(response_type, request, error, message)
     return answer if not must_say or _says(answer, error) else None
 
 
-def _filled(entity_type: Any, asked: Any, error: ErrorCode) -> Any:
+def _filled(entity_type: Any, asked: Any, error: ErrorCode, message: str | None) -> Any:
     """An entity with the fields of `asked` that have the same name, the error wherever it has a
     field for it, and nothing else.
 
@@ -71,7 +74,7 @@ def _filled(entity_type: Any, asked: Any, error: ErrorCode) -> Any:
     if isinstance(asked, str):
         asked = types.SimpleNamespace(**{field.name: asked for field in _name_fields(entity_type)[:1]})
     has_error = any(field.name == ERROR_FIELD for field in fields(entity_type))
-    values = {field.name: _value(field, asked, error, has_error=has_error) for field in fields(entity_type)}
+    values = {field.name: _value(field, asked, error, message, has_error=has_error) for field in fields(entity_type)}
     return entity_type(**values)
 
 
@@ -82,14 +85,16 @@ def _name_fields(entity_type: Any) -> list[Any]:
     ]
 
 
-def _value(field: Any, asked: Any, error: ErrorCode, *, has_error: bool) -> Any:
+def _value(field: Any, asked: Any, error: ErrorCode, message: str | None, *, has_error: bool) -> Any:
     if field.name == ERROR_FIELD:
         return error
+    if field.name == MESSAGE_FIELD and message:
+        return message
     kind, is_nullable = _kind(field)
     if get_origin(kind) is tuple:
-        return _elements(field, get_args(kind)[0], asked, error, has_error=has_error)
+        return _elements(field, get_args(kind)[0], asked, error, message, has_error=has_error)
     if is_dataclass(kind):
-        return None if is_nullable else _filled(kind, asked, error)
+        return None if is_nullable else _filled(kind, asked, error, message)
     # only plain values: an entity of the request's type does not fit the response's
     if hasattr(asked, field.name) and type(getattr(asked, field.name)) in (int, str, kind):
         return getattr(asked, field.name)
@@ -98,11 +103,13 @@ def _value(field: Any, asked: Any, error: ErrorCode, *, has_error: bool) -> Any:
     return None if is_nullable else _EMPTY[field.metadata["kafka_type"]]()
 
 
-def _elements(field: Any, element_type: Any, asked: Any, error: ErrorCode, *, has_error: bool) -> Any:
+def _elements(
+    field: Any, element_type: Any, asked: Any, error: ErrorCode, message: str | None, *, has_error: bool
+) -> Any:
     # the error at the top is enough; Kafka leaves the rest of such a response empty
     if has_error or not is_dataclass(element_type):
         return ()
-    return tuple(_filled(element_type, item, error) for item in _asked_for(asked, field.name))
+    return tuple(_filled(element_type, item, error, message) for item in _asked_for(asked, field.name))
 
 
 def _asked_for(asked: Any, name: str) -> tuple[Any, ...]:

@@ -31,6 +31,7 @@ from broker.settings.property_values import (
     Listeners,
     parsed_authorizer,
     parsed_counts,
+    parsed_mirror_principals,
     parsed_paths,
     parsed_principals,
     parsed_protocol_map,
@@ -116,6 +117,10 @@ class BrokerSettings(Settings):
     super_users: Annotated[tuple[str, ...], BeforeValidator(parsed_principals)] = Field(
         default=(), alias="super.users", description="accepted: User:name[;User:name...]"
     )
+    mirror_principals: Annotated[dict[str, frozenset[str]], BeforeValidator(parsed_mirror_principals)] = Field(
+        default={}, alias="antipode.mirror.principals", description="accepted: LINK=User:name[;LINK=User:name...]"
+    )
+    """Links by the principal of their mirrors; other principals have no limit of links."""
     allows_everyone_without_acl: bool = Field(default=False, alias="allow.everyone.if.no.acl.found")
     token_lifetime_ms_max: int = Field(default=604_800_000, alias="delegation.token.max.lifetime.ms", ge=1)
     token_expiry_ms: int = Field(default=86_400_000, alias="delegation.token.expiry.time.ms", ge=1)

@@ -17,6 +17,7 @@ _TEXTS: Final = {
     "antipode.arbiter.session.timeout.ms": "How long the arbiter waits for this broker before it reports it as absent.",
     "antipode.cluster.id": "Cluster id of a new site; sites of an exact link share one.",
     "antipode.controller.candidate": "Whether this process may become the site's controller.",
+    "antipode.mirror.principals": "Principals of mirrors with the link to which each is limited, separated by semicolons.",
     "antipode.truncated.records.max.bytes": "Bytes of truncated records that are kept for each partition.",
     "antipode.failed.logins.max": "Most logins of one address that may fail within the window before more are refused.",
     "antipode.failed.logins.window.ms": "Time in which failed logins of an address are counted, and for which it is refused.",

@@ -65,9 +65,19 @@ def load_broker_settings(properties: Mapping[str, str]) -> BrokerSettings:
     settings = _with_inter_broker_listener(settings)
     _check_node_id(settings)
     check_group_settings(settings)
+    _check_mirror_principals(settings)
     _check_topic_defaults(properties)
     _warn_of_idle(mapping)
     return settings
+
+
+def _check_mirror_principals(settings: BrokerSettings) -> None:
+    if settings.mirror_principals and not settings.authorizer_class:
+        raise ConfigurationError(
+            "antipode.mirror.principals",
+            settings.properties["antipode.mirror.principals"],
+            "no principal has limits without an authorizer: set authorizer.class.name",
+        )
 
 
 def _check_listeners(settings: BrokerSettings) -> None:

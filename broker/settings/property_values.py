@@ -34,6 +34,20 @@ def parsed_principals(value: object) -> object:
     return tuple(str(parse_principal(name)) for name in names)
 
 
+def parsed_mirror_principals(value: object) -> object:
+    """`LINK=User:name[;LINK=User:name...]` as links by principal."""
+    if not isinstance(value, str):
+        return value
+    links: dict[str, set[str]] = {}
+    for entry in filter(None, (part.strip() for part in value.split(";"))):
+        # names of links have no equals sign, those of principals may: User:CN=mirror
+        link, separator, principal = entry.partition("=")
+        if not separator or not link.strip():
+            raise ValueError(f"{entry!r} is not LINK=User:name")
+        links.setdefault(str(parse_principal(principal.strip())), set()).add(link.strip())
+    return {principal: frozenset(found) for principal, found in links.items()}
+
+
 class Listener(Settings):
     """One `NAME://host:port`."""
 

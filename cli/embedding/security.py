@@ -30,6 +30,7 @@ from cli.embedding.site_layout import (
     VIEWER,
     ZOOKEEPER_USER,
     Layout,
+    MirrorLayout,
     SecurityLayout,
     SiteLayout,
 )
@@ -37,6 +38,7 @@ from cli.shared.command_config import use_command_config
 from runtime.configuration import read_properties
 from runtime.process import OperationalFailure
 from wire.access.core.callers import role_uri
+from wire.access.core.mirror_scope import DAEMON_SEPARATOR
 from wire.access.core.roles import Role
 from wire.client.client_errors import KafkaClientError
 from wire.client.raw_client import KafkaClient
@@ -63,7 +65,7 @@ def secure(layout: Layout, security: SecurityLayout) -> None:
     if layout.arbiter is not None:
         _issue(authority, security, ARBITER)
     for mirror in layout.mirrors:
-        _issue(authority, security, f"mirror-{mirror.name}", Role.MIRROR)
+        _issue_mirror(authority, security, mirror)
     passwords = _kafka_passwords(security)
     for name, role in _PEOPLE.items():
         _issue(authority, security, name, role)
@@ -149,6 +151,16 @@ def _issue(authority: Authority, security: SecurityLayout, name: str, role: Role
         uris = [] if role is None else [role_uri(role, name)]
         text = authority.issue(common_name=name, uris=uris, hosts=HOSTS)
         write_file(file, text, mode=PRIVATE)
+
+
+def _issue_mirror(authority: Authority, security: SecurityLayout, mirror: MirrorLayout) -> None:
+    """A certificate for the mirror's link alone. It is made anew each time, because the sites may
+    have been made by a release whose certificates name no link.
+    """
+    name = f"mirror-{mirror.name}"
+    uri = role_uri(Role.MIRROR, f"{mirror.link}{DAEMON_SEPARATOR}{mirror.name}")
+    text = authority.issue(common_name=name, uris=[uri], hosts=HOSTS)
+    write_file(security.identity(name), text, mode=PRIVATE)
 
 
 def _kafka_passwords(security: SecurityLayout) -> dict[str, str]:

@@ -16,7 +16,7 @@ import grpc
 
 from mirror.link.core.link_roles import LinkRole
 from runtime.addresses import HostPort
-from runtime.grpc_server import open_channel
+from runtime.grpc_server import is_control_plane_protected, open_channel
 from runtime.logs import get_logger
 from runtime.process import OperationalFailure
 from wire.control import site_pb2, site_pb2_grpc
@@ -89,7 +89,10 @@ class LinkReader:
             if status.record.name == self._link:
                 return stand(status.record, reply.site)
         names = ", ".join(sorted(status.record.name for status in reply.links)) or "none"
-        raise LinkMissing(f"site {reply.site} has no link {self._link!r}; its links: {names}")
+        hint = (
+            " (a site shows a mirror only the link that its certificate names)" if is_control_plane_protected() else ""
+        )
+        raise LinkMissing(f"site {reply.site} has no link {self._link!r}; its links: {names}{hint}")
 
     async def target_bootstrap_servers(self) -> tuple[HostPort, ...]:
         """The LINK listeners of the target site's brokers (their first listener when they have no

@@ -16,6 +16,7 @@ import grpc
 from runtime.logs import get_logger
 from runtime.security.audit import ALLOWED, DENIED, FAILED, audit
 from wire.access.core.callers import SubjectRule, UnusableName, caller_of_certificate, caller_of_token
+from wire.access.core.mirror_scope import narrow, scope_refusal
 from wire.access.core.roles import ANONYMOUS, RULES, Caller, Decision, Role, Verdict, decide
 from wire.access.core.subjects import subjects_of
 
@@ -34,7 +35,7 @@ Handler = Any
 
 
 class ControlGuard(grpc.aio.ServerInterceptor):
-    """Decides each call by `core/roles.py`."""
+    """Decides each call by `core/roles.py`, and those of mirrors by `core/mirror_scope.py` too."""
 
     def __init__(self, credentials: Credentials | None, rules: tuple[SubjectRule, ...] = ()) -> None:
         """`credentials` None: the control plane is plaintext."""
@@ -61,7 +62,9 @@ class ControlGuard(grpc.aio.ServerInterceptor):
 
         async def checked(request: Any, context: Any) -> Any:
             caller = await self._admitted(method, token, request, context)
-            return await _audited(caller, method, request, context, inner)
+            reply = await _audited(caller, method, request, context, inner)
+            narrow(caller, reply)
+            return reply
 
         make = (
             grpc.stream_unary_rpc_method_handler if handler.request_streaming else grpc.unary_unary_rpc_method_handler
@@ -87,6 +90,9 @@ class ControlGuard(grpc.aio.ServerInterceptor):
             return ANONYMOUS
         caller, problem = self._caller(self._credentials, token, context)
         decision = decide(caller, method, problem=problem)
+        out_of_scope = scope_refusal(caller, method, request) if decision.verdict is Verdict.ALLOWED else ""
+        if out_of_scope:
+            decision = Decision(Verdict.DENIED, out_of_scope)
         if decision.verdict is not Verdict.ALLOWED:
             _audit_refusal(caller, method, request, context, decision)
             await context.abort(_CODES[decision.verdict], decision.reason)

@@ -52,9 +52,10 @@ class Whole:
 @dataclass(frozen=True, slots=True)
 class Each:
     """Each entry of the field `entries` needs a right; refusals are added to the response's field
-    `results`. `exempt`: a client with this right is not checked for single entries.
-    `is_all_when_empty`: an empty field means "all", so the handler must not see the field empty.
-    `message`: Apache Kafka's message beside the error; None if it sends none.
+    `results`. `exempt`: a client with this right is not checked for single entries, unless it is a
+    mirror that is limited to its links. `is_all_when_empty`: an empty field means "all", so the
+    handler must not see the field empty. `message`: Apache Kafka's message beside the error; None
+    if it sends none.
     """
 
     entries: str
@@ -145,7 +146,8 @@ def _without_denied(
     authorizer: Authorizer, context: RequestContext, request: Any, rule: Each
 ) -> tuple[Any, tuple[Any, ...]]:
     exempt = rule.exempt(request)
-    if exempt is not None and authorizer.may(context, exempt, is_logged=False):
+    is_limited = authorizer.mirror_scope(context) is not None
+    if exempt is not None and not is_limited and authorizer.may(context, exempt, is_logged=False):
         return request, ()
     checked = [(entry, rule.check(entry, request, authorizer.image)) for entry in getattr(request, rule.entries)]
     denied = authorizer.denied(context, [check for _, check in checked if check is not None])

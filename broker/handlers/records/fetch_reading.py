@@ -217,9 +217,12 @@ class FetchReader:
         """Raises PartitionFailure unless the client may read the topic; replicas, mirrors and tools
         read with the right of brokers.
         """
-        is_consumer = self._request.replica_id == CONSUMER
-        check = Check(Operation.READ, ResourceType.TOPIC, topic) if is_consumer else CLUSTER_ACTION
-        if not self._doors.authorizer.may(context, check):
+        authorizer = self._doors.authorizer
+        if self._request.replica_id == CONSUMER:
+            may_read = authorizer.may(context, Check(Operation.READ, ResourceType.TOPIC, topic))
+        else:
+            may_read = authorizer.may_replicate(context, topic)
+        if not may_read:
             raise PartitionFailure(ErrorCode.topic_authorization_failed)
 
     def _read_partition(

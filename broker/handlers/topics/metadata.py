@@ -152,9 +152,14 @@ def answer(
 
 def _view(doors: Doors, exchange: Exchange, cache: MetadataCache) -> ClientView | None:
     """The client's view of the topics; None if the client may see all of them."""
-    if not doors.authorizer.is_enabled or not cache.is_merged:
+    authorizer = doors.authorizer
+    if not authorizer.is_enabled:
         return None
-    return ClientView(doors.authorizer, exchange.context)
+    context = exchange.context
+    # SiteMetadata needs ClusterAction, which shows all topics, except to a limited mirror
+    if not cache.is_merged and authorizer.mirror_scope(context) is None:
+        return None
+    return ClientView(authorizer, context)
 
 
 def _all_shown(

@@ -75,7 +75,12 @@ def _one_silence() -> Silences:
 
 def _denied() -> Authorizer:
     """An authorizer that has denied something."""
-    settings = MagicMock(authorizer_class="antipode.AclAuthorizer", super_users=(), allows_everyone_without_acl=False)
+    settings = MagicMock(
+        authorizer_class="antipode.AclAuthorizer",
+        super_users=(),
+        mirror_principals={},
+        allows_everyone_without_acl=False,
+    )
     authorizer = Authorizer(settings, lambda: ClusterImage(site="a", node_id=1))
     authorizer.may_cluster(MagicMock(api_key=3, client_id="c", client_host="10.0.0.1"), Operation.CREATE)
     return authorizer

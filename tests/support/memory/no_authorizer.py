@@ -9,6 +9,6 @@ from broker.authorization.authorizer import Authorizer
 from broker.metadata.core.cluster_image import ClusterImage
 
 NO_AUTHORIZER: Final = Authorizer(
-    SimpleNamespace(authorizer_class="", super_users=(), allows_everyone_without_acl=False),  # type: ignore[arg-type]
+    SimpleNamespace(authorizer_class="", super_users=(), mirror_principals={}, allows_everyone_without_acl=False),  # type: ignore[arg-type]
     lambda: ClusterImage(site="a", node_id=1),
 )

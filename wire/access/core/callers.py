@@ -1,9 +1,9 @@
 """Maps a certificate's names, or a token, to a caller. Pure.
 
 A certificate names its holder with one URI among its subject alternative names:
-`antipode://ROLE/NAME`. If the authority issues certificates without such URIs, a regular expression
-that matches the whole subject (RFC 4514) gives the role. A token is a line in a file of hashes:
-`NAME ROLE sha256:HEX`.
+`antipode://ROLE/NAME`, where a mirror's name begins with that of its link. If the authority issues
+certificates without such URIs, a regular expression that matches the whole subject (RFC 4514) gives
+the role. A token is a line in a file of hashes: `NAME ROLE sha256:HEX`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Final
 
 import re2
 
+from wire.access.core.mirror_scope import LINK_GROUP, link_of_name
 from wire.access.core.roles import Caller, Role
 
 SCHEME: Final = "antipode://"
@@ -40,9 +41,15 @@ class SubjectRule:
     role: Role
     pattern: str
 
-    def matches(self, subject: str) -> bool:
-        """True if the pattern matches the whole subject."""
-        return re2.fullmatch(self.pattern, subject) is not None
+    def caller(self, subject: str) -> Caller | None:
+        """The caller with this subject; None unless the pattern matches the whole subject. The
+        group `link` of a mirror's pattern matches its link.
+        """
+        found = re2.fullmatch(self.pattern, subject)
+        if found is None:
+            return None
+        link = found.groupdict().get(LINK_GROUP) if self.role is Role.MIRROR else None
+        return Caller(subject, self.role, link or "")
 
 
 def role_uri(role: Role, name: str) -> str:
@@ -67,8 +74,9 @@ def caller_of_certificate(uris: Iterable[str], subject: str, rules: Iterable[Sub
     if ours:
         return _caller_of_uri(ours[0])
     for rule in rules:
-        if rule.matches(subject):
-            return Caller(subject, rule.role)
+        caller = rule.caller(subject)
+        if caller is not None:
+            return caller
     return Caller(subject or "(no subject)", None)
 
 
@@ -78,7 +86,11 @@ def _caller_of_uri(uri: str) -> Caller:
         raise UnusableName(
             f"the certificate's name {uri[:200]!r} is not {SCHEME}ROLE/NAME with a role of {ROLES_ACCEPTED}"
         )
-    return Caller(checked_name(name), _ROLES[role])
+    return _named_caller(name, _ROLES[role])
+
+
+def _named_caller(name: str, role: Role) -> Caller:
+    return Caller(checked_name(name), role, link_of_name(role, name))
 
 
 def hash_of(token: str) -> str:
@@ -103,7 +115,7 @@ def parse_tokens(text: str) -> Mapping[str, Caller]:
         if len(fields) != 3 or fields[1] not in _ROLES or not _is_hash(fields[2]):
             raise UnusableName(f"line {number} is not NAME ROLE {HASH_PREFIX}HEX with a role of {ROLES_ACCEPTED}")
         try:
-            caller = Caller(checked_name(fields[0]), _ROLES[fields[1]])
+            caller = _named_caller(fields[0], _ROLES[fields[1]])
         except UnusableName as error:
             raise UnusableName(f"line {number}: {error}") from error
         if callers.setdefault(fields[2], caller) != caller:

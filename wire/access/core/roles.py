@@ -26,11 +26,12 @@ class Role(enum.StrEnum):
 @dataclass(frozen=True, slots=True)
 class Caller:
     """A caller: its name for logs, and its role. `role` None: an authenticated caller without a
-    role.
+    role. `link`: the one link for which a mirror acts, empty if its certificate names none.
     """
 
     name: str
     role: Role | None
+    link: str = ""
 
     def __str__(self) -> str:
         return f"{self.role or 'without a role'}/{self.name}"
@@ -83,7 +84,7 @@ _CONTROLLER: Final[Mapping[str, Rule]] = {
     "CreatePartitions": _change(_B, _M, _O),
     "AlterTopicConfigs": _change(_B, _M, _O),
     "AllocateProducerIds": _read(_B),
-    "DescribeController": _read(_B, _M, _O, _V),
+    "DescribeController": _read(_B, _O, _V),
     "AlterPartitions": _read(_B),
     "ControlledShutdown": _read(_B),
     "ReportOfflineReplicas": _read(_B),
@@ -106,8 +107,8 @@ _SITE_AGENT: Final[Mapping[str, Rule]] = {
     "AdoptLink": _change(_B, _O),
     "AlterLink": _change(_O),
     "ConfirmLink": _change(_B, _O),
-    "DescribeLink": _read(_B, _M, _O, _V),
-    "DescribeGroups": _read(_B, _M, _O, _V),
+    "DescribeLink": _read(_B, _O, _V),
+    "DescribeGroups": _read(_B, _O, _V),
     "DescribeGroupMembers": _read(_B, _O),
     "TakeGroupMembers": _change(_B, _O),
     "RecordFailover": _change(_B, _O),
@@ -118,7 +119,7 @@ _SITE_AGENT: Final[Mapping[str, Rule]] = {
     "GrantVow": _read(_B),
 }
 _MIRROR_ADMIN: Final[Mapping[str, Rule]] = {
-    "DescribeMirror": _read(_B, _M, _O, _V),
+    "DescribeMirror": _read(_B, _O, _V),
     "PauseMirror": _change(_O),
     "ResumeMirror": _change(_O),
     "VerifyMirror": _read(_O),
@@ -132,7 +133,7 @@ _SERVICES: Final[Mapping[str, Mapping[str, Rule]]] = {
     "antipode.control.SiteAgent": _SITE_AGENT,
     "antipode.control.MirrorAdmin": _MIRROR_ADMIN,
     "grpc.health.v1.Health": {"Check": _HEALTH, "Watch": _HEALTH, "List": _HEALTH},
-    "grpc.reflection.v1alpha.ServerReflection": {"ServerReflectionInfo": _read(_B, _M, _O, _V)},
+    "grpc.reflection.v1alpha.ServerReflection": {"ServerReflectionInfo": _read(_B, _O, _V)},
 }
 RULES: Final[Mapping[str, Rule]] = {
     f"/{service}/{method}": rule for service, methods in _SERVICES.items() for method, rule in methods.items()

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 import structlog
 
-from broker.authorization.authorizer import Authorizer, Check
+from broker.authorization.authorizer import CLUSTER_ACTION, Authorizer, Check
+from broker.authorization.core.mirror_scope import MirrorScope
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.core.image_updates import apply_batch
-from broker.metadata.request_context import RequestContext
+from broker.metadata.request_context import FORWARDED_CLIENT_ID, RequestContext
 from broker.settings.loading import load_broker_settings
 from wire.control.broker_pb2 import ControlBatch
+from wire.control.cluster_pb2 import LinkRecord
+from wire.protocol.messages.mirror_append_messages import MIRROR_APPEND
+from wire.protocol.messages.quarantine_messages import QUARANTINE
+from wire.protocol.messages.topics_changed_messages import TOPICS_CHANGED
 from wire.rules.acls import AccessEntry, Operation, PatternType, Permission, ResourcePattern, ResourceType
 from wire.rules.principals import Principal
 from wire.znodes.acl_znodes import acls_message
 
 ORDERS = ResourcePattern(ResourceType.TOPIC, "orders", PatternType.LITERAL)
+WRITE_TXN_MARKERS = 27
 READ_ORDERS = Check(Operation.READ, ResourceType.TOPIC, "orders")
 
 
@@ -139,3 +146,48 @@ def test_hosts_of_acls_are_addresses_without_a_port(address: str, host: str) -> 
     site.apply(AccessEntry("User:alice", host, Operation.READ, Permission.ALLOW), is_full=True)
     assert site.authorizer.may(context("alice", address=address), READ_ORDERS)
     assert not site.authorizer.may(context("alice", address="10.0.0.2:50000"), READ_ORDERS)
+
+
+def test_a_listed_mirror_is_limited_to_its_link_whatever_the_acls_say() -> None:
+    site = Site({"antipode.mirror.principals": "a-b=User:m;a-c = User:m; x-y=User:CN=n,O=z"})
+    site.apply(entry("m"), entry("CN=n,O=z"), is_full=True)
+    assert not site.may_read("m")
+    link = LinkRecord(name="a-c", source_site="a", target_site="c", topic_whitelist=["orders"])
+    site.image = apply_batch(site.image, ControlBatch(links=[link]))
+    assert site.may_read("m")
+    assert not site.may_read("CN=n,O=z")
+    with structlog.testing.capture_logs() as lines:
+        site.may_read("CN=n,O=z")
+    assert lines[0]["rule"] == (
+        "User:CN=n,O=z acts for link x-y alone (antipode.mirror.principals), which does not carry it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("api_key", "topic", "is_refused"),
+    [
+        (1, "__consumer_offsets", False),
+        (MIRROR_APPEND, "", False),
+        (QUARANTINE, "", True),
+        (TOPICS_CHANGED, "", True),
+        (WRITE_TXN_MARKERS, "", True),
+        (1, "salaries", True),
+    ],
+)
+def test_cluster_action_holds_for_the_requests_of_mirrors_alone(api_key: int, topic: str, is_refused: bool) -> None:
+    scope = MirrorScope("User:m", frozenset({"a-b"}))
+    kind, operation = (
+        (ResourceType.TOPIC, Operation.READ) if topic else (ResourceType.CLUSTER, Operation.CLUSTER_ACTION)
+    )
+    refusal = scope.refusal(operation, kind, topic, api_key=api_key, carried_by=())
+    assert (refusal is not None) is is_refused
+
+
+def test_a_forwarded_request_of_a_listed_mirror_is_not_trusted() -> None:
+    site = Site({"antipode.mirror.principals": "a-b=User:m"})
+    cluster = ResourcePattern(ResourceType.CLUSTER, "kafka-cluster", PatternType.LITERAL)
+    action = AccessEntry("User:m", "*", Operation.CLUSTER_ACTION, Permission.ALLOW)
+    site.image = apply_batch(site.image, ControlBatch(is_full=True, acls=[acls_message(cluster, [action])]))
+    forwarded = replace(context("m"), client_id=FORWARDED_CLIENT_ID)
+    assert site.authorizer.may(forwarded, CLUSTER_ACTION)
+    assert not site.authorizer.may(forwarded, READ_ORDERS)

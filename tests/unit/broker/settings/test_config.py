@@ -56,6 +56,8 @@ REFUSED = [
     ({"security.inter.broker.protocol": "SSL"}, "security.inter.broker.protocol"),
     ({"authorizer.class.name": "com.example.OpaAuthorizer"}, "authorizer.class.name"),
     ({"super.users": "admin"}, "super.users"),
+    ({"antipode.mirror.principals": "User:m"}, "antipode.mirror.principals"),
+    ({"antipode.mirror.principals": "a-b=User:m"}, "antipode.mirror.principals"),
     ({"log.retention.ms": "soon"}, "log.retention.ms"),
     ({"compression.type": "best"}, "compression.type"),
     ({"antipode.site.number": "1024"}, "antipode.site.number"),

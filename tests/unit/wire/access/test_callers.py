@@ -25,7 +25,8 @@ names = st.from_regex(r"\A[A-Za-z0-9._@-]{1,100}\Z")
 @given(names, st.sampled_from(Role))
 def test_a_certificate_that_was_made_for_a_caller_names_it(name: str, role: Role) -> None:
     uris = ["spiffe://elsewhere/x", role_uri(role, name)]
-    assert caller_of_certificate(uris, "CN=other", RULES) == Caller(name, role)
+    link = name.partition("@")[0] if role is Role.MIRROR else ""
+    assert caller_of_certificate(uris, "CN=other", RULES) == Caller(name, role, link)
 
 
 @given(st.lists(st.text(max_size=40) | st.builds("antipode://{}".format, st.text(max_size=30)), max_size=4), st.text())
@@ -67,6 +68,17 @@ def test_subjects_are_matched_as_a_whole_and_the_first_rule_counts() -> None:
     assert caller_of_certificate([], "CN=broker-1,OU=kafka,O=x", RULES).role is Role.VIEWER
     assert caller_of_certificate([], "OU=x,CN=broker-1,OU=kafka", RULES) == Caller("OU=x,CN=broker-1,OU=kafka", None)
     assert caller_of_certificate([], "") == Caller("(no subject)", None)
+
+
+def test_a_mirror_acts_for_the_link_that_the_group_of_its_expression_matches() -> None:
+    rules = (
+        SubjectRule(Role.MIRROR, "CN=mirror-(?P<link>[^,]+),O=shop"),
+        SubjectRule(Role.MIRROR, "CN=old"),
+        SubjectRule(Role.OPERATOR, "CN=(?P<link>.*)"),
+    )
+    assert caller_of_certificate([], "CN=mirror-a-b,O=shop", rules).link == "a-b"
+    assert caller_of_certificate([], "CN=old", rules) == Caller("CN=old", Role.MIRROR, "")
+    assert caller_of_certificate([], "CN=ann", rules) == Caller("CN=ann", Role.OPERATOR, "")
 
 
 def test_a_token_names_its_caller_and_no_other_does() -> None:

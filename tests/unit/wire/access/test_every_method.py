@@ -16,8 +16,13 @@ from tests.support.security.identities import Identities
 from wire.access.core.roles import RULES, Role
 from wire.access.protection import protect_client, protect_daemon
 from wire.control import broker_pb2_grpc, controller_pb2_grpc, mirror_pb2_grpc, site_pb2_grpc
+from wire.control.controller_pb2 import DeleteTopicsRequest
 
 HOST = "127.0.0.1"
+BODIES = {
+    "/antipode.control.Controller/DeleteTopics": DeleteTopicsRequest(link="someone").SerializeToString(),
+}
+"""The requests in which a mirror has to name its link; the others are empty."""
 OURS = sorted(method for method in RULES if method.startswith("/antipode."))
 
 
@@ -47,7 +52,7 @@ async def address(identities: Identities) -> AsyncIterator[str]:
 
 
 async def codes(address: str, properties: Mapping[str, str]) -> dict[str, grpc.StatusCode]:
-    """The status of an empty request to each method."""
+    """The status of a request to each method that asks for nothing."""
     protect_control_plane(Protection())
     protect_client(properties)
     found: dict[str, grpc.StatusCode] = {}
@@ -55,7 +60,7 @@ async def codes(address: str, properties: Mapping[str, str]) -> dict[str, grpc.S
         for method in OURS:
             call: Any = channel.unary_unary(method)
             try:
-                await call(b"", timeout=20)
+                await call(BODIES.get(method, b""), timeout=20)
             except grpc.aio.AioRpcError as error:
                 found[method] = error.code()
     return found

@@ -19,17 +19,29 @@ from tests.support.security.identities import Identities
 from wire.access.core.callers import token_line
 from wire.access.core.roles import Role
 from wire.access.protection import check_daemon, protect_client, protect_daemon
+from wire.control import controller_pb2 as pb
 from wire.control import site_pb2 as site
+from wire.control.cluster_pb2 import BrokerInfo, LinkRecord, SiteView, TopicInfo
+from wire.control.controller_pb2_grpc import ControllerServicer, ControllerStub, add_ControllerServicer_to_server
 from wire.control.site_pb2_grpc import SiteAgentServicer, SiteAgentStub, add_SiteAgentServicer_to_server
 
 HOST = "127.0.0.1"
 
 
+LINKS = ("a-b", "c-d")
+
+
 class Agent(SiteAgentServicer):
-    """Does what it is asked."""
+    """Does what it is asked, of a site with two links."""
 
     async def ListLinks(self, request: site.ListLinksRequest, context: Any) -> site.ListLinksReply:
-        return site.ListLinksReply(site="a")
+        links = [site.LinkStatus(record=LinkRecord(name=name)) for name in LINKS]
+        return site.ListLinksReply(site="a", links=links)
+
+    async def GetSiteView(self, request: site.GetSiteViewRequest, context: Any) -> site.GetSiteViewReply:
+        links = [LinkRecord(name=name) for name in LINKS]
+        view = SiteView(brokers=[BrokerInfo(node_id=1)], topics=[TopicInfo(name="orders")], links=links)
+        return site.GetSiteViewReply(view=view)
 
     async def DeleteLink(self, request: site.DeleteLinkRequest, context: Any) -> site.LinkReply:
         if request.name == "unknown":
@@ -48,12 +60,29 @@ def identities(tmp_path: Path) -> Identities:
     return Identities(tmp_path / "identities")
 
 
+class Topics(ControllerServicer):
+    """Does what it is asked."""
+
+    async def CreateTopics(self, request: pb.CreateTopicsRequest, context: Any) -> pb.CreateTopicsReply:
+        return pb.CreateTopicsReply()
+
+    async def DeleteTopics(self, request: pb.DeleteTopicsRequest, context: Any) -> pb.DeleteTopicsReply:
+        return pb.DeleteTopicsReply()
+
+    async def CreatePartitions(self, request: pb.CreatePartitionsRequest, context: Any) -> pb.CreatePartitionsReply:
+        return pb.CreatePartitionsReply()
+
+    async def AlterTopicConfigs(self, request: pb.AlterTopicConfigsRequest, context: Any) -> pb.AlterTopicConfigsReply:
+        return pb.AlterTopicConfigsReply()
+
+
 @asynccontextmanager
 async def served(properties: Mapping[str, str]) -> AsyncIterator[str]:
     """The address of an agent whose process has these properties."""
     protect_daemon(properties)
     server = GrpcServer(HOST, 0)
     add_SiteAgentServicer_to_server(Agent(), server.server)  # type: ignore[no-untyped-call]
+    add_ControllerServicer_to_server(Topics(), server.server)  # type: ignore[no-untyped-call]
     port = await server.start()
     try:
         yield f"{HOST}:{port}"
@@ -61,13 +90,15 @@ async def served(properties: Mapping[str, str]) -> AsyncIterator[str]:
         await server.stop(grace_s=0)
 
 
-async def asked(address: str, properties: Mapping[str, str], method: str, request: Any) -> str:
+async def asked(
+    address: str, properties: Mapping[str, str], method: str, request: Any, *, service: Any = SiteAgentStub
+) -> str:
     """The answer as a process with these properties gets it: OK, or the code and the words."""
     protect_control_plane(Protection())
     protect_client(properties)
     async with open_channel(address) as channel:
         try:
-            await getattr(SiteAgentStub(channel), method)(request, timeout=10)  # type: ignore[no-untyped-call]
+            await getattr(service(channel), method)(request, timeout=10)
         except grpc.aio.AioRpcError as error:
             return f"{error.code().name} {error.details()}"
         return "OK"
@@ -106,6 +137,72 @@ async def test_certificates_give_roles_and_every_change_and_refusal_is_audited(i
     ]
     assert "NOT_FOUND: there is no link 'unknown'" in audited[2]["reason"]
     assert all(line["address"].startswith(HOST) and line["interface"] == "grpc" for line in audited)
+
+
+OTHER_LINK = "mirror a-b@host1 acts for link 'a-b' and may not call {} in the name of link 'c-d'"
+
+
+@pytest.mark.parametrize(
+    ("method", "own", "others"),
+    [
+        (
+            "CreateTopics",
+            pb.CreateTopicsRequest(topics=[pb.NewTopic(name="x", link="a-b")]),
+            pb.CreateTopicsRequest(topics=[pb.NewTopic(name="x", link="a-b"), pb.NewTopic(name="y", link="c-d")]),
+        ),
+        (
+            "CreatePartitions",
+            pb.CreatePartitionsRequest(topics=[pb.NewPartitions(name="x", link="a-b")]),
+            pb.CreatePartitionsRequest(topics=[pb.NewPartitions(name="x", link="c-d")]),
+        ),
+        (
+            "AlterTopicConfigs",
+            pb.AlterTopicConfigsRequest(changes=[pb.TopicConfigChange(name="x", link="a-b")]),
+            pb.AlterTopicConfigsRequest(changes=[pb.TopicConfigChange(name="x", link="c-d")]),
+        ),
+        (
+            "DeleteTopics",
+            pb.DeleteTopicsRequest(names=["x"], link="a-b"),
+            pb.DeleteTopicsRequest(names=["x"], link="c-d"),
+        ),
+    ],
+)
+async def test_the_mirror_of_one_link_changes_no_topic_in_the_name_of_another(
+    identities: Identities, method: str, own: Any, others: Any
+) -> None:
+    mirror = identities.control("mirror", "antipode://mirror/a-b@host1")
+    without_link = type(own)()
+    without_link.CopyFrom(own)
+    for entry in (*getattr(without_link, "topics", ()), *getattr(without_link, "changes", ()), without_link):
+        if hasattr(entry, "link"):
+            entry.link = ""
+    async with served(identities.control("broker-1", "antipode://broker/broker-1")) as address:
+        with capture_logs() as lines:
+            assert await asked(address, mirror, method, own, service=ControllerStub) == "OK"
+            refused = await asked(address, mirror, method, others, service=ControllerStub)
+            assert refused == f"PERMISSION_DENIED {OTHER_LINK.format(method)}"
+            refused = await asked(address, mirror, method, without_link, service=ControllerStub)
+            assert refused.endswith(f"may not call {method} without naming a link")
+    audited = [(line["event"], line["principal"], line["outcome"]) for line in lines if "outcome" in line]
+    assert audited == [(method, "a-b@host1", outcome) for outcome in ("allowed", "denied", "denied")]
+
+
+async def test_a_mirror_sees_its_own_link_and_no_topics_of_a_site(identities: Identities) -> None:
+    async with served(identities.control("broker-1", "antipode://broker/broker-1")) as address:
+        protect_control_plane(Protection())
+        protect_client(identities.control("mirror", "antipode://mirror/c-d"))
+        async with open_channel(address) as channel:
+            stub = SiteAgentStub(channel)  # type: ignore[no-untyped-call]
+            listed = await stub.ListLinks(site.ListLinksRequest(), timeout=10)
+            view = (await stub.GetSiteView(site.GetSiteViewRequest(), timeout=10)).view
+        assert [status.record.name for status in listed.links] == ["c-d"]
+        assert [record.name for record in view.links] == ["c-d"]
+        assert [broker.node_id for broker in view.brokers] == [1]
+        assert not view.topics
+        unnamed = identities.control("unnamed", "antipode://mirror/@host1")
+        refused = await asked(address, unnamed, *LOOK)
+        assert refused.startswith("PERMISSION_DENIED mirror @host1 may not call ListLinks, because its certificate")
+        assert "antipode://mirror/LINK" in refused
 
 
 async def test_subjects_give_roles_where_certificates_have_no_names_of_ours(identities: Identities) -> None:

@@ -1,0 +1,26 @@
+"""The link in whose name a mirror's private request acts."""
+
+from __future__ import annotations
+
+from broker.authorization.core.mirror_scope import CLAIMING_APIS
+from broker.network.connection_owner import Frame
+from wire.protocol.byte_reader import ByteReader
+from wire.protocol.messages.mirror_append_messages import MIRROR_APPEND
+from wire.protocol.messages.private import MIRROR_OFFSET_COMMIT, parse_link_claim
+from wire.protocol.streams.frames import RequestHeader, decode_request_body
+
+
+def claimed_link(frame: Frame, header: RequestHeader) -> str | None:
+    """The link; None for a request in the name of none. Raises Malformed and MalformedRequest."""
+    if header.api_key not in CLAIMING_APIS:
+        return None
+    if header.api_key == MIRROR_APPEND:
+        # its first field: the request may hold megabytes of records, which are decoded once only
+        return ByteReader(frame, header.body_position).string(flexible=True)
+    request = decode_request_body(frame, header)
+    if header.api_key == MIRROR_OFFSET_COMMIT:
+        try:
+            return parse_link_claim(request.group_instance_id)[0]
+        except ValueError:
+            return ""
+    return str(request.link)

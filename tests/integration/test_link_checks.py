@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cli.credentials.authority import make_authority
 from dr.links.administration import check_link, create_link, list_links
 from dr.links.core.link_preflight import LinkCheck, Outcome
 from dr.links.readiness import check_readiness
@@ -15,6 +16,7 @@ from runtime.process import OperationalFailure
 from tests.support.eventually import eventually
 from tests.support.pairs.full_sites import LinkedSites
 from tests.support.processes.processes import Processes
+from tests.support.security.identities import HOSTS, Identities
 from wire.client.raw_client import KafkaClient, NewTopic
 
 pytestmark = pytest.mark.integration
@@ -87,6 +89,9 @@ async def test_a_link_is_checked_before_it_is_made_and_afterwards(even_sites: Li
         "replication factor": Outcome.OK,
         "topics": Outcome.OK,
         "in-sync replicas": Outcome.WARNING,
+        "principals": Outcome.OK,
+        "listeners": Outcome.OK,
+        "certificates": Outcome.OK,
         "mirror": Outcome.WARNING,
     }
     assert "flights (2)" in found["in-sync replicas"].detail
@@ -103,3 +108,49 @@ async def test_a_link_is_checked_before_it_is_made_and_afterwards(even_sites: Li
     assert after["topics"].outcome is Outcome.OK, after
     assert after["versions"].outcome is Outcome.OK
     assert (after["mirror"].outcome, after["mirror"].detail) == (Outcome.WARNING, "no report yet at the standby")
+
+
+async def test_clients_that_the_standby_would_lock_out_are_named_before_a_failover(
+    processes: Processes, tmp_path: Path, zookeeper_connect: str
+) -> None:
+    """Another authority, another rule for principals, a certificate that ends soon: both before the
+    link is made and afterwards.
+    """
+    properties = {
+        name: secured_by(Identities(tmp_path / f"of-{name}", authority=make_authority(f"authority of {name}")), days)
+        for name, days in (("a", 300), ("b", 5))
+    }
+    properties["b"]["listener.name.client.ssl.principal.mapping.rules"] = "RULE:^CN=(.*)$/$1/L"
+    sites = await asyncio.to_thread(LinkedSites, processes, tmp_path, zookeeper_connect, properties=properties)
+    try:
+        before = await check_link(sites.spec(), source=sites.client("a"), target=sites.client("b"))
+        await sites.link()
+        after = await check_readiness("a-b", [sites.client("a"), sites.client("b")])
+    finally:
+        await sites.channels.close()
+    for checks in (before.checks, after.checks):
+        warned = [check.detail for check in checks if check.check in ("listeners", "certificates")]
+        assert all(check.outcome is not Outcome.REFUSED for check in checks), checks
+        listeners = "listener CLIENT of b "
+        assert f"{listeners}does not trust CN=authority of a, whose clients may connect to a" in warned
+        rules = f"{listeners}maps certificates to other principals: ssl.principal.mapping.rules is "
+        assert f"{rules}'RULE:^CN=(.*)$/$1/L' there and 'DEFAULT' at a" in warned
+        issued = (
+            "the certificate of listener CLIENT of b is issued by CN=authority of b, that of a by CN=authority of a"
+        )
+        assert any(detail.startswith(issued) for detail in warned)
+        assert any(detail.startswith("the certificate of listener CLIENT of b ends at ") for detail in warned)
+        assert len(warned) == 4, warned
+
+
+def secured_by(identities: Identities, days: int) -> dict[str, str]:
+    """A listener for clients that demands certificates of this authority."""
+    own = identities.directory / "broker.pem"
+    own.write_text(identities.authority.issue(common_name="broker", hosts=HOSTS, days=days))
+    return {
+        "listener.security.protocol.map": "CLIENT:SSL,LINK:PLAINTEXT",
+        "inter.broker.listener.name": "LINK",
+        "listener.name.client.ssl.keystore.location": str(own),
+        "listener.name.client.ssl.truststore.location": str(identities.trusted),
+        "listener.name.client.ssl.client.auth": "required",
+    }

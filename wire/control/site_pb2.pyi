@@ -124,20 +124,22 @@ class SurveyLinkReply(_message.Message):
     def __init__(self, site: _Optional[str] = ..., version: _Optional[str] = ..., topics: _Optional[_Iterable[_Union[SurveyedTopic, _Mapping]]] = ..., topic_count: _Optional[int] = ..., problems: _Optional[_Iterable[str]] = ..., arbiter_id: _Optional[str] = ..., security: _Optional[_Union[SecuritySurvey, _Mapping]] = ...) -> None: ...
 
 class SecuritySurvey(_message.Message):
-    __slots__ = ("has_authorizer", "super_users", "users", "acls", "listeners", "delegation_tokens")
+    __slots__ = ("has_authorizer", "super_users", "users", "acls", "listeners", "delegation_tokens", "control_certificate_ends_at_ms")
     HAS_AUTHORIZER_FIELD_NUMBER: _ClassVar[int]
     SUPER_USERS_FIELD_NUMBER: _ClassVar[int]
     USERS_FIELD_NUMBER: _ClassVar[int]
     ACLS_FIELD_NUMBER: _ClassVar[int]
     LISTENERS_FIELD_NUMBER: _ClassVar[int]
     DELEGATION_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    CONTROL_CERTIFICATE_ENDS_AT_MS_FIELD_NUMBER: _ClassVar[int]
     has_authorizer: bool
     super_users: _containers.RepeatedScalarFieldContainer[str]
     users: _containers.RepeatedScalarFieldContainer[str]
     acls: _containers.RepeatedCompositeFieldContainer[PrincipalAcls]
     listeners: _containers.RepeatedCompositeFieldContainer[ListenerSurvey]
     delegation_tokens: int
-    def __init__(self, has_authorizer: _Optional[bool] = ..., super_users: _Optional[_Iterable[str]] = ..., users: _Optional[_Iterable[str]] = ..., acls: _Optional[_Iterable[_Union[PrincipalAcls, _Mapping]]] = ..., listeners: _Optional[_Iterable[_Union[ListenerSurvey, _Mapping]]] = ..., delegation_tokens: _Optional[int] = ...) -> None: ...
+    control_certificate_ends_at_ms: int
+    def __init__(self, has_authorizer: _Optional[bool] = ..., super_users: _Optional[_Iterable[str]] = ..., users: _Optional[_Iterable[str]] = ..., acls: _Optional[_Iterable[_Union[PrincipalAcls, _Mapping]]] = ..., listeners: _Optional[_Iterable[_Union[ListenerSurvey, _Mapping]]] = ..., delegation_tokens: _Optional[int] = ..., control_certificate_ends_at_ms: _Optional[int] = ...) -> None: ...
 
 class PrincipalAcls(_message.Message):
     __slots__ = ("principal", "acls")
@@ -148,20 +150,54 @@ class PrincipalAcls(_message.Message):
     def __init__(self, principal: _Optional[str] = ..., acls: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ListenerSurvey(_message.Message):
-    __slots__ = ("name", "protocol", "mechanisms", "client_auth", "authorities", "certificate_ends_at_ms")
+    __slots__ = ("name", "protocol", "mechanisms", "client_auth", "authorities", "certificate_ends_at_ms", "mapping_rules", "authorities_found", "certificate_issuer", "unnamed_host", "tls_versions", "token_rules")
+    class AuthoritiesFoundEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: AuthoritySurvey
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[AuthoritySurvey, _Mapping]] = ...) -> None: ...
+    class TokenRulesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     NAME_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     MECHANISMS_FIELD_NUMBER: _ClassVar[int]
     CLIENT_AUTH_FIELD_NUMBER: _ClassVar[int]
     AUTHORITIES_FIELD_NUMBER: _ClassVar[int]
     CERTIFICATE_ENDS_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    MAPPING_RULES_FIELD_NUMBER: _ClassVar[int]
+    AUTHORITIES_FOUND_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATE_ISSUER_FIELD_NUMBER: _ClassVar[int]
+    UNNAMED_HOST_FIELD_NUMBER: _ClassVar[int]
+    TLS_VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_RULES_FIELD_NUMBER: _ClassVar[int]
     name: str
     protocol: str
     mechanisms: _containers.RepeatedScalarFieldContainer[str]
     client_auth: str
     authorities: _containers.RepeatedScalarFieldContainer[str]
     certificate_ends_at_ms: int
-    def __init__(self, name: _Optional[str] = ..., protocol: _Optional[str] = ..., mechanisms: _Optional[_Iterable[str]] = ..., client_auth: _Optional[str] = ..., authorities: _Optional[_Iterable[str]] = ..., certificate_ends_at_ms: _Optional[int] = ...) -> None: ...
+    mapping_rules: str
+    authorities_found: _containers.MessageMap[str, AuthoritySurvey]
+    certificate_issuer: str
+    unnamed_host: str
+    tls_versions: _containers.RepeatedScalarFieldContainer[str]
+    token_rules: _containers.ScalarMap[str, str]
+    def __init__(self, name: _Optional[str] = ..., protocol: _Optional[str] = ..., mechanisms: _Optional[_Iterable[str]] = ..., client_auth: _Optional[str] = ..., authorities: _Optional[_Iterable[str]] = ..., certificate_ends_at_ms: _Optional[int] = ..., mapping_rules: _Optional[str] = ..., authorities_found: _Optional[_Mapping[str, AuthoritySurvey]] = ..., certificate_issuer: _Optional[str] = ..., unnamed_host: _Optional[str] = ..., tls_versions: _Optional[_Iterable[str]] = ..., token_rules: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class AuthoritySurvey(_message.Message):
+    __slots__ = ("subject", "ends_at_ms")
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    ENDS_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    subject: str
+    ends_at_ms: int
+    def __init__(self, subject: _Optional[str] = ..., ends_at_ms: _Optional[int] = ...) -> None: ...
 
 class CreateLinkRequest(_message.Message):
     __slots__ = ("record",)

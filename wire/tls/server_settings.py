@@ -55,6 +55,11 @@ class ServerTlsSettings(TlsSettings):
     def _lower_case(cls, value: object) -> object:
         return value.strip().lower() or ClientAuth.NONE if isinstance(value, str) else value
 
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """The versions of TLS that the listener accepts, the oldest first. ConfigurationError."""
+        return self._chosen().versions
+
     def server_context(self) -> ssl.SSLContext:
         """Reads the stores. ConfigurationError names the option, the file and what is accepted, and
         nothing secret.

@@ -7,16 +7,13 @@ A survey comes from one broker of each site and contains no secret
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from dr.links.core.link_preflight import LinkCheck, Outcome
-from runtime.times import iso_time
-from wire.control.site_pb2 import ListenerSurvey, SecuritySurvey
+from dr.links.core.listener_checks import certificate_problems, listener_problems, named
+from wire.control.site_pb2 import SecuritySurvey
 
-NAMED_MAX: Final = 5
-CERTIFICATE_WARNING_MS: Final = 30 * 24 * 3_600_000
-"""A certificate that ends within this time is a warning."""
 _PLAIN: Final = "PLAIN "
 
 
@@ -36,17 +33,18 @@ def security_checks(
         problems.append(
             f"{active.delegation_tokens} delegation tokens exist only at {source}: create new ones after a failover"
         )
-    certificates = [
-        problem for found, name in ((standby, target), (active, source)) for problem in _ending(found, name, now_ms)
-    ]
     return [
         *_warnings("principals", problems, otherwise=f"{target} has the users, ACLs and super users of {source}"),
         *_warnings(
             "listeners",
-            _listener_problems(active, standby, target),
+            listener_problems(active, standby, sites),
             otherwise=f"{target} has the listeners of {source}",
         ),
-        *_warnings("certificates", certificates, otherwise="no certificate of a listener ends within 30 days"),
+        *_warnings(
+            "certificates",
+            certificate_problems(active, standby, sites, now_ms=now_ms),
+            otherwise=f"no certificate ends within 30 days, and {target} has certificates of the same authorities",
+        ),
     ]
 
 
@@ -56,12 +54,6 @@ def _warnings(check: str, problems: Sequence[str], *, otherwise: str) -> list[Li
     return [LinkCheck(check=check, outcome=Outcome.WARNING, detail=problem) for problem in problems]
 
 
-def _named(names: Iterable[str]) -> str:
-    found = sorted(names)
-    more = f" and {len(found) - NAMED_MAX} more" if len(found) > NAMED_MAX else ""
-    return ", ".join(found[:NAMED_MAX]) + more
-
-
 def _authorizer_problems(active: SecuritySurvey, standby: SecuritySurvey, sites: tuple[str, str]) -> list[str]:
     source, target = sites
     if active.has_authorizer and not standby.has_authorizer:
@@ -69,7 +61,7 @@ def _authorizer_problems(active: SecuritySurvey, standby: SecuritySurvey, sites:
     if standby.has_authorizer and not active.has_authorizer:
         return [f"{source} has no authorizer and {target} has one, which denies every access that no ACL allows"]
     missing = set(active.super_users) - set(standby.super_users)
-    return [f"super.users of {target} lacks {_named(missing)}"] if missing else []
+    return [f"super.users of {target} lacks {named(missing)}"] if missing else []
 
 
 def _user_problems(active: SecuritySurvey, standby: SecuritySurvey, target: str, *, carried: bool) -> list[str]:
@@ -78,9 +70,9 @@ def _user_problems(active: SecuritySurvey, standby: SecuritySurvey, target: str,
     scram = set() if carried else missing - plain
     problems = []
     if plain:
-        problems.append(f"users of PLAIN cannot log in at {target}: {_named(u.removeprefix(_PLAIN) for u in plain)}")
+        problems.append(f"users of PLAIN cannot log in at {target}: {named(u.removeprefix(_PLAIN) for u in plain)}")
     if scram:
-        problems.append(f"SCRAM users are missing at {target}: {_named(scram)}")
+        problems.append(f"SCRAM users are missing at {target}: {named(scram)}")
     return problems
 
 
@@ -90,42 +82,4 @@ def _acl_problems(active: SecuritySurvey, standby: SecuritySurvey, target: str, 
     there = {found.principal: set(found.acls) for found in standby.acls}
     missing = {found.principal: len(set(found.acls) - there.get(found.principal, set())) for found in active.acls}
     lacking = [f"{principal} ({count})" for principal, count in missing.items() if count]
-    return [f"ACLs are missing at {target}, by principal: {_named(lacking)}"] if lacking else []
-
-
-def _listener_problems(active: SecuritySurvey, standby: SecuritySurvey, target: str) -> list[str]:
-    there = {listener.name: listener for listener in standby.listeners}
-    return [
-        problem
-        for listener in active.listeners
-        for problem in (
-            _differences(listener, there[listener.name], target)
-            if listener.name in there
-            else [f"{target} has no listener {listener.name}"]
-        )
-    ]
-
-
-def _differences(here: ListenerSurvey, there: ListenerSurvey, target: str) -> list[str]:
-    problems = []
-    if here.protocol != there.protocol:
-        problems.append(f"listener {here.name} of {target} is {there.protocol}, not {here.protocol}")
-    mechanisms = set(here.mechanisms) - set(there.mechanisms)
-    if mechanisms:
-        problems.append(f"listener {here.name} of {target} does not offer {_named(mechanisms)}")
-    unknown = set(here.authorities) - set(there.authorities)
-    if unknown and here.client_auth in ("requested", "required"):
-        count = f"{len(unknown)} of the authorities" if len(unknown) > 1 else "an authority"
-        problems.append(
-            f"listener {here.name} of {target} does not trust {count} whose clients may connect to the active site"
-        )
-    return problems
-
-
-def _ending(survey: SecuritySurvey, site: str, now_ms: int) -> list[str]:
-    return [
-        f"the certificate of listener {listener.name} of {site} "
-        f"{'has ended' if listener.certificate_ends_at_ms < now_ms else 'ends'} at {iso_time(listener.certificate_ends_at_ms)}"
-        for listener in survey.listeners
-        if listener.certificate_ends_at_ms and listener.certificate_ends_at_ms < now_ms + CERTIFICATE_WARNING_MS
-    ]
+    return [f"ACLs are missing at {target}, by principal: {named(lacking)}"] if lacking else []

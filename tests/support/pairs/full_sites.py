@@ -19,6 +19,7 @@ from typing import Any
 from broker.main import Broker
 from broker.settings.loading import load_broker_settings
 from broker.site.membership import Membership
+from broker.site.security_survey import security_survey
 from controller.config import ControllerSettings
 from controller.main import ControllerCandidate
 from dr.agent.host import SiteAgentHost
@@ -311,7 +312,12 @@ async def run(properties: dict[str, str], stop: asyncio.Event) -> None:
         registry=new_registry(),
         heeds_altered_configs=True,
     )
-    agent = SiteAgentHost(site_name=settings.site, zookeeper_connect=settings.zookeeper_connect, grpc_server=server)
+    agent = SiteAgentHost(
+        site_name=settings.site,
+        zookeeper_connect=settings.zookeeper_connect,
+        grpc_server=server,
+        survey_security=lambda: security_survey(settings, broker.cluster.image),
+    )
     port = await server.start()
     address = f"{LOOPBACK}:{port}"
     try:

@@ -6,10 +6,11 @@ import pytest
 
 from dr.links.core.link_preflight import Outcome
 from dr.links.core.security_checks import security_checks
-from wire.control.site_pb2 import ListenerSurvey, PrincipalAcls, SecuritySurvey
+from wire.control.site_pb2 import AuthoritySurvey, ListenerSurvey, PrincipalAcls, SecuritySurvey
 
 NOW_MS = 1_700_000_000_000
 DAY_MS = 24 * 3_600_000
+ISSUER = "sasl.oauthbearer.expected.issuer"
 
 
 def survey(**changed: object) -> SecuritySurvey:
@@ -64,7 +65,60 @@ def test_what_only_the_standby_has_is_no_problem() -> None:
         (
             {},
             {"listeners": [listener(authorities=["bb"])]},
-            "listener CLIENT of b does not trust an authority whose clients may connect to the active site",
+            "listener CLIENT of b does not trust an authority (SHA-256 aa), whose clients may connect to a",
+        ),
+        (
+            {"listeners": [listener(authorities_found={"aa": AuthoritySurvey(subject="CN=shop")})]},
+            {"listeners": [listener(authorities=["bb"])]},
+            "listener CLIENT of b does not trust CN=shop, whose clients may connect to a",
+        ),
+        (
+            {"listeners": [listener(protocol="SSL", mapping_rules="DEFAULT")]},
+            {"listeners": [listener(protocol="SSL", mapping_rules="RULE:^CN=(.*?),.*$/$1/")]},
+            ("listener CLIENT of b maps certificates to other principals: ssl.principal.mapping.rules is "
+            "'RULE:^CN=(.*?),.*$/$1/' there and 'DEFAULT' at a"),
+        ),
+        (
+            {"listeners": [listener(protocol="SSL")]},
+            {"listeners": [listener(protocol="SSL", client_auth="none")]},
+            ("listener CLIENT of b asks no client for a certificate (ssl.client.auth), so that all are "
+            "User:ANONYMOUS there"),
+        ),
+        (
+            {},
+            {"listeners": [listener(client_auth="required")]},
+            "listener CLIENT of b refuses clients without a certificate (ssl.client.auth=required), and a accepts them",
+        ),
+        (
+            {"listeners": [listener(tls_versions=["TLSv1.2", "TLSv1.3"])]},
+            {"listeners": [listener(tls_versions=["TLSv1.3"])]},
+            "listener CLIENT of b does not accept TLSv1.2 (ssl.enabled.protocols)",
+        ),
+        (
+            {"listeners": [listener(mechanisms=["OAUTHBEARER"], token_rules={ISSUER: "https://x"})]},
+            {"listeners": [listener(mechanisms=["OAUTHBEARER"], token_rules={})]},
+            f"listener CLIENT of b has {ISSUER}=, and a has {ISSUER}=https://x: tokens may be refused there",
+        ),
+        (
+            {"listeners": [listener(certificate_issuer="CN=one")]},
+            {"listeners": [listener(certificate_issuer="CN=two")]},
+            ("the certificate of listener CLIENT of b is issued by CN=two, that of a by CN=one: "
+            "clients have to trust both"),
+        ),
+        (
+            {},
+            {"listeners": [listener(unnamed_host="b.example.org")]},
+            "the certificate of listener CLIENT of b does not name b.example.org, the host that clients connect to",
+        ),
+        (
+            {},
+            {"listeners": [listener(authorities_found={"aa": AuthoritySurvey(subject="CN=old", ends_at_ms=NOW_MS - DAY_MS)})]},
+            "CN=old, trusted by listener CLIENT of b, has ended at 2023-11-13T22:13:20.000Z",
+        ),
+        (
+            {},
+            {"control_certificate_ends_at_ms": NOW_MS + DAY_MS},
+            "the control plane's certificate of a broker of b ends at 2023-11-15T22:13:20.000Z",
         ),
         (
             {},

@@ -13,18 +13,34 @@ import resource
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from runtime.fork_server import ForkedProcess, ForkServer, ForkServerEnded, is_forkable, request_of
 from runtime.process import OperationalFailure
 
 PID_FILE = "pid"
 
-_started: dict[Path, subprocess.Popen[bytes]] = {}
+_started: dict[Path, subprocess.Popen[bytes] | ForkedProcess] = {}
 """Children of this process by pid file, so that they can be reaped. The pid cannot be the key:
 Linux gives the pid of an ended child to a new process, which another parent may have started.
 """
+_fork_servers: list[ForkServer] = []
+"""The fork server of this process's children, the last one first."""
+
+
+@contextmanager
+def forked_by(server: ForkServer) -> Iterator[None]:
+    """In the block, `Child.start` has the server fork each `python -m module`, which then needs no
+    imports. Other commands, and all commands after the server has ended, start as without it.
+    """
+    _fork_servers.insert(0, server)
+    try:
+        yield
+    finally:
+        _fork_servers.remove(server)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +62,22 @@ class Child:
             raise OperationalFailure(f"{self.name} is running already as process {running}")
         self.directory.mkdir(parents=True, exist_ok=True)
         self.log.parent.mkdir(parents=True, exist_ok=True)
+        process = self._forked() or self._executed()
+        _started[self._pid_path()] = process
+        self._pid_path().write_text(f"{process.pid}\n", encoding="ascii")
+        return process.pid
+
+    def _forked(self) -> ForkedProcess | None:
+        if not _fork_servers or not is_forkable(self.command):
+            return None
+        try:
+            return _fork_servers[0].fork(request_of(self.command, self.directory, self.log, self.environment))
+        except ForkServerEnded:
+            return None
+
+    def _executed(self) -> subprocess.Popen[bytes]:
         with self.log.open("ab") as output:
-            process = subprocess.Popen(
+            return subprocess.Popen(
                 list(self.command),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -56,9 +86,6 @@ class Child:
                 env={**os.environ, **self.environment},
                 start_new_session=True,
             )
-        _started[self._pid_path()] = process
-        self._pid_path().write_text(f"{process.pid}\n", encoding="ascii")
-        return process.pid
 
     def pid(self) -> int | None:
         """The pid of the running process, None when it does not run."""
@@ -139,5 +166,7 @@ class Child:
         except (OSError, IndexError):
             return False
         marker = os.fsencode(str(self.command[-1]))
+        # The command line of a forked process is one string.
+        is_named = any(one == marker or one.endswith(b" " + marker) for one in arguments)
         # a zombie has ended, but its parent, another process, has not reaped it yet
-        return state != "Z" and marker in arguments
+        return state != "Z" and is_named

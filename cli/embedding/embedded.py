@@ -12,7 +12,7 @@ import json
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -21,6 +21,7 @@ from toxiproxy import Toxiproxy
 
 from cli.embedding.link_setup import LinkFilters, ensure_link
 from cli.embedding.part_processes import (
+    DAEMON_MODULES,
     arbiter_part,
     bridge_part,
     broker_part,
@@ -50,7 +51,8 @@ from cli.embedding.site_layout import (
     SiteLayout,
 )
 from runtime.addresses import parse_host_port
-from runtime.children import Child
+from runtime.children import Child, forked_by
+from runtime.fork_server import own_fork_server
 from runtime.zookeeper.client import ZooKeeper
 from wire.znodes import layout as znodes
 from wire.znodes.cluster_znodes import decode_cluster_id, encode_cluster_id
@@ -116,7 +118,11 @@ class EmbeddedSites:
         """Start; stop when the block ends. The block gets the environment, or None when `stop` was
         set before all was up.
         """
-        with directory_held(self.layout.directory):
+        with (
+            directory_held(self.layout.directory),
+            closing(own_fork_server(DAEMON_MODULES)) as server,
+            forked_by(server),
+        ):
             starting, stopping = asyncio.ensure_future(self.start()), asyncio.ensure_future(stop.wait())
             try:
                 await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)

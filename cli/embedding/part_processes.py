@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 import grpc
 import requests
@@ -38,7 +39,9 @@ from runtime.children import Child
 from runtime.compiled import ROOT
 from runtime.grpc_server import open_channel
 
-MIRROR_ADMIN = "antipode.control.MirrorAdmin"
+DAEMON_MODULES: Final = ("cli.embedding.preloaded",)
+"""What the fork server of embedded sites imports."""
+MIRROR_ADMIN: Final = "antipode.control.MirrorAdmin"
 """Serves as soon as a mirror's process is up; the process itself is ready first when it mirrors a
 partition.
 """

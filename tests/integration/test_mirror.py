@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -28,6 +26,7 @@ from tests.support.pairs.mirror_sites import (
     start_pair,
     verify_mirror,
 )
+from tests.support.processes.fork_server import run_antipode
 from tests.support.processes.processes import Processes, RunningProcess
 from wire.client.raw_client import KafkaClient
 from wire.client.requests.group_requests import CommittedOffset
@@ -271,14 +270,7 @@ async def test_a_fenced_source_is_drained_and_a_promoted_target_is_left_alone(
 
 def quarantine(bootstrap: str, command: str, *arguments: str, code: int = 0) -> str:
     """What `antipode quarantine COMMAND` prints."""
-    program = (sys.executable, "-m", "cli.main", "quarantine", command)
-    done = subprocess.run(
-        [*program, *arguments, "--bootstrap-server", bootstrap],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    done = run_antipode("quarantine", command, *arguments, "--bootstrap-server", bootstrap)
     assert done.returncode == code, done.stderr
     return done.stdout if code == 0 else done.stderr
 

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -29,6 +27,7 @@ from kafka.admin import ResourceType as KafkaPythonType
 from tests.support.clients.java_clients import ACLS, KafkaPrograms
 from tests.support.clients.kafka_clients import Record, librdkafka_consume, librdkafka_produce
 from tests.support.eventually import eventually
+from tests.support.processes.fork_server import run_antipode
 from tests.support.processes.secured_kafka import PLAIN_MODULE
 from tests.support.sites.site_broker import SiteBroker
 from wire.client.client_errors import BrokerError
@@ -130,8 +129,8 @@ async def test_kafkas_own_tool_adds_lists_and_removes_acls(site: SiteBroker, kaf
 @pytest.mark.long
 async def test_our_command_adds_lists_and_removes_acls(site: SiteBroker) -> None:
     async def run(*arguments: str, code: int = 0) -> Any:
-        command = [sys.executable, "-m", "cli.main", "acls", *arguments, "--bootstrap-server", site.bootstrap]
-        done = await asyncio.to_thread(subprocess.run, [*command, "--output", "json"], capture_output=True, text=True)
+        options = ("--bootstrap-server", site.bootstrap, "--output", "json")
+        done = await asyncio.to_thread(run_antipode, "acls", *arguments, *options)
         assert done.returncode == code, done.stderr
         return json.loads(done.stdout) if code == 0 else done.stderr
 

@@ -5,8 +5,6 @@ dry runs, JSON, exit codes.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Callable
@@ -17,6 +15,7 @@ import pytest
 from tests.support.clients.kafka_clients import Record, librdkafka_produce
 from tests.support.eventually import eventually_sync
 from tests.support.lone_brokers.lone_broker_process import LoneBroker
+from tests.support.processes.fork_server import run_antipode
 from tests.support.processes.processes import Processes
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
@@ -35,8 +34,7 @@ def antipode(broker: LoneBroker) -> Command:
     """Runs a command; its JSON, its text, or (`code` above 0) its complaint."""
 
     def run(*arguments: str, code: int = 0) -> Any:
-        line = [sys.executable, "-m", "cli.main", *arguments, "--bootstrap-server", broker.bootstrap]
-        ended = subprocess.run(line, capture_output=True, timeout=60, check=False, text=True)
+        ended = run_antipode(*arguments, "--bootstrap-server", broker.bootstrap)
         assert ended.returncode == code, ended.stdout + ended.stderr
         if code:
             return ended.stderr

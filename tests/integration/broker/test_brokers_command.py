@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ from confluent_kafka import Producer
 from tests.support.clients.acknowledged_load import AcknowledgedLoad
 from tests.support.clients.java_clients import CLUSTER, TOPICS, KafkaPrograms
 from tests.support.eventually import eventually_sync
+from tests.support.processes.fork_server import run_antipode
 from tests.support.processes.processes import Processes
 from tests.support.sites.replicated_site import CALM, NODES, ReplicatedSite
 from tests.support.sites.site_node import SiteNode
@@ -31,14 +30,9 @@ def site(processes: Processes, tmp_path: Path, zookeeper_connect: str) -> Replic
 def run(site: ReplicatedSite, *arguments: str, code: int = 0) -> Any:
     """What a command prints as JSON; what it complains of when it must end with another code."""
     bootstrap = ",".join(site.nodes[node].bootstrap for node in (FIRST, SECOND))
-    ended = subprocess.run(
-        [sys.executable, "-m", "cli.main", *arguments, "-b", bootstrap, "--output", "json"],
-        capture_output=True,
-        timeout=120,
-        check=False,
-    )
+    ended = run_antipode(*arguments, "-b", bootstrap, "--output", "json")
     assert ended.returncode == code, (arguments, ended.stdout, ended.stderr)
-    return json.loads(ended.stdout) if ended.stdout else ended.stderr.decode()
+    return json.loads(ended.stdout) if ended.stdout else ended.stderr
 
 
 def is_registered(site: ReplicatedSite, node: int) -> bool:

@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.lone_brokers.secured_broker import BROKER, BROKER_PASSWORD, SecuredBroker, jaas
+from tests.support.processes.fork_server import run_antipode
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
@@ -31,11 +30,8 @@ def test_commands_log_in_by_the_options_of_their_file(session_processes: Any, tm
     door = ("--bootstrap-server", broker.at("SECURED"), "--command-config", str(file))
 
     def run(*arguments: str, given: str = "") -> str:
-        command = [sys.executable, "-m", "cli.main", *arguments, *door]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ANTIPODE_ENV")}
-        ended = subprocess.run(
-            command, input=given, capture_output=True, text=True, timeout=60, check=False, env=environment
-        )
+        ended = run_antipode(*arguments, *door, given=given, environment=environment)
         assert ended.returncode == 0, ended.stdout + ended.stderr
         return ended.stdout
 

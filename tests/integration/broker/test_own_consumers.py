@@ -36,6 +36,7 @@ from tests.support.clients.transactional_clients import transactional_producer
 from tests.support.embedded.commands import app
 from tests.support.eventually import eventually
 from tests.support.lone_brokers.lone_broker_process import LoneBroker
+from tests.support.processes.fork_server import run_antipode
 from tests.support.processes.processes import Processes
 from tests.support.processes.toxiproxy import Toxiproxy
 from wire.batches.records import decode_records
@@ -344,9 +345,9 @@ class Command:
         return [sys.executable, "-m", "cli.main", "consume", "-b", self._broker.bootstrap, *arguments]
 
     def run(self, *arguments: str) -> str:
-        ended = subprocess.run(self.line(*arguments), capture_output=True, check=False, timeout=60, cwd=REPOSITORY)
+        ended = run_antipode("consume", "-b", self._broker.bootstrap, *arguments)
         assert ended.returncode == 0, (ended.stdout, ended.stderr)
-        return ended.stdout.decode()
+        return ended.stdout
 
     def documents(self, *arguments: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.run(*arguments, "-o", "json").splitlines()]

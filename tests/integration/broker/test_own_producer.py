@@ -25,6 +25,7 @@ from tests.support.clients.java_clients import KafkaPrograms
 from tests.support.clients.kafka_clients import Record, librdkafka_consume, librdkafka_produce
 from tests.support.embedded.commands import app
 from tests.support.lone_brokers.lone_broker_process import LoneBroker
+from tests.support.processes.fork_server import run_antipode
 from tests.support.processes.ports import LOOPBACK, free_ports
 from tests.support.processes.processes import Processes
 from wire.batches.record_batch import Compression
@@ -199,7 +200,13 @@ class Command:
         return reported + complaints
 
     def reported(self, *arguments: str, given: bytes, code: int, modules: Path = REPOSITORY) -> tuple[str, str]:
-        command = [sys.executable, "-m", "cli.main", "produce", self._topic, "-b", self._broker.bootstrap, *arguments]
+        line = ("produce", self._topic, "-b", self._broker.bootstrap, *arguments)
+        if modules == REPOSITORY:
+            done = run_antipode(*line, given=given.decode())
+            assert done.returncode == code, (done.stdout, done.stderr)
+            return done.stdout, done.stderr
+        # A process that imports its modules anew finds those of the test first.
+        command = [sys.executable, "-m", "cli.main", *line]
         environment = os.environ | {"PYTHONPATH": str(modules)}
         ended = subprocess.run(
             command, input=given, capture_output=True, check=False, timeout=60, cwd=REPOSITORY, env=environment

@@ -5,8 +5,6 @@ move, verify, cancel, elections.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ from confluent_kafka.admin import NewTopic
 
 from tests.support.clients.java_clients import REASSIGN, KafkaPrograms
 from tests.support.eventually import eventually_sync
+from tests.support.processes.fork_server import run_antipode
 from tests.support.processes.processes import Processes
 from tests.support.sites.replicated_site import CALM, NODES, ReplicatedSite
 from wire.control.broker_pb2 import DescribePartitionsRequest
@@ -38,14 +37,9 @@ class Operator:
         """What a command prints as JSON; what it complains of when it must end with another
         code.
         """
-        ended = subprocess.run(
-            [sys.executable, "-m", "cli.main", *arguments, "-b", self._site.bootstrap, "--output", "json"],
-            capture_output=True,
-            timeout=120,
-            check=False,
-        )
+        ended = run_antipode(*arguments, "-b", self._site.bootstrap, "--output", "json")
         assert ended.returncode == code, (arguments, ended.stdout, ended.stderr)
-        return json.loads(ended.stdout) if ended.stdout else ended.stderr.decode()
+        return json.loads(ended.stdout) if ended.stdout else ended.stderr
 
 
 @pytest.fixture
@@ -135,8 +129,7 @@ def test_preferred_and_unclean_leaders_are_elected_on_request(site: ReplicatedSi
     assert (reported.topic, reported.partition, reported.node_id, reported.records) == (TOPIC, 0, SECOND, 3)
     assert reported.kept_bytes == reported.bytes > 0
     kept = site.directory_of(SECOND, TOPIC, 0).with_name(f"0.cut.{TOPIC}-0.log")
-    shown = [sys.executable, "-m", "cli.main", "log-dirs", "show-truncated", str(kept)]
-    assert subprocess.run(shown, capture_output=True, timeout=60, check=True).stdout == b"one\ntwo\nthree\n"
+    assert run_antipode("log-dirs", "show-truncated", str(kept)).stdout == "one\ntwo\nthree\n"
     assert "say which partitions" in operator.run("elect", "preferred", code=2)
 
 

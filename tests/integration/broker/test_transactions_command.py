@@ -5,8 +5,6 @@ it in its partition.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from tests.support.clients.transactional_clients import WITHIN_S, flat, read_values, transactional_producer
 from tests.support.lone_brokers.lone_broker_process import LoneBroker
+from tests.support.processes.fork_server import run_antipode
 from wire.batches.record_batch import TRANSACTIONAL_BIT
 from wire.batches.records import Record, encode_batch
 from wire.client.raw_client import KafkaClient, NewTopic
@@ -35,14 +34,9 @@ async def broker(start_broker: Callable[..., LoneBroker]) -> LoneBroker:
 
 
 def command(broker: LoneBroker, *arguments: str, code: int = 0) -> Any:
-    ended = subprocess.run(
-        [sys.executable, "-m", "cli.main", "transactions", *arguments, "-b", broker.bootstrap, "--output", "json"],
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
-    assert ended.returncode == code, ended.stderr.decode()
-    return json.loads(ended.stdout) if not code else ended.stderr.decode()
+    ended = run_antipode("transactions", *arguments, "-b", broker.bootstrap, "--output", "json")
+    assert ended.returncode == code, ended.stderr
+    return json.loads(ended.stdout) if not code else ended.stderr
 
 
 def left_open(broker: LoneBroker, name: str) -> Any:

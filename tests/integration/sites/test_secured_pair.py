@@ -21,9 +21,10 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from runtime.configuration import read_properties
 from tests.support.clients.kafka_clients import Record, librdkafka_consume, librdkafka_produce
-from tests.support.embedded.embedded_sites import FRONT_DOOR, REPOSITORY, EmbeddedSites, SitesStarter
+from tests.support.embedded.embedded_sites import EmbeddedSites, SitesStarter
 from tests.support.embedded.sample_topic import TOPIC, create_topic, equal_ends
 from tests.support.eventually import eventually_sync
+from tests.support.processes.fork_server import run_antipode
 from wire.client.librdkafka_options import librdkafka_options
 from wire.client.security import ClientSecurity, load_security
 
@@ -58,10 +59,7 @@ def active_site(sites: EmbeddedSites) -> str:
 def elsewhere(*arguments: str) -> subprocess.CompletedProcess[str]:
     """A command on a machine without the sites' environment file, which names an operator's."""
     environment = {key: value for key, value in os.environ.items() if key != "ANTIPODE_ENVIRONMENT"}
-    environment["PYTHONPATH"] = str(REPOSITORY)
-    return subprocess.run(
-        [*FRONT_DOOR, *arguments], capture_output=True, text=True, timeout=60, check=False, env=environment, cwd="/"
-    )
+    return run_antipode(*arguments, directory=Path("/"), environment=environment)
 
 
 def login(sites: EmbeddedSites, user: str) -> ClientSecurity:

@@ -30,7 +30,9 @@ from deploy.zookeeper_server import ZooKeeperServer
 from dr.drill.environment import Environment, EnvironmentProcess, parse_environment
 from dr.drill.faults import NetworkFaults
 from runtime.addresses import parse_host_port
+from runtime.fork_server import ForkedProcess, ForkRequest
 from tests.support.eventually import eventually_sync
+from tests.support.processes.fork_server import COMMAND, fork_server, run_antipode
 from tests.support.processes.ports import LOOPBACK, free_port
 from tests.support.processes.processes import RunningProcess
 
@@ -39,7 +41,6 @@ REPOSITORY = Path(__file__).parents[3]
 READY_WITHIN_MS = 180_000
 STOP_WITHIN_MS = 90_000
 """More than `antipode up` itself gives one part after the other."""
-COMMAND_WITHIN_S = 400
 LINK = "a-b"
 
 
@@ -55,22 +56,26 @@ class EmbeddedSites:
         self._arguments = (*(("--dir", str(directory)) if has_dir else ()), *arguments)
         self._environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), **(environment or {})}
         self._outputs = directory.parent / f"{directory.name}-outputs"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: ForkedProcess | None = None
         self.document: dict[str, Any] = {}
         self.environment = Environment(sites={})
 
     def start(self, *more_arguments: str) -> None:
         """Start the command, and do not wait."""
         self._outputs.mkdir(parents=True, exist_ok=True)
-        with self._output_file("out").open("wb") as out, self._output_file("err").open("wb") as err:
-            self._process = subprocess.Popen(
-                [*FRONT_DOOR, "up", "--output", "json", *self._arguments, *more_arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                cwd=self._outputs,
-                env=self._environment,
+        for name in ("out", "err"):
+            self._output_file(name).write_bytes(b"")
+        self._process = fork_server().fork(
+            ForkRequest(
+                module=COMMAND,
+                arguments=["up", "--output", "json", *self._arguments, *more_arguments],
+                directory=str(self._outputs),
+                output=str(self._output_file("out")),
+                errors=str(self._output_file("err")),
+                environment=self._environment,
+                has_server=True,
             )
+        )
 
     def wait_ready(self) -> Environment:
         """Until the line is printed. AssertionError with what it said when it ends instead."""
@@ -102,11 +107,15 @@ class EmbeddedSites:
 
     def send(self, number: signal.Signals) -> None:
         """Signal the command itself."""
-        self._started.send_signal(number)
+        if self.is_running:
+            os.kill(self._started.pid, number)
 
     def wait_ended(self) -> int:
         """The exit code of the command, once it has ended."""
-        return self._started.wait(STOP_WITHIN_MS / 1000)
+        eventually_sync(lambda: not self.is_running, STOP_WITHIN_MS)
+        code = self._started.poll()
+        assert code is not None
+        return code
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
         """Ask it to stop: it does, with code 0, having killed nothing at a deadline and leaving no
@@ -130,8 +139,8 @@ class EmbeddedSites:
     def end(self) -> None:
         """kill -9 whatever still runs."""
         if self._process is not None and self.is_running:
-            self._process.kill()
-            self._process.wait()
+            self.send(signal.SIGKILL)
+            self.wait_ended()
         for process in self.left_over():
             with suppress(psutil.Error):
                 process.kill()
@@ -250,15 +259,8 @@ class EmbeddedSites:
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Another `antipode` command, to its end, with these sites as its environment."""
-        return subprocess.run(
-            [*FRONT_DOOR, *arguments],
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_WITHIN_S,
-            check=False,
-            cwd=self._outputs,
-            env={**self._environment, "ANTIPODE_ENVIRONMENT": str(self.directory / "environment.json")},
-        )
+        environment = {**self._environment, "ANTIPODE_ENVIRONMENT": str(self.directory / "environment.json")}
+        return run_antipode(*arguments, directory=self._outputs, environment=environment)
 
     def _is_ready(self, process: RunningProcess) -> Callable[[], bool]:
         name, directory = process.name, process.child.directory
@@ -289,7 +291,7 @@ class EmbeddedSites:
         return self._outputs / f"up.{name}"
 
     @property
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _started(self) -> ForkedProcess:
         assert self._process is not None, "not started"
         return self._process
 

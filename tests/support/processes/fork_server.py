@@ -1,0 +1,65 @@
+"""The fork server of a test run: what tests start by the hundred (parts of sites, `antipode up` with
+all that it starts, commands) does not import nine hundred modules each time. Everything else is as
+with a process of its own: a pid, files for its output, signals, an exit code.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from runtime.fork_server import ForkRequest, ForkServer
+from tests.support.eventually import eventually_sync
+
+REPOSITORY: Final = Path(__file__).resolve().parents[3]
+COMMAND: Final = "cli.main"
+COMMAND_WITHIN_S: Final = 400
+
+
+@functools.cache
+def fork_server() -> ForkServer:
+    """The one of this process, started when it is first asked for."""
+    server = ForkServer.start(["tests.support.processes.preloaded"])
+    atexit.register(server.close)
+    return server
+
+
+def run_antipode(
+    *arguments: str,
+    given: str = "",
+    directory: Path = REPOSITORY,
+    environment: Mapping[str, str] | None = None,
+    timeout_s: float = COMMAND_WITHIN_S,
+) -> subprocess.CompletedProcess[str]:
+    """An `antipode` command to its end; `environment` replaces this process's own.
+    ConditionNeverHeld, after kill -9, when it takes longer.
+    """
+    with tempfile.TemporaryDirectory() as outputs:
+        source, output, errors = (Path(outputs) / name for name in ("input", "output", "errors"))
+        source.write_text(given, encoding="utf-8")
+        process = fork_server().fork(
+            ForkRequest(
+                module=COMMAND,
+                arguments=arguments,
+                directory=str(directory),
+                environment=dict(os.environ if environment is None else environment),
+                input=str(source),
+                output=str(output),
+                errors=str(errors),
+            )
+        )
+        try:
+            eventually_sync(lambda: process.poll() is not None, timeout_s * 1000)
+        except BaseException:
+            os.kill(process.pid, 9)
+            raise
+        code = process.poll()
+        assert code is not None
+        printed, complaints = output.read_text(encoding="utf-8"), errors.read_text(encoding="utf-8")
+    return subprocess.CompletedProcess(["antipode", *arguments], code, printed, complaints)

@@ -53,7 +53,7 @@ async def test_both_ends_of_a_translate_link_are_compared_record_by_record(
     mirror = start_translate_mirror(processes, tmp_path, "mirror", source, target, settings)
 
     async def is_begun() -> bool:
-        """A link refuses a partition that has only records of others, so the mirror writes first."""
+        """A link refuses a partition that has only records of others: the mirror writes first."""
         async with KafkaClient(target) as client:
             if TOPIC not in (await client.metadata()).topics:
                 return False

@@ -1,6 +1,6 @@
-"""The fork server of a test run: what tests start by the hundred (parts of sites, `antipode up` with
-all that it starts, commands) does not import nine hundred modules each time. Everything else is as
-with a process of its own: a pid, files for its output, signals, an exit code.
+"""The fork server of a test run. It forks what tests start by the hundred: parts of sites, commands,
+and `antipode up` with all that it starts. A forked process has its pid, its files for output, its
+signals and its exit code as any other, and needs no imports.
 """
 
 from __future__ import annotations

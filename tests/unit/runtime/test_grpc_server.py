@@ -20,8 +20,7 @@ async def test_a_channel_connects_over_a_line_with_a_delay() -> None:
 
     async def passed_on(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
         while data := await source.read(65536):
-            await asyncio.sleep(DELAY_S)
-            target.write(data)
+            asyncio.get_running_loop().call_later(DELAY_S, target.write, data)
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.closing(writer):

@@ -219,21 +219,22 @@ class TailReader:
                 await self._lay_beside(key, by_batch, translation.position, end)
                 by_batch.finish()
                 matched = by_batch.matched_batches
-                if by_batch.never_written is not None:
-                    _log.warning(
-                        "the target lacks a batch that later batches of this link follow; all are mirrored again",
-                        partition=str(key),
-                        source_offset=by_batch.never_written,
-                    )
+                is_gap = by_batch.never_written is not None
             except SourceIsThinned as thinned:
                 by_record = ThinnedMatch(translation, producer_ids=producer_ids)
                 await self._lay_beside(key, by_record, translation.position, end)
                 by_record.finish(source_end=await self._source_end(key))
-                matched = by_record.matched_batches
+                matched, is_gap = by_record.matched_batches, by_record.has_never_written
                 _log.info("the source has fewer records than were mirrored", partition=str(key), offsets=str(thinned))
         except HistoryMismatch as error:
             target = self._naming.target_name(key.topic)
             raise HistoryMismatch(f"{error}; delete topic {target} at the target, and it is mirrored anew") from error
+        if is_gap:
+            _log.warning(
+                "the target lacks a batch that later batches of this link follow; all are mirrored again",
+                partition=str(key),
+                source_offset=translation.position.source_next,
+            )
         if matched:
             _log.info("found in the target's log", partition=str(key), batches=matched)
 

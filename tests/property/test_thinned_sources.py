@@ -96,6 +96,8 @@ class Scene:
         self.translation, self.stored = Translation(), Position()
         # Base offsets of the source's batches that were mirrored.
         self.mirrored: set[int] = set()
+        # By the time of a batch's first record: its offset at the source.
+        self.first_offsets: dict[int, int] = {}
         self._are_alike = are_alike
         self._sites = sites
         self._number = 0
@@ -110,7 +112,8 @@ class Scene:
             key = b"k%d" % self.chance.randint(0, 5)
             is_tombstone = self.chance.random() < 0.1
             records.append(Record(key, None if is_tombstone else value, 0 if self._are_alike else self._number))
-        self.source.append(encode_batch(records, producer_id=self.chance.randrange(self._sites)))
+        batch = encode_batch(records, producer_id=self.chance.randrange(self._sites))
+        self.first_offsets[records[0].timestamp_ms] = self.source.append(batch)
 
     def mirror(self) -> None:
         batches = [one for one in self.source.batches if read_header(one).next_offset > self.translation.planned_next]
@@ -135,7 +138,13 @@ class Scene:
 
     def restart(self) -> None:
         """HistoryMismatch when the mirror cannot know where it was."""
-        before, self.translation = self.translation, Translation(_copy(self.stored))
+        before = self.translation
+        self.match()
+        assert self.translation.position.target_next == self.target.end
+        assert self.translation.position.sequences == before.position.sequences
+
+    def match(self) -> None:
+        self.translation = Translation(_copy(self.stored))
         source, target = b"".join(self.source.batches), b"".join(self.target.batches)
         match = TailMatch(self.translation, producer_ids=OURS)
         try:
@@ -147,8 +156,20 @@ class Scene:
             by_record.see_target(target)
             by_record.see_source(source, skipped=self.skipped, producer_of=lambda header: OURS[header.producer_id])
             by_record.finish(source_end=self.source.end)
-        assert self.translation.position.target_next == self.target.end
-        assert self.translation.position.sequences == before.position.sequences
+
+    def lose_a_batch_that_later_ones_follow(self) -> int | None:
+        """The target never had one of the batches since the stored position; its offset at the
+        source. None if there is no such batch.
+        """
+        since = [one for one in self.target.batches if read_header(one).base_offset >= self.stored.target_next]
+        if len(since) < 2:
+            return None
+        lost = self.chance.choice(since[:-1])
+        batches, self.target = self.target.batches, Log(self.chance)
+        for batch in batches:
+            if batch is not lost:
+                self.target.append(batch)
+        return self.first_offsets[next(iter(decode_batch(lost, 0, read_header(lost)))).timestamp_ms]
 
     def check_position(self) -> None:
         """What was mirrored is passed and nothing else, and the map has all of it that both ends
@@ -225,6 +246,25 @@ def test_where_the_target_was_compacted_too_a_mirror_goes_on_rightly_or_not_at_a
 
 
 @settings(max_examples=examples(300))
+@given(st.integers(0, 2**32), st.integers(20, 80), st.sampled_from([1, 2]))
+def test_no_batch_is_passed_that_the_target_never_had(seed: int, steps: int, sites: int) -> None:
+    scene = Scene(seed, sites=sites)
+    for _ in range(steps):
+        getattr(scene, scene.chance.choice(("grow", "mirror", "mirror", "store")))()
+    lost = scene.lose_a_batch_that_later_ones_follow()
+    if lost is None:
+        return
+    scene.source.compact()
+    try:
+        scene.match()
+    except HistoryMismatch:
+        return
+    assert scene.translation.position.source_next <= lost or lost not in {
+        read_header(batch).base_offset for batch in scene.source.batches if read_header(batch).record_count
+    }
+
+
+@settings(max_examples=examples(300))
 @given(st.integers(0, 2**32), st.integers(20, 80))
 def test_records_that_are_alike_are_not_confused_to_any_reader_s_knowledge(seed: int, steps: int) -> None:
     """The target has, in the source's order, a record for each that the source has left, and the
@@ -296,6 +336,30 @@ def resumed(source: Sequence[bytes], target: Sequence[bytes], *, source_end: int
     match.see_source(b"".join(source), skipped=(), producer_of=lambda _: OURS[0])
     match.finish(source_end=source_end)
     return translation
+
+
+@pytest.mark.parametrize("lacking", [1, 2])
+def test_a_batch_that_the_target_never_had_is_mirrored_though_later_ones_are_there(lacking: int) -> None:
+    """A broker that has forgotten the producer takes the later batches at the offsets of the ones
+    before.
+    """
+    batches = batches_of("a", "b", "c", "d")
+    target = Log(random.Random(0))
+    for number, batch in enumerate(killed_after(batches)):
+        if number != lacking:
+            target.append(batch)
+    translation = resumed(batches[1:], target.batches, source_end=8)
+    assert translation.position.source_next == 2 * lacking
+    assert translation.position.target_next == target.end
+    assert translation.surplus.between == 2 * (3 - lacking)
+
+
+def test_a_batch_that_the_target_has_compacted_away_is_not_mirrored_again() -> None:
+    batches = batches_of("a", "b", "c", "d")
+    target = killed_after(batches)
+    translation = resumed(batches[1:], [*target[:1], *target[2:]], source_end=8)
+    assert translation.position.source_next == 8
+    assert translation.surplus.between == 0
 
 
 def test_a_source_that_ends_before_what_was_mirrored_from_it_is_another_history() -> None:

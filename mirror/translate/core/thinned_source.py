@@ -22,6 +22,10 @@ a record to be skipped or mirrored twice.
 
 If the target was compacted too, the tail lacks records. A record of the source that the tail lacks
 then counts as mirrored only by rule a, and no record may be missing at the end of the tail.
+
+Compaction leaves the offsets of the records that it removes absent. If the tail lacks more records
+than offsets, the target never had some of them (`core/resume.py` says how that happens). The tail
+then counts as ended before them: they are mirrored, and the batches behind them a second time.
 """
 
 from __future__ import annotations
@@ -83,6 +87,9 @@ class ThinnedMatch:
         self._stored = translation.position
         self._producer_ids = producer_ids
         self._target_end = self._stored.target_next
+        # Offsets since the stored position at which the target has no record.
+        self._absent_offsets = 0
+        self._ends_early = False
         # By producer id: the number of its records mirrored since the stored position.
         self._mirrored: dict[int, int] = {}
         self._mirrored_count = 0
@@ -104,6 +111,11 @@ class ThinnedMatch:
         return self._has_ended
 
     @property
+    def has_never_written(self) -> bool:
+        """True if the target never had records of this link that later ones follow."""
+        return self._ends_early
+
+    @property
     def _missing_count(self) -> int:
         """Mirrored records that the tail no longer has."""
         return self._mirrored_count - len(self._copies)
@@ -113,6 +125,7 @@ class ThinnedMatch:
         for place, header in iterate_headers(records, may_end_in_partial=True):
             if header.next_offset <= self._stored.target_next:
                 continue
+            self._absent_offsets += max(0, header.base_offset - self._target_end)
             self._target_end = max(self._target_end, header.next_offset)
             if header.producer_id in self._producer_ids and header.base_sequence >= 0 and not header.is_control:
                 self._see_copies(records, place, header)
@@ -129,6 +142,10 @@ class ThinnedMatch:
         if header.producer_epoch < epoch or index >= _HALF or index < mirrored:
             return  # The batch is from before the stored position, or a duplicate.
         first = self._mirrored_count + index - mirrored
+        self._ends_early = self._ends_early or first - len(self._copies) > self._absent_offsets
+        if self._ends_early:
+            return
+        self._absent_offsets += header.last_offset_delta + 1 - header.record_count
         self._mirrored[header.producer_id] = index + header.last_offset_delta + 1
         self._mirrored_count = first + header.last_offset_delta + 1
         for record in decode_batch(records, place, header):

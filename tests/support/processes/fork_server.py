@@ -1,6 +1,6 @@
-"""The fork server of a test run. It forks what tests start by the hundred: parts of sites, commands,
-and `antipode up` with all that it starts. A forked process has its pid, its files for output, its
-signals and its exit code as any other, and needs no imports.
+"""The fork server of a test run. It forks what tests start by the hundred: parts of sites,
+commands, and `antipode up` with all that it starts. A forked process has its pid, its files for
+output, its signals and its exit code as any other, and needs no imports.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import importlib
 
 import cli.embedding.embedded
 import cli.embedding.port_file
-import cli.embedding.preloaded
+import cli.processes.preloaded
 import tests.support.lone_brokers.lone_broker
 import tests.support.pairs.full_sites
 import tests.support.pairs.lone_mirror

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Mapping, Sequence
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError, NotEmptyError
 
@@ -313,15 +314,39 @@ class LinksStore:
 
     async def failovers(self, link: str) -> dict[int, str]:
         """Accounts by epoch, oldest first."""
-        parent = link_znodes.failovers_path(link)
+        accounts = await self._accounts_of(link, await self._account_epochs(link))
+        return {epoch: account for epoch, (_, account) in accounts.items()}
+
+    async def changed_failovers(
+        self, link: str, known_versions: Mapping[int, int]
+    ) -> tuple[dict[int, int], dict[int, str]]:
+        """The versions of all accounts by epoch, oldest first, and the accounts that do not have
+        the known version. ZooKeeper sends no account that has it.
+        """
+        epochs = await self._account_epochs(link)
+        known = [epoch for epoch in epochs if epoch in known_versions]
+        stats = await asyncio.gather(*(self._zookeeper.exists(link_znodes.failover_path(link, one)) for one in known))
+        unchanged = {
+            epoch: stat.mzxid
+            for epoch, stat in zip(known, stats, strict=True)
+            if stat is not None and stat.mzxid == known_versions[epoch]
+        }
+        changed = await self._accounts_of(link, [epoch for epoch in epochs if epoch not in unchanged])
+        versions = unchanged | {epoch: version for epoch, (version, _) in changed.items()}
+        return dict(sorted(versions.items())), {epoch: account for epoch, (_, account) in changed.items()}
+
+    async def _account_epochs(self, link: str) -> list[int]:
         try:
-            epochs = sorted(int(child) for child in await self._zookeeper.children(parent))
+            return sorted(int(child) for child in await self._zookeeper.children(link_znodes.failovers_path(link)))
         except NoNodeError:
-            return {}
+            return []
+
+    async def _accounts_of(self, link: str, epochs: Sequence[int]) -> dict[int, tuple[int, str]]:
+        """The stored accounts of these epochs, each with its version."""
         paths = [link_znodes.failover_path(link, epoch) for epoch in epochs]
         stored = await asyncio.gather(*map(self._zookeeper.get_or_none, paths))
         return {
-            epoch: link_znodes.decode_account(link, epoch, one[0])
+            epoch: (one[1].mzxid, link_znodes.decode_account(link, epoch, one[0]))
             for epoch, one in zip(epochs, stored, strict=True)
             if one is not None
         }

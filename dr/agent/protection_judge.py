@@ -18,7 +18,6 @@ from kazoo.exceptions import NoNodeError
 from dr.agent.links_store import LinksStore
 from dr.agent.site_cache import DISCONNECTED, SiteCache
 from dr.sites.channels import Channels
-from dr.sites.core.evidence import Evidence
 from dr.sites.core.link_protection import LinkProtection, ProtectionWatch
 from dr.sites.observation import LinkObserver
 from dr.sites.site_client import SiteClient
@@ -43,13 +42,18 @@ STORED_AGAIN_MS: Final = 20_000
 
 @dataclass(slots=True)
 class _Judged:
-    """One link: its machine, the verdict as last stored, and the time of the last look."""
+    """One link: its machine, how both sites are asked, the verdict as last stored, and the time of
+    the last look.
+    """
 
     watch: ProtectionWatch
     stored: LinkProtection | None
     stored_at_ms: float
     judged_at_ms: float
     verdict: LinkProtection | None = None
+    observer: LinkObserver | None = None
+    asked: tuple[str, tuple[str, ...]] = ("", ())
+    """The standby that `observer` asks, and its agents."""
 
 
 def pause_ms(took_ms: float) -> float:
@@ -121,7 +125,7 @@ class ProtectionJudge:
         try:
             # The judge continues from the stored verdict, so that `since` survives a restart.
             judged = self._judged.get(record.name) or await self._begin(record.name)
-            verdict = judged.watch.observe(await self._evidence(record), now_ms=self._clock.now_ms())
+            verdict = judged.watch.observe(await self._observer(record, judged).evidence(), now_ms=self._clock.now_ms())
             judged.verdict, judged.judged_at_ms = verdict, self._clock.monotonic_ms()
             await self._keep(record.name, judged, verdict)
         except (*DISCONNECTED, NoNodeError, MalformedZnode, OperationalFailure, ValueError) as error:
@@ -140,15 +144,21 @@ class ProtectionJudge:
         self._judged[name] = judged
         return judged
 
-    async def _evidence(self, record: LinkRecord) -> Evidence:
+    def _observer(self, record: LinkRecord, judged: _Judged) -> LinkObserver:
+        """The observer of the last look, because it knows what the sites need not send again: at
+        10,000 partitions their views are megabytes. A new one if the sites have changed places.
+        """
         standby = other_site(record, self._site)
-        observer = LinkObserver(
-            record.name,
-            target=SiteClient(standby, list(record.sites[standby].agents), self._channels),
-            source=SiteClient(self._site, [self._own_address], self._channels),
-            clock=self._clock,
-        )
-        return await observer.evidence()
+        asked = standby, tuple(record.sites[standby].agents)
+        if judged.observer is None or judged.asked != asked:
+            judged.asked = asked
+            judged.observer = LinkObserver(
+                record.name,
+                target=SiteClient(standby, asked[1], self._channels),
+                source=SiteClient(self._site, [self._own_address], self._channels),
+                clock=self._clock,
+            )
+        return judged.observer
 
     async def _keep(self, name: str, judged: _Judged, verdict: LinkProtection) -> None:
         now_ms = self._clock.monotonic_ms()

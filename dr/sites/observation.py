@@ -9,6 +9,7 @@ packets do not slow every step down.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 from dr.sites.core.evidence import (
     Evidence,
@@ -33,6 +34,14 @@ from wire.rules.links import carries_topic
 SILENCE_MS = 2_000
 
 
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A promotion, with the version of the account that a site keeps of it."""
+
+    version: int
+    promotion: Promotion
+
+
 class LinkObserver:
     """Asks two sites about one link."""
 
@@ -44,8 +53,10 @@ class LinkObserver:
         self._ask_again_at_ms = 0.0
         self._source_problem = "no agent address is known"
         self._views: dict[str, SiteView] = {}
-        # By the document: accounts do not change until they become final.
-        self._promotions: dict[str, Promotion] = {}
+        # The partitions that the link carries, by site, with the view and the link that say so.
+        self._carried: dict[str, tuple[SiteView, LinkRecord, frozenset[TopicPartition]]] = {}
+        # The accounts of each site, by epoch.
+        self._promotions: dict[str, dict[int, _Kept]] = {}
 
     async def evidence(
         self, *, with_groups: bool = False, with_source: bool = True, is_source_final: bool = False
@@ -106,11 +117,11 @@ class LinkObserver:
 
     async def site_evidence(self, client: SiteClient, *, with_groups: bool = False) -> SiteEvidence:
         """Ask one site for all its evidence."""
-        description, view, links, accounts, words, groups = await asyncio.gather(
+        description, view, links, promotions, words, groups = await asyncio.gather(
             client.describe_link(self._link),
             self._view(client),
             client.links(),
-            client.failovers(self._link),
+            self._promotions_at(client),
             client.mirror_reports(self._link),
             self._groups_if(client, is_wanted=with_groups),
         )
@@ -121,9 +132,9 @@ class LinkObserver:
             record=description.record,
             enforced_epochs=dict(description.enforced_epochs),
             partitions=partitions,
-            leaderless=frozenset(_carried(view, description.record) - partitions.keys()),
+            leaderless=self._carried_at(client.name, view, description.record) - partitions.keys(),
             cuts=truncations_of(client.name, description.cuts),
-            promotions=tuple(map(self._promotion, accounts)),
+            promotions=promotions,
             mirror_age_ms=_age_ms(words, self._clock.now_ms()),
             mirror_round_ms=words.report_round_ms,
             resting_mirror_age_ms=words.resting_ms_ago,
@@ -150,10 +161,28 @@ class LinkObserver:
             known = self._views[client.name] = reply.view
         return known
 
-    def _promotion(self, document: str) -> Promotion:
-        if document not in self._promotions:
-            self._promotions[document] = LossAccount.from_json(document).promotion
-        return self._promotions[document]
+    def _carried_at(self, site: str, view: SiteView, link: LinkRecord) -> frozenset[TopicPartition]:
+        known = self._carried.get(site)
+        if known is None or known[0] is not view or known[1] != link:
+            known = self._carried[site] = view, link, frozenset(_carried(view, link))
+        return known[2]
+
+    async def _promotions_at(self, client: SiteClient) -> tuple[Promotion, ...]:
+        """The promotions of which the site keeps the account, oldest first. The site sends only
+        accounts that are new or have changed since the last query: each has a line for every
+        partition.
+        """
+        known = self._promotions.get(client.name, {})
+        reply = await client.changed_failovers(self._link, {epoch: kept.version for epoch, kept in known.items()})
+        if reply.json and not reply.epochs:  # an agent of an earlier release sends all accounts, without versions
+            return tuple(LossAccount.from_json(document).promotion for document in reply.json)
+        sent = dict(zip(reply.epochs, reply.json, strict=True))
+        found = {
+            epoch: _Kept(version, LossAccount.from_json(sent[epoch]).promotion) if epoch in sent else known[epoch]
+            for epoch, version in sorted(reply.versions.items())
+        }
+        self._promotions[client.name] = found
+        return tuple(kept.promotion for kept in found.values())
 
     def _peer_of(self, client: SiteClient) -> str:
         if client is self._target:

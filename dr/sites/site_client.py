@@ -8,7 +8,7 @@ All calls are idempotent, so an unanswered call is repeated at the next agent. U
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -211,6 +211,14 @@ class SiteClient:
         """Accounts kept at this site, oldest first."""
         reply: site.ListFailoversReply = await self._call("ListFailovers", site.ListFailoversRequest(link=link))
         return list(reply.json)
+
+    async def changed_failovers(self, link: str, known_versions: Mapping[int, int]) -> site.ListFailoversReply:
+        """The versions of all accounts that the site keeps, by epoch, and the accounts themselves
+        that do not have the known version.
+        """
+        request = site.ListFailoversRequest(link=link, known_versions=known_versions)
+        reply: site.ListFailoversReply = await self._call("ListFailovers", request)
+        return reply
 
     async def request_failover(self, link: str, *, asked_by: str, timeout_ms: int) -> site.RequestFailoverReply:
         """Ask the standby's agents to fail over. SiteRefused names the closed gate."""

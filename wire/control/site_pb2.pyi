@@ -401,20 +401,40 @@ class RecordFailoverReply(_message.Message):
     def __init__(self) -> None: ...
 
 class ListFailoversRequest(_message.Message):
-    __slots__ = ("link", "with_runs")
+    __slots__ = ("link", "with_runs", "known_versions")
+    class KnownVersionsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
     LINK_FIELD_NUMBER: _ClassVar[int]
     WITH_RUNS_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_VERSIONS_FIELD_NUMBER: _ClassVar[int]
     link: str
     with_runs: bool
-    def __init__(self, link: _Optional[str] = ..., with_runs: _Optional[bool] = ...) -> None: ...
+    known_versions: _containers.ScalarMap[int, int]
+    def __init__(self, link: _Optional[str] = ..., with_runs: _Optional[bool] = ..., known_versions: _Optional[_Mapping[int, int]] = ...) -> None: ...
 
 class ListFailoversReply(_message.Message):
-    __slots__ = ("json", "runs")
+    __slots__ = ("json", "runs", "epochs", "versions")
+    class VersionsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
     JSON_FIELD_NUMBER: _ClassVar[int]
     RUNS_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    VERSIONS_FIELD_NUMBER: _ClassVar[int]
     json: _containers.RepeatedScalarFieldContainer[str]
     runs: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, json: _Optional[_Iterable[str]] = ..., runs: _Optional[_Iterable[str]] = ...) -> None: ...
+    epochs: _containers.RepeatedScalarFieldContainer[int]
+    versions: _containers.ScalarMap[int, int]
+    def __init__(self, json: _Optional[_Iterable[str]] = ..., runs: _Optional[_Iterable[str]] = ..., epochs: _Optional[_Iterable[int]] = ..., versions: _Optional[_Mapping[int, int]] = ...) -> None: ...
 
 class RequestFailoverRequest(_message.Message):
     __slots__ = ("link", "asked_by")

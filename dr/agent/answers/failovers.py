@@ -31,11 +31,14 @@ class FailoverAnswers(Answers):
     async def ListFailovers(  # noqa: N802
         self, request: site.ListFailoversRequest, _: Context
     ) -> site.ListFailoversReply:
-        """Accounts kept at this site, oldest first."""
+        """Accounts kept at this site, oldest first, without those that the caller knows."""
         store = self._parts.store
-        accounts = await store.failovers(request.link)
+        versions, accounts = await store.changed_failovers(request.link, request.known_versions)
         return site.ListFailoversReply(
-            json=accounts.values(), runs=await store.runs(request.link) if request.with_runs else ()
+            json=accounts.values(),
+            epochs=accounts.keys(),
+            versions=versions,
+            runs=await store.runs(request.link) if request.with_runs else (),
         )
 
     @answers

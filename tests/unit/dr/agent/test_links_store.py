@@ -1,4 +1,6 @@
-"""A final account of a failover stays when an earlier one arrives after it."""
+"""Accounts of failovers in a site's ZooKeeper: a final one stays when an earlier one arrives after
+it, and one that a caller knows is not read again.
+"""
 
 from __future__ import annotations
 
@@ -39,10 +41,19 @@ class Znodes:
 
     def __init__(self) -> None:
         self.kept = {znodes.link_path("a-b"): (link_znodes.encode_link(RECORD), 0)}
+        self.read: list[str] = []
 
     async def get_or_none(self, path: str) -> tuple[bytes, Any] | None:
+        self.read.append(path)
         found = self.kept.get(path)
-        return None if found is None else (found[0], SimpleNamespace(version=found[1]))
+        return None if found is None else (found[0], _stat(found[1]))
+
+    async def exists(self, path: str) -> Any:
+        found = self.kept.get(path)
+        return None if found is None else _stat(found[1])
+
+    async def children(self, path: str) -> list[str]:
+        return [kept.removeprefix(f"{path}/") for kept in self.kept if kept.startswith(f"{path}/")]
 
     async def ensure_path(self, _: str) -> None:
         """Parents are not looked at."""
@@ -59,6 +70,10 @@ class Znodes:
     def account(self) -> LossAccount:
         payload, _ = self.kept[link_znodes.failover_path("a-b", 2)]
         return LossAccount.from_json(link_znodes.decode_account("a-b", 2, payload))
+
+
+def _stat(version: int) -> SimpleNamespace:
+    return SimpleNamespace(version=version, mzxid=1000 + version)
 
 
 @pytest.mark.parametrize(
@@ -85,3 +100,24 @@ async def test_an_account_that_cannot_be_read_is_replaced() -> None:
     tree.kept[link_znodes.failover_path("a-b", 2)] = link_znodes.encode_account("{}"), 3
     await LinksStore(tree).record_failover("a-b", epoch=2, document=ACCOUNT.to_json())
     assert tree.account() == ACCOUNT
+
+
+async def test_an_account_is_read_again_only_after_it_has_changed() -> None:
+    tree: Any = Znodes()
+    store = LinksStore(tree)
+    older, newer = ACCOUNT.to_json(), replace(ACCOUNT, epoch=4).to_json()
+    await store.record_failover("a-b", epoch=2, document=older)
+    await store.record_failover("a-b", epoch=4, document=newer)
+    versions, accounts = await store.changed_failovers("a-b", {})
+    assert accounts == {2: older, 4: newer}
+
+    tree.read.clear()
+    assert await store.changed_failovers("a-b", versions) == (versions, {})
+    assert not tree.read
+
+    await store.record_failover("a-b", epoch=2, document=FINAL.to_json())
+    changed, accounts = await store.changed_failovers("a-b", versions)
+    assert accounts == {2: FINAL.to_json()}
+    assert list(changed) == [2, 4]
+    assert changed[4] == versions[4]
+    assert changed[2] != versions[2]

@@ -1,0 +1,82 @@
+"""An observer asks sites again without receiving again what it knows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from dr.sites.core.loss import LossAccount
+from dr.sites.observation import LinkObserver
+from dr.sites.site_client import SiteClient
+from tests.support.clock import ManualClock
+from wire.control import site_pb2 as site
+from wire.control.cluster_pb2 import LinkPhase, LinkRecord, SiteView
+
+RECORD = LinkRecord(name="a-b", epoch=3, source_site="a", target_site="b", active_site="b", phase=LinkPhase.MIRRORING)
+ACCOUNT = LossAccount(
+    link="a-b", epoch=2, from_site="a", to_site="b", accounted_at_ms=0, partitions=(), leader_epoch_floor=1 << 16
+)
+
+
+class Site(SiteClient):
+    """A site with a few accounts, which it sends as a site agent does."""
+
+    def __init__(self, *, knows_versions: bool = True) -> None:
+        self.name = "b"
+        self.accounts = {2: (1, ACCOUNT)}
+        self.sent: list[int] = []
+        self._knows_versions = knows_versions
+
+    async def describe_link(self, name: str) -> site.DescribeLinkReply:
+        assert name == "a-b"
+        return site.DescribeLinkReply(site="b", record=RECORD)
+
+    async def look(self, *, asking_site: str = "", known_version: int = 0) -> site.GetSiteViewReply:
+        assert asking_site == ""
+        return site.GetSiteViewReply(view=SiteView(site="b", version=known_version))
+
+    async def links(self) -> site.ListLinksReply:
+        return site.ListLinksReply(site="b")
+
+    async def mirror_reports(self, link: str) -> site.DescribeGroupsReply:
+        assert link == "a-b"
+        return site.DescribeGroupsReply()
+
+    async def changed_failovers(self, link: str, known_versions: Any) -> site.ListFailoversReply:
+        assert link == "a-b"
+        sent = {
+            epoch: account.to_json()
+            for epoch, (version, account) in self.accounts.items()
+            if known_versions.get(epoch) != version
+        }
+        self.sent += sent
+        if not self._knows_versions:
+            return site.ListFailoversReply(json=sent.values())
+        versions = {epoch: version for epoch, (version, _) in self.accounts.items()}
+        return site.ListFailoversReply(json=sent.values(), epochs=sent.keys(), versions=versions)
+
+
+async def _epochs(observer: LinkObserver, at: Site) -> list[int]:
+    return [promotion.epoch for promotion in (await observer.site_evidence(at)).promotions]
+
+
+async def test_accounts_that_an_observer_knows_are_not_sent_again() -> None:
+    at = Site()
+    observer = LinkObserver("a-b", target=at, source=None, clock=ManualClock())
+    assert await _epochs(observer, at) == [2]
+    assert await _epochs(observer, at) == [2]
+    assert at.sent == [2]
+
+    at.accounts = {2: (2, ACCOUNT), 3: (1, replace(ACCOUNT, epoch=3))}
+    assert await _epochs(observer, at) == [2, 3]
+    assert at.sent == [2, 2, 3]
+
+    del at.accounts[2]  # the link was deleted and made again
+    assert await _epochs(observer, at) == [3]
+
+
+async def test_an_agent_that_knows_no_versions_sends_all_accounts() -> None:
+    at = Site(knows_versions=False)
+    observer = LinkObserver("a-b", target=at, source=None, clock=ManualClock())
+    assert await _epochs(observer, at) == [2]
+    assert await _epochs(observer, at) == [2]

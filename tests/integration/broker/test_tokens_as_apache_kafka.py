@@ -1,5 +1,5 @@
-"""Tokens of OAUTHBEARER at our broker and at Apache Kafka: the same verdicts, and the same answers on
-the wire, for good tokens and for each way in which a token can be wrong.
+"""Tokens of OAUTHBEARER at our broker and at Apache Kafka: the same verdicts, and the same answers
+on the wire, for good tokens and for each way in which a token can be wrong.
 """
 
 from __future__ import annotations

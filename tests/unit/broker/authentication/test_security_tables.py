@@ -91,30 +91,26 @@ def test_the_table_of_the_audit_log_has_the_fields_that_are_written() -> None:
 
 
 def _filled(message: Any) -> Any:
-    """The message with something in every field."""
+    """The message with something in every field that the audit log can name."""
     for field in message.DESCRIPTOR.fields:
+        value = getattr(message, field.name)
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
             continue
-        value = getattr(message, field.name)
-        if field.is_repeated:
-            if field.message_type is not None:
-                entry = value.add()
-                for name in ("name", "topic", "group"):
-                    if isinstance(getattr(entry, name, None), str):
-                        setattr(entry, name, "x")
-            elif field.type == field.TYPE_STRING:
-                value.append("x")
-        elif field.message_type is not None:
-            value.SetInParent()
-            if field.name == "record":
-                value.name, value.active_site, value.epoch, value.phase = "a-b", "a", 1, 1
-        elif field.type == field.TYPE_BOOL:
-            setattr(message, field.name, True)
-        elif field.type == field.TYPE_STRING:
-            setattr(message, field.name, "x")
-        elif field.type in (field.TYPE_INT32, field.TYPE_INT64):
-            setattr(message, field.name, 1)
+        if field.is_repeated and field.message_type is not None:
+            _name(value.add())
+        elif field.is_repeated:
+            value.extend(["x"] if field.type == field.TYPE_STRING else [])
+        elif field.name == "record":
+            value.name, value.active_site, value.epoch, value.phase = "a-b", "a", 1, 1
+        elif isinstance(value, bool | int | str):
+            setattr(message, field.name, "x" if isinstance(value, str) else type(value)(1))
     return message
+
+
+def _name(entry: Any) -> None:
+    for name in ("name", "topic", "group"):
+        if isinstance(getattr(entry, name, None), str):
+            setattr(entry, name, "x")
 
 
 WRONG: Mapping[str, str] = {

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.fuzz import batches, bridge, control, frames, handshakes, logins, recovery, requests, znodes
+from tests.fuzz import batches, bridge, control, frames, handshakes, logins, recovery, requests, tokens, znodes
 
 CORPUS: Final = Path(__file__).parent / "corpus"
 
@@ -27,6 +27,7 @@ TARGETS: Final = {
     "logins": Target(logins.run, logins.seeds),
     "recovery": Target(recovery.run, recovery.seeds),
     "requests": Target(requests.run, requests.seeds),
+    "tokens": Target(tokens.run, tokens.seeds),
     "znodes": Target(znodes.run, znodes.seeds),
 }
 

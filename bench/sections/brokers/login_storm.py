@@ -1,5 +1,5 @@
 """A storm of logins: what an application that is connected notices while others try wrong passwords
-over new TLS connections, and leave handshakes half open.
+over new TLS connections, leave handshakes half open, and send others one byte at a time.
 
 The application writes one record at a time at a plaintext listener, first alone, then in the storm,
 which comes from a process of its own and from another loopback address. Each attempt is a whole
@@ -35,6 +35,7 @@ ATTEMPTS_PER_S: Final = 200
 THREADS: Final = 8
 HALF_OPEN: Final = 200
 STORMING: Final = "127.0.0.2"
+TRICKLE_PAUSE_S: Final = 0.5
 TIMEOUT_S: Final = 10
 _HALF_A_HELLO: Final = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
 _SASL_HANDSHAKE, _SASL_AUTHENTICATE = 17, 36
@@ -105,13 +106,23 @@ def _half_open(address: HostPort) -> socket.socket:
     return stuck
 
 
+def _trickle(slow: list[socket.socket]) -> None:
+    """Slow handshakes: a byte for each connection, again and again; the broker may have ended it."""
+    while True:
+        for stuck in slow:
+            with contextlib.suppress(OSError):
+                stuck.send(b"\0", socket.MSG_DONTWAIT)
+        time.sleep(TRICKLE_PAUSE_S)
+
+
 def _run(attacked: str, authority: str) -> None:
     """Storm until this process is killed."""
     address, context = parse_host_port(attacked), ssl.create_default_context(cafile=authority)
     stuck = [_half_open(address) for _ in range(HALF_OPEN)]
+    threading.Thread(target=_trickle, args=(stuck[: HALF_OPEN // 2],), daemon=True).start()
     for _ in range(THREADS):
         threading.Thread(target=_try_again_and_again, args=(address, context), daemon=True).start()
-    print(f"{len(stuck)} handshakes are half open", flush=True)
+    print(f"{len(stuck)} handshakes are half open, and half of them go on slowly", flush=True)
     threading.Event().wait()
 
 

@@ -29,6 +29,7 @@ from mirror.flow.pauses import Pauses
 from mirror.flow.prober import Prober
 from mirror.flow.producers import Producer
 from mirror.flow.queue import ByteQueue
+from mirror.flow.stall_watch import StallWatch
 from mirror.flow.standby_reports import StandbyReports
 from mirror.flow.throttle import Throttle
 from mirror.flow.workers import FetcherPool, ProducerPool
@@ -89,8 +90,6 @@ class Mirror:
         self._clock = clock
         self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         self.board = self._make_board(chance)
-        self.board.on_broken = self._fail
-        self.board.on_transition = self._watch_transition
         self.throttle = Throttle(clock, bytes_per_second=config.throttle_bytes_per_second)
         self._classes = Classes(high=config.high_priority_topics, low=config.low_priority_topics)
         self.queue = ByteQueue(
@@ -124,24 +123,10 @@ class Mirror:
         )
         self.verifier = ends.verifier
         self.resets = make_resets(ends, self.board, link=self.link, on_put_away=self.topics.renew)
-        self.reinstatements = Reinstatements(
-            self.board,
-            source=ends.source,
-            target=ends.target,
-            link=self.link,
-            quarantine=ends.quarantine,
-            verifier=ends.verifier,
-        )
+        self.reinstatements = self._make_reinstatements()
         progress = ends.open_progress()
         self._reports = None if progress is None else StandbyReports(self.board, progress, self.link)
-        self._stalls = make_stall_watch(
-            config,
-            ends,
-            self.board,
-            waited_ms=lambda: self.throttle.waited_ms + self.queue.wait_on_put_ms,
-            replace_workers=self._replace_workers,
-            clock=clock,
-        )
+        self._stalls = self._make_stall_watch()
         self.producers = ProducerPool(
             self.board, self._supervisor, producers=config.producers, make=self._make_producer
         )
@@ -149,16 +134,7 @@ class Mirror:
             self.board, self._supervisor, streams_per_broker=config.streams, make=self._make_fetcher
         )
         self.status = self.look()
-        self.metrics = MirrorMetrics(
-            registry,
-            board=self.board,
-            queue=self.queue,
-            ends=ends,
-            clock=clock,
-            status=lambda: self.status,
-            unacknowledged=lambda: [*self.producers.batches, *self.queue.unsent],
-            names_formats=config.figure_names,
-        )
+        self.metrics = self._make_metrics(registry)
 
     def link(self) -> LinkView:
         """The link as last read."""
@@ -300,6 +276,40 @@ class Mirror:
             chance=chance,
             way_out_of=lambda topic: way_to_a_new_copy(topic, self._ends.name_at_target),
             target_compares=self._ends.is_exact,
+            on_broken=self._fail,
+            on_transition=self._watch_transition,
+        )
+
+    def _make_reinstatements(self) -> Reinstatements:
+        return Reinstatements(
+            self.board,
+            source=self._ends.source,
+            target=self._ends.target,
+            link=self.link,
+            quarantine=self._ends.quarantine,
+            verifier=self._ends.verifier,
+        )
+
+    def _make_metrics(self, registry: CollectorRegistry) -> MirrorMetrics:
+        return MirrorMetrics(
+            registry,
+            board=self.board,
+            queue=self.queue,
+            ends=self._ends,
+            clock=self._clock,
+            status=lambda: self.status,
+            unacknowledged=lambda: [*self.producers.batches, *self.queue.unsent],
+            names_formats=self._config.figure_names,
+        )
+
+    def _make_stall_watch(self) -> StallWatch:
+        return make_stall_watch(
+            self._config,
+            self._ends,
+            self.board,
+            waited_ms=lambda: self.throttle.waited_ms + self.queue.wait_on_put_ms,
+            replace_workers=self._replace_workers,
+            clock=self._clock,
         )
 
     def _replace_workers(self, key: TopicPartition, reason: str) -> None:
@@ -307,7 +317,7 @@ class Mirror:
         self.producers.replace(key, reason)
 
     def _make_producer(self, lane: int) -> Producer:
-        producer = Producer(
+        return Producer(
             lane,
             board=self.board,
             queue=self.queue,
@@ -317,9 +327,8 @@ class Mirror:
             clock=self._clock,
             request_bytes_max=self._config.request_max_bytes,
             in_flight_max=self._config.in_flight_max,
+            on_appended=self._appended,
         )
-        producer.on_appended(self._appended)
-        return producer
 
     def _appended(self, key: TopicPartition, entry: QueuedBatches) -> None:
         self.metrics.observe(key, entry)

@@ -101,9 +101,10 @@ class TranslateEnds:
         self.translations = Translations(self._target_client, store, clock=clock, transactions=self._transactions)
         if self._transactions is not None:
             self._transactions.book = self.translations
-        self._provenance = Provenance(self._source_client, source_alias=config.source_alias)
         self._origins: set[str] = {config.source_alias}
-        self._provenance.on_origin = self._origins.add
+        self._provenance = Provenance(
+            self._source_client, source_alias=config.source_alias, on_origin=self._origins.add
+        )
         self._record_filter = SourceFilter(
             self._provenance,
             target_alias=config.target_alias,

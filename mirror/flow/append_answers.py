@@ -41,15 +41,17 @@ class AppendAnswers:
         queue: ByteQueue,
         suspect_link: Callable[[], None],
         pause: Callable[[int], None],
+        on_appended: OnAppended,
     ) -> None:
-        """`pause` pauses the requests to a broker that could not accept batches."""
+        """`pause` pauses the requests to a broker that could not accept batches; `on_appended` gets
+        each entry that the target has acknowledged.
+        """
         self._lane = lane
         self._board = board
         self._queue = queue
         self._suspect_link = suspect_link
         self._pause = pause
-        self.on_appended: OnAppended = lambda *_: None
-        """Called with each entry that the target has acknowledged."""
+        self._on_appended = on_appended
 
     def take(self, node_id: int, sent: SentPart, answer: AppendAnswer | None) -> None:
         """Process the broker's answer for one partition; None if the answer lacks the partition."""
@@ -114,7 +116,7 @@ class AppendAnswers:
                 skipped_records=done.run.skipped_records,
                 max_timestamp_ms=done.run.max_timestamp_ms,
             )
-            self.on_appended(sent.key, done)
+            self._on_appended(sent.key, done)
             self._board.submit(sent.key, acknowledged)
         self._lane.answered(sent.key)
 

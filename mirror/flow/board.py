@@ -122,6 +122,11 @@ class Row:
         return self.flow.facts
 
 
+OnBroken = Callable[[InvariantBroken], None]
+OnTransition = Callable[[TopicPartition, FlowState, FlowState, str], None]
+"""Called with a partition, its state before and after, and the reason."""
+
+
 class FlowBoard:
     """Partitions by key. One event loop only."""
 
@@ -135,6 +140,8 @@ class FlowBoard:
         chance: random.Random,
         way_out_of: Callable[[str], str],
         target_compares: bool = True,
+        on_broken: OnBroken = lambda _: None,
+        on_transition: OnTransition = lambda *_: None,
     ) -> None:
         """`way_out_of` returns the advice how a person can have a topic copied again.
         `target_compares`: the target compares a repeated batch with its own.
@@ -150,8 +157,8 @@ class FlowBoard:
         # The difference between the wall clock and the monotonic clock that flows use for their
         # times.
         self._clock_ahead_ms = clock.now_ms() - clock.monotonic_ms()
-        self.on_broken: Callable[[InvariantBroken], None] = lambda _: None
-        self.on_transition: Callable[[TopicPartition, FlowState, FlowState, str], None] = lambda *_: None
+        self._on_broken = on_broken
+        self._on_transition = on_transition
 
     def __iter__(self) -> Iterator[TopicPartition]:
         return (key for key, _ in self.rows())
@@ -209,7 +216,7 @@ class FlowBoard:
         except InvariantBroken as error:
             # The state of the flow is unreliable, so the process ends. After its restart the flow
             # begins at the target's log end.
-            self.on_broken(error)
+            self._on_broken(error)
             raise
         after = row.flow.facts
         if before.state is not after.state:
@@ -347,7 +354,7 @@ class FlowBoard:
             generation=after.generation,
             offset=after.chain_offset,
         )
-        self.on_transition(key, before, after.state, after.reason)
+        self._on_transition(key, before, after.state, after.reason)
 
     def _act(self, key: TopicPartition, row: Row, effect: Effect) -> None:
         match effect:

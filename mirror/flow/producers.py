@@ -47,7 +47,9 @@ class Producer:
         clock: Clock,
         request_bytes_max: int,
         in_flight_max: int,
+        on_appended: OnAppended,
     ) -> None:
+        """`on_appended` gets each entry that the target has acknowledged."""
         self.lane = lane
         self._board = board
         self._queue = queue
@@ -58,7 +60,12 @@ class Producer:
         self._in_flight_max = in_flight_max
         self._batches = Lane(lane, board=board, queue=queue)
         self._answers = AppendAnswers(
-            self._batches, board=board, queue=queue, suspect_link=suspect_link, pause=self._pause
+            self._batches,
+            board=board,
+            queue=queue,
+            suspect_link=suspect_link,
+            pause=self._pause,
+            on_appended=on_appended,
         )
         self._in_flight: dict[int, int] = {}
         # A broker that could not accept batches is paused as a whole, with all its partitions.
@@ -68,10 +75,6 @@ class Producer:
         self._failure: BaseException | None = None
         self._wake = asyncio.Event()
         queue.wake_with(lane, self._wake.set)
-
-    def on_appended(self, called: OnAppended) -> None:
-        """Call this with each entry that the target has acknowledged."""
-        self._answers.on_appended = called
 
     @property
     def unacknowledged(self) -> int:

@@ -25,7 +25,8 @@ KNOWN_PRODUCERS_MAX = 100_000
 class Provenance:
     """The contents of the link topics at the source's clusters."""
 
-    def __init__(self, client: KafkaClient, *, source_alias: str) -> None:
+    def __init__(self, client: KafkaClient, *, source_alias: str, on_origin: Callable[[str], None]) -> None:
+        """`on_origin` gets the alias of each site at which records came into being."""
         self._client = client
         self._source_alias = source_alias
         # The read position of each topic, with the topic's id: a topic that was created again is
@@ -33,7 +34,7 @@ class Provenance:
         self._read_to: dict[str, tuple[UUID | None, int]] = {}
         self._ordinary: set[int] = {NO_PRODUCER_ID}
         self.origins: dict[int, str] = {}
-        self.on_origin: Callable[[str], None] = lambda _: None
+        self._on_origin = on_origin
 
     def origin_of(self, producer_id: int) -> str:
         """The site at which the producer's records came into being."""
@@ -77,4 +78,4 @@ class Provenance:
         name = parse_json(key)
         if name.get("kind") in ("producer", "writer"):
             self.origins[name["id"] if "id" in name else parse_json(value)["id"]] = name["origin"]
-            self.on_origin(name["origin"])
+            self._on_origin(name["origin"])

@@ -4,9 +4,12 @@ truncated, and only what it lacks crosses the line.
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping, Sequence
+from typing import Any
 from uuid import UUID
 
 import pytest
+from structlog.testing import capture_logs
 
 from mirror.admin.reinstatements import ReinstateOutcome
 from mirror.admin.verifier import Comparison
@@ -59,16 +62,22 @@ def reasons(mirror: Mirror) -> dict[TopicPartition, str]:
     return {key: row.facts.reason for key, row in mirror.board.rows()}
 
 
+def states_in(logged: Sequence[MutableMapping[str, Any]]) -> set[str]:
+    """The states that partitions came into."""
+    states = {line["state"] for line in logged if "state" in line}
+    assert states
+    return states
+
+
 async def test_an_automatic_link_reinstates_a_returning_site_by_itself() -> None:
     world = diverged(ReinstatePolicy.AUTOMATIC)
     own = tails(world)
-    seen: list[FlowState] = []
-    async with mirroring(world) as mirror:
-        mirror.board.on_transition = lambda _key, _before, after, _reason: seen.append(after)
-        await eventually(world.is_equal)
-        await eventually(lambda: states(mirror) == {FlowState.MIRRORING})
+    with capture_logs() as logged:
+        async with mirroring(world) as mirror:
+            await eventually(world.is_equal)
+            await eventually(lambda: states(mirror) == {FlowState.MIRRORING})
     assert quarantined(world) == own
-    assert FlowState.FAULTED not in seen
+    assert "FAULTED" not in states_in(logged)
     assert not world.target.requests, "no copy is deleted"
 
 
@@ -149,12 +158,11 @@ async def test_an_automatic_reinstatement_that_fails_is_tried_again() -> None:
             raise failures.pop()
 
     world.target.before_keep = fail_twice
-    seen: list[tuple[FlowState, str]] = []
-    async with mirroring(world) as mirror:
-        mirror.board.on_transition = lambda _key, _before, after, reason: seen.append((after, reason))
-        await eventually(world.is_equal)
+    with capture_logs() as logged:
+        async with mirroring(world):
+            await eventually(world.is_equal)
     assert not failures
-    assert FlowState.FAULTED not in {state for state, _ in seen}, seen
+    assert "FAULTED" not in states_in(logged), logged
 
 
 async def test_where_the_quarantine_refuses_the_copy_stays() -> None:

@@ -58,7 +58,7 @@ async def test_transactional_producers_of_a_mirror_are_known_by_every_id_that_th
 ) -> None:
     cluster = Cluster(UUID(int=1))
     monkeypatch.setattr("mirror.translate.notes.offset_store.fetch_with_skipped", cluster.fetch)
-    provenance = Provenance(cast("KafkaClient", cluster), source_alias="b")
+    provenance = Provenance(cast("KafkaClient", cluster), source_alias="b", on_origin=lambda _: None)
     cluster.notes += [writer_record("a", 7), writer_record("a", 8)]
     await provenance.learn([7, 8, 9])
     assert [provenance.origin_of(one) for one in (7, 8, 9)] == ["a", "a", "b"]
@@ -73,7 +73,7 @@ async def test_notes_are_read_from_the_beginning_when_their_topic_was_made_anew(
     """
     cluster = Cluster(ids[0])
     monkeypatch.setattr("mirror.translate.notes.offset_store.fetch_with_skipped", cluster.fetch)
-    provenance = Provenance(cast("KafkaClient", cluster), source_alias="b")
+    provenance = Provenance(cast("KafkaClient", cluster), source_alias="b", on_origin=lambda _: None)
     cluster.note("a", 100)
     cluster.note_positions(20)
     await provenance.learn([100])
@@ -90,7 +90,7 @@ async def test_a_topic_made_anew_that_is_longer_already_is_read_from_the_beginni
 ) -> None:
     cluster = Cluster(UUID(int=1))
     monkeypatch.setattr("mirror.translate.notes.offset_store.fetch_with_skipped", cluster.fetch)
-    provenance = Provenance(cast("KafkaClient", cluster), source_alias="b")
+    provenance = Provenance(cast("KafkaClient", cluster), source_alias="b", on_origin=lambda _: None)
     cluster.note("a", 100)
     await provenance.learn([100])
     cluster.notes.clear()

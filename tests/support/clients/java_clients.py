@@ -2,8 +2,7 @@
 any other tool by its class.
 
 They come by `make setup-java`; the fixture `kafka_programs` skips a test, with the reason, where
-they are not. Each run is a JVM of its own (about a second), so a test gives it many records at
-once.
+they are not. They run one after the other in one JVM (`tool_server.py`).
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from deploy import apache_kafka
+from tests.support.clients.tool_server import run_tool
 
 WITHIN_MS = 60_000
 
@@ -50,9 +50,7 @@ class KafkaPrograms:
 
     def refused(self, main_class: str, *arguments: str) -> str:
         """The error message of a program that must fail. AssertionError when it does."""
-        ended = subprocess.run(
-            self.command(main_class, *arguments), capture_output=True, timeout=WITHIN_MS / 1000, check=False
-        )
+        ended = run_tool([main_class, *arguments], b"", WITHIN_MS)
         complaint = (ended.stdout + ended.stderr).decode(errors="replace")
         assert ended.returncode != 0, f"{main_class} was expected to fail:\n{complaint}"
         return complaint
@@ -61,20 +59,18 @@ class KafkaPrograms:
         """Run a program to its end with `given` as its input; what it printed. AssertionError with
         its complaint when it fails.
         """
-        ended = subprocess.run(
-            self.command(main_class, *arguments),
-            input=given,
-            capture_output=True,
-            timeout=within_ms / 1000,
-            check=False,
-        )
+        ended = run_tool([main_class, *arguments], given, within_ms)
         complaint = (ended.stdout + ended.stderr).decode(errors="replace")
         assert ended.returncode == 0, f"{main_class} ended with {ended.returncode}:\n{complaint}"
         return ended.stdout
 
     def run_source(self, file: Path, *arguments: str) -> bytes:
         """Run a program of one Java source file with Kafka's jars; what it printed."""
-        return self.run(str(file), *arguments)
+        ended = subprocess.run(
+            self.command(str(file), *arguments), capture_output=True, timeout=WITHIN_MS / 1000, check=False
+        )
+        assert ended.returncode == 0, f"{file.name} ended with {ended.returncode}:\n{ended.stderr.decode()}"
+        return ended.stdout
 
     def produce(
         self,

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry
 
 from mirror.admin.metrics import MirrorMetrics
-from mirror.admin.reinstatements import Reinstatements
 from mirror.admin.status import MirrorStatus
 from mirror.ends import Ends
 from mirror.flow.board import FlowBoard
@@ -37,7 +36,7 @@ from mirror.link.core.link_roles import LinkRole
 from mirror.link.core.topic_plan import way_to_a_new_copy
 from mirror.link.link_watch import LinkView
 from mirror.link.ports import Unreachable
-from mirror.parts import make_group_sync, make_resets, make_stall_watch, make_topic_sync
+from mirror.parts import make_group_sync, make_reinstatements, make_resets, make_stall_watch, make_topic_sync
 from mirror.settings.config import MirrorConfig
 from mirror.sharing.peer_watch import PeerWatch
 from mirror.sharing.shares import Share
@@ -123,7 +122,7 @@ class Mirror:
         )
         self.verifier = ends.verifier
         self.resets = make_resets(ends, self.board, link=self.link, on_put_away=self.topics.renew)
-        self.reinstatements = self._make_reinstatements()
+        self.reinstatements = make_reinstatements(ends, self.board, link=self.link)
         progress = ends.open_progress()
         self._reports = None if progress is None else StandbyReports(self.board, progress, self.link)
         self._stalls = self._make_stall_watch()
@@ -278,16 +277,6 @@ class Mirror:
             target_compares=self._ends.is_exact,
             on_broken=self._fail,
             on_transition=self._watch_transition,
-        )
-
-    def _make_reinstatements(self) -> Reinstatements:
-        return Reinstatements(
-            self.board,
-            source=self._ends.source,
-            target=self._ends.target,
-            link=self.link,
-            quarantine=self._ends.quarantine,
-            verifier=self._ends.verifier,
         )
 
     def _make_metrics(self, registry: CollectorRegistry) -> MirrorMetrics:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry
 
+from mirror.admin.reinstatements import Reinstatements
 from mirror.admin.resets import Resets
 from mirror.ends import Ends
 from mirror.flow.board import FlowBoard
@@ -98,6 +99,18 @@ def make_resets(
         actor=ends.actor,
         link=link,
         on_put_away=on_put_away,
+        quarantine=ends.quarantine,
+        verifier=ends.verifier,
+    )
+
+
+def make_reinstatements(ends: Ends, board: FlowBoard, *, link: Callable[[], LinkView]) -> Reinstatements:
+    """The part that makes the copies of a returning site prefixes of the source again."""
+    return Reinstatements(
+        board,
+        source=ends.source,
+        target=ends.target,
+        link=link,
         quarantine=ends.quarantine,
         verifier=ends.verifier,
     )

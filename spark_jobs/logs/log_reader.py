@@ -79,22 +79,23 @@ async def _client_of(where: str | ClusterOptions) -> tuple[KafkaClient, int]:
     return await open_client(where), replica_id_of(where)
 
 
-def read_split(where: str | ClusterOptions, split: Split) -> Iterator[StoredBatch]:
+def read_split(where: str | ClusterOptions, split: Split, *, keeps_repeated: bool = False) -> Iterator[StoredBatch]:
     """The split's batches in order, of the site at a bootstrap address or of the cluster that
-    options name. Raises KafkaClientError when it does not answer.
+    options name. A batch at offsets that the log has had before is left out, as consumers do, or
+    kept for a comparison. Raises KafkaClientError when the site does not answer.
     """
-    return _iterated(_read(where, split))
+    return _iterated(_read(where, split, keeps_repeated=keeps_repeated))
 
 
 def read_splits(bootstrap: str, splits: Sequence[Split]) -> Iterator[tuple[Split, StoredBatch]]:
-    """The batches of several splits of one site, split by split, over one client. Raises
-    KafkaClientError when the site does not answer.
+    """The batches of several splits of one site, split by split, over one client; also batches at
+    offsets that the log has had before. Raises KafkaClientError when the site does not answer.
     """
 
     async def read() -> AsyncGenerator[tuple[Split, StoredBatch]]:
         async with client(bootstrap) as reader:
             for split in splits:
-                async for batch in _batches(reader, DEBUGGING_CONSUMER, split):
+                async for batch in _batches(reader, DEBUGGING_CONSUMER, split, keeps_repeated=True):
                     yield split, batch
 
     return _iterated(read())
@@ -112,24 +113,28 @@ def _iterated(items: AsyncGenerator[Item]) -> Iterator[Item]:
             runner.run(items.aclose())
 
 
-async def _read(where: str | ClusterOptions, split: Split) -> AsyncGenerator[StoredBatch]:
+async def _read(where: str | ClusterOptions, split: Split, *, keeps_repeated: bool) -> AsyncGenerator[StoredBatch]:
     opened, replica_id = await _client_of(where)
     async with opened as reader:
-        async for batch in _batches(reader, replica_id, split):
+        async for batch in _batches(reader, replica_id, split, keeps_repeated=keeps_repeated):
             yield batch
 
 
-async def _batches(reader: KafkaClient, replica_id: int, split: Split) -> AsyncGenerator[StoredBatch]:
+async def _batches(
+    reader: KafkaClient, replica_id: int, split: Split, *, keeps_repeated: bool
+) -> AsyncGenerator[StoredBatch]:
     offset = split.first_offset
     while offset < split.until_offset:
         data, log_start_offset = await _fetch(reader, split, offset, replica_id)
         if log_start_offset > offset:
             offset = log_start_offset  # Retention has deleted these offsets since the survey.
             continue
-        before = offset
+        before, has_begun = offset, False
         try:
             for position, header in iterate_headers(data, may_end_in_partial=True):
-                if header.next_offset <= offset or (header.base_offset < split.first_offset and not split.is_first):
+                # An answer may begin below the offset; what lies below it later on is a repetition.
+                is_below = header.base_offset < split.first_offset and not split.is_first
+                if (header.next_offset <= offset or is_below) and not (keeps_repeated and has_begun):
                     offset = max(offset, header.next_offset)
                     continue
                 if header.base_offset >= split.until_offset:
@@ -140,7 +145,7 @@ async def _batches(reader: KafkaClient, replica_id: int, split: Split) -> AsyncG
                     offset,
                     data[position : position + header.size_bytes],
                 )
-                offset = header.next_offset
+                offset, has_begun = max(offset, header.next_offset), True
         except InvalidBatch:
             yield StoredBatch(None, is_crc_valid=False, expected_offset=offset, records=memoryview(b""))
             return

@@ -39,4 +39,4 @@ def _rows(
     for batch in numbers:
         for number in batch.column(0).to_pylist():
             split = pieces[number]
-            yield from rows(split, read_split(bootstraps[split.site], split))
+            yield from rows(split, read_split(bootstraps[split.site], split, keeps_repeated=True))

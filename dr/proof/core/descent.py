@@ -12,8 +12,10 @@ Caller: dr/proof/comparison.py.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from wire.batches.record_batch import HEADER_SIZE, BatchHeader, read_header
@@ -133,14 +135,19 @@ class Descent:
                 question.end_offset - 1,
                 "the digests differ and the headers do not: a log has changed during the comparison, compare again",
             )
-        for offset in sorted({*mine, *others}):
-            header, other = mine.get(offset), others.get(offset)
-            if other is None:
-                self._name(DifferenceKind.MISSING, offset, mine[offset].next_offset - 1, "")
-            elif header is None:
-                self._name(DifferenceKind.EXTRA, offset, other.next_offset - 1, "")
-            elif header != other:
-                self._name(DifferenceKind.DIVERGED, offset, header.next_offset - 1, _fields_that_differ(header, other))
+        our_begins, their_begins = list(mine), list(others)
+        batches = (one for site in (mine, others) for found in site.values() for one in found)
+        edges = {min(edge, self.end_offset) for one in batches for edge in (one.base_offset, one.next_offset)}
+        for first, end in pairwise(sorted(edges)):
+            ours, theirs = _at(mine, our_begins, first), _at(others, their_begins, first)
+            if ours == theirs:
+                continue
+            if not theirs:
+                self._name(DifferenceKind.MISSING, first, end - 1, "")
+            elif not ours:
+                self._name(DifferenceKind.EXTRA, first, end - 1, "")
+            else:
+                self._name(DifferenceKind.DIVERGED, first, end - 1, _how_they_differ(ours, theirs))
 
     def _name(self, kind: DifferenceKind, first_offset: int, last_offset: int, detail: str) -> None:
         last = self.differences[-1] if self.differences else None
@@ -153,11 +160,27 @@ class Descent:
             self.unnamed += 1
 
 
-def _by_offset(headers: bytes) -> dict[int, BatchHeader]:
-    found = [read_header(headers, position) for position in range(0, len(headers), HEADER_SIZE)]
-    return {header.base_offset: header for header in found}
+def _by_offset(stored: bytes) -> dict[int, tuple[BatchHeader, ...]]:
+    """The batches at each base offset, which a healthy log has once."""
+    found: dict[int, tuple[BatchHeader, ...]] = {}
+    for position in range(0, len(stored), HEADER_SIZE):
+        header = read_header(stored, position)
+        found[header.base_offset] = (*found.get(header.base_offset, ()), header)
+    return dict(sorted(found.items()))
 
 
-def _fields_that_differ(source: BatchHeader, target: BatchHeader) -> str:
-    names = [name for name in BatchHeader._fields if getattr(source, name) != getattr(target, name)]
+def _at(batches: Mapping[int, tuple[BatchHeader, ...]], begins: Sequence[int], offset: int) -> tuple[BatchHeader, ...]:
+    """The batches that hold the offset; `begins` are the base offsets in order."""
+    index = bisect_right(begins, offset) - 1
+    found = batches[begins[index]] if index >= 0 else ()
+    return found if found and offset < max(one.next_offset for one in found) else ()
+
+
+def _how_they_differ(source: Sequence[BatchHeader], target: Sequence[BatchHeader]) -> str:
+    if source[0].base_offset != target[0].base_offset:
+        return "in other batches"
+    if len(source) != len(target):
+        return f"the source holds {len(source)} batches at this offset, the target {len(target)}"
+    pairs = [*zip(source, target, strict=True)]
+    names = [name for name in BatchHeader._fields if any(getattr(a, name) != getattr(b, name) for a, b in pairs)]
     return "differ in " + ", ".join(names)

@@ -2,9 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
-from deploy.apache_kafka import ApacheKafkaServer
+import pytest
+
+from deploy import jar_sets, parts
+from deploy.apache_kafka import INITIAL_RECORDS, ApacheKafkaServer
+
+_FORMATTING_JAVA = """\
+#!/bin/sh
+echo '    java.home = /usr/lib/some-java'
+echo '    java.specification.version = 17'
+for argument in "$@"; do
+    case "$argument" in
+        */server.properties) /bin/mkdir "${argument%/*}/data" && echo records > "${argument%/*}/data/bootstrap.checkpoint" ;;
+    esac
+done
+"""
+
+
+@pytest.fixture
+def formatting_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """A Java that writes the first metadata records as Apache Kafka's tool does."""
+    executable = tmp_path / "home" / "bin" / "java"
+    executable.parent.mkdir(parents=True)
+    executable.write_text(_FORMATTING_JAVA, encoding="ascii")
+    executable.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv(parts.PARTS_DIRECTORY_VARIABLE, str(tmp_path / "parts"))
+    parts.java.cache_clear()
+    jar_sets.KAFKA.directory.mkdir(parents=True)
+    (jar_sets.KAFKA.directory / "some.jar").write_bytes(b"jar")
+    yield executable
+    parts.java.cache_clear()
+
+
+def _identity(server: ApacheKafkaServer) -> dict[str, str]:
+    lines = (server.directory / "data" / "meta.properties").read_text(encoding="ascii").splitlines()
+    return dict(line.split("=", 1) for line in lines)
+
+
+def test_directories_after_the_first_are_formatted_without_the_tool(formatting_java: Path, tmp_path: Path) -> None:
+    nodes = [
+        ApacheKafkaServer(name="kafka", directory=tmp_path / str(n), port=1, controller_port=2, node_id=n)
+        for n in (1, 2, 3)
+    ]
+    nodes[0].format()
+    formatting_java.unlink()
+    for node in nodes[1:]:
+        node.format()
+        assert (node.directory / "data" / INITIAL_RECORDS).read_text(encoding="ascii") == "records\n"
+    second, third = map(_identity, nodes[1:])
+    assert (second["node.id"], third["node.id"]) == ("2", "3")
+    assert second["cluster.id"] == third["cluster.id"]
+    assert second["directory.id"] != third["directory.id"]
 
 
 def test_settings_go_over_the_defaults_and_addresses_are_loopback(tmp_path: Path) -> None:

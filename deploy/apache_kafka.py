@@ -158,5 +158,6 @@ def _keep(made: Path, kept: Path) -> None:
     with tempfile.TemporaryDirectory(dir=kept.parent) as scratch:
         whole = Path(scratch) / kept.name
         shutil.copyfile(made, whole)
-        # renamed only when complete: a process that formats meanwhile finds no file rather than half
+        # renamed only when complete: a process that formats meanwhile finds no file rather than
+        # half of one
         whole.rename(kept)

@@ -108,7 +108,7 @@ def _ask(port: int, context: ssl.SSLContext) -> None:
 
 def _file(directory: Path, broker: SecuredBroker) -> str:
     path = directory / "client.properties"
-    options = {**broker.java(is_known=False), "default.api.timeout.ms": "5000", "request.timeout.ms": "4000"}
+    options = {**broker.java(is_known=False), "default.api.timeout.ms": "60000", "request.timeout.ms": "50000"}
     path.write_text("".join(f"{key}={value}\n" for key, value in options.items()))
     return str(path)
 

@@ -107,7 +107,7 @@ def _half_open(address: HostPort) -> socket.socket:
 
 
 def _trickle(slow: list[socket.socket]) -> None:
-    """Send a byte on each connection, again and again; the broker may have ended some of them."""
+    """Send a byte on each connection, again and again; the broker may have ended some."""
     while True:
         for stuck in slow:
             with contextlib.suppress(OSError):

@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from kio.schema.errors import ErrorCode
 
 from broker.metadata.core.cluster_image import ClusterImage
+from broker.replication.hosted_partition import HostedPartition
 from broker.replication.hosted_partitions import HostedPartitions
+from broker.replication.truncated_records import TruncatedRecords
 from wire.control import broker_pb2 as pb
 from wire.protocol.ids import PartitionKey
 
@@ -37,6 +39,27 @@ def describe(partitions: HostedPartitions, image: ClusterImage) -> Iterable[pb.P
             is_degraded=hosted.state.hold is not None and hosted.state.hold.is_degraded,
             has_markers=hosted.log.producers.has_markers,
             epochs=[pb.EpochStart(epoch=epoch, start_offset=start) for epoch, start in hosted.written_epochs],
+        )
+
+
+def truncations(
+    partitions: Iterable[HostedPartition], cuts: TruncatedRecords, *, node_id: int
+) -> Iterable[pb.TruncatedLog]:
+    """The records that logs here, led or not, have lost to other histories."""
+    for hosted in partitions:
+        known = cuts.of(hosted.topic, hosted.index)
+        if known is None:
+            continue
+        yield pb.TruncatedLog(
+            topic=hosted.topic,
+            partition=hosted.index,
+            node_id=node_id,
+            cuts=known.count,
+            records=known.records,
+            bytes=known.bytes,
+            kept_bytes=known.kept_bytes,
+            last_first_offset=known.first_offset,
+            last_at_ms=known.at_ms,
         )
 
 

@@ -31,7 +31,7 @@ from broker.metadata.core.image_updates import (
     without_old_reports,
 )
 from broker.metadata.core.topic_images import TopicImage
-from broker.replication.replica_figures import describe
+from broker.replication.replica_figures import describe, truncations
 from broker.replication.replicas import Replicas
 from runtime.clock import Clock, SystemClock
 from runtime.logs import get_logger, state_change_logger
@@ -39,6 +39,7 @@ from runtime.supervision import in_background, note_death
 from wire.control import broker_pb2 as pb
 from wire.control import broker_pb2_grpc, cluster_pb2
 from wire.control.cluster_pb2 import LinkRecord
+from wire.rules.links import supersedes
 
 log = get_logger(__name__)
 state_change = state_change_logger()
@@ -293,9 +294,13 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
         context: Context,  # noqa: ARG002
     ) -> pb.DescribePartitionsReply:
         """Offsets, epochs and roles of the partitions led here."""
-        image = self._cluster.image
         if request.is_brief:
-            return self._enforced(image, request.link)
+            if request.wait_ms:
+                await self._cluster.wait_for(
+                    lambda image: _is_in_force(image, request.awaited), timeout_ms=request.wait_ms
+                )
+            return self._enforced(self._cluster.image, request.link)
+        image = self._cluster.image
         wanted = set(request.topics)
         partitions = [
             description
@@ -305,10 +310,15 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
         return pb.DescribePartitionsReply(
             node_id=self._node_id,
             partitions=partitions,
-            cuts=_cuts(self._replicas, image, request.link),
+            cuts=self._cuts(image, request.link),
             link_epochs={name: link.epoch for name, link in image.links.items()},
             link_revisions={name: link.revision for name, link in image.links.items()},
         )
+
+    def _cuts(self, image: ClusterImage, link: str) -> Iterable[pb.TruncatedLog]:
+        """The records that logs here have lost; for topics of this link, or for all."""
+        cuts = truncations(self._replicas, self._replicas.cuts, node_id=image.node_id)
+        return (cut for cut in cuts if _is_of_link(image, cut.topic, link))
 
     def _enforced(self, image: ClusterImage, link: str) -> pb.DescribePartitionsReply:
         """What links are in force here, and a few of the partitions that take writes."""
@@ -372,29 +382,14 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
         return await self._handover.take(request)
 
 
+def _is_in_force(image: ClusterImage, awaited: LinkRecord) -> bool:
+    """True if this broker has the record of a link, or a later one."""
+    link = image.links.get(awaited.name)
+    return link is not None and not supersedes(awaited, link)
+
+
 def _is_of_link(image: ClusterImage, topic: str, link: str) -> bool:
     """True if the link carries the topic, perhaps beside others; without a link's name all topics
     count.
     """
     return not link or link in image.links_of(topic)
-
-
-def _cuts(replicas: Replicas, image: ClusterImage, link_name: str) -> Iterable[pb.TruncatedLog]:
-    """The records that logs here, led or not, have lost to other histories; for topics of this
-    link, or for all.
-    """
-    for hosted in replicas:
-        cuts = replicas.cuts.of(hosted.topic, hosted.index)
-        if cuts is None or not _is_of_link(image, hosted.topic, link_name):
-            continue
-        yield pb.TruncatedLog(
-            topic=hosted.topic,
-            partition=hosted.index,
-            node_id=image.node_id,
-            cuts=cuts.count,
-            records=cuts.records,
-            bytes=cuts.bytes,
-            kept_bytes=cuts.kept_bytes,
-            last_first_offset=cuts.first_offset,
-            last_at_ms=cuts.at_ms,
-        )

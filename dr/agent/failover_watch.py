@@ -71,6 +71,11 @@ class FailoverCounts:
     refused: int = 0
 
 
+def _pause_ms(lease_ms: int) -> int:
+    """The pause (ms) between two looks at a link with this lease."""
+    return max(lease_ms // LOOKS_PER_LEASE, INTERVAL_MS_MIN)
+
+
 class FailoverWatch:
     """The task of one agent."""
 
@@ -167,7 +172,7 @@ class FailoverWatch:
             }
             await asyncio.gather(*(self._look(record) for record in ours))
             shortest_ms = min((record.lease_ms for record in ours), default=0)
-            pause_s = max(shortest_ms / LOOKS_PER_LEASE, INTERVAL_MS_MIN) / 1000 if shortest_ms else IDLE_INTERVAL_S
+            pause_s = _pause_ms(shortest_ms) / 1000 if shortest_ms else IDLE_INTERVAL_S
             await asyncio.sleep(pause_s)
 
     def _links(self) -> list[LinkRecord]:
@@ -290,9 +295,9 @@ class FailoverWatch:
     def _own_client(self) -> SiteClient:
         return SiteClient(self._site, [self._own_address], self._channels)
 
-    def _other_client(self, record: LinkRecord) -> SiteClient:
+    def _other_client(self, record: LinkRecord, *, ask_timeout_ms: int = ASK_TIMEOUT_MS) -> SiteClient:
         name = other_site(record, self._site)
-        return SiteClient(name, list(record.sites[name].agents), self._channels)
+        return SiteClient(name, list(record.sites[name].agents), self._channels, ask_timeout_ms=ask_timeout_ms)
 
     def _observer(self, record: LinkRecord) -> LinkObserver:
         return LinkObserver(
@@ -325,15 +330,19 @@ class FailoverWatch:
             is_old_site_down=True,
             needs_lost_source=needs_lost_source,
         )
+        source = self._other_client(record)
         if needs_lost_source:
             policy = replace(policy, settle_ms=SETTLE_MS)
+            # No view has reached the site for a whole lease, so the run does not wait for it as
+            # long as a person's run does: the promotion would take longer by that time.
+            source = self._other_client(record, ask_timeout_ms=_pause_ms(record.lease_ms))
         # A request of an application and an automatic failover may come together.
         async with self._turns.setdefault(record.name, asyncio.Lock()):
             with Journal(None, self._clock) as journal:
                 run = FailoverRun(
                     link=record.name,
                     target=self._own_client(),
-                    source=self._other_client(record),
+                    source=source,
                     journal=journal,
                     policy=policy,
                     clock=self._clock,

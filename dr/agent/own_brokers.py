@@ -42,6 +42,10 @@ from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.control.site_pb2 import DescribeGroupsReply
 
 ASK_TIMEOUT_S = 2.0
+AWAITED_MS_MAX = 1_000
+"""How long (ms) a broker may keep a query until a record is in force: less than ASK_TIMEOUT_S. A
+broker that has just registered is asked after this time at the latest.
+"""
 POLL_S = 0.02
 
 Answer = TypeVar("Answer")
@@ -64,11 +68,11 @@ class OwnBrokers:
         self._channels = channels
         self._clock = clock
 
-    async def describe(self, link: str, *, is_brief: bool = False) -> list[BrokerAnswer]:
-        """Each live broker's report about the mirrored partitions of the link. Brief: without
-        positions.
-        """
-        request = DescribePartitionsRequest(link=link, is_brief=is_brief)
+    async def describe(self, link: str) -> list[BrokerAnswer]:
+        """Each live broker's report about the mirrored partitions of the link."""
+        return await self._describe(DescribePartitionsRequest(link=link))
+
+    async def _describe(self, request: DescribePartitionsRequest) -> list[BrokerAnswer]:
 
         async def ask(stub: BrokerControlStub) -> DescribePartitionsReply:
             reply: DescribePartitionsReply = await stub.DescribePartitions(request, timeout=ASK_TIMEOUT_S)
@@ -168,11 +172,19 @@ class OwnBrokers:
 
     async def wait_enforced(self, record: LinkRecord, *, timeout_ms: float) -> list[str]:
         """Wait until every live broker enforces the record. On timeout, return the problem of each
-        broker that does not.
+        broker that does not. A broker answers when it has the record in force, so this asks again
+        only where a broker is of an earlier release, or where more than the record is missing.
         """
         deadline = self._clock.monotonic_ms() + timeout_ms
         while True:
-            answers = await self.describe(record.name, is_brief=True)
+            left_ms = max(0, round(deadline - self._clock.monotonic_ms()))
+            request = DescribePartitionsRequest(
+                link=record.name,
+                is_brief=True,
+                awaited=record,
+                wait_ms=min(left_ms, AWAITED_MS_MAX),
+            )
+            answers = await self._describe(request)
             problems = [problem for answer in answers if (problem := not_enforcing(answer, record))]
             if not problems or self._clock.monotonic_ms() >= deadline:
                 return problems

@@ -30,7 +30,11 @@ from wire.client.security import ClientSecurity
 from wire.control.cluster_pb2 import LinkRecord
 from wire.rules.links import truncates_logs as is_truncating
 
-POLL_S = 0.05
+POLL_S = 0.01
+PAUSE_SHARE = 0.25
+"""Writers wait for a promotion, so it pauses only this share of the time that the site took to
+answer.
+"""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -254,7 +258,9 @@ class SiteActions:
         """
         deadline = self.clock.monotonic_ms() + self.timeouts.promote_ms
         while True:
+            asked_ms = self.clock.monotonic_ms()
             evidence = await self.observer.site_evidence(self.target)
-            if condition(evidence) or self.clock.monotonic_ms() >= deadline:
+            answered_ms = self.clock.monotonic_ms()
+            if condition(evidence) or answered_ms >= deadline:
                 return evidence
-            await asyncio.sleep(POLL_S)
+            await asyncio.sleep(max(POLL_S, PAUSE_SHARE * (answered_ms - asked_ms) / 1000))

@@ -102,7 +102,9 @@ class FailoverRun:
             evidence = await observer.evidence(
                 with_groups=playbook.wants_groups,
                 with_source=playbook.wants_source,
-                is_source_final=playbook.is_source_final,
+                # A lost source that answers ends the run, so the order of the answers does not
+                # matter.
+                is_source_final=playbook.is_source_final or self.policy.needs_lost_source,
             )
             # A site that does not answer has no load: the deadlines of its calls do not lengthen
             # the pauses.
@@ -116,7 +118,8 @@ class FailoverRun:
             if not self._steps or self._steps[-1].step != decision.step.value:
                 self._note_run(keeper, evidence.epoch, f"{decision.step.value}: {decision.reason}")
             if decision.step in (Step.PREPARE, Step.DRAIN):
-                ended = await self._wait(decision, are_writers_stopped=playbook.source.is_fence_proven)
+                are_stopped = playbook.source.is_fence_proven or self.policy.needs_lost_source
+                ended = await self._wait(decision, are_writers_stopped=are_stopped)
             else:
                 ended = await self._act(decision, actions, evidence)
             playbook.apply(ended, self._now_ms())

@@ -69,14 +69,19 @@ class LinkChanges:
 
 
 class SiteClient:
-    """Calls to one site. `name` is the site's name in messages."""
+    """Calls to one site. `name` is the site's name in messages; `ask_timeout_ms` is the deadline of
+    the calls that only read.
+    """
 
-    def __init__(self, name: str, agents: Sequence[str], channels: Channels) -> None:
+    def __init__(
+        self, name: str, agents: Sequence[str], channels: Channels, *, ask_timeout_ms: int = ASK_TIMEOUT_MS
+    ) -> None:
         if not agents:
             raise OperationalFailure(f"site {name}: no agent address is known")
         self.name = name
         self.agents = tuple(agents)
         self._channels = channels
+        self._ask_timeout_ms = ask_timeout_ms
         self._first = self.agents[0]
 
     async def view(self, *, asking_site: str = "") -> SiteView:
@@ -252,7 +257,7 @@ class SiteClient:
         # The sort is stable, so the agent that answered last comes first and the others keep their
         # order.
         left = sorted(self.agents, key=lambda address: address != self._first)
-        deadline_ms = ASK_TIMEOUT_MS if timeout_ms is None else timeout_ms
+        deadline_ms = self._ask_timeout_ms if timeout_ms is None else timeout_ms
         problems: list[str] = []
         is_silent = False
         while left:

@@ -306,14 +306,18 @@ class PeerViewConfirmedReply(_message.Message):
     def __init__(self) -> None: ...
 
 class DescribePartitionsRequest(_message.Message):
-    __slots__ = ("topics", "link", "is_brief")
+    __slots__ = ("topics", "link", "is_brief", "awaited", "wait_ms")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     LINK_FIELD_NUMBER: _ClassVar[int]
     IS_BRIEF_FIELD_NUMBER: _ClassVar[int]
+    AWAITED_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedScalarFieldContainer[str]
     link: str
     is_brief: bool
-    def __init__(self, topics: _Optional[_Iterable[str]] = ..., link: _Optional[str] = ..., is_brief: _Optional[bool] = ...) -> None: ...
+    awaited: _cluster_pb2.LinkRecord
+    wait_ms: int
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., link: _Optional[str] = ..., is_brief: _Optional[bool] = ..., awaited: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., wait_ms: _Optional[int] = ...) -> None: ...
 
 class PartitionDescription(_message.Message):
     __slots__ = ("topic", "topic_id", "partition", "leader_epoch", "log_start_offset", "high_watermark", "log_end_offset", "last_log_epoch", "link", "link_epoch", "is_writable", "source_high_watermark", "source_seen_at_ms", "max_timestamp_ms", "size_bytes", "is_degraded", "epochs", "has_markers")

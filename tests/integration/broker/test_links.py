@@ -125,6 +125,19 @@ async def test_mirrored_batches_are_stored_byte_for_byte(site: LinkedSite) -> No
     assert not described.is_writable
 
 
+async def test_a_brief_description_waits_until_a_record_is_in_force(site: LinkedSite) -> None:
+    await site.set_link(epoch=1, active="b")
+    fence = cluster_pb2.LinkRecord(name=LINK, epoch=1, phase=LinkPhase.FENCED)
+    request = broker_pb2.DescribePartitionsRequest(link=LINK, is_brief=True, awaited=fence, wait_ms=60_000)
+    waiting = asyncio.ensure_future(site.stub.DescribePartitions(request))
+    assert (await site.describe()).link_epoch == 1  # the broker answers others meanwhile
+    assert not waiting.done()
+    await site.set_link(epoch=1, active="b", phase=LinkPhase.FENCED)
+    reply = await waiting
+    assert dict(reply.link_epochs) == {LINK: 1}
+    assert not reply.partitions
+
+
 async def test_what_is_sent_again_is_acknowledged_and_not_stored_twice(site: LinkedSite) -> None:
     await site.set_link(epoch=1, active="a")
     first, second, third = source_log(3, 4, 5)

@@ -20,6 +20,7 @@ class Agents:
     def __init__(self, answering: str = "") -> None:
         self.answering = answering
         self.asked: list[str] = []
+        self.timeouts_s: set[float] = set()
         self.all_others = asyncio.Barrier(len(AGENTS) - 1)
 
     def site_agent(self, address: str) -> Any:
@@ -27,8 +28,9 @@ class Agents:
         agents = self
 
         class Stub:
-            async def ListLinks(self, request: site.ListLinksRequest, **_: float) -> site.ListLinksReply:
+            async def ListLinks(self, request: site.ListLinksRequest, *, timeout: float) -> site.ListLinksReply:  # noqa: ASYNC109
                 del request
+                agents.timeouts_s.add(timeout)
                 agents.asked.append(address)
                 if address == agents.answering:
                     return site.ListLinksReply()
@@ -57,3 +59,9 @@ async def test_the_one_that_answers_is_asked_first_next_time() -> None:
         channels.asked.clear()
         await client.links()
     assert channels.asked == ["three:1"]
+
+
+async def test_a_question_to_a_lost_site_takes_no_longer_than_its_caller_allows() -> None:
+    channels: Any = Agents(answering=AGENTS[0])
+    await SiteClient("a", AGENTS, channels, ask_timeout_ms=250).links()
+    assert channels.timeouts_s == {0.25}

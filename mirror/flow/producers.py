@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from mirror.flow.append_answers import AppendAnswers, OnAppended, SentPart
 from mirror.flow.board import FlowBoard, Row
@@ -29,6 +30,7 @@ from wire.protocol.ids import TopicPartition
 RETRY_MS = 100
 """Pause (ms) of a broker that could not take batches before they are sent again."""
 
+_NEVER_REPORTED: Final = (0.0, -1)
 _NOTHING = memoryview(b"")
 
 
@@ -71,6 +73,8 @@ class Producer:
         # A broker that could not accept batches is paused as a whole, with all its partitions.
         self._paused_until_ms: dict[int, float] = {}
         self._reported_at_ms: dict[TopicPartition, tuple[float, int]] = {}
+        # Before this time no partition is due for a report.
+        self._reports_due_at_ms = 0.0
         self._requests: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
         self._wake = asyncio.Event()
@@ -114,11 +118,19 @@ class Producer:
         """
         self._batches.discard(key, generation)
 
+    @property
+    def has_reports(self) -> bool:
+        """True if a partition may be due for a report: thousands of idle ones need no check
+        until then.
+        """
+        return self._clock.monotonic_ms() >= self._reports_due_at_ms
+
     def report(self, keys: Sequence[TopicPartition]) -> None:
         """Report the source's ends to the target for those of `keys` that have nothing to send and
         no recent report.
         """
         now_ms = self._clock.monotonic_ms()
+        next_due_ms = now_ms + REPORT_INTERVAL_MS
         by_leader: dict[int, list[tuple[AppendPart, SentPart]]] = {}
         for key in keys:
             row = self._board.row(key)
@@ -129,6 +141,10 @@ class Producer:
                 end_offset = max(row.facts.progress.target_log_end_offset, row.facts.restart_offset)
                 sent = SentPart(key, row.facts.generation, None, end_offset)
                 by_leader.setdefault(row.target.node_id, []).append((self._part(row, sent), sent))
+            else:
+                reported_at_ms, _ = self._reported_at_ms.get(key, _NEVER_REPORTED)
+                next_due_ms = min(next_due_ms, reported_at_ms + REPORT_INTERVAL_MS)
+        self._reports_due_at_ms = next_due_ms
         for node_id, pairs in by_leader.items():
             if self._in_flight.get(node_id, 0) < self._in_flight_max:
                 self._start(node_id, [part for part, _ in pairs], [sent for _, sent in pairs])
@@ -213,7 +229,7 @@ class Producer:
 
     def _is_report_due(self, key: TopicPartition, row: Row, now_ms: float) -> bool:
         # The cheapest condition that most partitions fail comes first.
-        reported_at_ms, reported_log_start = self._reported_at_ms.get(key, (0.0, -1))
+        reported_at_ms, reported_log_start = self._reported_at_ms.get(key, _NEVER_REPORTED)
         is_old = now_ms - reported_at_ms >= REPORT_INTERVAL_MS
         if not is_old and reported_log_start == row.facts.source_log_start_offset:
             return False

@@ -177,11 +177,13 @@ class ProducerPool:
 
     def report(self) -> None:
         """Report the source's ends to the target for the partitions that have nothing to send."""
-        by_lane: dict[int, list[TopicPartition]] = {}
+        if not any(producer.has_reports for producer in self._producers):
+            return
+        by_lane: list[list[TopicPartition]] = [[] for _ in self._producers]
         for key in self._board:
-            by_lane.setdefault(self.lane_of(key), []).append(key)
-        for lane, keys in by_lane.items():
-            self._producers[lane].report(keys)
+            by_lane[self.lane_of(key)].append(key)
+        for producer, keys in zip(self._producers, by_lane, strict=True):
+            producer.report(keys)
 
     @property
     def batches(self) -> list[QueuedBatches]:

@@ -28,10 +28,12 @@ REPEATED_SHARE = 0.75
 
 
 def _prose(name: str) -> Iterator[str]:
-    """Comments and docstrings of a module."""
-    for token in tokenize.generate_tokens(io.StringIO(sources.text(name)).readline):
-        if token.type == tokenize.COMMENT:
-            yield token.string
+    """Docstrings of a module, and its comments if its text has a private word at all."""
+    # tokenize costs far more than the search, and few modules have such a word anywhere
+    if PRIVATE.search(sources.text(name)):
+        for token in tokenize.generate_tokens(io.StringIO(sources.text(name)).readline):
+            if token.type == tokenize.COMMENT:
+                yield token.string
     for node in sources.nodes(name):
         match node:
             case ast.Expr(value=ast.Constant(value=str(text))):

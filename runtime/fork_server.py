@@ -26,6 +26,10 @@ EXIT_CODE_UNKNOWN: Final = 255
 """The exit code of a process whose fork server has ended before it."""
 
 _END_WITHIN_S: Final = 10
+_TITLE_ROOM: Final = {"ANTIPODE_TITLE_ROOM": "-" * 4096}
+"""A variable that makes room for titles: a title takes the place of the command line and of the
+first environment, and by its last argument another process recognises a child.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,13 +73,14 @@ class ForkServer:
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
+                env={**os.environ, **_TITLE_ROOM},
             )
         return cls(ours, process)
 
     def fork(self, request: ForkRequest) -> ForkedProcess:
         """Fork a process. ForkServerEnded if the server does not answer."""
-        pid = int(self._ask(asdict(request)))
         with self._asking:
+            pid = int(self._ask(asdict(request)))
             # Linux gives the pid of an ended process to a new one.
             self._exit_codes.pop(pid, None)
         return ForkedProcess(pid, self)
@@ -83,14 +88,12 @@ class ForkServer:
     def exit_code(self, pid: int) -> int | None:
         """How a process ended, negative for a signal; None while it runs."""
         with self._asking:
-            known = self._exit_codes.get(pid)
-        if known is not None:
-            return known
-        code = self._ask({"pid": pid})
-        if code is not None:
-            with self._asking:
+            if pid not in self._exit_codes:
+                code = self._ask({"pid": pid})
+                if code is None:
+                    return None
                 self._exit_codes[pid] = int(code)
-        return None if code is None else int(code)
+            return self._exit_codes[pid]
 
     def close(self) -> None:
         """End the server; processes that it forked go on."""
@@ -107,10 +110,9 @@ class ForkServer:
 
     def _ask(self, request: Mapping[str, Any]) -> Any:
         try:
-            with self._asking:
-                self._lines.write(f"{json.dumps(request)}\n")
-                self._lines.flush()
-                answer = self._lines.readline()
+            self._lines.write(f"{json.dumps(request)}\n")
+            self._lines.flush()
+            answer = self._lines.readline()
         except (OSError, ValueError) as error:
             raise ForkServerEnded(f"the fork server has ended: {error}") from error
         if not answer:
@@ -130,7 +132,16 @@ class ForkedProcess:
         try:
             return self._server.exit_code(self.pid)
         except ForkServerEnded:
-            return None if Path(f"/proc/{self.pid}").exists() else EXIT_CODE_UNKNOWN
+            return None if _is_running(self.pid) else EXIT_CODE_UNKNOWN
+
+
+def _is_running(pid: int) -> bool:
+    """False for a zombie, too: where process 1 reaps nothing, an ended process stays one."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
 
 
 class _Inherited:

@@ -114,8 +114,11 @@ def _become(request: ForkRequest) -> None:
 
 def _redirect(path: str, flags: int, descriptor: int) -> None:
     opened = os.open(path, flags, 0o666)
-    os.dup2(opened, descriptor)
-    os.close(opened)
+    # Where the owner had closed the descriptor, the file has it already.
+    if opened != descriptor:
+        os.dup2(opened, descriptor)
+        os.close(opened)
+    os.set_inheritable(descriptor, True)
 
 
 if __name__ == "__main__":

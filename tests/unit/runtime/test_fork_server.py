@@ -161,3 +161,24 @@ def test_without_its_fork_server_a_child_goes_on_and_the_next_one_starts_by_itse
     first.send(signal.SIGKILL)
     assert first.wait_ended(timeout_ms=60_000)
     assert first.exit_code() == EXIT_CODE_UNKNOWN
+
+
+def test_a_long_title_is_whole_where_the_environment_is_small(
+    tmp_path: Path, children: list[Child], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another hand recognises a child by the last argument of its title."""
+    (tmp_path / "imported_once.py").write_text(IMPORTED)
+    (tmp_path / "part.py").write_text(PART)
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    for name in os.environ:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PYTHONPATH", path)
+    monkeypatch.chdir(tmp_path)
+    server = ForkServer.start(["imported_once"])
+    try:
+        child = started(server, children, tmp_path, "waits", "/a directory" * 100)
+        printed(child)
+        process = _started.pop(child.directory / "pid")
+        assert child.pid() == process.pid
+    finally:
+        server.close()

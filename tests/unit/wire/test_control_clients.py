@@ -105,8 +105,8 @@ def channels(monkeypatch: pytest.MonkeyPatch) -> list[grpc.aio.Channel]:
     """Every channel that a client opens, in order."""
     opened: list[grpc.aio.Channel] = []
 
-    def recorded(address: str) -> grpc.aio.Channel:
-        opened.append(open_channel(address))
+    def recorded(address: str, **options: int) -> grpc.aio.Channel:
+        opened.append(open_channel(address, **options))
         return opened[-1]
 
     monkeypatch.setattr(clients, "open_channel", recorded)

@@ -16,10 +16,12 @@ from dr.sites.channels import Channels
 from dr.sites.site_client import SiteClient, SiteRefused
 from runtime.process import OperationalFailure
 from runtime.retries import jittered_backoff
+from wire.control.clients import ControllerClient, ControllerUnavailable
 from wire.control.cluster_pb2 import LinkRecord
 from wire.rules.links import DEFAULT_TOPIC_BLACKLIST, FailoverMode, SyncPolicy, blacklist_of
 
 ARBITER_REACHED_MS = 20_000
+BROKERS_REGISTERED_MS = 30_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,8 @@ async def ensure_link(link: LinkLayout, filters: LinkFilters) -> None:
         spec = _link_spec(link, filters)
         stored = await _stored_link(link.name, target)
         if stored is None:
+            for site in (link.source, link.target):
+                await _until_registered(site)
             await _create_link(spec, source=source, target=target)
         elif not _has_filters_of(stored, spec):
             raise OperationalFailure(
@@ -60,6 +64,26 @@ async def ensure_link(link: LinkLayout, filters: LinkFilters) -> None:
             )
     finally:
         await channels.close()
+
+
+async def _until_registered(site: SiteLayout) -> None:
+    """Wait until the site's controller knows all brokers, because the check of a link counts them.
+    A broker whose session has just ended on a busy machine registers again.
+    """
+    controller = ControllerClient(lambda: [broker.grpc for broker in site.brokers])
+    try:
+        async for attempt in jittered_backoff(retry_on=OperationalFailure, budget_ms=BROKERS_REGISTERED_MS):
+            with attempt:
+                live = len((await controller.describe_controller()).brokers)
+                if live < len(site.brokers):
+                    raise OperationalFailure(
+                        f"the controller of site {site.name} knows {live} of {len(site.brokers)} brokers after "
+                        f"{BROKERS_REGISTERED_MS} ms: see the brokers' logs under {site.directory}"
+                    )
+    except ControllerUnavailable as error:
+        raise OperationalFailure(f"site {site.name}: {error}") from error
+    finally:
+        await controller.close()
 
 
 async def _create_link(spec: LinkSpec, *, source: SiteClient, target: SiteClient) -> None:

@@ -14,11 +14,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from runtime.fork_server import ForkRequest, ForkServer
+from runtime.children import Child, forked_by
+from runtime.fork_server import PYTHON_MODULE, ForkRequest, ForkServer, is_forkable
 from tests.support.eventually import eventually_sync
 
 REPOSITORY: Final = Path(__file__).resolve().parents[3]
 COMMAND: Final = "cli.main"
+FORKED: Final = frozenset(
+    {
+        COMMAND,
+        "tests.support.lone_brokers.lone_broker",
+        "tests.support.pairs.full_sites",
+        "tests.support.pairs.lone_mirror",
+        "tests.support.pairs.lone_site",
+        "tests.support.sites.site_node",
+    }
+)
+"""Modules that need no import of their own; others replace functions before they import."""
 COMMAND_WITHIN_S: Final = 400
 
 
@@ -28,6 +40,15 @@ def fork_server() -> ForkServer:
     server = ForkServer.start(["tests.support.processes.preloaded"])
     atexit.register(server.close)
     return server
+
+
+def start(child: Child) -> None:
+    """Start a child, by the fork server where it knows the module."""
+    if is_forkable(child.command) and child.command[len(PYTHON_MODULE)] in FORKED:
+        with forked_by(fork_server()):
+            child.start()
+    else:
+        child.start()
 
 
 def run_antipode(

@@ -13,9 +13,9 @@ import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
-from runtime.children import Child, forked_by
+from runtime.children import Child
 from tests.support.eventually import eventually, eventually_sync
-from tests.support.processes.fork_server import fork_server
+from tests.support.processes.fork_server import start
 
 READY_WITHIN_MS = 60_000
 STOP_WITHIN_MS = 30_000
@@ -55,8 +55,7 @@ class RunningProcess:
 
     def start(self) -> None:
         """Start it (again); the log goes on where it was."""
-        with forked_by(fork_server()):
-            self.child.start()
+        start(self.child)
 
     def wait_ready(self, is_ready: Callable[[], object], within_ms: float = READY_WITHIN_MS) -> None:
         """Wait for `is_ready`; at once AssertionError with the end of the log when the process ends

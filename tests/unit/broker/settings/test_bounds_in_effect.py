@@ -24,7 +24,7 @@ from tests.support.clock import ManualClock
 from tests.support.disks.log_batches import batch
 from tests.support.disks.logs_on_disk import NOW_MS, open_log
 from tests.unit.broker.replication.test_truncated_records import follower
-from tests.unit.broker.test_settings_in_effect import GIVEN, broker_with
+from tests.unit.broker.settings.test_settings_in_effect import GIVEN, broker_with
 from wire.batches.group_records import OFFSETS_TOPIC
 from wire.batches.records import decode_records
 from wire.batches.transaction_records import TRANSACTIONS_TOPIC

@@ -33,8 +33,8 @@ _fork_servers: list[ForkServer] = []
 
 @contextmanager
 def forked_by(server: ForkServer) -> Iterator[None]:
-    """In the block, `Child.start` has the server fork each `python -m module`, which then needs no
-    imports. Other commands, and all commands after the server has ended, start as without it.
+    """In the block, the server forks each `python -m module` that a `Child` starts, and the module
+    needs no imports. Other commands start as without it, and so do all after the server has ended.
     """
     _fork_servers.insert(0, server)
     try:

@@ -25,6 +25,8 @@ PYTHON_MODULE: Final = (sys.executable, "-m")
 EXIT_CODE_UNKNOWN: Final = 255
 """The exit code of a process whose fork server has ended before it."""
 
+_ANSWERS_WITHIN_S: Final = 120
+"""More than the imports take on a busy machine: the first answer waits for them."""
 _END_WITHIN_S: Final = 10
 _TITLE_ROOM: Final = {"ANTIPODE_TITLE_ROOM": "-" * 4096}
 """A variable that makes room for titles: a title takes the place of the command line and of the
@@ -50,13 +52,14 @@ class ForkRequest:
 
 
 class ForkServerEnded(OperationalFailure):
-    """The fork server does not answer."""
+    """The fork server has ended."""
 
 
 class ForkServer:
     """The owner's side. Safe for several threads."""
 
     def __init__(self, channel: socket.socket, process: subprocess.Popen[bytes] | None = None) -> None:
+        channel.settimeout(_ANSWERS_WITHIN_S)
         self._channel = channel
         self._process = process
         self._lines = channel.makefile("rw", encoding="utf-8")
@@ -78,7 +81,9 @@ class ForkServer:
         return cls(ours, process)
 
     def fork(self, request: ForkRequest) -> ForkedProcess:
-        """Fork a process. ForkServerEnded if the server does not answer."""
+        """Fork a process. ForkServerEnded if the server has ended; OperationalFailure if it does
+        not answer, because then the process may run all the same.
+        """
         with self._asking:
             pid = int(self._ask(asdict(request)))
             # Linux gives the pid of an ended process to a new one.
@@ -113,6 +118,8 @@ class ForkServer:
             self._lines.write(f"{json.dumps(request)}\n")
             self._lines.flush()
             answer = self._lines.readline()
+        except TimeoutError as error:
+            raise OperationalFailure(f"the fork server has not answered within {_ANSWERS_WITHIN_S} s") from error
         except (OSError, ValueError) as error:
             raise ForkServerEnded(f"the fork server has ended: {error}") from error
         if not answer:

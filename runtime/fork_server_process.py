@@ -29,7 +29,7 @@ def main(arguments: Sequence[str]) -> None:
     # before the environment changes.
     setproctitle("python -m runtime.fork_server_process")
     channel = socket.socket(fileno=int(descriptor))
-    # The command line's own start does both.
+    # `cli.main` does both before it imports a command.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     expect_no_garbage()
     for name in modules:

@@ -1,5 +1,5 @@
-"""Apache Kafka's tools in one JVM of a test run (`java/ToolServer.java`), which is warm after the
-first of them: a tool takes a tenth of a second in place of one or two.
+"""Apache Kafka's tools in one JVM of a test run (`java/ToolServer.java`): only the first of them
+waits for the start of a JVM.
 """
 
 from __future__ import annotations

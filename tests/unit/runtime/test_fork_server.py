@@ -7,8 +7,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,8 @@ import psutil
 import pytest
 
 from runtime.children import Child, _started, forked_by
-from runtime.fork_server import EXIT_CODE_UNKNOWN, ForkRequest, ForkServer
+from runtime.fork_server import EXIT_CODE_UNKNOWN, ForkRequest, ForkServer, ForkServerEnded
+from runtime.process import OperationalFailure
 from tests.support.eventually import eventually_sync
 
 IMPORTED = "with open('imported', 'a') as file: file.write('x')\n"
@@ -182,3 +185,17 @@ def test_a_long_title_is_whole_where_the_environment_is_small(
         assert child.pid() == process.pid
     finally:
         server.close()
+
+
+def test_a_fork_server_that_does_not_answer_is_an_error_and_nothing_starts_twice(
+    tmp_path: Path, children: list[Child], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The silent server may have forked the process."""
+    monkeypatch.setattr("runtime.fork_server._ANSWERS_WITHIN_S", 0.1)
+    ours, theirs = socket.socketpair()
+    with theirs, closing(ForkServer(ours)) as silent:
+        with pytest.raises(OperationalFailure, match="has not answered within"):
+            started(silent, children, tmp_path, "waits")
+        with pytest.raises(ForkServerEnded):
+            silent.exit_code(1)
+    assert children[0].pid() is None

@@ -13,7 +13,7 @@ from cli.embedding.site_layout import (
 from dr.links.administration import LinkSpec, SiteAddresses, check_link, make_link
 from dr.links.core.link_preflight import Outcome
 from dr.sites.channels import Channels
-from dr.sites.site_client import SiteClient, SiteRefused
+from dr.sites.site_client import SiteClient, SiteRefused, SiteUnreachable
 from runtime.process import OperationalFailure
 from runtime.retries import jittered_backoff
 from wire.control.clients import ControllerClient, ControllerUnavailable
@@ -22,6 +22,7 @@ from wire.rules.links import DEFAULT_TOPIC_BLACKLIST, FailoverMode, SyncPolicy, 
 
 ARBITER_REACHED_MS = 20_000
 BROKERS_REGISTERED_MS = 30_000
+SITE_ANSWERED_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +44,16 @@ class LinkFilters:
 async def ensure_link(link: LinkLayout, filters: LinkFilters) -> None:
     """Make the link unless it is there. OperationalFailure when it is there with other filters, or
     another sync policy.
+
+    A site that does not answer is asked again for a while: on a busy machine the ZooKeeper session
+    of a broker that has just started can be interrupted.
     """
+    async for attempt in jittered_backoff(retry_on=SiteUnreachable, budget_ms=SITE_ANSWERED_MS):
+        with attempt:
+            await _ensure_link(link, filters)
+
+
+async def _ensure_link(link: LinkLayout, filters: LinkFilters) -> None:
     channels = Channels()
     try:
         source, target = (

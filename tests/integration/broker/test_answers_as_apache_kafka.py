@@ -79,12 +79,18 @@ def metadata(*topics: dict[str, Any], asks: bool = False, may_create: bool = Fal
     }
 
 
-def both_make(sides: list[Side], *names: str) -> None:
+def both_make(sides: list[Side], *names: str, configs: Mapping[str, str] | None = None) -> None:
     """Create the topics at both, and wait until their brokers have them."""
-
     for side in sides:
-        side.make_topics(*names)
-        eventually_sync(lambda side=side: has_leaders(side, *names))  # type: ignore[misc]
+        make(side, *names, configs=configs)
+
+
+def make(side: Side, *names: str, configs: Mapping[str, str] | None = None) -> None:
+    """Create the topics and wait until the broker has them: a node of Apache Kafka answers the
+    creation before its own metadata has it.
+    """
+    side.make_topics(*names, configs=configs)
+    eventually_sync(lambda: has_leaders(side, *names))
 
 
 def has_leaders(side: Side, *names: str) -> bool:
@@ -354,9 +360,7 @@ async def test_logins_are_refused_and_features_are_fixed(sides: list[Side]) -> N
 
 async def test_records_without_keys_in_a_compacted_topic_are_named_one_by_one(sides: list[Side]) -> None:
     def compare() -> None:
-        for side in sides:
-            side.make_topics("compacted", configs={"cleanup.policy": "compact"})
-            eventually_sync(lambda side=side: has_leaders(side, "compacted"))  # type: ignore[misc]
+        both_make(sides, "compacted", configs={"cleanup.policy": "compact"})
         for keys in ([b"a", None, b"b", None], [None], [None] * 12, [b"a", b"b"]):
             records = [Record(key, b"value", SystemClock().now_ms()) for key in keys]
             for version in (7, 8, 13):
@@ -377,7 +381,7 @@ async def test_librdkafka_learns_which_records_had_no_key(sides: list[Side]) -> 
     """The application can send the others again: librdkafka gives them another error."""
 
     def produce(side: Side) -> dict[int, str]:
-        side.make_topics("compacted-by-clients", configs={"cleanup.policy": "compact"})
+        make(side, "compacted-by-clients", configs={"cleanup.policy": "compact"})
         outcomes: dict[int, str] = {}
         producer = Producer({"bootstrap.servers": f"127.0.0.1:{side.port}", "linger.ms": 1000, "log_level": 0})
 
@@ -426,8 +430,7 @@ async def test_topic_configs_are_accepted_and_refused_alike(sides: list[Side]) -
     )
 
     def compare() -> None:
-        for side in sides:
-            side.make_topics("described")
+        both_make(sides, "described")
         ours, theirs = (described(side) for side in sides)
         shared = sorted(ours.keys() & theirs.keys())
         assert len(shared) >= 25

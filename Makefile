@@ -84,7 +84,7 @@ test: setup-java ## Set-up, check, then every test but the long chaos scenarios:
 	ANTIPODE_INTERPRETED=1 $(PYTEST) -q $(BOTH_WAYS) || failed=1; \
 	wait $$others || failed=1; wait $$spark || failed=1; wait $$check || failed=1; cat out/test/unit.log out/test/spark.log out/test/check.log; exit $$failed
 	@echo "$(WORKERS) workers share the tests with processes, the chaos tests and those of the simulation"
-	@ANTIPODE_PORTS=12000-32499 $(PYTEST) -q -m "not long" -n $(WORKERS) --dist loadscope --no-loadscope-reorder tests/integration tests/chaos tests/sim
+	@ANTIPODE_PORTS=12000-32499 $(BIN)/python -m tests.support.second_attempt out/test/cache -m "not long" -n $(WORKERS) --dist loadscope --no-loadscope-reorder tests/integration tests/chaos tests/sim
 
 .PHONY: unit
 unit: setup ## Unit, golden and property tests: a minute or two, loopback only

@@ -29,7 +29,7 @@ from wire.batches.transaction_records import TRANSACTIONS_TOPIC
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
 
 PARTITIONS = 6
-WITHIN_MS = 90_000
+WITHIN_MS = 120_000
 CALL_S = 20.0
 KILLS = [pytest.param(1, id="once"), pytest.param(6, id="often", marks=pytest.mark.long)]
 SETTINGS = {

@@ -37,7 +37,7 @@ from tests.support.processes.zookeeper import ZooKeeperProcess
 from tests.support.sites.replicated_site import ReplicatedSite
 from wire.batches.group_records import OFFSETS_TOPIC
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.chaos
 
 TOPIC, PARTITIONS = "t", 4
 SHORT_SESSION = dt.timedelta(seconds=6)

@@ -128,7 +128,7 @@ async def test_hundreds_of_kills_of_any_process_of_replicated_sites_lose_repeat_
             async def is_mirrored() -> bool:
                 return sum(1 for end in (await log_ends(client)).values() if end) == PARTITIONS
 
-            await eventually(is_mirrored, 60_000)
+            await eventually(is_mirrored)
         for number in range(KILLS):
             await kill_and_start(sites, chance, number)
             await asyncio.to_thread(load.wait_acknowledged, chance.randint(1, RECORDS_PER_SECOND), PROGRESS_WITHIN_MS)

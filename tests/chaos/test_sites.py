@@ -24,7 +24,7 @@ from tests.support.pairs.site_comparison import caught_up, check_prefix, log_end
 from tests.support.processes.processes import RunningProcess
 from wire.client.raw_client import NewTopic
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.chaos
 
 TOPIC = "orders"
 PARTITIONS = 4

@@ -37,7 +37,7 @@ STOPPED_WITHIN_MS = 120_000
 ON_HAND_BYTES = 100_000
 SOME_BATCHES = 200
 BATCHES_PER_SECOND = 40
-SHARED_WITHIN_MS = 60_000
+SHARED_WITHIN_MS = 120_000
 EQUAL_WITHIN_MS = 120_000
 SHARING = {"antipode.sharing.enabled": "true", "antipode.sharing.session.timeout.ms": "3000"}
 

@@ -30,7 +30,7 @@ from tests.support.sites.replicated_site import NODES, ReplicatedSite
 from wire.batches.group_records import OFFSETS_TOPIC
 from wire.batches.transaction_records import TRANSACTIONS_TOPIC
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.chaos
 
 LIST_OFFSETS, LIST_OFFSETS_VERSION = 2, 7
 LATEST = -1

@@ -87,7 +87,7 @@ async def test_records_arrive_once_and_in_order_over_a_bad_network(
         for partition in range(2):
             await produce_batches(source, topic, partition, written, 20, size=400)
         written += 20
-        await wait_equal(source, target, topic, 2, within_ms=60_000)
+        await wait_equal(source, target, topic, 2)
 
 
 @pytest.mark.long

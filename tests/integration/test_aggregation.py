@@ -12,7 +12,7 @@ from tests.support.pairs.translate_links import create_topic, produce_batches, s
 from tests.support.processes.processes import Processes
 from wire.client.raw_client import KafkaClient
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 SOURCES = ("north", "south", "west")
 

@@ -21,7 +21,7 @@ TIMEOUT_MS = 5_000
 async def arbiter(zookeeper_connect: str) -> AsyncIterator[Arbiter]:
     found = Arbiter(zookeeper_connect, session_timeout_ms=TIMEOUT_MS, clock=SystemClock())
     found.start()
-    await eventually(lambda: found.is_reachable, 20_000)
+    await eventually(lambda: found.is_reachable)
     yield found
     await found.stop()
 

@@ -14,9 +14,9 @@ from tests.support.processes.processes import Processes, RunningProcess
 from wire.client.raw_client import KafkaClient
 from wire.rules.topic_configs import COPY_BEGINS
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.integration
 
-WITHIN_MS = 60_000
+WITHIN_MS = 120_000
 
 
 async def is_in(mirror: RunningProcess, states: dict[str, str], reason: str = "") -> None:

@@ -357,7 +357,7 @@ async def test_a_topic_that_another_tool_writes_in_two_steps_is_taken_over(
     await create(await start_client(stack, candidate), "later")  # it has looked at what was written before
     assignment = TopicAssignment(topic_id=bytes(16), partitions={0: (1,)})
     await zookeeper.set(path, encode_topic(assignment))
-    await eventually(lambda: broker.leader_of("by-hand", 0) == 1, within_ms=10_000)
+    await eventually(lambda: broker.leader_of("by-hand", 0) == 1)
 
 
 async def _is_empty(zookeeper: ZooKeeper, path: str) -> bool:

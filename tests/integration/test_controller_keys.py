@@ -169,7 +169,7 @@ async def test_the_first_balance_comes_seconds_after_the_election_and_not_after_
     stack: AsyncExitStack, zookeeper_connect: str
 ) -> None:
     site = await started(stack, zookeeper_connect, leader_imbalance_check_interval_seconds="3600")
-    await eventually(lambda: site.leader == 1, 60_000)
+    await eventually(lambda: site.leader == 1)
     assert site.rounds("BalanceLeaders") == 1
 
 
@@ -263,6 +263,6 @@ async def test_who_loses_the_office_leaves_no_work_and_no_connections_behind(
         zookeeper = ending.candidate._zookeeper
         assert zookeeper is not None
         await expire_session(zookeeper, zookeeper_connect)
-        await eventually(partial(governs, following), 60_000)
+        await eventually(partial(governs, following))
         await eventually(partial(stands_by, ending))
-        await eventually(lambda: tasks_of_controllers() == one_in_office, 30_000)
+        await eventually(lambda: tasks_of_controllers() == one_in_office)

@@ -16,7 +16,7 @@ import pytest
 from tests.support.eventually import eventually_sync
 from tests.support.processes.ports import free_port
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.integration
 
 
 def command(file: Path, *options: str) -> subprocess.CompletedProcess[str]:
@@ -53,9 +53,9 @@ def test_a_daemon_goes_on_apart_from_the_terminal_until_it_is_asked_to_stop(file
     (pid,) = map(int, re.findall(r"process (\d+) goes on", ended.stdout))
     try:
         assert os.getsid(pid) == pid
-        eventually_sync(lambda: "controller elected" in log.read_text(), 60_000)
+        eventually_sync(lambda: "controller elected" in log.read_text())
         os.kill(pid, signal.SIGTERM)
-        eventually_sync(lambda: has_ended(pid), 30_000)
+        eventually_sync(lambda: has_ended(pid))
         assert "controller resigned" in log.read_text()
     finally:
         with suppress(ProcessLookupError):

@@ -35,7 +35,7 @@ from wire.control import mirror_pb2, mirror_pb2_grpc
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 
-PATIENT_MS = 90_000
+PATIENT_MS = 120_000
 PLANNED = FailoverPolicy(unavailability_max_ms=30_000, drain_timeout_ms=60_000)
 """A machine that does other work may stop writers for longer than a site should."""
 LOST = FailoverPolicy(settle_ms=200)

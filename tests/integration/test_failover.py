@@ -29,7 +29,7 @@ from wire.client.requests.group_requests import CommittedOffset
 from wire.control import mirror_pb2, mirror_pb2_grpc
 from wire.control.cluster_pb2 import LinkRecord
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
@@ -129,21 +129,21 @@ async def test_a_daemon_that_cannot_carry_offsets_is_named_although_another_one_
         for name in ("-1", "-2"):
             sites.start_mirror(name=name, settings={"antipode.sharing.enabled": "true"})
             addresses.append(sites.mirror_grpc)
-        await eventually(lambda: are_shared(addresses), 30_000)
-        await eventually(lambda: is_well_at_standby(clients), 30_000)
+        await eventually(lambda: are_shared(addresses))
+        await eventually(lambda: is_well_at_standby(clients))
         offsets = {("flights", 0): CommittedOffset(0, -1, "much too long"), ("flights", 1): CommittedOffset(0)}
         async with KafkaClient(sites.a.bootstrap, site_local=True) as client:
             assert not any((await client.commit("board", offsets)).values())
-        failing = await eventually(lambda: problem_at_standby(clients), 30_000)
+        failing = await eventually(lambda: problem_at_standby(clients))
         (port,) = [address.rpartition(":")[2] for address in addresses if await partitions_of(address) == [0]]
         assert f":{port} does not carry offsets: board: the target refuses offset commits: flights-0" in failing
         was_behind_ms = (await at_standby(clients)).mirror_report_age_ms
         assert was_behind_ms is not None
         # The other daemon goes on saying that it carries its part.
-        await eventually(lambda: is_older(clients, was_behind_ms), 30_000)
+        await eventually(lambda: is_older(clients, was_behind_ms))
         async with KafkaClient(sites.a.bootstrap, site_local=True) as client:
             assert not any((await client.commit("board", {("flights", 0): CommittedOffset(0)})).values())
-        await eventually(lambda: is_well_at_standby(clients), 60_000)
+        await eventually(lambda: is_well_at_standby(clients))
     finally:
         await sites.channels.close()
 
@@ -344,14 +344,14 @@ async def test_m5_with_mirrors_both_ways_nothing_comes_back_before_or_after_the_
     await linked(sites)
     into_a = sites.start_mirror(into="a")
     await produce(sites.a.bootstrap, 200)
-    await eventually(lambda: caught_up(sites, 200), 60_000)
+    await eventually(lambda: caught_up(sites, 200))
     assert (await failover(LINK, to_site="b", agents=sites.agents)).is_done
     await produce(sites.a.bootstrap, 50, first=200)
 
     async def have_all() -> bool:
         return await sites.ends("a") == await sites.ends("b") == {("flights", 0): 250}
 
-    await eventually(have_all, 60_000)
+    await eventually(have_all)
     into_a.kill()  # what it had fetched is at the site now, or never
     assert await have_all()
     assert await check_prefix(sites.b.bootstrap, sites.a.bootstrap) == {("flights", 0): (250, 250)}

@@ -29,7 +29,7 @@ from wire.client.raw_client import KafkaClient
 from wire.client.requests.broker_requests import OffsetQuery
 from wire.client.requests.transaction_descriptions import describe_transaction
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.integration
 
 FIND_COORDINATOR = 10
 ANSWERS_MAX = 3
@@ -212,7 +212,7 @@ async def test_a_transactional_producer_goes_on_after_the_promotion_and_one_that
             return False
         return await carried_epoch(sites.b.bootstrap, "booking") == epoch
 
-    await eventually(has_come, 60_000)
+    await eventually(has_come)
     assert sites.mirror is not None
     sites.mirror.kill()
     sites.a.process.kill()
@@ -268,11 +268,11 @@ async def test_a_planned_failover_keeps_every_transaction_that_was_acknowledged_
     running = threading.Thread(target=pipeline.run, name="pipeline", daemon=True)
     running.start()
     try:
-        await eventually(lambda: pipeline.committed > 20, 60_000)
+        await eventually(lambda: pipeline.committed > 20)
         report = await failover(LINK, to_site="b", agents=sites.agents)
     finally:
         pipeline.is_stopped = True
-        await eventually(lambda: not running.is_alive(), 60_000)
+        await eventually(lambda: not running.is_alive())
     assert report.is_done, report
     assert report.account is not None
     assert report.account.loses_nothing
@@ -312,7 +312,7 @@ async def test_a_group_of_the_newer_protocol_goes_on_at_the_promoted_site(sites:
             read.append((message.offset() or 0, message.value() or b""))
         return len(read) >= count
 
-    await eventually(lambda: has_read(5), 60_000)
+    await eventually(lambda: has_read(5))
     await asyncio.to_thread(consumer.commit, asynchronous=False)
 
     async def offsets_are_there() -> bool:
@@ -320,7 +320,7 @@ async def test_a_group_of_the_newer_protocol_goes_on_at_the_promoted_site(sites:
             found = (await client.committed("board")).get(("flights", 0))
             return found is not None and found.offset == 5
 
-    await eventually(offsets_are_there, 60_000)
+    await eventually(offsets_are_there)
     sites.a.process.kill()
     report = await failover(LINK, to_site="b", agents=sites.agents, policy=FailoverPolicy(settle_ms=200))
     assert report.is_done, report
@@ -331,7 +331,7 @@ async def test_a_group_of_the_newer_protocol_goes_on_at_the_promoted_site(sites:
         await has_read(len(wanted))
         return len(set(read)) >= len(wanted)
 
-    await eventually(has_read_all, 60_000)
+    await eventually(has_read_all)
     # once each and in order, but for records that were read just before the group found its new
     # coordinator, and not committed
     assert list(dict.fromkeys(read)) == wanted
@@ -345,5 +345,5 @@ async def test_a_group_of_the_newer_protocol_goes_on_at_the_promoted_site(sites:
             return False
         return True
 
-    await eventually(is_committed, 60_000)
+    await eventually(is_committed)
     await asyncio.to_thread(consumer.close)

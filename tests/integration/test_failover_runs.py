@@ -20,7 +20,7 @@ from tests.support.pairs.full_sites import LINK, LinkedSites
 from tests.support.processes.processes import Processes
 from wire.znodes.link_znodes import runs_path
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 
 class Died(Exception):

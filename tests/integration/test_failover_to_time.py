@@ -24,7 +24,7 @@ from tests.support.processes.processes import Processes
 from wire.client.raw_client import KafkaClient
 from wire.client.requests.group_requests import CommittedOffset
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 GOOD_MS, FAULTY_MS, SINCE_MS = 1_700_000_000_000, 1_700_000_500_000, 1_700_000_200_000
 GOOD, FAULTY = 40, 25

@@ -27,7 +27,7 @@ from tests.support.processes.processes import Processes
 from wire.client.raw_client import KafkaClient
 from wire.client.requests.group_requests import CommittedOffset
 
-pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.java]
 
 
 async def test_a_mirror_maker_file_runs_as_it_is(
@@ -128,8 +128,8 @@ async def test_the_sample_file_of_kafka_s_distribution_mirrors_both_ways_and_jav
     await wait_equal(back, there, "sample-of-b", target_topic="B_sample-of-b")
     for key in ("replication.policy.separator", "replication.policy.internal.topic.separator.enabled", "B->A.topics"):
         assert f"{key}: used" in mirror.log_text()
-    await eventually(lambda: _are_both_on_one_page(metrics_port), 60_000)
-    await eventually(lambda: _is_timed(metrics_port, 'group="sample-readers",partition="0",source="A"'), 60_000)
+    await eventually(lambda: _are_both_on_one_page(metrics_port))
+    await eventually(lambda: _is_timed(metrics_port, 'group="sample-readers",partition="0",source="A"'))
     program = tmp_path / "Topics.java"
     program.write_text(TOPICS_OF_MIRROR_MAKER, encoding="utf-8")
 
@@ -138,7 +138,7 @@ async def test_the_sample_file_of_kafka_s_distribution_mirrors_both_ways_and_jav
         assert found.split() == ["A.checkpoints.internal", "A", "A_sample-of-a-0", "7"], found
         return True
 
-    await eventually(does_java_find_them, 60_000)
+    await eventually(does_java_find_them)
 
     async def are_all_there() -> bool:
         async with KafkaClient(there) as client:
@@ -147,7 +147,7 @@ async def test_the_sample_file_of_kafka_s_distribution_mirrors_both_ways_and_jav
         assert not [name for name in names if name.startswith("B_A_") or name.endswith("_internal")], names
         return True
 
-    await eventually(are_all_there, 60_000)
+    await eventually(are_all_there)
 
 
 def _page(port: int) -> str:

@@ -21,7 +21,7 @@ from tests.support.processes.apache_kafka import ApacheKafka
 from tests.support.processes.processes import Processes
 from wire.batches.record_batch import Compression
 
-pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.java]
 
 CONFIGS: dict[str, dict[str, str]] = {
     "producer": {},

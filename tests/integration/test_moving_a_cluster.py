@@ -24,7 +24,7 @@ from tests.support.processes.processes import Processes, RunningProcess
 from wire.client.raw_client import KafkaClient
 from wire.client.requests.group_requests import CommittedOffset
 
-pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.java]
 
 TOPIC = "moving"
 PARTITIONS = 2
@@ -110,7 +110,7 @@ async def is_each_heartbeat_there_once(bootstrap: str, like: Heartbeat) -> None:
         assert len(of_both) > 3
         return [one.timestamp_ms for one in of_both]
 
-    times_ms = await eventually(times_of_some_ms, 60_000)
+    times_ms = await eventually(times_of_some_ms)
     seconds = (times_ms[-1] - times_ms[0]) / 1000
     assert len(times_ms) <= seconds + 2, f"{len(times_ms)} in {seconds} s"
 
@@ -136,7 +136,7 @@ async def is_copied(mirror: RunningProcess, link: str) -> None:
         assert [(one.state, one.lag_records) for one in rows] == [("MIRRORING", 0)] * PARTITIONS, said
         return True
 
-    await eventually(has_all, 60_000)
+    await eventually(has_all)
     at = ["--mirror", f"{LOOPBACK}:{mirror_ports(mirror)['grpc']}", "--output", "json"]
     complete = await antipode("links", "complete", link, "--topic", TOPIC, "--wait", *at)
     assert complete["is_complete"]
@@ -154,4 +154,4 @@ async def stands_alike(source: str, target: str, group: str, read: Sequence[Rece
         assert sum(stands.values()) == len(read), (stands, len(read))
         return True
 
-    await eventually(is_carried, 60_000)
+    await eventually(is_carried)

@@ -58,7 +58,7 @@ async def test_who_has_the_directory_ends_the_sessions_that_are_noted_there(
         assert await client.exists("/held") is None
         # one that lives after all learns of it, and the session that it begins then is not that of
         # its successor
-        await eventually(lambda: seen[-2:] == [SessionState.LOST, SessionState.CONNECTED], 30_000)
+        await eventually(lambda: seen[-2:] == [SessionState.LOST, SessionState.CONNECTED])
         noted = json.loads((tmp_path / FILE_NAME).read_bytes())["sessions"]
         assert former.session_id != client.session_id
         assert [entry["id"] for entry in noted] in ([client.session_id], [former.session_id])

@@ -23,7 +23,7 @@ from wire.rules.mirror_rights import AT_THE_ACTIVE_SITE, AT_THE_STANDBY, acl_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 
-PATIENT_MS = 60_000
+PATIENT_MS = 120_000
 OCCASIONAL = {
     ("reader", ResourceType.TOPIC, Operation.DESCRIBE),
     ("writer", ResourceType.TOPIC, Operation.DESCRIBE),

@@ -39,7 +39,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 OWN, OTHERS, LOCAL = "orders", "salaries", "drafts"
 OTHER_LINK = "of-salaries"
 PRINCIPAL = "User:CN=mirror-orders"
-PATIENT_MS = 60_000
+PATIENT_MS = 120_000
 NO_CLUSTER, NO_TOPIC = ErrorCode.cluster_authorization_failed, ErrorCode.topic_authorization_failed
 
 

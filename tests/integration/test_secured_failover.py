@@ -34,7 +34,7 @@ from wire.rules.acls import (
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 
-PATIENT_MS = 90_000
+PATIENT_MS = 120_000
 PLANNED = FailoverPolicy(unavailability_max_ms=30_000, drain_timeout_ms=60_000)
 SECURED = {
     "listener.security.protocol.map": "CLIENT:SASL_PLAINTEXT,LINK:PLAINTEXT",

@@ -19,7 +19,7 @@ from tests.support.security.token_server import CLIENT, SECRET, TokenServer
 
 TOKEN_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 LIFE_S = 3
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.integration
 
 
 @pytest.mark.parametrize("compression", [pytest.param("none", marks=pytest.mark.long), "zstd"])

@@ -48,7 +48,7 @@ from wire.rules.acls import (
     ResourceType,
 )
 
-pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.java]
 
 
 def allowing(topic: str, user: str, operation: Operation) -> Acl:
@@ -136,7 +136,7 @@ async def test_a_mirror_maker_file_with_java_key_stores_runs_as_it_is(
     client = written(tmp_path / "client.properties", of_all | of_east)
     arguments = ("--bootstrap-server", secured.secured, "--command-config", str(client))
     # The program gives each request 5 s, which a busy machine may need for its first connection.
-    listed = await eventually(lambda: asyncio.to_thread(kafka_programs.run, API_VERSIONS, *arguments), 60_000)
+    listed = await eventually(lambda: asyncio.to_thread(kafka_programs.run, API_VERSIONS, *arguments))
     assert b"Produce(0)" in listed
 
 
@@ -156,7 +156,7 @@ async def test_a_wrong_password_is_said_and_nothing_is_mirrored(
         **secured.client("source", mechanism="SCRAM-SHA-256", password="x"),
     }
     mirror = start_translate_mirror(processes, tmp_path, "mirror", secured.secured, secured.plain, settings)
-    await eventually(lambda: "login refused" in mirror.log_text(), 60_000)
+    await eventually(lambda: "login refused" in mirror.log_text())
     assert await total_end(secured.plain, "a.wrong", 1) == 0
 
 
@@ -185,9 +185,9 @@ async def test_acls_of_the_source_are_followed_and_those_of_the_target_left_alon
         await create_acls(client, [reader, writer, made_there])
         settings = {"whitelist": "guarded", "sync.topic.acls.enabled": "true", "acl.sync.interval.ms": "200"}
         start_translate_mirror(processes, tmp_path, "mirror", secured.plain, secured.plain, settings)
-        await eventually(lambda: has(copied, made_there), 60_000)
+        await eventually(lambda: has(copied, made_there))
         await delete_acls(client, [exactly(reader)])
-        await eventually(lambda: has(made_there), 60_000)
+        await eventually(lambda: has(made_there))
 
 
 async def test_a_topic_whose_rights_were_withdrawn_is_not_taken_for_deleted_and_goes_on_when_they_are_back(
@@ -223,25 +223,25 @@ async def test_a_topic_whose_rights_were_withdrawn_is_not_taken_for_deleted_and_
 
         hidden = ("topic_authorization_failed", "the mirror does not know whether it still exists", "keeps its copy")
         await delete_acls(client, [exactly(acl) for acl in rights])
-        await eventually(lambda: is_in("SOURCE_UNAVAILABLE", *hidden), 30_000)
+        await eventually(lambda: is_in("SOURCE_UNAVAILABLE", *hidden))
         mirror.kill()
         mirror.start()
-        await eventually(lambda: is_in("SOURCE_UNAVAILABLE", *hidden), 30_000)
+        await eventually(lambda: is_in("SOURCE_UNAVAILABLE", *hidden))
         assert await total_end(target, "a.withdrawn", 1) > 0
         await produce_batches(secured.plain, "withdrawn", 0, 20, 20)
         await create_acls(client, rights)
         await wait_equal(secured.plain, target, "withdrawn")
-        await eventually(lambda: is_in("MIRRORING"), 30_000)
+        await eventually(lambda: is_in("MIRRORING"))
         await delete_acls(client, [exactly(rights[0])])
         await produce_batches(secured.plain, "withdrawn", 0, 40, 20)
-        await eventually(lambda: is_in("SOURCE_UNAVAILABLE", "topic_authorization_failed"), 30_000)
+        await eventually(lambda: is_in("SOURCE_UNAVAILABLE", "topic_authorization_failed"))
         mirror.kill()
         mirror.start()
-        await eventually(lambda: is_in("SOURCE_UNAVAILABLE", "topic_authorization_failed"), 30_000)
+        await eventually(lambda: is_in("SOURCE_UNAVAILABLE", "topic_authorization_failed"))
         await create_acls(client, rights)
         await wait_equal(secured.plain, target, "withdrawn")
         await client.delete_topics(["withdrawn"])
-        await eventually(lambda: is_in("RESET", "is no longer at the source"), 30_000)
+        await eventually(lambda: is_in("RESET", "is no longer at the source"))
 
 
 async def test_a_cluster_without_an_authorizer_is_named_in_the_mirror_s_status(
@@ -256,5 +256,5 @@ async def test_a_cluster_without_an_authorizer_is_named_in_the_mirror_s_status(
     async def says_so() -> bool:
         return reason in (await describe_mirror(mirror)).acls
 
-    await eventually(says_so, 60_000)
+    await eventually(says_so)
     assert mirror.log_text().count(reason) == 1

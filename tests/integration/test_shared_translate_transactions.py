@@ -14,7 +14,7 @@ from tests.support.pairs.translate_links import shares_of, until_a_random_moment
 from tests.support.pairs.translate_transactions import MakeLink, TransactionalLink
 from tests.support.processes.processes import RunningProcess
 
-pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.java]
 
 PARTITIONS = 4
 SHARING = {
@@ -33,7 +33,7 @@ def through_zookeeper(connect: str) -> dict[str, str]:
 
 async def wait_shared(link: TransactionalLink, mirrors: list[RunningProcess], *sizes: int) -> None:
     """Until the daemons have so many partitions each."""
-    await eventually(lambda: shares_of(mirrors, link.topic, sizes), 60_000)
+    await eventually(lambda: shares_of(mirrors, link.topic, sizes))
 
 
 @pytest.mark.long
@@ -69,7 +69,7 @@ async def test_daemons_that_die_or_wake_up_as_zombies_leave_each_record_seen_onc
         await wait_shared(link, mirrors, 2, 2)
         await link.each_partition_went_on()
         await link.demand_prefixes()
-    await link.wait_equal(within_ms=60_000)
+    await link.wait_equal()
     await link.wait_agreement()
 
     async def is_only_claimed_by_the_living() -> bool:
@@ -77,7 +77,7 @@ async def test_daemons_that_die_or_wake_up_as_zombies_leave_each_record_seen_onc
         assert len([claim for claim in claims if claim.slots]) == len(mirrors), "what the dead had claimed is gone"
         return True
 
-    await eventually(is_only_claimed_by_the_living, 60_000)
+    await eventually(is_only_claimed_by_the_living)
     reported = [(await describe_mirror(mirror)).transactions for mirror in mirrors]
     assert all(one.committed > 0 for one in reported), reported
     assert len({one.transactional_id for one in reported}) == len(mirrors)
@@ -111,7 +111,7 @@ async def test_daemons_killed_and_stopped_at_random_moments_leave_prefixes_each_
             await until_a_random_moment(chance, within_s=4)
             await link.demand_prefixes()
         await link.each_partition_went_on()
-    await link.wait_equal(within_ms=60_000)
+    await link.wait_equal()
     await link.wait_agreement()
 
 
@@ -127,5 +127,5 @@ async def test_a_mirror_that_does_not_share_and_daemons_that_do_are_not_at_it_to
         await link.wait_faulted(alone, "another mirror writes")
         await wait_shared(link, mirrors, 2, 2)
         await link.each_partition_went_on()
-    await link.wait_equal(within_ms=60_000)
+    await link.wait_equal()
     await link.wait_agreement()

@@ -19,7 +19,7 @@ from tests.support.pairs.full_sites import LINK, LinkedSites
 from tests.support.processes.processes import Processes
 from wire.control.mirror_pb2 import PauseMirrorRequest
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.integration
 
 FLIGHTS, SEATS = ("flights", 0), ("seats", 0)
 
@@ -55,13 +55,13 @@ async def torn(processes: Processes, tmp_path: Path, zookeeper_connect: str) -> 
     await asyncio.to_thread(write, "one")
     await asyncio.to_thread(producer.commit_transaction, WITHIN_S)
     await asyncio.to_thread(write, "two")
-    await eventually(lambda: is_level(FLIGHTS, SEATS), 60_000)
+    await eventually(lambda: is_level(FLIGHTS, SEATS))
     await pair.channels.mirror_admin(pair.mirror_grpc).PauseMirror(PauseMirrorRequest(link=LINK, topics=["seats"]))
     before = await pair.ends("b")
     await asyncio.to_thread(producer.commit_transaction, WITHIN_S)
     await asyncio.to_thread(write, "three")
     await asyncio.to_thread(producer.commit_transaction, WITHIN_S)
-    await eventually(lambda: is_level(FLIGHTS), 60_000)
+    await eventually(lambda: is_level(FLIGHTS))
     ends = await pair.ends("b")
     assert (ends[FLIGHTS], ends[SEATS]) == (before[FLIGHTS] + 3, before[SEATS])
     mirror.kill()

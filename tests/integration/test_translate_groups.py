@@ -35,7 +35,7 @@ from tests.support.processes.processes import Processes
 from wire.client.raw_client import KafkaClient
 from wire.client.requests.group_requests import CommittedOffset
 
-pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.java]
 
 
 async def test_groups_stand_at_the_same_records_and_java_s_checkpoint_reader_agrees(
@@ -65,8 +65,8 @@ async def test_groups_stand_at_the_same_records_and_java_s_checkpoint_reader_agr
             assert (at.offset, at.metadata) == (middle, "note"), at
             return True
 
-    await eventually(is_synced, 60_000)
-    await eventually(lambda: _is_translated(target, theirs.offsets), 60_000)
+    await eventually(is_synced)
+    await eventually(lambda: _is_translated(target, theirs.offsets))
     program = tmp_path / "TranslatedOffsets.java"
     program.write_text(TRANSLATED_OFFSETS, encoding="utf-8")
 
@@ -77,7 +77,7 @@ async def test_groups_stand_at_the_same_records_and_java_s_checkpoint_reader_agr
         assert "a" in upstream.split(","), printed
         return True
 
-    await eventually(does_java_agree, 60_000)
+    await eventually(does_java_agree)
 
 
 async def _is_translated(target: str, offsets: Sequence[int]) -> bool:
@@ -130,14 +130,14 @@ async def test_a_group_reset_at_the_source_while_the_mirror_was_down_goes_back_u
     mirror = start_translate_mirror(
         processes, tmp_path, "mirror", source, target, {"link.name": topic, "whitelist": topic, "groups": "resets.*"}
     )
-    await eventually(lambda: do_stand(target, f"a.{topic}", dict.fromkeys(groups, 20)), 60_000)
+    await eventually(lambda: do_stand(target, f"a.{topic}", dict.fromkeys(groups, 20)))
     mirror.stop()
     await produce_batches(source, topic, 0, 4, 4)
     await stand(source, topic, dict.fromkeys(groups, 5))
     await stand(target, f"a.{topic}", {"resets-moved": 12})
     with consuming(target, f"a.{topic}", "resets-live"):
         mirror.start()
-        await eventually(lambda: do_stand(target, f"a.{topic}", {"resets": 5}), 60_000)
+        await eventually(lambda: do_stand(target, f"a.{topic}", {"resets": 5}))
         at = ["--mirror", f"{LOOPBACK}:{mirror_ports(mirror)['grpc']}", "--output", "json"]
         reason = f"{topic}-0: 5 at the source; the group was reset at the source, but has also moved at the target"
 
@@ -146,14 +146,14 @@ async def test_a_group_reset_at_the_source_while_the_mirror_was_down_goes_back_u
             assert described["groups_ahead"] == {"resets-moved": reason}
             return "groups stay ahead of the source" in mirror.log_text()
 
-        await eventually(is_told, 60_000)
+        await eventually(is_told)
         await do_stand(target, f"a.{topic}", {"resets-moved": 12, "resets-live": 20})
-        await eventually(lambda: is_noted(target, topic, "resets", 5), 60_000)
+        await eventually(lambda: is_noted(target, topic, "resets", 5))
     # Killed, so that nothing is noted on its way out.
     mirror.kill()
     await stand(source, topic, {"resets": 2})
     mirror.start()
-    await eventually(lambda: do_stand(target, f"a.{topic}", {"resets": 2, "resets-moved": 12}), 60_000)
+    await eventually(lambda: do_stand(target, f"a.{topic}", {"resets": 2, "resets-moved": 12}))
 
 
 async def stand(bootstrap: str, topic: str, offsets: Mapping[str, int]) -> None:

@@ -30,7 +30,7 @@ from tests.support.processes.processes import Processes, RunningProcess
 from wire.client.raw_client import KafkaClient
 from wire.protocol.ids import TopicPartition
 
-pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.java]
 
 
 async def test_a_mirror_goes_on_where_the_source_was_compacted_behind_it(
@@ -65,7 +65,7 @@ async def test_a_mirror_goes_on_where_the_source_was_compacted_behind_it(
             found = await read_partition(source, topic, 0)
             return [one.key for one in found.records[:15]] == [b"key-%d" % index for index in range(5, 20)]
 
-        await eventually(is_compacted, 90_000)
+        await eventually(is_compacted)
         mirror.start()
 
         async def is_mirrored() -> tuple[PartitionContent, PartitionContent]:
@@ -73,7 +73,7 @@ async def test_a_mirror_goes_on_where_the_source_was_compacted_behind_it(
             assert ours.records[-1] == theirs.records[-1]
             return theirs, ours
 
-        theirs, ours = await eventually(is_mirrored, 60_000)
+        theirs, ours = await eventually(is_mirrored)
         mirror.stop()
         found = (await store.load()).translation(key)
     assert len(set(ours.records)) == len(ours.records), "something was mirrored twice"
@@ -130,10 +130,10 @@ async def test_a_target_that_lost_a_log_and_took_what_came_next_gets_everything_
         assert ours.records[-len(theirs.records) :] == theirs.records
         return True
 
-    await eventually(is_all_there, 120_000)
+    await eventually(is_all_there)
     assert "lost records" in mirror.log_text()
     await produce_batches(source, "lost", 0, 23, 3)
-    await eventually(is_all_there, 60_000)
+    await eventually(is_all_there)
 
 
 async def test_a_copy_that_somebody_deleted_and_made_again_gets_everything_whatever_came_to_it_first(
@@ -159,9 +159,9 @@ async def test_a_copy_that_somebody_deleted_and_made_again_gets_everything_whate
     async def has_taken_some() -> bool:
         return await total_end(target, "a.replaced", 1) > 0
 
-    await eventually(has_taken_some, 60_000)
+    await eventually(has_taken_some)
     await produce_batches(source, "replaced", 0, 60, 60, records=1)
-    await eventually(lambda: "replaced by another one" in mirror.log_text(), 60_000)
+    await eventually(lambda: "replaced by another one" in mirror.log_text())
     await produce_batches(source, "replaced", 0, 120, 20, records=1)
 
     async def is_all_there() -> bool:
@@ -169,7 +169,7 @@ async def test_a_copy_that_somebody_deleted_and_made_again_gets_everything_whate
         assert ours.records[-len(theirs.records) :] == theirs.records
         return True
 
-    await eventually(is_all_there, 60_000)
+    await eventually(is_all_there)
 
 
 async def state_of(mirror: RunningProcess, topic: str, wanted: str) -> str:
@@ -182,7 +182,7 @@ async def state_of(mirror: RunningProcess, topic: str, wanted: str) -> str:
         assert states[topic][0] == wanted, states[topic]
         return states[topic][1]
 
-    return await eventually(is_so, 60_000)
+    return await eventually(is_so)
 
 
 async def test_a_source_topic_that_was_made_anew_is_a_reset_until_its_copy_is_deleted(
@@ -202,14 +202,14 @@ async def test_a_source_topic_that_was_made_anew_is_a_reset_until_its_copy_is_de
     async def is_seen_gone() -> bool:
         return "until topic a.anew is deleted there" in await state_of(mirror, "anew", "RESET")
 
-    await eventually(is_seen_gone, 60_000)
+    await eventually(is_seen_gone)
     await create_topic(source, "anew", 1)
     await produce_batches(source, "anew", 0, 50, 20)
 
     async def is_seen_anew() -> bool:
         return "when topic a.anew is deleted at the target" in await state_of(mirror, "anew", "RESET")
 
-    await eventually(is_seen_anew, 60_000)
+    await eventually(is_seen_anew)
     assert (await read_partition(target, "a.anew", 0)).records == before.records
     async with KafkaClient(target) as client:
         await client.delete_topics(["a.anew"])
@@ -263,7 +263,7 @@ async def test_records_that_expired_before_they_were_mirrored_are_a_gap(
         assert ours.records[50:] == theirs.records
         return True
 
-    await eventually(has_the_rest, 60_000)
+    await eventually(has_the_rest)
 
 
 async def test_a_batch_that_the_target_does_not_take_is_a_fault_until_it_does(

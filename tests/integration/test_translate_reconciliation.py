@@ -26,7 +26,7 @@ from tests.support.pairs.translate_links import (
 from tests.support.processes.processes import Processes
 from wire.client.raw_client import KafkaClient
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 TOPIC = "orders"
 
@@ -59,7 +59,7 @@ async def test_both_ends_of_a_translate_link_are_compared_record_by_record(
                 return False
         return bool((await read_partition(target, TOPIC, 1)).records)
 
-    await eventually(is_begun, 60_000)
+    await eventually(is_begun)
     await produce_batches(target, TOPIC, 1, 900, 2)
     await produce_batches(source, TOPIC, 1, 10, 10)
 
@@ -69,7 +69,7 @@ async def test_both_ends_of_a_translate_link_are_compared_record_by_record(
         assert sum(one["source"]["records"] for one in report["partitions"]) > 100
         return {one["kind"] for one in report["explanations"]}
 
-    assert await eventually(reasons, 60_000) == {"marker", "uncommitted", "local"}
+    assert await eventually(reasons) == {"marker", "uncommitted", "local"}
 
     mirror.kill()
     await produce_batches(source, TOPIC, 1, 20, 2)

@@ -291,7 +291,7 @@ def test_a_killed_archiver_is_followed_by_the_next_one(archive: Archive, folder:
     command = [sys.executable, "-m", "cli.main", "archive", "--bootstrap-server", logs.a.bootstrap]
     command += ["--to", archive.address, "--topics", logs.topic]
     process = subprocess.Popen(command, start_new_session=True)
-    eventually_sync(lambda: any((archive.directory / folder).glob("**/*")), 120_000)
+    eventually_sync(lambda: any((archive.directory / folder).glob("**/*")))
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     archive.run()

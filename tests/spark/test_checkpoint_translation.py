@@ -75,7 +75,7 @@ async def test_a_copy_of_a_checkpoint_goes_on_at_the_other_end(
         assert json.loads(ended.stdout)["is_known"], ended.stdout
         return True
 
-    await eventually(is_noted, 60_000)
+    await eventually(is_noted)
     there, back = tmp_path / "there", tmp_path / "back"
     write_checkpoint(tmp_path / "here", TOPIC, READ)
     before = (tmp_path / "here" / "offsets" / "0").read_text()

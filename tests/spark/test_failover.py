@@ -81,7 +81,7 @@ def test_a_query_names_what_it_has_read_and_the_other_site_does_not_have(
     done = sites.command("failover", "a-b", "--to", "b", "--old-site-is-down", "--output", "json")
     assert done.returncode == 0, done.stdout + done.stderr
     # More records than were lost: offsets alone would not show it.
-    eventually_sync(lambda: not at_b.fill(source, 2000, 2080, partitions=1) or True, 60_000)
+    eventually_sync(lambda: not at_b.fill(source, 2000, 2080, partitions=1) or True)
     expected = (
         f"{source}-0: the query has read up to offset 150 under leader epoch 0, and this log has another history "
         "from offset 100 on: offsets 100 to 149 as the query read them are lost"

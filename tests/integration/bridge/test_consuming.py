@@ -21,7 +21,7 @@ from tests.support.clients.kafka_clients import Record, librdkafka_consume, libr
 from tests.support.embedded.http_bridge import BINARY_V2, JSON_V2, BridgeClient, HttpBridge, Instance
 from tests.support.eventually import eventually_sync
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_a_member_reads_what_native_producers_wrote(bridge: BridgeClient, bootst
     topic = bridge.new_topic()
     librdkafka_produce(bootstrap, topic, [Record(b'{"n": 1.10e400}', b"1"), Record(None, b'"k"')])
     instance = bridge.instance(group).subscribed(topic)
-    answer = eventually_sync(lambda: (found := instance.get("records")).text != "[]" and found, 30_000)
+    answer = eventually_sync(lambda: (found := instance.get("records")).text != "[]" and found)
     assert answer.headers["content-type"] == JSON_V2
     head = f'"topic":"{topic}",'
     assert answer.text == (
@@ -91,7 +91,7 @@ def test_only_what_was_handed_out_is_committed(bridge: BridgeClient, group: str)
     produced(bridge, topic, 20)
     instance = bridge.instance(group, auto_commit_enable=False).subscribed(topic)
     read: list[int] = []
-    eventually_sync(lambda: read.extend(values(instance.read(max_bytes=5))) or read, 30_000)
+    eventually_sync(lambda: read.extend(values(instance.read(max_bytes=5))) or read)
     assert read == [0, 1, 2, 3, 4]
     instance.bridge.http.post(f"{instance.path}/offsets")
     assert committed(instance, topic) == [5]
@@ -123,12 +123,12 @@ def test_an_instance_shares_a_group_with_a_native_member_that_comes_and_goes(
         instance.read(timeout=0)
         return len(instance.get("assignments").json()["partitions"])
 
-    eventually_sync(lambda: held() == 2, 30_000)
+    eventually_sync(lambda: held() == 2)
     native = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "session.timeout.ms": 6000})
     native.subscribe([topic])
-    eventually_sync(lambda: (native.poll(0.05), len(native.assignment()))[1] == 1 and held() == 1, 30_000)
+    eventually_sync(lambda: (native.poll(0.05), len(native.assignment()))[1] == 1 and held() == 1)
     native.close()
-    eventually_sync(lambda: held() == 2, 30_000)
+    eventually_sync(lambda: held() == 2)
     members = bridge.http.get(f"{bridge.cluster}/consumer-groups/{group}/consumers").json()["data"]
     assert [member["client_id"] for member in members] == [instance.path.rpartition("/")[2]]
 
@@ -138,7 +138,7 @@ def test_an_idle_instance_does_not_hold_up_its_group(bridge: BridgeClient, boots
     produced(bridge, topic, 4)
     bridge.instance(group).subscribed(topic)  # never reads: it has half of the partitions, and lets go of the other
     busy = bridge.instance(group).subscribed(topic)
-    eventually_sync(lambda: (busy.read(), len(busy.get("assignments").json()["partitions"]))[1] == 1, 30_000)
+    eventually_sync(lambda: (busy.read(), len(busy.get("assignments").json()["partitions"]))[1] == 1)
 
 
 def test_partitions_that_were_paused_while_nobody_read_go_on_when_they_come_back(
@@ -208,7 +208,7 @@ def test_a_read_returns_after_its_timeout_and_within_its_size(bridge: BridgeClie
     topic = bridge.new_topic()
     bridge.produce(topic, [{"value": "x" * 998} for _ in range(5)])
     instance = bridge.instance(group, fetch_min_bytes=-1).subscribed(topic)
-    eventually_sync(lambda: instance.read(timeout=50, max_bytes=1), 30_000)  # one, though larger than asked for
+    eventually_sync(lambda: instance.read(timeout=50, max_bytes=1))  # one, though larger than asked for
     eventually_sync(lambda: len(instance.read(timeout=50, max_bytes=2500)) == 2)
     assert len(instance.read(timeout=50)) == 2
     assert instance.read(timeout=0) == []
@@ -240,7 +240,7 @@ def test_records_read_for_a_client_that_has_gone_wait_for_the_next_read(
     bridge = start_bridge(consumer_request_timeout_ms="60000")
     topic = bridge.new_topic()
     instance = bridge.instance(group, fetch_min_bytes=-1).subscribed(topic)
-    eventually_sync(lambda: (instance.read(timeout=50), instance.get("assignments").json()["partitions"])[1], 30_000)
+    eventually_sync(lambda: (instance.read(timeout=50), instance.get("assignments").json()["partitions"])[1])
     with bridge.connect() as connection:
         question = f"GET {instance.path}/records HTTP/1.1\r\nhost: bridge\r\n\r\n".encode()
         connection.sendall(question)
@@ -283,7 +283,7 @@ def test_an_instance_that_nobody_asks_leaves_its_group(start_bridge: Callable[..
 
     produced(bridge, topic, 2)
     instance = read_all(2)
-    eventually_sync(lambda: bridge.figure("consumer_instances") == 0, 30_000)
+    eventually_sync(lambda: bridge.figure("consumer_instances") == 0)
     assert bridge.figure("expired_instances_total") >= 1
     assert instance.get("records").json()["error_code"] == 40403
     eventually_sync(lambda: bridge.http.get(f"{bridge.cluster}/consumer-groups/{group}").json()["state"] == "EMPTY")

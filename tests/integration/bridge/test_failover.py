@@ -15,7 +15,7 @@ from tests.support.embedded.embedded_sites import EmbeddedSites, SitesStarter
 from tests.support.embedded.http_bridge import BridgeClient, Load
 from tests.support.eventually import eventually_sync
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_a_promotion_in_the_middle_of_load_loses_nothing_that_was_acknowledged(s
         )  # some for the second time, if no commit was in between
         return set(read) >= set(load.places)
 
-    eventually_sync(has_read_all, 60_000)
+    eventually_sync(has_read_all)
     assert set(read) == set(load.places)
     received = librdkafka_consume(sites.bootstrap("b"), topic, len(load.places), group=f"g-{uuid.uuid4().hex}")
     in_log = {record.offset: int(record.value or b"") for record in received}

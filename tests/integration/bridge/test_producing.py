@@ -17,7 +17,7 @@ from tests.support.clients.kafka_clients import librdkafka_consume, librdkafka_p
 from tests.support.embedded.http_bridge import BINARY_V2, JSON_V2, BridgeClient, HttpBridge
 from tests.support.eventually import eventually_sync
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.integration
 
 
 def found(bootstrap: str, topic: str, count: int) -> list[tuple[bytes | None, bytes | None]]:

@@ -12,7 +12,7 @@ import pytest
 from tests.support.embedded.http_bridge import BridgeClient, HttpBridge
 from tests.support.eventually import eventually_sync
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.integration
 
 
 def test_a_topic_is_made_grown_described_and_deleted(bridge: BridgeClient) -> None:

@@ -45,7 +45,7 @@ from wire.rules.acls import (
 )
 from wire.znodes.acl_znodes import ACL_CHANGES, DENY_ALL, acl_path, encode_acls
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.integration
 
 Run = Callable[..., Awaitable[str]]
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -222,16 +222,16 @@ async def test_acls_that_another_tool_writes_to_zookeeper_are_taken_over(site: S
         assert await are(first)
         await site.zookeeper.set(acl_path(first.pattern), encode_acls([first.entry, second.entry]))
         await site.zookeeper.create(f"{ACL_CHANGES}/acl_changes_0000000001", b"Topic:written")
-        await eventually(lambda: are(first, second), 10_000)
+        await eventually(lambda: are(first, second))
 
         async def are_change_notices_gone() -> bool:
             return await site.zookeeper.children(ACL_CHANGES) == []
 
-        await eventually(are_change_notices_gone, 10_000)
+        await eventually(are_change_notices_gone)
         # what may have been a DENY is not forgotten because a byte is wrong
         await site.zookeeper.set(acl_path(first.pattern), b"{")
         await site.zookeeper.create(f"{ACL_CHANGES}/acl_changes_0000000002", b"Topic:written")
-        await eventually(lambda: are(Acl(first.pattern, DENY_ALL)), 10_000)
+        await eventually(lambda: are(Acl(first.pattern, DENY_ALL)))
         assert await delete_acls(client, [exactly(Acl(first.pattern, DENY_ALL))])
         assert await are()
 

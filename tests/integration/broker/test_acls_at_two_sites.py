@@ -40,7 +40,7 @@ from wire.rules.client_quotas import USER, QuotaEntity, entity_message
 from wire.znodes.layout import link_path
 from wire.znodes.link_znodes import encode_link
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.integration
 
 ALICE: QuotaEntity = ((USER, "alice"),)
 

@@ -18,7 +18,7 @@ from tests.support.lone_brokers.lone_broker_process import LoneBroker
 from tests.support.processes.fork_server import run_antipode
 from tests.support.processes.processes import Processes
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.integration
 
 Command = Callable[..., Any]
 

@@ -17,7 +17,7 @@ from tests.support.eventually import eventually_sync
 from tests.support.histories.transaction_history import Observed, Position, circular_reads, precommitted_reads
 from tests.support.lone_brokers.lone_broker_process import LoneBroker
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 PROGRAM = Path(__file__).parents[2] / "compatibility" / "programs" / "java" / "AlternatingTransactions.java"
 TOPICS = ("first", "second")

@@ -27,7 +27,7 @@ from tests.support.sites.site_broker import SiteBroker
 from wire.batches.records import Record, encode_batch
 from wire.protocol.messages.produce_codec import PartitionRecords, TopicRecords
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 CREATE_TOPICS, DELETE_RECORDS, CREATE_PARTITIONS = 19, 21, 37
 METADATA, DELETE_TOPICS, DESCRIBE_CLUSTER, DESCRIBE_TOPIC_PARTITIONS = 3, 20, 60, 75

@@ -17,7 +17,7 @@ from tests.support.processes.processes import Processes
 from tests.support.sites.replicated_site import CALM, NODES, ReplicatedSite
 from tests.support.sites.site_node import SiteNode
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 FIRST, SECOND, LOST = NODES
 
@@ -50,7 +50,7 @@ def test_a_topic_of_a_broker_that_is_given_up_is_deleted_and_stays_so_when_the_b
     assert producer.flush(60) == 0
     assert "is registered" in run(site, "brokers", "unregister", str(LOST), "--yes", code=1)
     site.nodes[LOST].process.kill()
-    eventually_sync(lambda: not is_registered(site, LOST), 30_000)
+    eventually_sync(lambda: not is_registered(site, LOST))
     assert "antipode brokers unregister" in run(site, "topics", "delete", "gone", "--yes", code=1)
     tried = run(site, "brokers", "unregister", str(LOST), "--dry-run")
     assert tried["partitions_still_assigned"][:2] == ["kept-0", "kept-1"]
@@ -68,7 +68,7 @@ def test_a_topic_of_a_broker_that_is_given_up_is_deleted_and_stays_so_when_the_b
     assert all(LOST not in members for members in site.in_sync("gone").values())
     for index in range(2):
         directory = site.directory_of(LOST, "gone", index)
-        eventually_sync(lambda: not directory.exists(), 30_000)  # noqa: B023 (called at once)
+        eventually_sync(lambda: not directory.exists())  # noqa: B023 (called at once)
     assert run(site, "topics", "offsets", "gone") == {"0": 0, "1": 0}
 
 
@@ -83,7 +83,7 @@ async def test_a_new_broker_joins_under_load_and_takes_partitions(
         load.wait_acknowledged(300)
         node = SiteNode(processes, tmp_path, zookeeper_connect, newcomer, CALM)
         node.wait_ready()
-        eventually_sync(lambda: is_registered(site, newcomer), 30_000)
+        eventually_sync(lambda: is_registered(site, newcomer))
         assert all(newcomer not in replicas for replicas in site.replicas("orders"))
         remaining = ",".join(map(str, (FIRST, SECOND, newcomer)))
         run(site, "reassign", "plan", "--topic", "orders", "--brokers", remaining, "--out", plan)
@@ -92,7 +92,7 @@ async def test_a_new_broker_joins_under_load_and_takes_partitions(
         load.wait_acknowledged(300)
         load.finish()
     assert all({FIRST, SECOND, newcomer} == set(replicas) for replicas in site.replicas("orders"))
-    eventually_sync(lambda: newcomer in site.leaders("orders").values() or _lead(site, newcomer), 30_000)
+    eventually_sync(lambda: newcomer in site.leaders("orders").values() or _lead(site, newcomer))
     site.wait_in_sync("orders", (FIRST, SECOND, newcomer))
     await load.check_log(site.bootstrap)
 
@@ -121,7 +121,7 @@ def test_topics_are_placed_and_shown_as_kafkas_tool_does_it(
     site.create("whole", 1)
     run(site, "topics", "create", "alone", "--replica-assignment", str(LOST))
     site.nodes[LOST].process.kill()
-    eventually_sync(lambda: not is_registered(site, LOST), 30_000)
+    eventually_sync(lambda: not is_registered(site, LOST))
     bootstrap = site.nodes[FIRST].bootstrap
     for ours, theirs in (
         ("--under-replicated", "--under-replicated-partitions"),
@@ -153,7 +153,7 @@ def test_controlled_shutdown_enable(processes: Processes, tmp_path: Path, zookee
     stopping = site.leaders("orders")[0]
     others = tuple(node for node in NODES if node != stopping)
     site.nodes[stopping].process.stop()
-    eventually_sync(lambda: set(site.leaders("orders").values()) <= set(others), 30_000)
+    eventually_sync(lambda: set(site.leaders("orders").values()) <= set(others))
     assert "controlled shutdown" not in site.nodes[stopping].process.log_text()
     asked = sum(
         site.nodes[node].figure(

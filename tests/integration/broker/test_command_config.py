@@ -14,7 +14,7 @@ import pytest
 from tests.support.lone_brokers.secured_broker import BROKER, BROKER_PASSWORD, SecuredBroker, jaas
 from tests.support.processes.fork_server import run_antipode
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.integration
 
 
 def test_commands_log_in_by_the_options_of_their_file(session_processes: Any, tmp_path: Path) -> None:

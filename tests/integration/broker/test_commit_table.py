@@ -12,7 +12,7 @@ from tests.support.histories.commit_table import answers
 from tests.support.lone_brokers.lone_broker_process import LoneBroker
 from tests.support.processes.apache_kafka import ApacheKafka
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 
 def test_commits_are_answered_as_by_apache_kafka(

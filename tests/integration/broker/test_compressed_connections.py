@@ -24,7 +24,7 @@ from wire.protocol.messages.private import CODEC_ZSTD, COMPRESS_CONNECTION, Comp
 from wire.protocol.streams import frames
 from wire.protocol.streams.compressed_stream import Compression, CompressionTally
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.integration
 
 TOPIC = "orders"
 FETCH_BYTES = 4 * 1024 * 1024

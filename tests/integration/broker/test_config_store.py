@@ -15,7 +15,7 @@ from tests.support.eventually import eventually
 from wire.znodes import layout as znodes
 from wire.znodes.config_znodes import decode_config
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.integration
 
 Taken = list[tuple[dict[str, str], dict[str, str]]]
 

@@ -15,7 +15,7 @@ from tests.support.disks.log_batches import batch
 from tests.support.eventually import eventually_sync
 from tests.support.lone_brokers.lone_broker_process import LoneBroker
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.integration
 
 TOPIC, BROKER = 2, 4
 SET, DELETE = 0, 1

@@ -19,7 +19,7 @@ from tests.support.clients.raw_client import RawClient
 from tests.support.eventually import eventually_sync
 from tests.support.lone_brokers.lone_broker_process import LoneBroker
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 SETTINGS = {
     "group_consumer_min_heartbeat_interval_ms": "200",

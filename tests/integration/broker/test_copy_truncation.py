@@ -29,7 +29,7 @@ from wire.protocol.messages.mirror_append_codec import MirrorAppend, PartitionTo
 from wire.znodes.layout import link_path
 from wire.znodes.link_znodes import encode_link
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 LINK, TOPIC = "a-b", "orders"
 SHARED, OWN = 20, 10

@@ -35,7 +35,7 @@ from wire.rules.delegation_tokens import DelegationToken, token_hmac, token_pass
 from wire.rules.principals import Principal
 from wire.znodes.token_znodes import TOKEN_CHANGES, encode_token, token_path
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.integration
 
 SECRET = "the site's secret of tokens"
 PASSWORDS = {"alice": "of alice", "bob": "of bob"}

@@ -32,7 +32,7 @@ from tests.support.processes.processes import Processes
 from tests.support.processes.secured_kafka import make_certificates
 from wire.client.connection import ConnectionOptions, connected
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.integration
 
 LARGE = [Record(os.urandom(700_000)) for _ in range(12)]
 SMALL = [Record(b"value-%d" % number) for number in range(200)]

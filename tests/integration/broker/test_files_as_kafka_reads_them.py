@@ -24,7 +24,7 @@ from tests.support.disks.logs_on_disk import fill, open_log
 from tests.support.eventually import eventually_sync
 from tests.support.lone_brokers.lone_broker_process import LoneBroker
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 BEGAN_MS = int(time.time() * 1000)
 """Records are of today: what is older than retention.ms goes when the broker looks."""

@@ -20,7 +20,7 @@ from tests.support.lone_brokers.lone_broker_process import LoneBroker
 from wire.batches.record_batch import iterate_headers
 from wire.client.requests.fetch_requests import FetchRequest
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.integration
 
 DISK_BYTES = 32 * 1024 * 1024
 BATCH_BYTES = 256 * 1024

@@ -24,7 +24,7 @@ from wire.znodes import layout as znodes
 from wire.znodes.config_znodes import encode_config_change
 from wire.znodes.group_configs import decode_group_configs, encode_group_configs, group_config_path
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.integration
 
 Run = Callable[..., Awaitable[str]]
 CONSUMER_GROUP_HEARTBEAT, ALTER_CONFIGS, LIST_CONFIG_RESOURCES = 68, 44, 74

@@ -18,7 +18,7 @@ from tests.support.clients.raw_client import RawClient
 from tests.support.eventually import eventually_sync
 from tests.support.lone_brokers.lone_broker_process import LoneBroker
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.integration
 
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, JOIN_GROUP, DESCRIBE_GROUPS, CREATE_TOPICS = 8, 9, 10, 11, 15, 19
 DESCRIBE_CONFIGS, CONSUMER_GROUP_HEARTBEAT, CONSUMER_GROUP_DESCRIBE = 32, 68, 69

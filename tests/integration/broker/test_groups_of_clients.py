@@ -25,7 +25,7 @@ from tests.support.clients.raw_client import RawClient
 from tests.support.eventually import eventually, eventually_sync
 from tests.support.lone_brokers.lone_broker_process import LoneBroker
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 GROUP_SETTINGS = {
     "group_initial_rebalance_delay_ms": "100",

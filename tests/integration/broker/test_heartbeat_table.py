@@ -14,7 +14,7 @@ from tests.support.lone_brokers.lone_broker_process import LoneBroker
 from tests.support.processes.apache_kafka import ApacheKafka, start_apache_kafka
 from tests.support.processes.processes import Processes
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 AT_ONCE = {"group.consumer.assignment.interval.ms": "0"}
 """Apache Kafka assigns with the heartbeat that needs it, as Antipode always does."""

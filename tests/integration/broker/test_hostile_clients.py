@@ -22,7 +22,7 @@ from tests.support.lone_brokers.connection_servers import Held, connection_serve
 from tests.support.lone_brokers.lone_broker_process import LoneBroker
 from wire.protocol.streams.frames import request_prefix
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.integration
 
 MEBIBYTE = 1 << 20
 

@@ -26,7 +26,7 @@ from tests.support.clients.java_clients import (
 from tests.support.lone_brokers.lone_broker_process import LoneBroker
 from tests.support.processes.processes import Processes
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 Tool = Callable[..., str]
 

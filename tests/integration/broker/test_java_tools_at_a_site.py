@@ -21,7 +21,7 @@ from tests.support.clients.java_clients import (
 )
 from tests.support.sites.site_broker import SiteBroker
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 Run = Callable[..., Awaitable[str]]
 

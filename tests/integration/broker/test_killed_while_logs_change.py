@@ -22,7 +22,7 @@ from wire.batches.record_batch import iterate_headers
 from wire.batches.records import decode_records
 from wire.client.requests.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.integration
 
 ROUNDS = 8
 KEYS = 40
@@ -134,7 +134,7 @@ def test_no_key_loses_its_newest_value(start_broker: Callable[..., LoneBroker], 
         ((home, _),) = [place for place in homes(client, "t")[0] if not place[1]]
         target = "two" if home == "one" else "one"
         move(client, tmp_path, "t", target)
-        eventually_sync(lambda: homes(client, "t")[0] == [(target, False)], 60_000)
+        eventually_sync(lambda: homes(client, "t")[0] == [(target, False)])
     assert newest(broker.port) == found
     librdkafka_produce(broker.bootstrap, "t", [Record(b"%d" % (number + 1), key=b"key-0", partition=0)])
     read_by_librdkafka(broker.bootstrap, newest(broker.port))

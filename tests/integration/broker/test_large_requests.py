@@ -13,7 +13,7 @@ import pytest
 from tests.support.eventually import eventually
 from tests.support.lone_brokers.connection_servers import Held, Starter, connection_servers, framed
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.integration
 
 
 @pytest.fixture

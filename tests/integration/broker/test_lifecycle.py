@@ -18,7 +18,7 @@ from tests.support.lone_brokers.lone_broker_process import LoneBroker
 from wire.client.requests.fetch_requests import FetchRequest
 from wire.protocol.ids import CONSUMER, MIRROR
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.integration
 
 
 def metrics_page(broker: LoneBroker) -> str:

@@ -24,7 +24,7 @@ from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.protocol.messages.mirror_append_codec import MirrorAppend, PartitionToMirror, TopicToMirror
 from wire.protocol.messages.private import SITE_METADATA
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.integration
 
 LINK, TOPIC = "a-b", "orders"
 PEER = 2001

@@ -33,7 +33,7 @@ from wire.client.connection import ConnectionOptions, connected
 from wire.client.security import load_security, secured
 from wire.protocol.streams.frames import MalformedResponse
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.integration
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 ONE_MECHANISM = [

@@ -22,7 +22,7 @@ from tests.support.processes.zookeeper import ZooKeeperProcess
 from wire.znodes.broker_znodes import BrokerEndpoint, BrokerRegistration, decode_broker
 from wire.znodes.cluster_znodes import ControllerRegistration, encode_controller
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.integration
 
 SESSION_MS = 10_000
 """Longer than this machine stands still: no session ends that a test does not end."""
@@ -155,7 +155,6 @@ class Interrupted(ZooKeeper):
 
 
 @pytest.mark.long
-@pytest.mark.timeout(180)
 async def test_a_broker_comes_up_though_zookeeper_is_killed_at_any_step_of_its_start(
     own_zookeeper: ZooKeeperProcess,
 ) -> None:

@@ -16,7 +16,7 @@ from tests.support.eventually import eventually_sync
 from tests.support.processes.processes import Processes
 from tests.support.sites.replicated_site import NODES, ReplicatedSite
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 TOPIC = "orders"
 FIRST, SECOND, THIRD = NODES
@@ -94,7 +94,7 @@ def test_a_throttled_move_leaves_room_for_replicas_in_sync(
         "--execute", "--additional", "--throttle", "900000000"
     )
     site.wait_in_sync(TOPIC)
-    eventually_sync(lambda: "is completed" in reassign("--verify"), 60_000)
+    eventually_sync(lambda: "is completed" in reassign("--verify"))
     wait_for_throttles(site, "", "", rate=str(2**63 - 1))
     site.wait_equal(TOPIC, 1)
 

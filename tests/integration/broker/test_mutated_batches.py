@@ -19,7 +19,7 @@ from wire.batches.record_batch import read_header
 from wire.client.requests.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 from wire.protocol.messages.produce_codec import PartitionRecords, TopicRecords
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.integration
 
 NEIGHBOUR = "neighbour"
 GROWTH_BYTES_MAX = 50 * 1024 * 1024

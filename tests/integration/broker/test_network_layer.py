@@ -34,7 +34,7 @@ from tests.support.lone_brokers.connection_servers import Held, Starter, connect
 from tests.support.memory.no_authorizer import NO_AUTHORIZER
 from wire.protocol.streams.frames import VersionRange
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.integration
 
 LIST_GROUPS, API_VERSIONS = 16, 18
 TOGETHER = b"together"

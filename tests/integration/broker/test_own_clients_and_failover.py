@@ -23,7 +23,7 @@ from tests.support.processes.processes import Processes
 from tests.support.sites.replicated_site import ReplicatedSite
 from wire.client.raw_client import KafkaClient
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 PARTITIONS = 3
 RECORDS = 3000
@@ -48,7 +48,7 @@ async def test_a_leader_and_a_coordinator_that_are_killed_cost_nothing(
                     found.extend((chunk.place[1], int(record.value or b"")) for record in consumer.opened(chunk))
 
         reading = asyncio.create_task(read())
-        await eventually(lambda: len(consumer.assignment) == PARTITIONS, 60_000)
+        await eventually(lambda: len(consumer.assignment) == PARTITIONS)
         async with Producer(KafkaClient(site.bootstrap), ProducerOptions(batch_records_max=20)) as producer:
             for number in range(RECORDS):
                 await producer.send(ProducerRecord(topic="t", value=b"%d" % number, partition=number % PARTITIONS))
@@ -58,7 +58,7 @@ async def test_a_leader_and_a_coordinator_that_are_killed_cost_nothing(
                     await producer.flush()
                     site.nodes[coordinator].process.kill()
         assert (producer.counts.delivered, producer.counts.failed) == (RECORDS, 0)
-        await eventually(lambda: len(found) >= RECORDS or reading.done(), 60_000)
+        await eventually(lambda: len(found) >= RECORDS or reading.done())
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
         await consumer.commit()

@@ -44,7 +44,7 @@ from wire.client.raw_client import KafkaClient, NewTopic
 from wire.client.requests.group_membership import Joined
 from wire.protocol.ids import PartitionKey
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.integration
 
 REPOSITORY = Path(__file__).parents[3]
 PARTITIONS = 4
@@ -109,7 +109,7 @@ class Pulled:
                 self._task.result()
             return len(self.values) >= count
 
-        await eventually(enough, within_ms=40_000)
+        await eventually(enough)
 
     async def stop(self) -> None:
         self._task.cancel()
@@ -140,14 +140,14 @@ async def test_a_group_is_shared_with_librdkafka_and_handed_over(broker: LoneBro
             other = {place.partition for place in theirs.assignment()}
             return len(mine) == len(other) == 2 and mine | other == set(range(PARTITIONS))
 
-        await eventually(is_shared, within_ms=40_000)
+        await eventually(is_shared)
         await asyncio.to_thread(theirs.close)
-        await eventually(lambda: len(ours.assignment) == PARTITIONS, within_ms=40_000)
+        await eventually(lambda: len(ours.assignment) == PARTITIONS)
         await pulled.has(100)
-        await eventually(lambda: set(pulled.values) == set(range(100)), within_ms=20_000)
+        await eventually(lambda: set(pulled.values) == set(range(100)))
         # nothing was committed before the others left, so it has begun anew with what was theirs
         # and its own
-        await eventually(lambda: sum(at.offset for at in ours.positions().values()) == 100, within_ms=20_000)
+        await eventually(lambda: sum(at.offset for at in ours.positions().values()) == 100)
         await pulled.stop()
         await ours.commit()
     await produce(broker, topic, 100, 104)
@@ -188,12 +188,11 @@ async def test_two_of_ours_share_what_a_pattern_matches_and_find_new_topics(brok
         for consumer in (one, other):
             consumer.subscribe(re.compile(f"{prefix}-.*"))
         pulled = [Pulled(consumer) for consumer in (one, other)]
-        await eventually(lambda: len(one.assignment) == len(other.assignment) == 2, within_ms=40_000)
+        await eventually(lambda: len(one.assignment) == len(other.assignment) == 2)
         later = await new_topic(broker, prefix)
-        await eventually(lambda: {later} <= {name for name, _ in one.assignment | other.assignment}, within_ms=40_000)
+        await eventually(lambda: {later} <= {name for name, _ in one.assignment | other.assignment})
         await eventually(
-            lambda: len(one.assignment | other.assignment) == 2 * PARTITIONS and not one.assignment & other.assignment,
-            within_ms=40_000,
+            lambda: len(one.assignment | other.assignment) == 2 * PARTITIONS and not one.assignment & other.assignment
         )
         for each in pulled:
             await each.stop()
@@ -216,7 +215,7 @@ async def test_a_member_with_malformed_metadata_takes_nothing_from_the_others(br
     async with consumer_of(broker, group) as consumer, KafkaClient(broker.bootstrap) as client:
         consumer.subscribe([topic])
         pulled = Pulled(consumer)
-        await eventually(lambda: len(consumer.assignment) == PARTITIONS, within_ms=40_000)
+        await eventually(lambda: len(consumer.assignment) == PARTITIONS)
         stranger = GroupMember(client, given, SystemClock())
         membership = await stranger.join([("range", b"\x00")], assign_nothing)
         assert membership.joined.leader != membership.joined.member_id
@@ -283,7 +282,7 @@ async def test_a_slow_broker_slows_the_consumer_and_loses_nothing(
         pulled = Pulled(ours)
         await pulled.has(100)
         with proxy.cut_off():
-            await eventually(lambda: ours.reader.topics.last_problem != "", within_ms=20_000)
+            await eventually(lambda: ours.reader.topics.last_problem != "")
         await pulled.has(400)
         await pulled.stop()
     assert sorted(pulled.values) == list(range(400))
@@ -315,7 +314,7 @@ async def test_aborted_records_are_left_out_for_those_who_read_committed_ones(
         ours.assign({(topic, 0): Start(Position(0))})
         pulled = Pulled(ours)
         await pulled.has(len(expected))
-        await eventually(lambda: ours.lag((topic, 0)) == 0, within_ms=20_000)
+        await eventually(lambda: ours.lag((topic, 0)) == 0)
         await pulled.stop()
     assert pulled.values == expected
 

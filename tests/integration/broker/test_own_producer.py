@@ -31,7 +31,7 @@ from tests.support.processes.processes import Processes
 from wire.batches.record_batch import Compression
 from wire.client.raw_client import KafkaClient, NewTopic
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.integration
 
 REPOSITORY = Path(__file__).parents[3]
 PARTITIONS = 7

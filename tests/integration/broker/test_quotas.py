@@ -27,7 +27,7 @@ from wire.client.requests.fetch_requests import FetchRequest, PartitionToFetch, 
 from wire.protocol.messages.produce_codec import parse_produce_response
 from wire.protocol.streams.frames import response_body_position
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.integration
 
 RATE = 300_000
 WINDOWS = 2

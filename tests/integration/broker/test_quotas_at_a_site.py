@@ -20,7 +20,7 @@ from wire.rules.client_quotas import entity_message
 from wire.znodes import layout as znodes
 from wire.znodes.config_znodes import decode_entity_config, encode_config_change, encode_topic_config
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.integration
 
 Run = Callable[..., Awaitable[str]]
 RATE = 250_000

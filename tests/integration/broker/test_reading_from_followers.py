@@ -20,7 +20,7 @@ from tests.support.processes.processes import Processes
 from tests.support.sites.replicated_site import CALM, NODES, ReplicatedSite
 from tests.support.sites.site_node import SiteNode
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.integration
 
 TOPIC = "orders"
 SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
@@ -71,7 +71,7 @@ def take(consumer: Consumer, count: int) -> list[int]:
                 found.append(int(message.value()))
         return len(found) >= count
 
-    eventually_sync(has_all, 60_000)
+    eventually_sync(has_all)
     return found
 
 
@@ -117,7 +117,7 @@ def test_librdkafka_reads_from_its_rack_and_goes_on_elsewhere_when_that_replica_
             take(consumer, 1)
             return bytes_out(near) > 0
 
-        eventually_sync(reads_here_again, 60_000)
+        eventually_sync(reads_here_again)
     finally:
         consumer.close()
 

@@ -21,7 +21,7 @@ from tests.support.sites.replicated_site import CALM, NODES, ReplicatedSite
 from wire.control.broker_pb2 import DescribePartitionsRequest
 from wire.control.broker_pb2_grpc import BrokerControlStub
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 TOPIC = "orders"
 FIRST, SECOND, THIRD = NODES
@@ -93,7 +93,7 @@ def test_a_throttled_move_is_listed_and_cancelled(site: ReplicatedSite, operator
     assert operator.run("reassign", "cancel", "--all", "--dry-run")["cancelled"] == [f"{TOPIC}-0"]
     assert operator.run("reassign", "list")
     assert operator.run("reassign", "cancel", str(plan))["cancelled"] == [f"{TOPIC}-0"]
-    eventually_sync(lambda: site.replicas(TOPIC) == [[FIRST, SECOND]], 30_000)
+    eventually_sync(lambda: site.replicas(TOPIC) == [[FIRST, SECOND]])
     assert operator.run("reassign", "list") == []
     assert not any("throttled" in row["config"] for row in operator.run("configs", "show", "--topic", TOPIC))
     assert "say what to cancel" in operator.run("reassign", "cancel", code=2)
@@ -104,7 +104,7 @@ def test_preferred_and_unclean_leaders_are_elected_on_request(site: ReplicatedSi
     create(site, [FIRST, SECOND])
     assert operator.run("elect", "preferred", "--all")["partitions"] == []
     site.nodes[FIRST].process.kill()
-    eventually_sync(lambda: site.leaders(TOPIC)[0] == SECOND, 30_000)
+    eventually_sync(lambda: site.leaders(TOPIC)[0] == SECOND)
     site.wait_in_sync(TOPIC, (SECOND,))
     producer = Producer({"bootstrap.servers": site.bootstrap, "acks": 1, "log_level": 2})
     for value in ("one", "two", "three"):
@@ -112,12 +112,12 @@ def test_preferred_and_unclean_leaders_are_elected_on_request(site: ReplicatedSi
     assert producer.flush(30) == 0
     site.nodes[SECOND].process.kill()
     site.nodes[FIRST].restart()
-    eventually_sync(lambda: site.leaders(TOPIC)[0] == -1, 30_000)
+    eventually_sync(lambda: site.leaders(TOPIC)[0] == -1)
     wanted = operator.run("elect", "unclean", "--topic", TOPIC, "--dry-run")["partitions"]
     assert [row["outcome"] for row in wanted] == ["would be elected"]
     elected = operator.run("elect", "unclean", "--topic", TOPIC, "--partition", "0", "--yes")["partitions"]
     assert [row["outcome"] for row in elected] == ["elected"]
-    eventually_sync(lambda: site.leaders(TOPIC)[0] == FIRST, 30_000)
+    eventually_sync(lambda: site.leaders(TOPIC)[0] == FIRST)
     controller = site.nodes[site.controller()]
     assert controller.figure("kafka_controller_controllerstats_uncleanleaderelections_total") == 1
     site.nodes[SECOND].restart()

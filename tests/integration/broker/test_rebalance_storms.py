@@ -17,7 +17,7 @@ from tests.support.clients.rebalance_storm import PROTOCOLS, Storm
 from tests.support.lone_brokers.lone_broker_process import LoneBroker
 from wire.client.raw_client import KafkaClient, NewTopic, call_client
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.integration
 
 MEMBERS, PARTITIONS, GUSTS = 20, 24, 4
 SETTINGS = {

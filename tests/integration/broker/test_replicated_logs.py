@@ -19,7 +19,7 @@ from tests.support.eventually import eventually_sync
 from tests.support.processes.processes import Processes
 from tests.support.sites.replicated_site import CALM, NODES, SETTLE_WITHIN_MS, ReplicatedSite
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 TOPIC = "orders"
 PARTITIONS = 4

@@ -29,7 +29,7 @@ from wire.client.raw_client import KafkaClient
 from wire.client.requests.broker_requests import EpochQuery
 from wire.protocol.messages.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 TOPIC = "orders"
 PARTITIONS = 3
@@ -304,7 +304,7 @@ def test_what_a_leader_took_alone_and_cuts_when_it_is_back_is_counted_and_kept(
     site.nodes[leader].process.kill()
     for node in others:
         node.process.resume()
-    eventually_sync(lambda: site.leaders(TOPIC)[0] not in (-1, leader), 30_000)
+    eventually_sync(lambda: site.leaders(TOPIC)[0] not in (-1, leader))
     site.nodes[leader].restart()
     site.wait_in_sync(TOPIC)
     site.wait_equal(TOPIC, 1)
@@ -396,7 +396,7 @@ def committed(site: ReplicatedSite, group: str) -> int:
             return None
 
     try:
-        (found,) = eventually_sync(reported, 60_000)
+        (found,) = eventually_sync(reported)
         return int(found.offset)
     finally:
         consumer.close()
@@ -413,7 +413,7 @@ def commit(site: ReplicatedSite, group: str, offset: int) -> None:
         return True
 
     try:
-        eventually_sync(attempt, 30_000)
+        eventually_sync(attempt)
     finally:
         consumer.close()
 
@@ -489,9 +489,9 @@ async def test_a_reassignment_to_a_dead_broker_can_be_cancelled(site: Replicated
     eventually_sync(lambda: replicas(site) == kept)
     paused = site.nodes[away].process
     paused.pause()
-    eventually_sync(lambda: reassign(site, (away, kept[0]), asked=kept[0]) == "none", 40_000)
+    eventually_sync(lambda: reassign(site, (away, kept[0]), asked=kept[0]) == "none")
     eventually_sync(lambda: set(replicas(site)) == set(before))
-    eventually_sync(lambda: reassign(site, None, asked=kept[0]) == "none", 40_000)
+    eventually_sync(lambda: reassign(site, None, asked=kept[0]) == "none")
     eventually_sync(lambda: replicas(site) == kept)
     paused.resume()
     assert produce_one(site) == ""

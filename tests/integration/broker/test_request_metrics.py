@@ -16,7 +16,7 @@ from tests.support.eventually import eventually_sync
 from tests.support.lone_brokers.lone_broker_process import LoneBroker
 from wire.client.requests.fetch_requests import FetchRequest
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.integration
 
 PREFIX = "kafka_network_requestmetrics_"
 PHASES = ("requestqueue", "local", "remote", "responsequeue", "responsesend")

@@ -26,7 +26,7 @@ from wire.client.requests.fetch_requests import FetchRequest, PartitionToFetch, 
 from wire.protocol.messages.produce_codec import PartitionRecords, TopicRecords
 from wire.protocol.streams.frames import decode_response
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.integration
 
 NOW_MS = SystemClock().now_ms()  # what is older than retention.ms goes when the broker looks
 LONGER_THAN_A_CLIENT_WAITS_MS = 600_000

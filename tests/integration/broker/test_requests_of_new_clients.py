@@ -14,7 +14,7 @@ from tests.support.clients.java_clients import KafkaPrograms
 from tests.support.clients.raw_client import RawClient
 from tests.support.lone_brokers.lone_broker_process import LoneBroker
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(90)]
+pytestmark = pytest.mark.integration
 
 CREATE_TOPICS, DESCRIBE_TOPIC_PARTITIONS = 19, 75
 DESCRIBE_ACLS, CREATE_ACLS, DELETE_ACLS, DESCRIBE_SCRAM = 29, 30, 31, 50

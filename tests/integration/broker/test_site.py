@@ -15,7 +15,7 @@ from tests.support.clients.kafka_clients import Record, aiokafka_consume, librdk
 from tests.support.eventually import eventually
 from tests.support.sites.site_broker import SiteBroker
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(90)]
+pytestmark = pytest.mark.integration
 
 
 @pytest.fixture

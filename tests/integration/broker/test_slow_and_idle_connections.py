@@ -16,7 +16,7 @@ from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
 from tests.support.lone_brokers.connection_servers import Held, Starter, connection_servers, framed
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.integration
 
 IDLE_MS_MAX = 200
 AGES_MS = (IDLE_MS_MAX + 1, MEMORY_CHECK_INTERVAL_MS + IDLE_MS_MAX, IDLE_MS_MAX + 1)

@@ -23,7 +23,7 @@ from tests.support.processes.apache_kafka import FEW_PARTITIONS, READY_WITHIN_MS
 from tests.support.processes.ports import LOOPBACK, free_ports
 from tests.support.processes.processes import Processes
 
-pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.integration, pytest.mark.java]
 
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 AUDIENCE, ISSUER = "kafka", "https://login.example.org"

@@ -19,7 +19,7 @@ from tests.support.internal_topics import internal_topic_copies
 from tests.support.lone_brokers.lone_broker_process import LoneBroker
 from tests.support.sites.site_broker import SiteBroker
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.integration
 
 FIND_COORDINATOR = 10
 INTERNAL = ("__consumer_offsets", "__transaction_state")

@@ -16,7 +16,7 @@ from tests.support.histories.transaction_table import OWN, Asker, Producer, make
 from tests.support.lone_brokers.lone_broker_process import LoneBroker
 from wire.batches.record_batch import TRANSACTIONAL_BIT
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.integration
 
 CREATE_TOPICS, ALTER_CONFIGS, DESCRIBE_PRODUCERS = 19, 44, 61
 VERIFICATION = "transaction.partition.verification.enable"

@@ -21,7 +21,7 @@ from tests.support.processes.ports import LOOPBACK, free_ports
 from tests.support.processes.processes import Processes
 from tests.support.sites.site_broker import SiteBroker
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.integration
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "transaction_table.txt"
 OURS = "    ours: "

@@ -16,7 +16,7 @@ from tests.support.eventually import eventually
 from tests.support.sites.site_broker import SiteBroker
 from wire.client.raw_client import KafkaClient, NewTopic
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.integration
 
 SETTINGS = {"transaction_state_log_num_partitions": "4"}
 

@@ -19,7 +19,7 @@ from wire.batches.records import Record, encode_batch
 from wire.client.raw_client import KafkaClient, NewTopic
 from wire.protocol.messages.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.integration
 
 
 REFUSALS = (ErrorCode.invalid_txn_state, ErrorCode.invalid_producer_id_mapping, ErrorCode.not_enough_replicas)

@@ -49,7 +49,7 @@ from wire.znodes.consumer_znodes import (
     owners_path,
 )
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.integration
 
 REPOSITORY = Path(__file__).parents[3]
 SHORT = {"session_timeout_ms": 4000}

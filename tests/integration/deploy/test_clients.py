@@ -11,7 +11,7 @@ from tests.support.clients.java_clients import KafkaPrograms
 from tests.support.clients.kafka_clients import Record
 from tests.support.processes.apache_kafka import ApacheKafka
 
-pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.integration, pytest.mark.java]
 
 RECORDS = [Record(value=b"value-%d" % number, key=b"key", partition=0) for number in range(100)]
 VALUES = [record.value for record in RECORDS]

@@ -25,7 +25,7 @@ from tests.support.eventually import eventually, eventually_sync
 from tests.support.pairs.site_comparison import caught_up, log_ends, site_client
 from wire.client.raw_client import KafkaClient, NewTopic
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 BY_NAME = {client.name: client for client in FOREIGN_CLIENTS}
 

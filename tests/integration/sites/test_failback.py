@@ -14,7 +14,7 @@ from tests.support.embedded.embedded_sites import EmbeddedSites, SitesStarter
 from tests.support.embedded.sample_topic import TOPIC, create_topic, equal_ends, produce
 from tests.support.eventually import eventually_sync
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 TAIL = 40
 """Records that only site a has."""
@@ -61,7 +61,7 @@ async def with_a_tail_at_the_old_site(start_sites: SitesStarter, *arguments: str
     for broker in brokers:
         sites.restart(broker)
     sites.restart(sites.mirror)
-    eventually_sync(lambda: status_of_link(sites)["mirror"] == "FAULTED", 60_000)
+    eventually_sync(lambda: status_of_link(sites)["mirror"] == "FAULTED")
     return sites
 
 
@@ -79,12 +79,12 @@ async def test_a_returning_site_of_three_brokers_follows_again_with_its_own_reco
     assert await equal_ends(sites) == {(TOPIC, 0): 170}
     kept = [one for one in quarantined(sites) if one["kind"] == "reinstated"]
     assert [(one["topic"], one["first_offset"], one["end_offset"]) for one in kept] == [(TOPIC, 100, 100 + TAIL)]
-    account = eventually_sync(lambda: final_account(sites), 60_000)
+    account = eventually_sync(lambda: final_account(sites))
     assert (account["found_records"], account["found_bytes"]) == (TAIL, kept[0]["size_bytes"])
     assert account["differences"] == []
     shown = sites.command("quarantine", "show", kept[0]["name"], "--bootstrap-server", sites.bootstrap("a"))
     assert shown.stdout.split() == [str(number) for number in range(TAIL)]
-    eventually_sync(lambda: status_of_link(sites)["protected_since_ms"] is not None, 60_000)
+    eventually_sync(lambda: status_of_link(sites)["protected_since_ms"] is not None)
     back = sites.command("switchover", "a-b", "--to", "a")
     assert back.returncode == 0, back.stdout + back.stderr
     produce(sites, 10)

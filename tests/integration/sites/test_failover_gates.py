@@ -15,7 +15,7 @@ from tests.support.eventually import eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400), pytest.mark.long]
 
-PATIENT_MS = 90_000
+PATIENT_MS = 120_000
 
 
 async def link_at(sites: EmbeddedSites, site: str) -> dict[str, Any]:

@@ -66,14 +66,14 @@ async def test_a_healthy_site_goes_on_whatever_it_loses_alone_and_is_not_promote
         await at_a.writes()
         arbiter = sites.process("arbiter")
         arbiter.kill()
-        await eventually(lambda: has_permit_from(sites, "standby"), 60_000)
+        await eventually(lambda: has_permit_from(sites, "standby"))
         known = len(at_a.answers)
         deadline_ms = at_a.answers[-1].answered_at_ms + 3 * LEASE_MS
 
         async def has_passed() -> bool:
             return at_a.answers[-1].answered_at_ms >= deadline_ms
 
-        await eventually(has_passed, 60_000)
+        await eventually(has_passed)
         assert all(answer.is_acknowledged for answer in at_a.answers[known:])
         status = json.loads((await command(sites, "status", "--output", "json")).stdout)
         assert any("writes by the vow of its standby: no site can be promoted" in one for one in status["problems"])
@@ -82,7 +82,7 @@ async def test_a_healthy_site_goes_on_whatever_it_loses_alone_and_is_not_promote
         assert "takes writes only when the arbiter opens an epoch for it" in refused.stdout
         await at_a.writes()
         arbiter.start()
-        await eventually(lambda: has_permit_from(sites, "arbiter"), 60_000)
+        await eventually(lambda: has_permit_from(sites, "arbiter"))
         known = len(at_a.answers)
         with sites.cut_off():
             await at_a.writes(400)
@@ -98,14 +98,14 @@ async def test_a_healthy_site_goes_on_whatever_it_loses_alone_and_is_not_promote
     first_of_b = await first_acknowledged(sites, "b")
     assert max(answer.answered_at_ms for answer in at_a.acknowledged) < first_of_b
     await equal_ends(sites)
-    await eventually(lambda: has_complete_copy(sites, "a"), 60_000)
+    await eventually(lambda: has_complete_copy(sites, "a"))
     # the site is lost: the standby reports it, a person fails over, and the lease is proof enough
     sites.broker("b").kill()
 
     async def would_fail_over() -> bool:
         return "would fail over now" in str((await lease_at(sites, "a"))["failover_verdict"])
 
-    await eventually(would_fail_over, 60_000)
+    await eventually(would_fail_over)
     done = await command(sites, "failover", LINK, "--to", "a")
     assert done.returncode == 0, done.stdout + done.stderr
     async with writer(sites, "a") as at_a:
@@ -129,7 +129,7 @@ async def test_a_site_that_is_cut_off_stops_within_its_lease_and_the_standby_tak
     altered = await command(sites, "links", "alter", LINK, "--reinstate", "automatic")
     assert altered.returncode == 0, altered.stderr
     network = sites.network
-    await eventually(lambda: has_complete_copy(sites, "b"), 60_000)
+    await eventually(lambda: has_complete_copy(sites, "b"))
     async with writer(sites, "a") as at_a, writer(sites, "b") as at_b:
         await at_a.writes()
         assert not at_b.acknowledged
@@ -145,7 +145,7 @@ async def test_a_site_that_is_cut_off_stops_within_its_lease_and_the_standby_tak
             found = await link_at(sites, "a")
             return bool(found["link"]["active_site"] == "b")
 
-        await eventually(follows, 60_000)
+        await eventually(follows)
         assert max(answer.answered_at_ms for answer in at_a.acknowledged) == last_of_a
     ends = await equal_ends(sites)
     accounts = json.loads((await command(sites, "failovers", "show", LINK, "--output", "json")).stdout)["accounts"]
@@ -157,7 +157,7 @@ async def test_a_site_that_is_cut_off_stops_within_its_lease_and_the_standby_tak
 
 async def a_site_that_wakes_after_its_lease_acknowledges_nothing(sites: EmbeddedSites) -> None:
     """The broker of b, the active site, is stopped with requests in flight, and a takes over."""
-    await eventually(lambda: has_complete_copy(sites, "a"), 60_000)
+    await eventually(lambda: has_complete_copy(sites, "a"))
     async with writer(sites, "a") as at_a, writer(sites, "b") as at_b:
         await at_b.writes()
         broker = sites.broker("b")
@@ -170,8 +170,8 @@ async def a_site_that_wakes_after_its_lease_acknowledges_nothing(sites: Embedded
     async def follows() -> bool:
         return bool((await link_at(sites, "b"))["link"]["active_site"] == "a")
 
-    await eventually(follows, 60_000)
-    await eventually(lambda: has_complete_copy(sites, "b"), 60_000)
+    await eventually(follows)
+    await eventually(lambda: has_complete_copy(sites, "b"))
     with pytest.raises(SiteRefused, match="the link has failed over 2 times within the last hour"):
         await requested(sites, "b")
 
@@ -204,11 +204,11 @@ async def test_f17_a_slow_control_plane_stops_no_writer_and_no_site_is_promoted_
         async def has_passed() -> bool:
             return at_a.answers[-1].answered_at_ms >= deadline_ms
 
-        await eventually(has_passed, 120_000)
+        await eventually(has_passed)
         assert [answer for answer in at_a.answers[known:] if not answer.is_acknowledged] == []
     network.heal()
     assert (await link_at(sites, "b"))["link"]["epoch"] == 1
-    await eventually(lambda: has_complete_copy(sites, "b"), 60_000)
+    await eventually(lambda: has_complete_copy(sites, "b"))
     reply = await requested(sites, "b")
     assert (reply.epoch, LossAccount.from_json(reply.json).loses_nothing) == (2, True)
     (run,) = json.loads((await command(sites, "failovers", "list", LINK, "--output", "json")).stdout)
@@ -233,7 +233,7 @@ async def test_a_running_link_gets_a_lease_and_loses_it(start_sites: SitesStarte
         done = await altered("--lease-ms", str(LEASE_MS))
         assert done.returncode == 0, done.stderr
         assert "a writes under a lease of 2000 ms; when it is lost, b reports when it would fail over" in done.stdout
-        await eventually(lambda: has_permit_from(sites, "arbiter"), 60_000)
+        await eventually(lambda: has_permit_from(sites, "arbiter"))
         await at_a.writes()
         refused = await altered("--lease-ms", "3000")
         assert "the lease is 2000 ms: set it to 0 first, then to 3000" in refused.stderr
@@ -242,7 +242,7 @@ async def test_a_running_link_gets_a_lease_and_loses_it(start_sites: SitesStarte
         assert (await link_at(sites, "a"))["lease"] is None
         await at_a.writes()
         assert (await altered("--lease-ms", str(LEASE_MS))).returncode == 0
-        await eventually(lambda: has_permit_from(sites, "arbiter"), 60_000)
+        await eventually(lambda: has_permit_from(sites, "arbiter"))
     checks = json.loads((await command(sites, "links", "check", LINK, "--output", "json")).stdout)["checks"]
     assert [one["outcome"] for one in checks if one["check"] == "arbiter"] == ["ok"]
     deleted = await command(sites, "links", "delete", LINK, "--yes")
@@ -271,20 +271,20 @@ async def test_a_link_that_degrades_does_so_only_after_the_arbiter_knows(start_s
     async with writer(sites, "a") as at_a:
         await at_a.writes()
         assert await is_in_sync()
-        await eventually(lambda: has_complete_copy(sites, "b"), 60_000)
+        await eventually(lambda: has_complete_copy(sites, "b"))
         arbiter = sites.process("arbiter")
         arbiter.kill()
-        await eventually(lambda: has_permit_from(sites, "standby"), 60_000)
+        await eventually(lambda: has_permit_from(sites, "standby"))
         sites.mirror.pause()
         await at_a.is_refused(3)  # no mark can be made: acknowledgements wait as under block
         arbiter.start()
-        await eventually(is_out_of_sync, 60_000)
+        await eventually(is_out_of_sync)
         await at_a.writes()
         sites.mirror.resume()
-        await eventually(is_in_sync, 60_000)
+        await eventually(is_in_sync)
         await at_a.writes()
         sites.mirror.pause()
-        await eventually(is_out_of_sync, 60_000)
+        await eventually(is_out_of_sync)
         await at_a.writes()
     for process in sites.environment.sites["a"].processes:
         sites.process(process.name).kill()
@@ -293,6 +293,6 @@ async def test_a_link_that_degrades_does_so_only_after_the_arbiter_knows(start_s
         verdict = str((await lease_at(sites, "b"))["failover_verdict"])
         return "a person has to decide: brokers 1 of a acknowledged records that the standby may lack" in verdict
 
-    await eventually(waits_for_a_person, 60_000)
+    await eventually(waits_for_a_person)
     assert (await link_at(sites, "b"))["link"]["epoch"] == 1
     sites.mirror.resume()

@@ -16,7 +16,7 @@ from tests.support.embedded.embedded_sites import EmbeddedSites, SitesStarter
 from tests.support.embedded.sample_topic import TOPIC, create_topic, equal_ends, produce
 from tests.support.eventually import eventually, eventually_sync
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 PARTITIONS = 4
 RECORDS = 400
@@ -35,7 +35,7 @@ def owned_by(members: list[GroupMember]) -> list[list[int]]:
 
 async def moved(sites: EmbeddedSites, members: list[GroupMember], *, to: str) -> None:
     """A switchover; the members are polled meanwhile."""
-    eventually_sync(lambda: is_protected(sites), 90_000)
+    eventually_sync(lambda: is_protected(sites))
     moving = asyncio.create_task(asyncio.to_thread(sites.command, "switchover", "a-b", "--to", to, "--output", "json"))
     while not moving.done():
         await asyncio.to_thread(lambda: [member.poll() for member in members])
@@ -49,7 +49,7 @@ async def read_all(groups: dict[str, list[GroupMember]], count: int) -> None:
     def has_all() -> bool:
         return all(sum([member.poll() for member in members]) >= count for members in groups.values())
 
-    await eventually(has_all, within_ms=60_000)
+    await eventually(has_all)
 
 
 async def test_members_keep_their_places_and_positions_over_planned_moves(start_sites: SitesStarter) -> None:
@@ -63,7 +63,7 @@ async def test_members_keep_their_places_and_positions_over_planned_moves(start_
     }
     members = [member for of_group in groups.values() for member in of_group]
     try:
-        await eventually(lambda: {len(owned) for owned in owned_by(members)} == {2}, within_ms=60_000)
+        await eventually(lambda: {len(owned) for owned in owned_by(members)} == {2})
         produce(sites, RECORDS, partitions=PARTITIONS)
         await read_all(groups, RECORDS)
         before = [(member.consumer.memberid(), member.partitions()) for member in members]

@@ -107,7 +107,7 @@ class Reader:
             self._environment[name] = self._run(command, f'{text}\nprintf %s "${name}"')
             return
         if text.startswith(LOOKS):
-            eventually_sync(lambda: [self._run(command, text)], 60_000)
+            eventually_sync(lambda: [self._run(command, text)])
         else:
             self._run(command, text)
 

@@ -33,9 +33,9 @@ from wire.client.raw_client import KafkaClient, call_client
 from wire.client.requests.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 from wire.protocol.messages.private import SITE_METADATA
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
-WITHIN_S = 30
+WITHIN_S = 120
 """Within this each request is answered, whatever has happened to the active site."""
 AT_HOME = "home-.*"
 METADATA = 3
@@ -288,7 +288,6 @@ def test_an_old_copy_is_deleted_by_its_id_through_the_passive_site(passive: Pass
 
 
 @pytest.mark.long
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("victim", ["mirror", "broker", "broker while it is asked"])
 def test_a_copy_that_is_put_away_is_made_anew_whoever_is_killed_meanwhile(
     passive: PassiveSite, topic: str, victim: str
@@ -310,7 +309,7 @@ def test_a_copy_that_is_put_away_is_made_anew_whoever_is_killed_meanwhile(
         passive.sites.command("links", "reset", "a-b", "-t", topic, "--yes")  # refused once it is mirrored
         return passive.is_the_same(topic)
 
-    eventually_sync(is_made_anew, 60_000)
+    eventually_sync(is_made_anew)
 
 
 def test_topics_that_no_link_carries_are_the_passive_site_s_own(passive: PassiveSite) -> None:

@@ -13,7 +13,7 @@ from tests.support.embedded.embedded_sites import EmbeddedSites, SitesStarter
 from tests.support.pairs.site_comparison import caught_up, site_client
 from wire.client.raw_client import NewTopic
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.integration
 
 
 async def create_topic(sites: EmbeddedSites, name: str, *, site: str = "a", partitions: int = 1) -> None:

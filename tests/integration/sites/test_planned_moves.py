@@ -47,7 +47,7 @@ def committed_more(load: TransactionalLoad | JavaTransactionalLoad, wanted: int)
 
 def all_commit(loads: list[TransactionalLoad | JavaTransactionalLoad]) -> None:
     for load, wanted in [(load, load.committed_count + BETWEEN_MOVES) for load in loads]:
-        eventually_sync(partial(committed_more, load, wanted), 90_000)
+        eventually_sync(partial(committed_more, load, wanted))
     assert {load.name: load.fatal for load in loads if load.fatal} == {}
 
 
@@ -71,7 +71,7 @@ async def test_no_transactional_producer_dies_of_planned_moves_there_and_back(
         loads = [java, *(TransactionalLoad(both, TOPIC, f"producer-{number}") for number in range(PRODUCERS))]
         for number in range(MOVES):
             all_commit(loads)
-            eventually_sync(lambda: is_protected(sites), 90_000)
+            eventually_sync(lambda: is_protected(sites))
             moved(sites, "ba"[number % 2])
         all_commit(loads)
         for load in loads:

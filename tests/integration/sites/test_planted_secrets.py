@@ -31,7 +31,7 @@ from tests.support.eventually import eventually_sync
 from wire.client.librdkafka_options import librdkafka_options
 from wire.client.security import load_security
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 KEYSTORE, TOKEN_KEY, SCRAM, WRONG, WRONG_TOKEN = (
     f"planted{kind}{secrets.token_hex(12)}" for kind in ("Keystore", "TokenKey", "Scram", "Wrong", "WrongToken")

@@ -14,7 +14,7 @@ from tests.support.embedded.embedded_sites import EmbeddedSites, SitesStarter
 from tests.support.embedded.sample_topic import TOPIC, create_topic, equal_ends, produce
 from tests.support.eventually import eventually_sync
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 
 def link_status(sites: EmbeddedSites) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def await_protected(sites: EmbeddedSites, active: str) -> None:
         found = link_status(sites)
         return found["active_site"] == active and found["protected_since_ms"] is not None
 
-    eventually_sync(is_protected, 60_000)
+    eventually_sync(is_protected)
 
 
 async def test_after_a_promotion_the_other_site_protects_the_new_active_one_by_itself(
@@ -93,7 +93,7 @@ async def test_without_its_mirror_a_link_is_not_protected_and_the_reason_says_wh
     await create_topic(sites)
     await_protected(sites, "a")
     sites.mirror.stop()
-    eventually_sync(lambda: "no mirror that carries all" in link_status(sites)["not_protected_because"], 60_000)
+    eventually_sync(lambda: "no mirror that carries all" in link_status(sites)["not_protected_because"])
     assert "antipode mirror --config FILE, with link.name=a-b" in link_status(sites)["not_protected_because"]
     produce(sites, 10)
     sites.restart(sites.mirror)

@@ -16,7 +16,7 @@ from tests.support.embedded.embedded_sites import FRONT_DOOR, REPOSITORY, Embedd
 from tests.support.embedded.sample_topic import TOPIC, create_topic, equal_ends, produce
 from tests.support.eventually import eventually_sync
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 COMMON, TAIL, NEWER = 100, 20_000, 70
 REPLAYED_BEFORE_THE_KILL = 2_000
@@ -62,7 +62,7 @@ async def with_an_entry(start_sites: SitesStarter) -> EmbeddedSites:
         done = sites.command("links", "reinstate", "a-b", "--yes", "--output", "json")
         return done.returncode == 0 and [one["outcome"] for one in json.loads(done.stdout)] == ["reinstated"]
 
-    eventually_sync(is_reinstated, 60_000)
+    eventually_sync(is_reinstated)
     return sites
 
 

@@ -16,7 +16,7 @@ import pytest
 from tests.support.embedded.embedded_sites import FRONT_DOOR, LINK, REPOSITORY, EmbeddedSites, SitesStarter
 from tests.support.embedded.sample_topic import TOPIC, create_topic, equal_ends, produce
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 PARTITIONS = 3
 RECORDS = 9_000

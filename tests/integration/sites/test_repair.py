@@ -19,7 +19,7 @@ from tests.support.embedded.embedded_sites import FRONT_DOOR, REPOSITORY, Embedd
 from tests.support.embedded.sample_topic import TOPIC, create_topic, equal_ends, produce
 from tests.support.eventually import eventually_sync
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 WITHIN_MS = 120_000
 RECORDS = 5_000

@@ -45,7 +45,7 @@ async def kill_a_leader(sites: EmbeddedSites, site: str) -> None:
         except KafkaClientError:  # it was the controller too, perhaps
             return False
 
-    await eventually(is_replaced, 60_000)
+    await eventually(is_replaced)
 
 
 def commit(sites: EmbeddedSites, offset: int) -> None:
@@ -86,14 +86,14 @@ async def test_each_site_loses_a_leader_and_a_failover_still_loses_nothing(start
         async def is_mirrored() -> bool:
             return len([key for key in await log_ends(client) if key[0] == TOPIC]) == PARTITIONS
 
-        await eventually(is_mirrored, 60_000)
+        await eventually(is_mirrored)
     with AcknowledgedLoad(sites.bootstrap("a"), TOPIC, PARTITIONS) as load:
         load.wait_acknowledged(500)
         await kill_a_leader(sites, "a")
         load.wait_acknowledged(500)
         await kill_a_leader(sites, "b")
         load.wait_acknowledged(500)
-        eventually_sync(lambda: committed(sites, "b") == 7, 60_000)
+        eventually_sync(lambda: committed(sites, "b") == 7)
         ended = sites.command("failover", LINK, "--to", "b")
         assert ended.returncode == 0, ended.stdout + ended.stderr
         load.wait_acknowledged(500)
@@ -135,7 +135,7 @@ async def test_what_too_few_replicas_of_the_standby_have_is_not_acknowledged(sta
     admin = AdminClient({"bootstrap.servers": sites.bootstrap("a"), "log_level": 2})
     topic = NewTopic(TOPIC, 1, -1, config={"min.insync.replicas": "2"})
     admin.create_topics([topic])[TOPIC].result(60)
-    await eventually(lambda: acknowledges(sites, timeout_ms=20_000), 60_000)
+    await eventually(lambda: acknowledges(sites, timeout_ms=20_000))
     end = await shown(sites, "a")
 
     async def all_in_sync() -> list[int]:
@@ -143,14 +143,14 @@ async def test_what_too_few_replicas_of_the_standby_have_is_not_acknowledged(sta
         assert len(found) == 3
         return found
 
-    leader, *others = await eventually(all_in_sync, 60_000)
+    leader, *others = await eventually(all_in_sync)
     for follower in others:
         sites.process(f"broker-{follower}").kill()
 
     async def is_alone() -> bool:
         return await in_sync(sites, "b") == [leader]
 
-    await eventually(is_alone, 60_000)
+    await eventually(is_alone)
     assert not await acknowledges(sites, timeout_ms=2_000)
     assert await shown(sites, "a") == end
     sites.restart(sites.process(f"broker-{others[0]}"))
@@ -158,19 +158,19 @@ async def test_what_too_few_replicas_of_the_standby_have_is_not_acknowledged(sta
     async def is_shown() -> bool:
         return await shown(sites, "a") == end + 1
 
-    await eventually(is_shown, 60_000)
+    await eventually(is_shown)
     sites.process(f"broker-{leader}").kill()
 
     async def is_succeeded() -> bool:
         return await in_sync(sites, "b") == [others[0]]
 
-    await eventually(is_succeeded, 60_000)
+    await eventually(is_succeeded)
     sites.restart(sites.process(f"broker-{others[1]}"))  # one alone does not say what is safe
 
     async def is_kept() -> bool:
         return await shown(sites, "b") == end + 1
 
-    await eventually(is_kept, 60_000)
+    await eventually(is_kept)
 
 
 async def acknowledges(sites: EmbeddedSites, *, timeout_ms: int) -> bool:
@@ -220,11 +220,11 @@ async def test_where_logs_begin_follows_the_source_through_changes_of_leaders_at
                 cut = ("topics", "delete-records", TOPIC, "--partition", str(index), "--before", str(offset))
                 ended = sites.command(*cut, "--yes", "--bootstrap-server", sites.bootstrap("a"))
                 assert ended.returncode == 0, ended.stdout + ended.stderr
-            await eventually(partial(begin_at, sites, first), 60_000)
+            await eventually(partial(begin_at, sites, first))
         load.finish()
         await caught_up(sites.bootstrap("a"), sites.bootstrap("b"))
         await kill_a_leader(sites, "b")
-        await eventually(partial(begin_at, sites, first), 60_000)
+        await eventually(partial(begin_at, sites, first))
 
 
 async def begin_at(sites: EmbeddedSites, first: dict[int, int]) -> bool:

@@ -15,7 +15,7 @@ from tests.support.eventually import eventually, eventually_sync
 from tests.support.pairs.site_comparison import caught_up, site_client
 from wire.client.raw_client import NewTopic
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 TOPIC = "orders"
 

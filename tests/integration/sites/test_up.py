@@ -26,7 +26,7 @@ from tests.support.embedded.sample_topic import TOPIC, create_topic, equal_ends,
 from tests.support.eventually import eventually_sync
 from tests.support.pairs.site_comparison import caught_up, site_client
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.integration
 
 PROGRESS = ("starting ZooKeeper", "starting brokers", "linking a to b", "stopping")
 

@@ -22,7 +22,7 @@ from tests.support.sites.site_node import SiteNode
 from wire.client.raw_client import KafkaClient, NewTopic
 from wire.znodes.consumer_znodes import owner_path, owners_path
 
-WITHIN_MS = 60_000
+WITHIN_MS = 120_000
 
 
 class Site:

@@ -26,7 +26,7 @@ from tests.support.clients.kafka_clients import (
     librdkafka_produce,
 )
 
-WITHIN_S = 80
+WITHIN_S = 120
 
 Read = tuple[int, bytes]
 """Offset and value of a record."""

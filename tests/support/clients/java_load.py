@@ -88,7 +88,7 @@ class JavaLoad:
     def finish(self) -> int:
         """Stop; the program waits until what it sent is acknowledged. The number of records."""
         self._process.stop(FINISH_WITHIN_MS)
-        eventually_sync(lambda: b"tool_data" in self._process.child.log.read_bytes(), 10_000)
+        eventually_sync(lambda: b"tool_data" in self._process.child.log.read_bytes())
         self._read()
         self._output.close()
         failures = [event for event in self._failures if event.get("message") not in CLOSED_WHILE_SENDING]

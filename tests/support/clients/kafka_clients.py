@@ -16,12 +16,12 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-WITHIN_MS = 60_000
+WITHIN_MS = 120_000
 METADATA_AGE_MS_MAX = 1000
 """Of kafka-python's consumers: leading a group, 3.0 may assign before it knows any partition, and
 tries again with its next metadata.
 """
-POLL_MS = 10_000
+POLL_MS = 60_000
 """A poll whose time is up while its consumer joins a group: 3.0 never takes the answer that comes
 afterwards, and heartbeats no more.
 """

@@ -58,7 +58,7 @@ class SteadyBatches:
     async def wait_for(self, batches: int) -> None:
         """Until so many more have been produced."""
         goal = self.batches + batches
-        await eventually(lambda: self.batches >= goal, 60_000)
+        await eventually(lambda: self.batches >= goal)
 
     async def _produce(self) -> None:
         async with KafkaClient(self._bootstrap) as client:

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
-WITHIN_S = 30.0
+WITHIN_S = 120.0
 
 
 def transactional_producer(bootstrap_servers: str, transactional_id: str, **settings: Any) -> Any:

@@ -21,7 +21,7 @@ from tests.support.eventually import eventually_sync
 JAVA_PROGRAM = Path(__file__).parents[2] / "compatibility" / "programs" / "java" / "SteadyTransactions.java"
 PARTITIONS = 2
 OPEN_S = 0.05
-ENDS_WITHIN_MS = 90_000
+ENDS_WITHIN_MS = 120_000
 
 
 class TransactionalLoad:

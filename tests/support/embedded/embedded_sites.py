@@ -39,7 +39,7 @@ from tests.support.processes.processes import RunningProcess
 FRONT_DOOR = (sys.executable, "-m", "cli.main")
 REPOSITORY = Path(__file__).parents[3]
 READY_WITHIN_MS = 180_000
-STOP_WITHIN_MS = 90_000
+STOP_WITHIN_MS = 120_000
 """More than `antipode up` itself gives one part after the other."""
 LINK = "a-b"
 

@@ -148,7 +148,7 @@ class Instance:
             found.extend(self.read(**query))
             return len(found) >= count
 
-        eventually_sync(has_all, within_ms=60_000)
+        eventually_sync(has_all)
         return found
 
     def delete(self) -> None:
@@ -241,7 +241,7 @@ class Load:
     def wait_acknowledged(self, more: int) -> None:
         """Until so many more are acknowledged."""
         goal = len(self.places) + more
-        eventually_sync(lambda: len(self.places) >= goal or self.failures, 60_000)
+        eventually_sync(lambda: len(self.places) >= goal or self.failures)
         assert not self.failures, self.failures
 
     def _send(self) -> None:

@@ -72,7 +72,7 @@ class SiteWriter:
     async def writes(self, count: int = 20) -> None:
         """Until so many more records are acknowledged."""
         known = len(self.acknowledged)
-        await eventually(lambda: _true(len(self.acknowledged) >= known + count), 60_000)
+        await eventually(lambda: _true(len(self.acknowledged) >= known + count))
 
     async def is_refused(self, count: int = 20) -> None:
         """Until the last so many answers were no acknowledgements."""

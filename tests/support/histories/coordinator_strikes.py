@@ -20,7 +20,7 @@ from tests.support.processes.processes import Processes
 from tests.support.processes.zookeeper import ZooKeeperProcess
 from tests.support.sites.replicated_site import ReplicatedSite
 
-WITHIN_MS = 60_000
+WITHIN_MS = 120_000
 ASK_S = 2.0
 INTERNAL_PARTITIONS = 2
 SETTINGS = {

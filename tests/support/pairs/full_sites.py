@@ -46,7 +46,7 @@ from wire.rules.links import SYNC_TIMEOUT_MS, SyncPolicy
 
 REPOSITORY = Path(__file__).parents[3]
 LINK = "a-b"
-ANSWERED_WITHIN_MS = 30_000
+ANSWERED_WITHIN_MS = 60_000
 CLUSTER_ID = "c2l0ZXMtb2YtYS10ZXN0LQ"
 
 

@@ -27,7 +27,7 @@ connections that are idle and Apache Kafka looks which producers it forgets.
 """
 FLAPPING_S = 130.0
 """Down seven times and up six times, for ten seconds each."""
-HEALED_WITHIN_MS = 60_000
+HEALED_WITHIN_MS = 120_000
 HEALED_AT_ONCE_WITHIN_MS = 240_000
 """All lines heal at the same moment."""
 

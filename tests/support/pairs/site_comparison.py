@@ -20,7 +20,7 @@ from wire.protocol.ids import DEBUGGING_CONSUMER
 from wire.protocol.messages.fetch_codec import PartitionFetched
 
 FETCH_BYTES = 4 * 1024 * 1024
-RETRY_BUDGET_MS = 30_000
+RETRY_BUDGET_MS = 60_000
 
 Key = tuple[str, int]
 Ends = dict[Key, int]

@@ -111,7 +111,7 @@ class TransactionalLink:
         async def have_more() -> bool:
             return all(end > before[place] for place, end in (await self._committed_ends()).items())
 
-        await eventually(have_more, 60_000)
+        await eventually(have_more)
 
     async def _committed_ends(self) -> dict[tuple[str, int], int]:
         async with KafkaClient(self.target) as client:
@@ -159,7 +159,7 @@ class TransactionalLink:
             await self.demand_agreement()
             return True
 
-        await eventually(do_agree, 60_000)
+        await eventually(do_agree)
 
     async def noted(self) -> StoredLink:
         """The records that a read-committed reader finds in the link's topic."""
@@ -202,7 +202,7 @@ class TransactionalLink:
             assert all(state == "FAULTED" and reason in why for state, why in states.values()), states
             return True
 
-        await eventually(are_faulted, 60_000)
+        await eventually(are_faulted)
 
 
 class MakeLink(Protocol):
@@ -234,6 +234,6 @@ async def demand_whole_transactions_under_kills(link: TransactionalLink, *, kill
             await link.end_what_is_open()
             await link.demand_agreement()
             mirror.start()
-    await link.wait_equal(within_ms=60_000)
+    await link.wait_equal()
     found = await verify_mirror(mirror, link.topic)
     assert [one.verdict for one in found] == ["equal"] * link.partitions, found

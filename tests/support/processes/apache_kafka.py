@@ -18,7 +18,7 @@ from tests.support.processes.toxiproxy import Proxy, Toxiproxy
 
 FEW_PARTITIONS = {"offsets.topic.num.partitions": "4", "transaction.state.log.num.partitions": "4"}
 SOON_COMPACTED = {"log.cleaner.backoff.ms": "500"}
-READY_WITHIN_MS = 60_000
+READY_WITHIN_MS = 120_000
 
 
 class ApacheKafka:

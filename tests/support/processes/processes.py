@@ -17,8 +17,8 @@ from runtime.children import Child
 from tests.support.eventually import eventually, eventually_sync
 from tests.support.processes.fork_server import start
 
-READY_WITHIN_MS = 60_000
-STOP_WITHIN_MS = 30_000
+READY_WITHIN_MS = 120_000
+STOP_WITHIN_MS = 120_000
 
 
 class RunningProcess:

@@ -105,7 +105,7 @@ async def test_a_topic_that_comes_back_is_read_although_leaders_moved_while_it_w
         mirror.fetchers.reassign()
         world.source.add("orders", 1, number=1)
         world.source.produce("orders", 0, 5)
-        await eventually(lambda: world.is_equal() and states(mirror) == {FlowState.MIRRORING}, 5_000)
+        await eventually(lambda: world.is_equal() and states(mirror) == {FlowState.MIRRORING})
 
 
 async def test_batches_that_a_fetcher_could_not_queue_are_in_hand_when_it_ends() -> None:

@@ -288,7 +288,7 @@ async def test_a_partition_whose_disk_is_bad_keeps_the_answer_from_no_other(cloc
         await eventually(lambda: controller.asked)
         answers = [pb.AlteredPartition(topic="t", partition=index, state=state(2, 1)) for index in (1, 0)]
         controller.asked[0][1].set_result(pb.AlterPartitionsReply(partitions=answers))
-        await eventually(lambda: sound.state.isr == (1,), within_ms=10_000)
+        await eventually(lambda: sound.state.isr == (1,))
         assert replicas.failures
     finally:
         await proposals.stop()

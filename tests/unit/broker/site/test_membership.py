@@ -60,6 +60,6 @@ async def test_a_session_that_ends_while_the_broker_registers_is_noticed(setting
     membership = Membership(settings, zookeeper, ManualClock())
     await membership.register(REGISTRATION)
     try:
-        await eventually(lambda: zookeeper.owner == 2 and membership.broker_epoch == 2, within_ms=5_000)
+        await eventually(lambda: zookeeper.owner == 2 and membership.broker_epoch == 2)
     finally:
         await membership._loops.stop()

@@ -39,7 +39,7 @@ async def test_a_broker_that_a_takeover_held_for_dead_is_taken_back_though_it_is
     sentinels = Sentinels(tell, own_node=OWN)
     sentinels.follow(cluster)
     try:
-        await eventually(lambda: reported, within_ms=10_000)
+        await eventually(lambda: reported)
     finally:
         await sentinels.close()
         await server.stop(0)

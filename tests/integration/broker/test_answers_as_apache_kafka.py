@@ -25,6 +25,7 @@ from tests.support.lone_brokers.two_brokers import Side, differences, filled
 from tests.support.processes.apache_kafka import ApacheKafka
 from tests.support.sites.site_broker import SiteBroker
 from wire.batches.records import Record, encode_batch
+from wire.client.requests.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 from wire.protocol.messages.produce_codec import PartitionRecords, TopicRecords
 
 pytestmark = pytest.mark.integration
@@ -94,10 +95,16 @@ def make(side: Side, *names: str, configs: Mapping[str, str] | None = None) -> N
 
 
 def has_leaders(side: Side, *names: str) -> bool:
-    """Whether the broker has all the topics, with leaders."""
+    """Whether the broker leads all the topics, and not former ones of the same names: Apache Kafka's
+    metadata has a topic before its log is there.
+    """
     with RawClient(side.port) as client:
-        found = client.metadata(*names).topics
-    return all(topic.partitions and topic.partitions[0].leader_id >= 0 for topic in found)
+        for topic in client.metadata(*names).topics:
+            if not topic.partitions or topic.topic_id != side.ids.get(topic.name, topic.topic_id):
+                return False
+        wanted = [TopicToFetch(name, None, [PartitionToFetch(0, 0, 1)]) for name in names]
+        read = client.fetch(FetchRequest(wanted, max_wait_ms=0)).topics
+    return all(partition.error_code == ErrorCode.none for topic in read for partition in topic.partitions)
 
 
 async def test_metadata_by_name_and_by_id(sides: list[Side]) -> None:

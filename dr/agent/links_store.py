@@ -106,15 +106,19 @@ class LinksStore:
         if not account:
             await self._zookeeper.set(path, encode_link(record), version=version)
             return
-        kept = link_znodes.failover_path(record.name, record.epoch)
-        is_kept = await self._zookeeper.exists(kept) is not None
-        if not is_kept:
-            await self._zookeeper.ensure_path(link_znodes.failovers_path(record.name))
-        payload = link_znodes.encode_account(account)
-        keep = SetNode(path=kept, value=payload) if is_kept else CreateNode(path=kept, value=payload)
+        kept, payload = link_znodes.failover_path(record.name, record.epoch), link_znodes.encode_account(account)
         raised = SetNode(path=path, value=encode_link(record), version=version)
         # One transaction: a run that dies must not leave an epoch whose final account is lost.
-        await self._zookeeper.transaction([raised, keep])
+        try:
+            await self._zookeeper.transaction([raised, CreateNode(path=kept, value=payload)])
+        except NoNodeError:
+            # Only the first failover of a link finds no parent, so it is not looked for before:
+            # writers wait. Not `ensure_path`: it would create the node of a deleted link again.
+            with contextlib.suppress(NodeExistsError):
+                await self._zookeeper.create(link_znodes.failovers_path(record.name))
+            await self._zookeeper.transaction([raised, CreateNode(path=kept, value=payload)])
+        except NodeExistsError:
+            await self._zookeeper.transaction([raised, SetNode(path=kept, value=payload)])
 
     async def delete(self, name: str, *, epoch: int) -> LinkRecord:
         """Delete the link and its accounts if it is at `epoch`. Raises LinkUnknown,

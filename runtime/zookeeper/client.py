@@ -272,13 +272,14 @@ class ZooKeeper:
     async def get_or_none(self, path: str, *, watch: Watch | None = None) -> tuple[bytes, NodeStat] | None:
         """Like `get`; None for a missing znode (the watch is then set on its creation)."""
         while True:
-            if await self.exists(path, watch=watch) is None:
+            if watch is not None and await self.exists(path, watch=watch) is None:
                 return None
             try:
                 return await self.get(path)
             except NoNodeError:
+                if watch is None:
+                    return None
                 # deleted in between: `exists` again, so that the watch is on its creation
-                continue
 
     async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, NodeStat] | None]:
         """Data and stat of each path, None for one that is missing: one request, so the caller

@@ -103,6 +103,8 @@ class ClusterImage:
     peer_topics: Mapping[str, PeerTopics] = field(default_factory=dict)
     carriers: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Cache of `links_of`: topic name to link names, shared by images with the same links."""
+    raised: dict[str, tuple[TopicImage, int, TopicImage]] = field(default_factory=dict)
+    """Cache of `_at_floor`: topic name to a peer's topic, the floor, and the topic at the floor."""
 
     def links_of(self, topic: str) -> tuple[str, ...]:
         """The names of the links that carry the topic; several where this site has several
@@ -175,10 +177,22 @@ class ClusterImage:
             return None if own is None else RoutedTopic(topic=own, is_own_site=True)
         theirs = self.topics_of_peer(other_site(link, self.site)).get(topic)
         if theirs is not None:
-            return RoutedTopic(topic=theirs, is_own_site=False)
+            return RoutedTopic(topic=self._at_floor(theirs, link.leader_epoch_floor), is_own_site=False)
         if own is None or self.peer_of(link) is not None:
             return None
         return RoutedTopic(topic=_without_leaders(own), is_own_site=False)
+
+    def _at_floor(self, topic: TopicImage, floor: int) -> TopicImage:
+        """The active site's topic with no leader epoch below the link's floor: its leaders take
+        writes only from there on. The peer's view may be older than the link's record, and clients
+        ignore a leader whose epoch is older than the one that they know.
+        """
+        known = self.raised.get(topic.name)
+        if known is None or known[0] is not topic or known[1] != floor:
+            if len(self.raised) > CARRIERS_REMEMBERED_MAX:
+                self.raised.clear()
+            known = self.raised[topic.name] = topic, floor, _raised(topic, floor)
+        return known[2]
 
     def routed_topic_with_id(self, topic_id: bytes) -> RoutedTopic | None:
         """The topic with the id as a client must see it, None when no site that counts has it.
@@ -286,6 +300,18 @@ def _utf16_units(text: str) -> Iterator[int]:
     encoded = text.encode("utf-16-be", "surrogatepass")
     for position in range(0, len(encoded), 2):
         yield encoded[position] << 8 | encoded[position + 1]
+
+
+def _raised(topic: TopicImage, floor: int) -> TopicImage:
+    """The topic with this leader epoch for partitions of a lower one; the same object if there are
+    none.
+    """
+    below = {
+        index: replace(partition, leader_epoch=floor)
+        for index, partition in topic.partitions.items()
+        if partition.leader_epoch < floor
+    }
+    return replace(topic, partitions={**topic.partitions, **below}) if below else topic
 
 
 def _without_leaders(topic: TopicImage) -> TopicImage:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from kio.schema.errors import ErrorCode
 
+from broker.handlers.records.leader_hints import leader_hint
 from broker.metadata.core.access import mirror_error, passive_link_for_new_topic, read_error, write_error
 from broker.metadata.core.cluster_image import ClusterImage, LinkRole, group_partition
 from broker.metadata.core.image_difference import NO_CHANGE, difference
@@ -21,6 +22,7 @@ from broker.metadata.core.image_updates import (
 )
 from wire.control.broker_pb2 import ControlBatch, DeletedTopic
 from wire.control.cluster_pb2 import BrokerInfo, LinkPhase, LinkRecord, PartitionState, SiteView, TopicInfo
+from wire.protocol.messages.leader_hints import LeaderHint
 from wire.rules.links import InvalidPattern, stand_in
 
 OWN, PEER = 1001, 2001
@@ -194,6 +196,28 @@ def test_a_passive_site_shows_the_active_sites_leaders() -> None:
     assert routed is not None
     assert (routed.topic.partitions[0].leader, routed.topic.partitions[0].leader_epoch) == (PEER, 9)
     assert set(found.routed_brokers()) == {OWN, PEER}
+
+
+def test_a_passive_site_names_no_leader_epoch_below_the_floor_of_the_link() -> None:
+    """The view of the promoted site may be older than the link's record; clients ignore a leader of
+    an epoch that is not newer than the one that they know.
+    """
+    promoted = link(epoch=2, active="b")
+    promoted.leader_epoch_floor = 1 << 20
+    own = image(topic("orders", count=2, epoch=7), links=[promoted])
+    view = peer_view(topic("orders", count=2, leader=PEER, epoch=3))
+    view.site = "b"
+    before = with_peer_view(own, view)
+    routed = before.routed_topic("orders")
+    assert routed is not None
+    assert [(one.leader, one.leader_epoch) for one in routed.topic.partitions.values()] == [(PEER, 1 << 20)] * 2
+    assert leader_hint(before, "orders", 1) == LeaderHint(PEER, 1 << 20)
+    newer = SiteView()
+    newer.CopyFrom(view)
+    newer.topics[0].partitions[1].leader_epoch = (1 << 20) + 1
+    after = with_peer_view(before, newer).routed_topic("orders")
+    assert after is not None
+    assert [one.leader_epoch for one in after.topic.partitions.values()] == [1 << 20, (1 << 20) + 1]
 
 
 def test_a_passive_site_that_never_heard_of_its_peer_names_no_leader() -> None:

@@ -36,8 +36,8 @@ ASKED_AGAIN_AFTER_S = 0.1
 TOPICS_LIFE_S = 30.0
 THREADS = 4
 GROUPS_TIMEOUT_S = 3.0
-"""The bridge asks every broker for its groups. For a dead broker, librdkafka retries without a
-pause until this timeout.
+"""The bridge asks every broker for its groups. librdkafka retries a dead broker without a pause
+until this timeout.
 """
 
 _EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
@@ -94,8 +94,8 @@ class Admin:
         return await asyncio.shield(self._asking)
 
     async def partitions_of(self, topic: str, *, wanted: Iterable[int] = ()) -> frozenset[int]:
-        """The topic's partitions; empty if there is no such topic. Looks up again what did not
-        exist a moment ago.
+        """The topic's partitions; empty if the topic does not exist. Repeats a lookup of a topic or
+        partition that did not exist a moment ago.
 
         Not every broker knows a new topic at once, so the answer "unknown" is accepted only after a
         while.
@@ -222,7 +222,7 @@ class Admin:
         return [answer for answer in answers if not isinstance(answer, BaseException)]
 
     async def describe_topic(self, name: str) -> Any:
-        """One description. Raises Refused if there is no such topic."""
+        """One description. Raises Refused if the topic does not exist."""
         if not name or "\0" in name:  # librdkafka reads C strings
             raise unknown_topic_or_partition()
         asked = self._client.describe_topics(TopicCollection([name]), request_timeout=self._timeout_s)

@@ -1,8 +1,8 @@
 """Reads request bodies within limits: of one body, of all bodies together, and of the time that a
 client may take.
 
-A body for which there is no memory is refused at once: if bodies waited while holding memory, all
-of them could wait for each other.
+If there is no memory for a body, the bridge refuses it at once: bodies that waited while holding
+memory could all wait for each other.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class BodyRoom:
         self.used_bytes = 0
 
     def take(self, amount: int) -> None:
-        """Count them. Raises Refused when there is no memory."""
+        """Count them. Raises Refused if there is no memory for the body."""
         if self.used_bytes + amount > self.size_bytes:
             raise too_many("The bridge has as many request bodies in memory as it may; try again.")
         self.used_bytes += amount
@@ -71,7 +71,7 @@ class Bodies:
 
     async def pieces(self, request: Request, *, until: asyncio.Event) -> AsyncIterator[bytes]:
         """The pieces of the body as they arrive; ends also when the client disconnects or `until`
-        is set. Refused after a long silence.
+        is set. Refused if the client sends no byte of the body for too long.
         """
         receiving = request.stream().__aiter__()
         ending = asyncio.ensure_future(until.wait())
@@ -96,4 +96,4 @@ class Bodies:
 
 
 def _too_slow() -> Refused:
-    return Refused(408, 408, "The body did not come in time.")
+    return Refused(408, 408, "The body did not arrive within the time limit.")

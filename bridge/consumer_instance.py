@@ -1,5 +1,5 @@
-"""One consumer instance of API v2: a librdkafka consumer, the records it has read and not sent, and
-one request at a time.
+"""One consumer instance of API v2: a librdkafka consumer, and its records that were read but not
+sent. It serves one request at a time.
 
 Every call to the consumer runs in a thread of its own pool, so that a waiting read delays no other
 request. A second concurrent request is refused; but deleting the instance ends a waiting read.
@@ -232,8 +232,8 @@ class ConsumerInstance:
         return [item for item in answered if item.offset >= 0]
 
     async def read(self, limits: ReadLimits) -> list[Message]:
-        """Records in the order of their partitions; at least one, whatever its size. Call
-        `hand_out` or `keep` with them next.
+        """Records in the order of their partitions; at least one record, even if it exceeds the
+        limit of bytes. Call `hand_out` or `keep` with them next.
         """
         self._read_must_end.clear()
         if not self._mode:

@@ -102,7 +102,7 @@ class Consumers:
         return instance
 
     def find(self, key: InstanceKey) -> ConsumerInstance:
-        """The instance. Refused when there is none."""
+        """The instance. Refused if the instance does not exist."""
         instance = self._instances.get(key)
         if instance is None:
             raise instance_not_found()

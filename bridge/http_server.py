@@ -178,7 +178,7 @@ class HttpServer:
         return addresses
 
     async def stop(self) -> None:
-        """Take no more requests; wait for the running ones, for a while."""
+        """Accept no more requests; wait for the running ones, for a limited time."""
         self._server.should_exit = True
         if self._encrypted is not None:
             await self._encrypted.stop()

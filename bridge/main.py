@@ -1,5 +1,5 @@
-"""The bridge as a daemon: parts started in order, stopped so that what was accepted is still
-answered. `cli/processes/daemons.py` calls it.
+"""The bridge as a daemon: it starts its parts in order, and a stop still answers all accepted
+requests. `cli/processes/daemons.py` calls it.
 """
 
 from __future__ import annotations
@@ -136,4 +136,4 @@ async def run_bridge(properties: Mapping[str, str], stop: asyncio.Event) -> None
     log.info("stopping")
     await bridge.stop()
     if has_failed:
-        raise OperationalFailure("the bridge's HTTP server ended by itself; see the log for what came before")
+        raise OperationalFailure("the bridge's HTTP server ended by itself; the log has the cause")

@@ -52,7 +52,7 @@ class BridgeMetrics:
         )
         self._dropped = Counter(
             f"{_PREFIX}_dropped_connections",
-            "Connections closed because of what the client did not do in time",
+            "Connections closed because the client exceeded a time limit",
             ["reason"],
             registry=registry,
         )

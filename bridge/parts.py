@@ -41,7 +41,7 @@ class Parts:
         """Wait until this amount may be produced; all producers wait, as with a quota of Kafka."""
         if not (self.records_rate.per_second or self.bytes_rate.per_second):
             return
-        while (wait_ms := self._wait_ms()) > 0:  # noqa: ASYNC110 (time is what is waited for)
+        while (wait_ms := self._wait_ms()) > 0:  # noqa: ASYNC110 (the loop waits for a time, not for an event)
             await asyncio.sleep(wait_ms / 1000)
         sizes = [record.size_bytes for record in records]
         self.records_rate.take(len(sizes))

@@ -2,8 +2,8 @@
 acknowledgements are passed to the event loop.
 
 A thread runs librdkafka's callbacks and wakes the loop once for all acknowledgements that arrived
-together. Unacknowledged bytes are bounded: a request for which there is no room waits in a queue. A
-producer with a fatal error is replaced by a new one.
+together. Unacknowledged bytes are bounded: a request that does not fit waits in a queue. A producer
+with a fatal error is replaced by a new one.
 """
 
 from __future__ import annotations
@@ -109,9 +109,9 @@ _RETRIABLE = {
 
 
 class Room:
-    """Bytes that may wait for acknowledgement; a request for which there is no room waits in a
-    queue. One item larger than the whole room is admitted alone. A room may be part of a larger one
-    that it shares with others.
+    """Maximum number of unacknowledged bytes; a request that does not fit waits in a queue. One
+    item larger than the whole limit is admitted when no other item is pending. A room may be part
+    of a larger one that it shares with others.
     """
 
     def __init__(self, size_bytes: int, *, within: Room | None = None) -> None:
@@ -121,7 +121,9 @@ class Room:
         self._line: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     async def take(self, amount: int, *, within_ms: float) -> None:
-        """Take so many bytes. Raises Refused, as retriable, if there is no room in time."""
+        """Take so many bytes. Raises Refused, as retriable, if the space does not become free
+        within the time limit.
+        """
         await self._take(amount, within_ms)
         if self._outer is None:
             return
@@ -142,7 +144,7 @@ class Room:
             async with asyncio.timeout(within_ms / 1000):
                 await turn
         except BaseException as error:
-            # the room was granted just before the wait ended, so it is returned
+            # the space was granted just before the wait ended, so it is returned
             if turn.done() and not turn.cancelled():
                 self._give_back(amount)
             elif (amount, turn) in self._line:

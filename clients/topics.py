@@ -82,7 +82,7 @@ class Topics:
         return None if found is None else found.topic_id
 
     def leader_of(self, topic: str, partition: int) -> int:
-        """Node id of the leader; -1 if there is none, or while it is being looked up."""
+        """Node id of the leader; -1 if the partition has none, or while it is being looked up."""
         return -1 if topic in self._doubted else self._client.cluster.leader_of(topic, partition)
 
     async def look_up(self, topic: str) -> TopicMetadata:

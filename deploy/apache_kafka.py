@@ -3,7 +3,7 @@ processes, alone or as one cluster.
 
 Nothing of Antipode needs it to run. `make setup-java` fetches the jars; tests compare answers with
 this broker, benchmarks compare figures. A JVM is either small and quick to start (tools, tests) or
-set up as the upstream launcher does it (measurements).
+has the options of the upstream launcher (measurements).
 """
 
 from __future__ import annotations
@@ -158,6 +158,6 @@ def _keep(made: Path, kept: Path) -> None:
     with tempfile.TemporaryDirectory(dir=kept.parent) as scratch:
         whole = Path(scratch) / kept.name
         shutil.copyfile(made, whole)
-        # renamed only when complete: a process that formats meanwhile finds no file rather than
-        # half of one
+        # renamed only when complete: a process that formats at the same time finds no file rather
+        # than an incomplete one
         whole.rename(kept)

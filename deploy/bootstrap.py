@@ -36,7 +36,7 @@ OUTPUT_LINES_SHOWN = 15
 
 
 class SetupFailure(Exception):
-    """Set-up cannot continue: one message that says what is missing and what to do."""
+    """Set-up cannot continue: one message that names the missing part and what to do."""
 
 
 def say(line: str) -> None:

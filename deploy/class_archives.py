@@ -64,8 +64,8 @@ class ClassArchive:
         versions.
         """
         target = self.file
-        # renamed only when complete: a JVM that starts meanwhile finds no archive rather than half
-        # of one
+        # renamed only when complete: a JVM that starts at the same time finds no archive rather
+        # than an incomplete one
         made.rename(target)
         for other in self.directory.glob(f"{self.name}-*.jsa"):
             if other != target:
@@ -73,7 +73,7 @@ class ClassArchive:
 
     def make(self, loaded: Sequence[Path]) -> None:
         """Write the archive from class lists, which JVMs with `listing_option` wrote, and delete
-        archives of the same name for other versions. OperationalFailure with what Java printed.
+        archives of the same name for other versions. OperationalFailure with Java's output.
         """
         target = self.file
         with tempfile.TemporaryDirectory(dir=self.directory, prefix="build-") as scratch_name:

@@ -56,7 +56,7 @@ class ClientPrograms:
             return ""
         if shutil.which(self.builder[0]) is None:
             return f"{self.builder[0]} is not on PATH, and the {self.name} programs have not been built"
-        return f"the {self.name} programs have not been built: `make setup-clients` does it"
+        return f"the {self.name} programs have not been built: `make setup-clients` installs it"
 
     def command(self, program: str) -> list[str]:
         """The command that starts a program."""

@@ -28,7 +28,7 @@ from runtime.process import OperationalFailure
 
 WHEEL: Final = "ziglang==0.17.1"
 OPTIMIZATION: Final = "2"
-"""Level 3 needs a third more time to compile and brings no more speed."""
+"""Level 3 takes a third more time to compile and makes the code no faster."""
 FLAGS: Final = f"-O{OPTIMIZATION} -fno-semantic-interposition -fvisibility=hidden"
 """Calls between functions of one module are inlined only if no other library may override them."""
 OUTPUT_LINES_SHOWN: Final = 15
@@ -162,7 +162,7 @@ def _step(name: str, scratch: Path, environment: Mapping[str, str]) -> str | Non
 
 
 def _replace(target: Path, built: Path) -> None:
-    """Move the files to their place at once, and remove those of earlier sources."""
+    """Rename the files into place at once, and remove files of earlier sources."""
     for earlier in target.parent.iterdir():
         if earlier != target and earlier.name != built.parent.name:
             shutil.rmtree(earlier, ignore_errors=True)

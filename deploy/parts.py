@@ -90,7 +90,7 @@ def _java_candidates() -> list[Path]:
 
 
 def probe_java(executable: Path) -> Java | str:
-    """Run this `java`; a returned string says why it cannot be used."""
+    """Run this `java`; the returned string is the reason why it cannot be used, or ""."""
     try:
         output = _output_of([str(executable), "-XshowSettings:properties", "-version"])
     except OSError as error:

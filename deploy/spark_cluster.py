@@ -41,7 +41,7 @@ class SparkCluster:
 
     @property
     def address(self) -> str:
-        """What `spark-submit --master` takes."""
+        """The value for `spark-submit --master`."""
         return f"spark://{LOOPBACK}:{self.port}"
 
     @property

@@ -1,5 +1,5 @@
 """One ZooKeeper server as a child process, alone or as a member of an ensemble: its files, its
-command, and a check whether it serves.
+command, and a check whether it answers.
 
 A server answers `ruok` before it serves, so the check waits for a `srvr` answer with a `Mode:`
 line. `antipode up` and the tests use it; production sites have their own ensemble.
@@ -108,7 +108,7 @@ class ZooKeeperServer:
 
     def four_letter_word(self, word: str) -> str:
         """The server's answer to `srvr`, `stat`, `mntr`, `conf`, `cons`, `wchs` or `ruok`; empty if
-        there is none.
+        it does not answer.
         """
         answer = bytearray()
         try:

@@ -22,7 +22,7 @@ class HostPort(NamedTuple):
 
 
 def parse_host_port(text: str, *, default_port: int | None = None) -> HostPort:
-    """One address. ValueError says what was wrong and what would be accepted."""
+    """One address. ValueError names the wrong value and what would be accepted."""
     stripped = text.strip()
     host, separator, port_text = stripped.rpartition(":")
     if not separator or stripped.endswith("]"):
@@ -38,7 +38,7 @@ def parse_host_port(text: str, *, default_port: int | None = None) -> HostPort:
 
 
 def parse_host_ports(text: str) -> tuple[HostPort, ...]:
-    """A comma-separated list, empty items ignored. ValueError when none is left."""
+    """A comma-separated list, empty items ignored. ValueError if no address is left."""
     addresses = tuple(parse_host_port(item) for item in text.split(",") if item.strip())
     if not addresses:
         raise ValueError(f"{text!r} names no address; accepted: host:port[,host:port...]")

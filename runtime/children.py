@@ -34,7 +34,8 @@ _fork_servers: list[ForkServer] = []
 @contextmanager
 def forked_by(server: ForkServer) -> Iterator[None]:
     """In the block, the server forks each `python -m module` that a `Child` starts, and the module
-    needs no imports. Other commands start as without it, and so do all after the server has ended.
+    needs no imports. Other commands start without a fork server, and so does every command after
+    the server has ended.
     """
     _fork_servers.insert(0, server)
     try:

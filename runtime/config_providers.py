@@ -77,5 +77,5 @@ def _replace(key: str, providers: Mapping[str, Provider], found: re.Match[str]) 
     try:
         return provider(found[2] or "", found[3])
     except (LookupError, OSError, ConfigurationError) as error:
-        why = f"there is no {found[3]}" if isinstance(error, KeyError) else str(error)
+        why = f"{found[3]} does not exist" if isinstance(error, KeyError) else str(error)
         raise ConfigurationError(key, found[0], f"a provider path and key that can be read ({why})") from error

@@ -101,7 +101,7 @@ class ForkServer:
             return self._exit_codes[pid]
 
     def close(self) -> None:
-        """End the server; processes that it forked go on."""
+        """End the server; processes that it forked continue."""
         with self._asking:
             self._lines.close()
             self._channel.close()

@@ -1,6 +1,6 @@
 """The process of `fork_server.py`: `python -m runtime.fork_server_process DESCRIPTOR MODULE...`.
 
-It reads requests of JSON from a socket, one a line, and writes an answer for each. It has one
+It reads JSON requests from a socket, one on each line, and writes a response to each. It has one
 thread, so a fork copies all of it. It ends when its owner closes the socket.
 """
 
@@ -25,8 +25,8 @@ from runtime.garbage import expect_no_garbage
 def main(arguments: Sequence[str]) -> None:
     """Import the modules and serve; a forked process leaves the loop and runs its module."""
     descriptor, *modules = arguments
-    # The title takes the place of the command line and of the first environment, so it is set
-    # before the environment changes.
+    # The title overwrites the command line and the first environment, so it is set before the
+    # environment changes.
     setproctitle("python -m runtime.fork_server_process")
     channel = socket.socket(fileno=int(descriptor))
     # `cli.main` does both before it imports a command.

@@ -48,7 +48,7 @@ async def until_refused(address: str, *, on_suspicion: SuspicionListener = _igno
             refusals += 1
             await asyncio.sleep(CONFIRMATION_PAUSE_S)
             continue
-        # UnicodeError: a name that no host can have, which is no refusal either
+        # UnicodeError: no host can have such a name, so this is not a refused connection either
         except (OSError, UnicodeError):
             is_brief = True
         # A dying process may close its connections before its listener, and accept one more:

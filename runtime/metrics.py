@@ -48,9 +48,7 @@ class TaskDeaths(Collector):
     """The deaths of tasks that `supervision.py` counted in this process."""
 
     def collect(self) -> Iterator[CounterMetricFamily]:
-        """One sample for each kind of work that has died, and one without deaths as long as none
-        has.
-        """
+        """One sample for each kind of work that has failed, and one with the value 0 until then."""
         family = CounterMetricFamily(
             "antipode_task_deaths", "Tasks that ended with an unexpected error, restarted or not", labels=["task"]
         )

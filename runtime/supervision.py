@@ -2,9 +2,9 @@
 
 Three kinds. A `Supervisor` owns loops that keep no state between their rounds: it logs each failure
 with its stack, counts it, and starts the loop again after a jittered wait. `until_done` retries
-work that has an end and must be completed, in the same way. `in_background` starts work that may be
-given up because a caller will ask for it again; it only logs and counts. If state may be
-inconsistent after an error, `fatal` names that error, and `on_broken` ends the process.
+work that has an end and must be completed, in the same way. `in_background` starts work that may
+fail because a caller will ask for it again; it only logs and counts. If state may be inconsistent
+after an error, `fatal` names that error, and `on_broken` ends the process.
 
 A task that its owner did not cancel may still get CancelledError, when another task cancels an
 operation that it awaits (gRPC cancels the calls of a closed channel). This counts as a failure;

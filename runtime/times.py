@@ -9,8 +9,8 @@ ACCEPTED: Final = "Unix milliseconds, or ISO 8601 (2026-01-31T12:00:00Z)"
 
 
 def unix_ms(text: str) -> int:
-    """The time in the text; a time without a zone is in this machine's time zone. ValueError for
-    what is not ACCEPTED.
+    """The time in the text; a time without a zone is in this machine's time zone. ValueError if the
+    text is not ACCEPTED.
     """
     if text.isdecimal():
         return int(text)

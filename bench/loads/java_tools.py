@@ -1,8 +1,8 @@
 """Runs Apache Kafka's own load programs, ProducerPerformance and ConsumerPerformance, and parses
 their output.
 
-Each run is a separate JVM, set up as the upstream launcher does it. The producer's figures are
-those after its warm-up records; the consumer's are those of its fetching, without joining a group.
+Each run is a separate JVM with the options of the upstream launcher. The producer's figures exclude
+its warm-up records; the consumer's cover fetching without joining a group.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Samples, figures and reports, and what the machine does meanwhile."""
+"""Samples, figures and reports, and the load of the machine during a run."""

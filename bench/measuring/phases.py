@@ -23,7 +23,7 @@ _STEPS: Final = (Step.FENCE, Step.DRAIN, Step.RAISE, Step.ACCOUNT, Step.PROMOTE)
 
 def phases(steps: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     """Return the ms of each phase, by figure. `steps` are those of a run's record, in their order.
-    What came before the fence stopped no writer and is left out.
+    Steps before the fence stopped no writer, so they are not in the list.
     """
     stopping = [step for step in steps if step["step"] in _STEPS]
     if not stopping:

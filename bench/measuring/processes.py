@@ -85,8 +85,8 @@ def parse_memory(status: str) -> Memory:
 
 
 def tree_cpu_s() -> float:
-    """CPU seconds of this process and all its descendants, including those that have ended and been
-    waited for.
+    """CPU seconds of this process and all its descendants, including ended ones that were waited
+    for.
     """
     parents: dict[int, int] = {}
     used: dict[int, float] = {}

@@ -1,9 +1,9 @@
 """Touches free memory just before a load, so that neither product pays for the host's page faults.
 
 A virtual machine's host may reclaim free memory and return it only when it is touched. This costs
-two CPU seconds a GB, in whichever process writes to a new page of the page cache: ten times what
-the write itself takes. Touching more than the load will need gives both products the same start. On
-a machine with its own memory this takes a moment and has no effect.
+two CPU seconds a GB in the process that first writes to a page of the page cache: ten times the
+cost of the write itself. Touching more than the load will need gives both products the same start.
+On a machine with its own memory this takes a moment and has no effect.
 """
 
 from __future__ import annotations

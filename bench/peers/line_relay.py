@@ -5,9 +5,8 @@ Runs as a program of its own in a network namespace that `long_line.py` prepared
 
     python -m bench.peers.line_relay DEVICE DELAY_MS LOSS MB_PER_S SEED
 
-The kernel sends the packets of the chosen ports to the device; each one comes back when the line
-has carried it and the delay is over, or not at all. tc's netem would do the same, but not every
-kernel has it.
+The kernel sends the packets of the chosen ports to the device. The relay returns each packet after
+the delay, or drops it. tc's netem would do the same, but some kernels do not have it.
 """
 
 from __future__ import annotations

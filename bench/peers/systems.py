@@ -179,7 +179,7 @@ def check_complete(bootstrap_servers: str, topic: str, count: int) -> None:
     """
     found = record_count(bootstrap_servers, topic)
     if found != count:
-        raise OperationalFailure(f"{count} records were sent to {topic}, {found} are there")
+        raise OperationalFailure(f"{count} records were sent to {topic}, but it has {found}")
 
 
 def _partitions(topic: str) -> list[PartitionKey]:

@@ -1,1 +1,1 @@
-"""What is measured: one module a section of the report."""
+"""The measurements: one module for each section of the report."""

@@ -1,1 +1,3 @@
-"""Who an HTTP client is, over what it connects, and which Kafka user acts for it."""
+"""How the bridge identifies HTTP clients, protects their connections, and chooses the Kafka user
+that acts for each.
+"""

@@ -21,7 +21,7 @@ from runtime.security.audit import DENIED, audit
 
 CALLER: Final = "antipode.caller"
 OPEN_PATHS: Final = ("/health",)
-"""What needs no login."""
+"""Paths that need no login."""
 
 
 @dataclass(frozen=True, slots=True)

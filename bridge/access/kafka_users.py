@@ -3,8 +3,9 @@ producer and an admin client with the rule's own credentials.
 
 How many there are is bounded. One that no request uses is closed after a while, or sooner where
 another rule needs its place: a request of that rule waits until the place is free. One whose rule
-has changed is used by no new request. Records without acknowledgement are bounded for all together,
-and for each, so that one user whose records do not go through leaves room to others.
+has changed is used by no new request. The unacknowledged records of all users together are bounded,
+and so are those of each user: one user whose records are not acknowledged does not use up the space
+of others.
 """
 
 from __future__ import annotations
@@ -120,7 +121,8 @@ class KafkaUsers:
                     self._close_least_used()
                     self._place_may_be_free.clear()
                     await self._place_may_be_free.wait()
-                    # again from the rules: they, or the users of others, may have changed meanwhile
+                    # read the rule again: the rules or the clients of other users may have changed
+                    # during the wait
                     user = self._user_of(principal)
                     if user is not None:
                         return user

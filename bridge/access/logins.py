@@ -1,8 +1,9 @@
 """The principal of an HTTP request: by its password, its token, or the certificate of its
 connection.
 
-A wrong login is answered after a delay. Where too many passwords of an address were wrong, only
-passwords that were right before are accepted from it for a while: clients behind one proxy go on.
+A wrong login is answered after a delay. After too many wrong passwords from one address, the bridge
+accepts from it only passwords that it accepted before, for a while: other clients behind the same
+proxy still log in.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class Logins:
 
     async def principal_of(self, scope: Scope) -> HttpPrincipal:
         """The principal of a request. Refused (401, or 429 for an address that has failed too
-        often), and the reason never says which part of a login was wrong.
+        often); the reason never names the part of the login that was wrong.
         """
         if self._security.is_open:
             return HttpPrincipal(ANONYMOUS)

@@ -44,7 +44,7 @@ class Method(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BridgeSecurity:
-    """What a bridge's file says about security; `tls` is None for plaintext listeners."""
+    """The security settings of a bridge's file; `tls` is None for plaintext listeners."""
 
     tls: ServerTlsSettings | None
     methods: frozenset[Method]
@@ -102,7 +102,7 @@ def _check(security: BridgeSecurity, settings: BridgeSettings) -> None:
         raise ConfigurationError("ssl.client.auth", "none", f"requested or required, for {METHODS_KEY}=SSL")
     if security.rules_file is not None:
         if security.is_open:
-            accepted = "BASIC, BEARER, SSL or several of them, for rules about who has logged in"
+            accepted = "BASIC, BEARER, SSL or several of them: the login methods to which a rule applies"
             raise ConfigurationError(METHODS_KEY, "NONE", accepted)
         _readable(RULES_FILE_KEY, security.rules_file, partial(read_rules_file, settings), "a file of rules")
     if security.tls is not None:

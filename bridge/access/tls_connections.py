@@ -2,7 +2,7 @@
 after the handshake.
 
 Each handshake uses the current certificates. Handshakes are bounded in number and time, and run
-beside the event loop, as those of a broker do (`wire/tls/handshakes.py`).
+outside the event loop, like those of a broker (`wire/tls/handshakes.py`).
 """
 
 from __future__ import annotations

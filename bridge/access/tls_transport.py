@@ -2,9 +2,9 @@
 written against asyncio's protocols.
 
 asyncio's own TLS takes no socket after its handshake, and so shakes hands on the event loop. Here
-the loop's readiness drives an `ssl.SSLSocket`, as in `broker/network/tls_channel.py`: what OpenSSL
-has decrypted does not make the socket readable, and what it could not send must be offered again as
-it was.
+the loop's readiness drives an `ssl.SSLSocket`, as in `broker/network/tls_channel.py`. Bytes that
+OpenSSL has already decrypted do not make the socket readable, and a partial write must be retried
+with the same bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ BUFFERED_BYTES_LOW: Final = 16 * 1024
 """Between them the protocol may write; above, it pauses."""
 
 FLUSH_TIMEOUT_S: Final = 30.0
-"""A client that reads no more may keep a closed connection for this time, as with asyncio's TLS."""
+"""A client that has stopped reading may keep a closed connection for this time, as with asyncio's
+TLS.
+"""
 
 Bytes = bytes | bytearray | memoryview
 
@@ -53,7 +55,7 @@ class TlsTransport(asyncio.Transport):
         return not (self._is_reading_paused or self._is_closing)
 
     def pause_reading(self) -> None:
-        """Hand over no more bytes."""
+        """Stop passing received bytes to the protocol."""
         self._is_reading_paused = True
         self._read(is_wanted=False)
 
@@ -169,7 +171,7 @@ class TlsTransport(asyncio.Transport):
         self._flush_timer = self._loop.call_later(FLUSH_TIMEOUT_S, self.abort)
 
     def abort(self) -> None:
-        """Close now; what is not sent is dropped."""
+        """Close at once, and drop bytes that are not sent yet."""
         self._end(None)
 
     def _end(self, error: Exception | None) -> None:
@@ -189,7 +191,7 @@ class TlsTransport(asyncio.Transport):
         try:
             self._protocol.connection_lost(error)
         finally:
-            # a client that gets no notice of the end takes the connection for one that was cut
+            # without close_notify, a client treats the end as a truncation attack
             with contextlib.suppress(OSError, ValueError):
                 self._tls.unwrap()
             self._tls.close()

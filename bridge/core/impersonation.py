@@ -37,7 +37,7 @@ class InvalidRule(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ImpersonationRule:
-    """One rule; equal ones share their Kafka clients."""
+    """One rule; equal rules share their Kafka clients."""
 
     name: str
     pattern: re.Pattern[str]

@@ -76,7 +76,7 @@ def _wanted(accept: str) -> list[str]:
 
 def negotiate(accept: str | None, offered: Sequence[str]) -> str:
     """The media type of the response: the offered one that the client prefers most. Raises Refused
-    (406) when there is none.
+    (406) if no type is acceptable.
     """
     if accept is None or not accept.strip():
         return offered[0]

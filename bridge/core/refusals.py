@@ -1,8 +1,7 @@
 """The bridge's error responses: HTTP status, the REST proxy's error number, a message.
 
-The numbers are those that clients of the Kafka REST proxy know: the status followed by two digits
-where the status alone is ambiguous, else the status itself. Raised anywhere in a request; `app.py`
-turns it into the response.
+The codes are those of Confluent's Kafka REST proxy: the HTTP status, followed by two digits if
+several errors share the status. Raised anywhere in a request; `app.py` turns it into the response.
 """
 
 from __future__ import annotations
@@ -61,17 +60,17 @@ def kafka_refuses_login(what: str) -> Refused:
 
 
 def unknown_topic_or_partition() -> Refused:
-    """v3: there is no such topic or partition."""
+    """v3: the topic or partition does not exist."""
     return Refused(404, UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
 
 
 def topic_not_found() -> Refused:
-    """v2: there is no such topic."""
+    """v2: the topic does not exist."""
     return Refused(404, TOPIC_NOT_FOUND, "Topic not found.")
 
 
 def partition_not_found() -> Refused:
-    """v2: the topic has no such partition."""
+    """v2: the topic does not have this partition."""
     return Refused(404, PARTITION_NOT_FOUND, "Partition not found.")
 
 

@@ -85,9 +85,9 @@ def data_bytes(data: Data | None, *, what: str) -> bytes | None:
             try:
                 return base64.b64decode(_text(raw, what), validate=True)
             except (binascii.Error, ValueError) as error:
-                raise bad_request(f"{what}.data is no base64 ({error})") from error
+                raise bad_request(f"{what}.data is not base64 ({error})") from error
     if data.type.upper() in SCHEMA_TYPES:
-        raise bad_request(f"{what}.type {data.type} needs a schema registry, and there is none")
+        raise bad_request(f"{what}.type {data.type} needs a schema registry, which this bridge does not have")
     raise bad_request(f"{what}.type {data.type!r}: accepted are BINARY, JSON and STRING")
 
 

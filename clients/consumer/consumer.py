@@ -103,7 +103,7 @@ class Consumer:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    # What is read
+    # What the consumer reads
 
     def subscribe(self, topics: Iterable[str] | re.Pattern[str], listener: RebalanceListener | None = None) -> None:
         """Share these topics, or all whose whole name matches a pattern, with the other members of
@@ -215,7 +215,7 @@ class Consumer:
                 continue
 
     async def records(self, *, timeout_ms: float) -> AsyncIterator[tuple[PartitionKey, Record]]:
-        """Single records, opened here; ends when none has arrived for this time."""
+        """Single records, decoded here; the iteration ends after this time without a record."""
         while chunks := await self.poll(timeout_ms):
             for number, chunk in enumerate(chunks):
                 try:
@@ -325,8 +325,8 @@ class Consumer:
     # Offsets
 
     async def commit(self, offsets: Mapping[PartitionKey, Position] | None = None) -> None:
-        """Commit these offsets, or those of the records that `poll` has returned, and wait until it
-        is done. CommitRefused; KafkaClientError.
+        """Commit these offsets, or the offsets of the records that `poll` has returned, and wait
+        for the result. CommitRefused; KafkaClientError.
         """
         taken = self.positions() if offsets is None else offsets
         await self._commits.commit(dict(taken), self._generations.membership)

@@ -61,7 +61,7 @@ class Generations:
         return self.needs_join and self._clock.monotonic_ms() >= self._join_not_before_ms
 
     def wait_ms(self, left_ms: float) -> float:
-        """The time to wait for news, at most `left_ms`: no longer than until the next attempt."""
+        """The time to wait for news: at most `left_ms`, and not beyond the next attempt."""
         pause_ms = self._join_not_before_ms - self._clock.monotonic_ms()
         return min(left_ms, pause_ms) if self.needs_join and pause_ms > 0 else left_ms
 

@@ -84,5 +84,5 @@ class OffsetCommits:
             done(error)
 
     async def wait(self) -> None:
-        """Wait until all commits are over, whatever their outcome."""
+        """Wait until all commits have ended, with or without an error."""
         await asyncio.gather(*self._pending, return_exceptions=True)

@@ -33,7 +33,7 @@ class Prefetch:
         return self._budget.used_bytes
 
     async def put(self, chunk: Chunk) -> None:
-        """Put a chunk, waiting for room; a chunk that no longer has a reader is dropped."""
+        """Put a chunk, waiting for space; a chunk whose reader was dropped is dropped too."""
         await self._budget.take(_size(chunk))
         self._chunks.append(chunk)
         self.news.set()
@@ -49,23 +49,23 @@ class Prefetch:
         self._budget.release(_size(self._chunks.popleft()))
 
     def clean(self) -> None:
-        """Drop all chunks that are no longer needed."""
+        """Drop all chunks of partitions that are not assigned now."""
         stale = [chunk for chunk in self._chunks if not self._is_current(chunk)]
         self._chunks = deque(chunk for chunk in self._chunks if self._is_current(chunk))
         for chunk in stale:
             self._budget.release(_size(chunk))
 
     def take_first(self, records_max: int) -> Chunk:
-        """The oldest chunk, or a part of it with at most this many records (1 or more); the rest
-        stays the oldest.
+        """The oldest chunk, or a part of it with at most this many records (1 or more); the
+        remaining part stays the oldest.
         """
         chunk = self._chunks[0]
         split = None if chunk.record_count <= records_max else split_records(chunk.records, chunk.position, records_max)
         if split is None:
             self.drop_first()
             return chunk
-        # a transaction that is aborted later is known only by its marker: then the rest keeps the
-        # batches before it
+        # only the marker shows that a transaction is aborted, so the remaining part keeps the
+        # batches before the marker
         left_from = 0 if chunk.aborted else split.left_from
         left = replace(
             chunk,

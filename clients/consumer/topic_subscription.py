@@ -19,7 +19,7 @@ _log = get_logger("clients.consumer.consumer")
 
 
 class TopicSubscription:
-    """The subscription of one consumer; `on_problem` is called with what a person should know."""
+    """The subscription of one consumer; `on_problem` is called with a message for the operator."""
 
     def __init__(self, client: KafkaClient, options: ConsumerOptions, on_problem: Callable[[str], None]) -> None:
         self._client = client

@@ -1,7 +1,8 @@
 """A line of waiters for a scarce resource: by rank, then by arrival; one of `TURNS` grants goes to
 the last rank, so no rank starves.
 
-Pure. Used wherever callers wait for room or bytes: budgets (`budget.py`) and the mirror's throttle.
+Pure. Budgets (`budget.py`) and the mirror's throttle use it wherever callers wait for space or
+bytes.
 """
 
 from __future__ import annotations

@@ -200,8 +200,8 @@ class RandomPartitioner:
 
 @dataclass(slots=True)
 class RoundRobinPartitioner:
-    """One partition after the other, key or not. As in Kafka's old example the counter is raised
-    first, so that 1 comes before 0.
+    """Round robin over all partitions, for records with and without a key. As in Kafka's old
+    example the counter is raised first, so that 1 comes before 0.
     """
 
     _counts: dict[str, int] = field(default_factory=dict)

@@ -91,7 +91,7 @@ class Producer:
 
     @property
     def queued_bytes(self) -> int:
-        """The bytes that the waiting records take in the queue."""
+        """The number of bytes that the waiting records use in the queue."""
         return self._budget.used_bytes
 
     @property
@@ -240,7 +240,7 @@ class Producer:
         while True:
             self._wake.clear()
             now_ms = self._clock.monotonic_ms()
-            # expired first: a batch that is given up must not be sent again
+            # expired first: a batch whose delivery timeout passed must not be sent again
             for batch in self._accumulator.expire(now_ms - self._options.delivery_timeout_ms):
                 within = f"not acknowledged within {self._options.delivery_timeout_ms:.0f} ms"
                 self._fail(batch, DeliveryTimedOut(f"{batch.place[0]}-{batch.place[1]}: {within}{self._doubt()}"))

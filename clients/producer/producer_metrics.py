@@ -32,7 +32,7 @@ class ProducerMetrics(Collector):
             "Bytes of the queue that these records take",
             value=sum(producer.queued_bytes for producer in producers),
         )
-        records = CounterMetricFamily(f"{_PREFIX}_records", "Records by what became of them", labels=["outcome"])
+        records = CounterMetricFamily(f"{_PREFIX}_records", "Records by outcome", labels=["outcome"])
         records.add_metric(["delivered"], sum(producer.counts.delivered for producer in producers))
         records.add_metric(["failed"], sum(producer.counts.failed for producer in producers))
         records.add_metric(["dropped"], sum(producer.dropped_records for producer in producers))

@@ -42,7 +42,7 @@ class ProducerRecord:
 
     @property
     def size_bytes(self) -> int:
-        """The bytes that the record takes in the queue."""
+        """The number of bytes that the record uses in the queue."""
         headers = sum(len(name) + len(value or b"") for name, value in self.headers)
         return RECORD_OVERHEAD_BYTES + len(self.key or b"") + len(self.value or b"") + headers
 

@@ -13,8 +13,8 @@ from wire.protocol.ids import PartitionKey
 
 
 class ProducerPool:
-    """Several producers with connections of their own; a partition always goes through the same
-    one, so its order holds.
+    """Several producers with separate connections; a partition always uses the same one, so its
+    order is kept.
     """
 
     def __init__(self, producers: Sequence[Producer]) -> None:

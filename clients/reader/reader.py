@@ -7,10 +7,10 @@ other partitions of that fetcher. Positions move behind a chunk after it was put
 skipped when that fails. A fetcher has a connection of its own, and one fetch in flight there, in an
 incremental session. A partition always has the same number among the fetchers of its leader.
 
-Every problem of a partition sends it back to the leader finder, except those that only the
-application can resolve: these go to the sink as a chunk with a `problem`, and the partition halts
-until it is sought or dropped, or until the application calls `retry`: then it goes on if the cause
-is gone, and halts again if not.
+Every problem of a partition sends it back to the leader finder, except the problems that only the
+application can resolve. Such a problem goes to the sink as a chunk with a `problem`, and the
+partition halts until the application seeks, drops or retries it (`retry`). After a retry the
+partition continues if the cause is gone, and halts again if not.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class Reader:
     """`begin` and `end` choose the partitions to read; call `start` before and `close` after. The
     clients stay the caller's.
 
-    `client` is used for metadata and offsets. `fetch_clients` are for fetches alone, one for each
-    number of a fetcher (`options.fetchers`): a long poll delays all later requests on its
-    connection. `name` is the consumer's, for the names of the fetchers' tasks.
+    `client` is used for metadata and offsets. `fetch_clients` only fetch, one for each number of a
+    fetcher (`options.fetchers`): a long poll delays all later requests on its connection. `name` is
+    the consumer's, for the names of the fetchers' tasks.
     """
 
     def __init__(
@@ -89,8 +89,8 @@ class Reader:
         self._tasks: set[asyncio.Task[None]] = set()
         self.fetches = 0
         self.skipped_offsets: dict[PartitionKey, int] = {}
-        """Offsets that were skipped since the log no longer had them, by partition; compacted gaps
-        count too.
+        """Offsets that were skipped because the log did not have them, by partition; gaps from
+        compaction count too.
         """
         self.failure: BaseException | None = None
         self.on_failure: Callable[[BaseException], None] = lambda _: None
@@ -227,7 +227,9 @@ class Reader:
             lost = reading.lost_position
             offset = resolve(self._options.policy, None if lost is None else lost.offset, log_start=start, log_end=end)
             if offset is None:
-                what = "there is no committed offset" if lost is None else f"offset {lost.offset} is not in the log"
+                what = (
+                    "the group has no committed offset" if lost is None else f"offset {lost.offset} is not in the log"
+                )
                 topic, partition = reading.place
                 await self._halt(reading, PositionLost(f"{topic}-{partition}: {what}, which is {start} to {end}"))
             else:
@@ -237,7 +239,7 @@ class Reader:
     def _note_skipped(
         self, place: PartitionKey, lost: Position | None, offset: int, *, log_start: int, log_end: int
     ) -> None:
-        """The log no longer has a position: report where reading continues, and how many offsets
+        """The log does not have the position: report where reading continues, and how many offsets
         are skipped.
         """
         if lost is None:

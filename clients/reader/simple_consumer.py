@@ -112,8 +112,8 @@ async def fetch_at_leader(
 
 
 def is_throttled_away(response: FetchResponse) -> bool:
-    """True if a quota kept the broker from reading anything: such a response says nothing about any
-    partition.
+    """True if a quota stopped the broker from reading anything: such a response has no information
+    about any partition.
     """
     return response.throttle_time_ms > 0 and not response.error_code and not response.topics
 

@@ -14,7 +14,7 @@ from runtime.logs import AUDIT, get_logger
 
 ALLOWED: Final = "allowed"
 DENIED: Final = "denied"
-"""The caller has no right to do it; nothing changed."""
+"""The caller is not authorized; nothing changed."""
 FAILED: Final = "failed"
 """The caller has the right, and the operation failed."""
 

@@ -30,7 +30,7 @@ _BRIDGE_HAS: Final = re.compile(
     r"|key\.password|(keystore|truststore)\.(location|type|password)|keystore\.(key|certificate\.chain)"
     r"|truststore\.certificates)"
 )
-"""What a bridge has of the families below."""
+"""The parts of the families below that a bridge has."""
 _BRIDGE: Final[Mapping[str, tuple[frozenset[str], str]]] = {
     "csrf.prevention.enable": (frozenset({"false"}), f"false, or nothing: {_BRIDGE_HTTP}"),
     "security.protocol": (frozenset({"plaintext"}), f"PLAINTEXT, or nothing: {_BRIDGE_HTTP}"),
@@ -51,22 +51,22 @@ _SECRET: Final = re.compile(r"password|secret|jaas|master\.key|keystore\.key")
 
 
 def check_site_protection(properties: Mapping[str, str]) -> None:
-    """ConfigurationError for what a broker's or controller's file asks for and a site does not
-    have.
+    """ConfigurationError if the file of a broker or controller requires a protection that a site
+    does not have.
     """
     for key in properties:
         _check(properties, key, key, {}, _SITE_FAMILIES)
 
 
 def check_bridge_protection(properties: Mapping[str, str]) -> None:
-    """ConfigurationError for what a bridge's file asks for and the bridge does not have."""
+    """ConfigurationError if a bridge's file requires a protection that the bridge does not have."""
     for key in properties:
         if _BRIDGE_HAS.fullmatch(key) is None:
             _check(properties, key, key, _BRIDGE, _BRIDGE_FAMILIES)
 
 
 def check_mirror_protection(properties: Mapping[str, str]) -> None:
-    """ConfigurationError for what a mirror's own file asks for and its link does not have."""
+    """ConfigurationError if a mirror's own file requires a protection that the link lacks."""
     for key in properties:
         _check(properties, key, key, _MIRROR, _MIRROR_FAMILIES)
 

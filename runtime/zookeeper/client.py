@@ -132,7 +132,7 @@ class ZooKeeper:
 
     @property
     def session_id(self) -> int:
-        """The id of the session, to compare with a node's ephemeral owner; 0 when there is none."""
+        """The id of the session, to compare with a node's ephemeral owner; 0 without a session."""
         client_id = self._client.client_id
         return int(client_id[0]) if client_id else 0
 

@@ -2,8 +2,8 @@
 records of 100 bytes.
 
 The HTTP client is as thin as can be: prepared requests on one blocking socket. CPU is that of the
-bridge's process. Native figures are librdkafka's own, called in bulk. The log's end shows that all
-records are there.
+bridge's process. Native figures are librdkafka's own, called in bulk. The log end offset shows that
+the broker has all records.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@ producers.
 
 One broker. Records of 1 KB with 20,000 different keys are written to a topic whose
 min.compaction.lag.ms delays the cleaner; the config is removed while a paced load writes to another
-topic. The time begins with the answer to that change and ends when only compacted segments are left
-beside the active one. It includes up to LOOK_MS until the cleaner checks the log; both sides have
-one cleaner thread.
+topic. The time begins with the response to that change and ends when the log has only compacted
+segments and the active one. It includes up to LOOK_MS until the cleaner checks the log; both sides
+have one cleaner thread.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def measure(plan: Plan, brokers: Sequence[MeasuredBroker]) -> None:
 
 
 def by_librdkafka(broker: MeasuredBroker, topic: str, size_bytes: int, count: int) -> tuple[dict[str, float], Usage]:
-    """Read a topic; return the figures of a sample, and what the broker used."""
+    """Read a topic; return the figures of a sample, and the broker's use of CPU and memory."""
     with metered(broker.pid) as usage:
         records_per_s = librdkafka.consume(broker.bootstrap_servers, topic, PARTITION_COUNT, count, {})
     read = count * size_bytes

@@ -100,7 +100,8 @@ def _first_records_s(bootstrap_servers: str, topic: str, protocol: str, count: i
         while waiting:
             if time.monotonic() - began > JOIN_WITHIN_S:
                 raise OperationalFailure(f"{len(waiting)} of {count} members have read nothing after {JOIN_WITHIN_S} s")
-            # all members are polled, also those that have read: a rebalance needs every member
+            # every member is polled, also one that has read all its records: a rebalance needs
+            # every member
             for index, member in enumerate(members):
                 message = member.poll(0)
                 if message is not None and message.error() is None and waiting.pop(index, None) is not None:
@@ -133,7 +134,7 @@ def _measure_commits(plan: Plan, broker: MeasuredBroker, repeat: int) -> None:
     for group in groups:
         found = _committed(broker.bootstrap_servers, group, topic)
         if found != rounds:
-            raise OperationalFailure(f"{group} committed {rounds}, {found} is there")
+            raise OperationalFailure(f"{group} committed {rounds}, but {found} was expected")
     delete_topic(broker.bootstrap_servers, topic)
     count = rounds * IN_FLIGHT * CONNECTIONS
     values = {

@@ -1,10 +1,10 @@
 """A storm of logins: what an application that is connected notices while others try wrong passwords
 over new TLS connections, leave handshakes half open, and send others one byte at a time.
 
-The application writes one record at a time at a plaintext listener, first alone, then in the storm,
-which comes from a process of its own and from another loopback address. Each attempt is a whole
-handshake and a login by PLAIN. Run by itself the module is that process:
-`python -m bench.sections.brokers.login_storm HOST:PORT CA`.
+The application writes one record at a time to a plaintext listener, first without the storm, then
+during it. The storm comes from a separate process and from another loopback address. Each attempt
+is a whole handshake and a login by PLAIN. Run by itself the module is that process: `python -m
+bench.sections.brokers.login_storm HOST:PORT CA`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _storm(attacked: str, authority: Path) -> Iterator[None]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=repository) as process:
         assert process.stdout is not None
         try:
-            # it says when its half-open connections are there
+            # the process prints a line when its half-open connections are open
             process.stdout.readline()
             yield
         finally:
@@ -87,7 +87,7 @@ def _try_again_and_again(address: HostPort, context: ssl.SSLContext) -> None:
     frames, pause_s = _wrong_login(), THREADS / ATTEMPTS_PER_S
     next_s = time.monotonic()
     while True:
-        # what the broker refuses or ends is what a storm is about
+        # a storm consists of refused and closed connections, so these errors are expected
         with (
             contextlib.suppress(OSError),
             socket.create_connection(address, TIMEOUT_S, source_address=(STORMING, 0)) as plain,
@@ -122,7 +122,7 @@ def _run(attacked: str, authority: str) -> None:
     threading.Thread(target=_trickle, args=(stuck[: HALF_OPEN // 2],), daemon=True).start()
     for _ in range(THREADS):
         threading.Thread(target=_try_again_and_again, args=(address, context), daemon=True).start()
-    print(f"{len(stuck)} handshakes are half open, and half of them go on slowly", flush=True)
+    print(f"{len(stuck)} handshakes are half open, and half of them continue slowly", flush=True)
     threading.Event().wait()
 
 

@@ -65,8 +65,8 @@ def warm_up(plan: Plan, brokers: Sequence[MeasuredBroker]) -> None:
 def by_librdkafka(
     broker: MeasuredBroker, topic: str, size_bytes: int, acks: str, count: int
 ) -> tuple[dict[str, float], Usage]:
-    """Produce to a new topic, which is kept; return the figures of a sample, and what the broker
-    used.
+    """Produce to a new topic, which is kept; return the figures of a sample, and the broker's use
+    of CPU and memory.
     """
     create_topic(broker.bootstrap_servers, topic)
     touch_free_memory(count * size_bytes)

@@ -33,7 +33,7 @@ VERSION = 9
 RECORD_BYTES = 100
 REQUEST_COUNT = 10_000
 WARM_UP_SHARE = 5
-"""One in this many requests is a warm-up before those that are measured."""
+"""One warm-up request for this many measured requests."""
 ACKS = {1: "acks=1", -1: "acks=all"}
 TIMEOUT_S = 30
 _SIZE = struct.Struct(">i")
@@ -50,8 +50,8 @@ def measure(plan: Plan, brokers: Sequence[MeasuredBroker]) -> None:
 
 
 def one_in_flight(broker: MeasuredBroker, topic: str, acks: int, count: int) -> tuple[dict[str, float], Usage]:
-    """Send this many requests to a separate topic; return the figures of a sample, and what the
-    broker used.
+    """Send this many requests to a separate topic; return the figures of a sample, and the broker's
+    use of CPU and memory.
     """
     create_topic(broker.bootstrap_servers, topic)
     frame = prepared_request(topic, acks)

@@ -42,7 +42,9 @@ def measure(plan: Plan, brokers: Sequence[MeasuredBroker]) -> None:
 
 
 def started(child: Child, address: HostPort) -> tuple[float, Usage]:
-    """Start the process; return the seconds until it answered, and what it had used by then."""
+    """Start the process; return the seconds until its first response, and its use of CPU and memory
+    until that time.
+    """
     began = time.monotonic()
     pid = child.start()
     with metered(pid) as usage:

@@ -1,11 +1,11 @@
 """Measures two brokers without a mirror between them: one process reads a topic from one broker
 while another process writes the same amount to the other broker.
 
-`python -m bench.sections.mirrors.brokers_alone read BROKERS TOPIC` and
-`... write BROKERS TOPIC FROM_BROKERS FROM_TOPIC` are those processes. They ask and send as a mirror
-does, over two connections each with requests of the same sizes, but what is read is thrown away,
-and what is written are the same few batches again and again. Each says that it is ready, begins
-when it gets a line, and prints the seconds that it took.
+`python -m bench.sections.mirrors.brokers_alone read BROKERS TOPIC` and `... write BROKERS TOPIC
+FROM_BROKERS FROM_TOPIC` are those processes. The processes send the requests of a mirror, over two
+connections each and with the same sizes. The reader drops the records, and the writer repeats the
+same few batches. Each process prints a line when it is ready, begins when it gets a line, and
+prints the seconds that it took.
 
 For a pair of sites, the benchmark reads from the standby and writes to the other site, since a
 standby accepts records only from its mirror; both brokers are the same program.
@@ -80,7 +80,7 @@ def _expect(process: subprocess.Popen[str], word: str) -> None:
     assert process.stdout is not None
     said = process.stdout.readline().strip()
     if said != word:
-        raise OperationalFailure(f"a process without a mirror said {said!r} and not {word!r}")
+        raise OperationalFailure(f"a process without a mirror printed {said!r}, expected {word!r}")
 
 
 async def _begin(transfers: Sequence[Transfer]) -> None:
@@ -142,7 +142,7 @@ def _received(partition: PartitionFetched) -> memoryview:
 
 
 async def _partitions(client: KafkaClient, topic: str) -> list[_Partitions]:
-    """Each connection's share of a topic whose partitions one broker leads."""
+    """Each connection's share of a topic whose partitions have one leader."""
     known = (await client.metadata([topic])).topics[topic].partitions
     leader = known[0].leader_id
     places = [(topic, index) for index in known]

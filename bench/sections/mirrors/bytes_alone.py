@@ -1,12 +1,12 @@
-"""Measures the price of moving bytes alone: a process that receives them from one connection and
-sends them to another.
+"""Measures the price of moving bytes without any processing: a process receives them from one
+connection and sends them to another.
 
 `python -m bench.sections.mirrors.bytes_alone relay` is that process: it prints the ports on which
 it waits for a sender and a receiver (`send PORT BYTES` and `receive PORT`, which are processes of
-their own) and at the end the CPU seconds that it took. It asks the kernel for as little as can be:
-plain sockets, one buffer that it uses again and again, woken for a megabyte at once, the sender's
-pages straight from the page cache. It reads no frame, knows no partition and keeps nothing for a
-second try, so a mirror, which does all that, takes more.
+their own) and at the end the CPU seconds that it took. It makes as few system calls as possible:
+plain sockets, one reused buffer, one wake-up for each megabyte, and pages that the sender sends
+straight from the page cache. It reads no frame, knows no partition and keeps nothing for a second
+try, so a mirror, which does all that, takes more.
 """
 
 from __future__ import annotations

@@ -73,7 +73,9 @@ def _measure_pair(plan: Plan, pair: MirrorPair, directory: Path) -> None:
 
 
 class FollowedLoad(NamedTuple):
-    """The records of one steady load, what the mirror used during it, and the echo beside it."""
+    """The records of one steady load, the mirror's use of CPU and memory during it, and the
+    loopback echo of the same time.
+    """
 
     journeys: Journeys
     usage: Usage

@@ -1,10 +1,11 @@
-"""Mirrors that write in transactions: how fast two daemons that share a link drain what waited for
-them, beside MirrorMaker 2 with `exactly.once.source.support`.
+"""Mirrors that write in transactions: how fast two daemons that share a link drain a backlog,
+compared with MirrorMaker 2 with `exactly.once.source.support`.
 
 Antipode runs a translate link between two Antipode sites; MirrorMaker 2 runs four tasks in one
-process between two Apache Kafkas. The measure is what a read-committed reader gets: last stable
-offsets, from the first records there to the last. The offsets include markers, fewer than one in a
-thousand. Afterwards, the headers of all batches show that each record is there exactly once.
+process between two Apache Kafkas. The measure is the view of a read-committed reader: last stable
+offsets, from the first records at the target to the last. The offsets include markers, fewer than
+one in a thousand. Afterwards, the headers of all batches show that each record is there exactly
+once.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def measure(plan: Plan) -> None:
 
 @contextmanager
 def antipode_pair(directory: Path) -> Iterator[Pair]:
-    """Two sites of ours that are not linked, and the daemons of one translate link."""
+    """Two sites of ours without a link between them, and the daemons of one translate link."""
     with antipode.sites(directory, "--sites", "a,b", "--no-link", "--no-proxy") as environment:
         source, target = (environment.sites[name].bootstrap_servers for name in ("a", "b"))
         yield Pair(

@@ -129,8 +129,8 @@ async def _is_each_led(client: KafkaClient, topics: Sequence[str]) -> bool:
 
 
 def _living(site: MeasuredSite) -> str:
-    """The brokers whose process runs: a client that first contacts a dead one would measure its own
-    timeouts.
+    """Node ids of brokers whose process runs: a client that first contacts a stopped broker would
+    measure its own timeouts.
     """
     return ",".join(site.addresses[node_id] for node_id, child in site.children.items() if child.pid() is not None)
 

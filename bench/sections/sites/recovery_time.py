@@ -55,7 +55,8 @@ VALUE: Final = b"v" * 100
 POLICY: Final = FailoverPolicy(is_switchover=True, unavailability_max_ms=30_000, drain_timeout_ms=60_000)
 BROKER_SETTINGS: Final = {
     "antipode.arbiter.session.timeout.ms": str(LEASE_MS),
-    # the default: the other sections look at each log each second, which is no cost of an idle pair
+    # the default, because an idle pair should cost what users see: other sections check each log
+    # every second
     "log.retention.check.interval.ms": "300000",
 }
 

@@ -1,9 +1,9 @@
 """acks=all with three replicas: throughput, CPU of all brokers for each GB, and latency under a
 paced load.
 
-A site of three brokers beside a cluster of three nodes, one after the other, never both running.
-One librdkafka producer, eight partitions, batches of 128 KiB as in the produce section; the paced
-load is idempotent, 2,000 records of 1 KB a second.
+A site of three brokers and a cluster of three Kafka nodes, one after the other, never at the same
+time. One librdkafka producer, eight partitions, batches of 128 KiB as in the produce section; the
+paced load is idempotent, 2,000 records of 1 KB a second.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class _Load:
 
     def wait_acknowledged(self, more: int) -> None:
         """Wait until this many more are acknowledged. Raises OperationalFailure if a record failed,
-        or none is acknowledged in time.
+        or if no record is acknowledged before the limit.
         """
         goal = len(self._times) + more
         wait_until(lambda: len(self._times) >= goal or bool(self._failures), within_s=WITHIN_S, what=TOPIC)

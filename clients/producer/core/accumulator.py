@@ -172,8 +172,8 @@ class Accumulator(Generic[TokenT]):
                 yield lane.waiting[0]
 
     def next_due_ms(self, now_ms: float) -> float | None:
-        """The time (monotonic ms) at which the next batch becomes ready; None when only a response
-        or a new record can make one ready.
+        """The time (monotonic ms) at which the next batch becomes ready; None if only a response or
+        a new record can make a batch ready.
         """
         waits = [self._due_ms(lane) for lane in self._lanes.values() if lane.in_flight is None and lane.waiting]
         return min((due for due in waits if due > now_ms), default=None)

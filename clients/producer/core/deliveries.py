@@ -55,9 +55,9 @@ def judge(code: ErrorCode) -> Verdict:
 class Sequences:
     """The identity of a producer and the next sequence of each partition.
 
-    A batch keeps its identity for all its attempts. When a batch that had been sent expires, the
-    sequence that its partition expects is unknown: the identity cannot be used any more, and the
-    next one begins at 0 in every partition.
+    A batch keeps its identity for all its attempts. If a batch that was sent expires, the sequence
+    that its partition expects is unknown: the producer drops its producer id, and the next one
+    begins at 0 in every partition.
     """
 
     identity: ProducerIdentity = NO_IDENTITY

@@ -41,7 +41,7 @@ def skipped_batches(
                 pending.pop()
                 aborting.add(header.producer_id)
             elif is_abort_marker(records, position, header):
-                # All of the transaction's records lie before the fetched range.
+                # All of the transaction's records are before the fetched range.
                 pending.pop()
         if header.is_control:
             if is_abort_marker(records, position, header):

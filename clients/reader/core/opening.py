@@ -29,7 +29,8 @@ class Split(NamedTuple):
 
 
 def split_records(records: Buffer, position: Position, records_max: int) -> Split | None:
-    """Split after this many records from the position on; None if there are no more than that.
+    """Split after this many records from the position on; None if the partition has at most that
+    many records.
 
     Within a batch offsets are counted, not records: of a compacted batch the first part may hold
     fewer.

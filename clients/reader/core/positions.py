@@ -24,7 +24,7 @@ class Position(NamedTuple):
 
 
 class ResetPolicy(enum.StrEnum):
-    """The action when a partition has no position, or the log no longer has it."""
+    """The action if a partition has no position, or if the log does not have the position."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -49,12 +49,12 @@ def parse_reset_policy(text: str) -> ResetPolicy:
 
 
 class PositionLost(Exception):
-    """The log no longer has the position, and the policy is to fail."""
+    """The log does not have the position, and the policy is to fail."""
 
 
 class LogTruncated(PositionLost):
-    """The log no longer has records that were read (KIP-320); `diverges_at` is the first that may
-    differ, None if unknown.
+    """The leader's log does not have records that were read (KIP-320); `diverges_at` is the first
+    that may differ, None if unknown.
     """
 
     def __init__(self, place: tuple[str, int], position: Position, diverges_at: int | None) -> None:

@@ -155,7 +155,9 @@ class Readings:
         """Fetch again the chunks that were put and not consumed."""
         reading.fetched = reading.consumed
         if reading.phase is Phase.UNVALIDATED and reading.fetched.leader_epoch == NO_EPOCH:
-            reading.phase = Phase.READY  # there is no epoch that a leader could be asked about
+            reading.phase = (
+                Phase.READY
+            )  # the partition has no epoch to validate (KIP-320), so the offset is used as it is
 
     def halt(self, reading: Reading) -> None:
         """The partition has a problem that the application must receive."""
@@ -183,7 +185,7 @@ class Readings:
         reading.leader, reading.leader_epoch = leader, leader_epoch
 
     def lost_leader(self, place: PartitionKey) -> None:
-        """The leader does not lead the partition any more, or does not answer."""
+        """The broker does not lead the partition, or does not answer."""
         if (reading := self._readings.get(place)) is not None:
             reading.leader = NO_NODE
 
@@ -208,7 +210,7 @@ class Readings:
         }
 
     def asking(self, phase: Phase) -> dict[int, list[Reading]]:
-        """Partitions in a phase by their leader, without those with a request in flight."""
+        """Partitions in a phase by leader, without partitions that have a request in flight."""
         found: dict[int, list[Reading]] = {}
         for reading in self._readings.values():
             if reading.phase is phase and not reading.is_asking and reading.leader != NO_NODE:

@@ -7,8 +7,8 @@ was never advertised, as in Kafka; ApiVersions of an unknown version is answered
 (KIP-511). A request for a Kafka API that this broker does not have is answered with
 UNSUPPORTED_VERSION if the API's response has an error field.
 
-A handler that fails is a bug of ours: it is logged with its stack, answered with
-UNKNOWN_SERVER_ERROR (`broker/network/error_responses.py`), and the connection goes on.
+An exception in a handler is a bug of ours: it is logged with its stack and answered with
+UNKNOWN_SERVER_ERROR (`broker/network/error_responses.py`), and the connection stays open.
 """
 
 from __future__ import annotations
@@ -210,8 +210,8 @@ class Dispatcher:
         connection.answer([encode_response(header.api_key, version, header.correlation_id, entity)])
 
     def _unsupported_api_response(self, header: RequestHeader, frame: Frame) -> Any | None:
-        """The answer to a Kafka API that this broker does not have; None if there is none, or if
-        only the version is unknown.
+        """The answer to a Kafka API that this broker does not have; None if the API is unknown, or
+        if only the version is.
         """
         if header.api_key in self.supported or not has_schema(header.api_key, header.api_version):
             return None

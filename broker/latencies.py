@@ -40,8 +40,8 @@ class Latencies:
 
 
 class ApiMetrics(Latencies):
-    """Requests of one API: how many, how long, how many failed, and how long they took in each of
-    Kafka's phases.
+    """Requests of one API: their number, the number of failures, the total time, and the time in
+    each of Kafka's phases.
 
     Most phases record only requests that took time: the hot path does not record that nothing was
     awaited.

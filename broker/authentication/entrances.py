@@ -151,7 +151,7 @@ class Entrances:
                 await entrance.tokens.look(self._clock)
 
     async def stop(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         await self._watch.stop()
 
 

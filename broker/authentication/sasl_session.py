@@ -108,7 +108,7 @@ class SaslSession:
         """True if the handler may process the frame; otherwise it is answered here, or the
         connection is closed.
         """
-        # a client that has logged in may log in again, whatever others at its address do
+        # a client that has logged in may log in again, even if other clients at its address fail
         if self._login.login is None and self._client.is_login_refused:
             self._client.close("too many logins of its address have failed")
             return False

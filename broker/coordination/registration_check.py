@@ -5,9 +5,9 @@ A paused process (SIGSTOP, a paused container, a host without CPU) continues wit
 first requests reach it before the controller does. If another broker leads by then, the replicas
 refuse the coordinator's writes. But answers from memory alone, a refusal for instance, may be
 outdated, and some refusals are final for a client. So coordinators answer NOT_COORDINATOR until
-ZooKeeper confirms that the registration still exists, and the image was made for it: clients look
-for the coordinator at other brokers and return if there is none. A late timer or the first request
-detects the pause, whichever comes first.
+ZooKeeper confirms that the registration still exists and belongs to the image. Clients then look
+for the coordinator at other brokers, and return if there is no other. A late timer or the first
+request detects the pause.
 """
 
 from __future__ import annotations

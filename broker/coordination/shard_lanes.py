@@ -30,7 +30,7 @@ class Access(enum.Enum):
 
 @dataclass(slots=True)
 class Lane(Generic[CommandT]):
-    """The commands of one lane: those that are being written, and those that wait for them."""
+    """The commands of one lane: those in an append, and those that wait for it."""
 
     write_count: int = 0
     access: Access = Access.ALONE

@@ -85,8 +85,8 @@ class ShardLeadership(Generic[ShardT]):
         return shard
 
     def refresh(self) -> None:
-        """Load partitions that this broker leads now, and drop those that it does not lead any
-        more.
+        """Load partitions that this broker has begun to lead, and drop partitions that it has
+        ceased to lead.
         """
         if self._is_stopped:
             return

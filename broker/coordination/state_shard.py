@@ -1,5 +1,5 @@
 """One partition of an internal topic that this broker leads: its machine and its pending appends.
-Groups and transactions derive from this class. What groups and transactions share.
+Groups and transactions derive from this class. The common part of groups and transactions.
 
 It works as the machines in `core/` expect: decide, append, apply, answer. While one append is in
 progress, further decisions are collected and appended together with the next one, their plain
@@ -193,7 +193,8 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
         name, access = self._lane_of(command), self._access(command)
         lane = self._lanes.get(name)
         self._taken_count += 1
-        # behind the waiting commands, even if it could run beside those that are being written
+        # behind the waiting commands, even if it could run at the same time as the append in
+        # progress
         if lane is not None and (lane.waiting or not lane.may_run(access)):
             lane.waiting.append((command, token, self._taken_count))
             self._unfinished[self._taken_count] = None
@@ -280,8 +281,8 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
         """
         while self._unwritten:
             writes = self._next_writes()
-            # a decision without records only waits for those that it was built on, which are in the
-            # log by now
+            # a decision without records only waits for the records that it was built on, and the
+            # log has these
             batches = batches_of(writes, now_ms=self._clock.now_ms())
             append = self._log.append(self.partition, batches) if batches else None
             if append is not None:
@@ -347,8 +348,8 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
         self._release_settled()
 
     async def settled(self) -> None:
-        """Wait until all commands accepted so far are written or have failed, whatever else
-        happens.
+        """Wait until all accepted commands are written or have failed; a cancellation does not end
+        the wait.
         """
         if self._unfinished:
             waited: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -110,8 +110,8 @@ class GroupCoordinator:
                 self._evict_moved_groups(shard)
 
     def refresh_leadership(self) -> None:
-        """Load partitions that this broker leads now, and drop those that it does not lead any
-        more.
+        """Load partitions that this broker has begun to lead, and drop partitions that it has
+        ceased to lead.
         """
         self._led.refresh()
 

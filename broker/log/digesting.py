@@ -139,7 +139,7 @@ def _headers(piece: LogSlice, *, first_offset: int, end_offset: int) -> tuple[by
 
 
 def _digest(piece: LogSlice, *, run: LeafRun, end: int) -> bool:
-    """Add the batches of the piece; return True if the log has no more below `end`."""
+    """Add the batches of the piece; return True at the last batch below `end`."""
     begin_offset = run.next_offset
     for header in piece.headers():
         # the first one may have begun in a leaf before, or was taken with the last piece

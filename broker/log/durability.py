@@ -87,8 +87,8 @@ class Durability:
 
     @property
     def unflushed_since_ms(self) -> int | None:
-        """The time of the oldest unflushed append; None if there is none. Its segment's descriptor
-        stays open until then.
+        """The time of the oldest unflushed append; None if the log has none. Its segment's
+        descriptor stays open until then.
         """
         return self._first_unflushed_ms
 
@@ -126,7 +126,7 @@ class Durability:
         await self._group.flush(lambda: self.recovery_point >= target or self.truncations != truncations)
 
     async def flush_rolled(self) -> None:
-        """Flush what gets no more writes: rolled segments, and the names of a new log.
+        """Flush files that get no more writes: rolled segments, and the names of a new log.
 
         The active segment is left alone: while its pages are flushed, an append to it would block,
         and with it the event loop.
@@ -159,7 +159,7 @@ class Durability:
 
     def _prepare(self) -> FlushWork:
         if self._folder.is_let_go:
-            # opening a file could create one, in a directory that may belong to another log by now
+            # opening a file could create one, in a directory that may have become another log's
             raise StorageError("flushing", self._directory, "the log is deleted, or its directory is offline")
         active = self._segments.active
         is_all = self._is_all_wanted
@@ -199,7 +199,7 @@ class Durability:
         )
 
     def _finish(self, work: FlushWork) -> None:
-        # before the check for truncations: names are durable whatever was truncated
+        # before the check for truncations: names stay durable after a truncation
         if work.is_new_log:
             self._is_new = False
         # A truncation has changed the end since the flush, so the next flush moves the recovery
@@ -257,8 +257,8 @@ class Durability:
 
     @asynccontextmanager
     async def lowered(self, offset: int) -> AsyncIterator[None]:
-        """Keep the recovery point on disk at or below `offset` while the body runs, whatever is
-        flushed. StorageError before it.
+        """Keep the recovery point on disk at or below `offset` while the body runs, also if a flush
+        passes it. StorageError before it.
         """
         self.refuse_when_failed()
         # before the save, which reads it, and for concurrent checkpoints

@@ -25,8 +25,8 @@ class StorageError(Exception):
 
     @property
     def is_disk_failure(self) -> bool:
-        """True if the disk itself failed: then the whole log directory is in doubt, and not only
-        one file's content.
+        """True if the disk itself failed: the whole log directory may be damaged, and not only one
+        file's content.
         """
         return isinstance(self.__cause__, OSError) and self.__cause__.errno not in _OUR_OWN_LIMITS
 

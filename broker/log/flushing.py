@@ -99,7 +99,7 @@ def note_nothing(_elapsed_ms: float) -> None:
 
 
 class GroupFlush:
-    """One flush at a time, shared by all who wait."""
+    """One flush at a time; all waiting callers share it."""
 
     def __init__(
         self,

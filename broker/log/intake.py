@@ -207,7 +207,7 @@ def apply_replicated(
         intake.placed.append(place(header))
         intake.record_count += header.record_count
         intake.next_offset = header.next_offset
-    # one append lies in one segment, whose index entries hold relative offsets of 32 bits
+    # one append must fit one segment, whose index entries hold relative offsets of 32 bits
     if intake.next_offset - headers[0][1].base_offset > RELATIVE_OFFSET_MAX:
         raise BatchRejected(ErrorCode.record_list_too_large, "offsets of one append lie too far apart for a segment")
     # one piece for all batches: nothing is patched, so the buffer goes to the disk as it came

@@ -140,8 +140,8 @@ class _Loading:
             self._restore_producers(sure, end)
         else:
             unsure_from = segments[first_unsure].base_offset
-            # the file may name epochs whose batches the disk has lost; the replay adds those that
-            # are there
+            # the file may name epochs whose batches the disk has lost; the replay adds the epochs
+            # of existing batches
             self.epochs.truncate_from_end(unsure_from)
             self._restore_producers(sure, unsure_from)
             replay = ProducerReplay(self.producers)

@@ -176,8 +176,8 @@ class LogState:
         return self._durability.truncations
 
     def adopt_state(self, other: LogState) -> None:
-        """Take over the state of `other`, a log with the same batches; `other` is not used any
-        more.
+        """Take over the state of `other`, a log with the same batches; The caller must not use
+        `other` after this call.
         """
         self._epochs.clear()
         for entry in other.leader_epochs:
@@ -263,8 +263,8 @@ class LogState:
         self._roll_policy = RollPolicy.of(self.config, jitter=self._roll_jitter)
 
     def assign_topic_id(self, topic_id: bytes, *, is_new: bool = False) -> None:
-        """Write the topic id beside the log, durably; that of a log with `is_new` is durable with
-        its first flush.
+        """Write the topic id beside the log, durably; if `is_new`, it becomes durable with the
+        log's first flush.
         """
         write_topic_id(self._disk, f"{self.directory}/{PARTITION_METADATA}", topic_id, is_new=is_new)
         self.topic_id = topic_id
@@ -287,5 +287,7 @@ class LogState:
         return self._epochs.epoch_at(offset)
 
     def first_offset_since_epoch(self, leader_epoch: int) -> int | None:
-        """The start of the first epoch at or above `leader_epoch`; None when there is none."""
+        """The start of the first epoch at or above `leader_epoch`; None if the log has no such
+        file.
+        """
         return self._epochs.start_at_or_above(leader_epoch)

@@ -67,7 +67,9 @@ class PartitionLog(WritableLog):
         return self._segments.bytes_between(offset, min(end_offset, self.log_end_offset))
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
-        """The first record whose timestamp is at least `timestamp_ms`; None when there is none."""
+        """The first record whose timestamp is at least `timestamp_ms`; None if the log has no such
+        offset.
+        """
         self._durability.refuse_when_failed()
         found = self._segments.find_timestamp(timestamp_ms, self.log_start_offset)
         while found is not None:
@@ -169,8 +171,8 @@ class PartitionLog(WritableLog):
             self.removals.settle()
 
     def expire_segments(self, now_ms: int, *, is_copy: bool = False, hold: RetentionHold | None = None) -> str:
-        """Drop segments by time, size and log start (a copy: by log start alone), except those that
-        are held; return the reason, or "". `held` says afterwards what is.
+        """Drop segments by time, size and log start (a copy: by log start alone), except held
+        segments; return the reason, or "". `held` says afterwards what is.
 
         Call `removals.put_aside` afterwards; the files are deleted after file.delete.delay.ms.
         """

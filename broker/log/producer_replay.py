@@ -101,7 +101,7 @@ class ProducerReplay:
             else:
                 self._waiting[producer_id] = deque((header,), maxlen=REMEMBERED_BATCHES)
             return None
-        # the earlier ones first: sequences of one producer must come in the log's order
+        # the earlier ones first: sequences of one producer must be replayed in the log's order
         for earlier in self._waiting.pop(producer_id, ()):
             replay_batch(self._producers, earlier, b"")
         return replay_batch(self._producers, header, content)
@@ -158,7 +158,7 @@ def _settle_snapshots(
 
 
 def drop_snapshots_above(disk: Disk, directory: str, end_offset: int) -> None:
-    """Remove snapshots of offsets that the log does not have any more."""
+    """Remove snapshots of offsets above the log's end."""
     with storage_errors("opening", directory):
         names = [entry.name for entry in disk.entries(directory)]
     for name in names:

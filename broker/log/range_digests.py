@@ -74,7 +74,7 @@ class RangeDigests:
         self.turn = asyncio.Lock()
         """Held while digests are computed."""
         self.failure = ""
-        """The reason why no more leaves follow; empty while they do."""
+        """The reason why no more leaves follow; empty while leaves follow."""
         self.generation = 0
         """Grows when a digest that is being computed may be wrong."""
         self.is_loaded = is_new
@@ -108,13 +108,13 @@ class RangeDigests:
         return bytes(self._leaves)
 
     def open_run(self) -> LeafRun:
-        """A run that goes on where the last one ended."""
+        """A run that continues at the end of the former run."""
         return self._open.resumed()
 
     # -- changes -----------------------------------------------------------------------------------
 
     def begin_at(self, log_start_offset: int) -> None:
-        """Drop the leaves that the log no longer holds completely."""
+        """Drop the leaves whose records the log has partly removed."""
         first = first_whole_leaf(log_start_offset)
         if first <= self._first:
             return
@@ -189,7 +189,7 @@ class RangeDigests:
     # -- the file ----------------------------------------------------------------------------------
 
     def read(self) -> StoredLeaves | None:
-        """The content of the file; None when there is no usable file. For threads."""
+        """The content of the file; None if there is no usable file. For threads."""
         with self._folder.held() as is_here, storage_errors("reading", self.path):
             if not is_here:
                 return None
@@ -255,7 +255,7 @@ def encode_leaves(first_leaf: int, digests: bytes) -> bytes:
 
 
 def decode(content: bytes) -> StoredLeaves | None:
-    """The leaves up to the first damage; None when the header is no header of ours."""
+    """The leaves up to the first damage; None if the header is not one of ours."""
     first = _first_of(content)
     if first is None:
         return None

@@ -1,7 +1,7 @@
 """The check of a segment after a crash: every header and checksum is verified, nothing is trusted.
 
-Reads in large pieces into one buffer, so memory stays bounded whatever lengths the bytes claim, and
-a batch larger than the buffer is checked in passing. The buffer is small enough to stay in a core's
+Reads in large pieces into one buffer: memory stays bounded even if lengths are damaged, and a batch
+larger than the buffer is checked piece by piece. The buffer is small enough to stay in a core's
 cache between the read and the checksum. It ends at the first byte that does not begin a valid
 batch: a torn write, zeros, noise, a decreasing offset. The caller drops what follows
 (broker/log/loading.py), and reports it.
@@ -30,7 +30,7 @@ threads recover other logs.
 
 
 class DroppedTail(NamedTuple):
-    """Bytes that recovery cut off: from `offset` on, in this file, and why."""
+    """Bytes that recovery truncated: the first offset, the file, and the reason."""
 
     path: str
     offset: int
@@ -139,7 +139,7 @@ class SegmentCheck:
         if not HEADER_SIZE - LOG_OVERHEAD <= header.batch_length <= self._size - position - LOG_OVERHEAD:
             return f"batch length {header.batch_length} with {self._size - position} bytes left: a torn write"
         if 0 <= header.partition_leader_epoch < self.epoch:
-            # what a truncation cut off and a crash brought back
+            # truncated bytes that a crash brought back
             return f"leader epoch {header.partition_leader_epoch} after {self.epoch}"
         if header.base_offset < self.next_offset:
             return f"base offset {header.base_offset} below the expected {self.next_offset}"

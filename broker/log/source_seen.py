@@ -32,5 +32,5 @@ class SourceSeen:
         return self.high_watermark != UNKNOWN
 
     def forget(self) -> None:
-        """The log is not a copy any more; a later copy gets new reports."""
+        """The log has ceased to be a copy; a later copy gets new reports."""
         self.high_watermark, self.seen_at_ms, self.log_epoch = UNKNOWN, 0, UNKNOWN

@@ -1,7 +1,7 @@
-"""The bytes of one connection, and what can be sent over it: buffers and pieces of files.
+"""The bytes of one connection; it sends buffers and pieces of files.
 
-`Channel` is a plain socket, `TlsChannel` (tls_channel.py) an encrypted one. `CompressedChannel`
-lies over either when a mirror asks for compression. Used by connections.py.
+`Channel` is a plain socket, `TlsChannel` (tls_channel.py) an encrypted one. If a mirror asks for
+compression, `CompressedChannel` wraps either of them. Used by connections.py.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class FilePart(Protocol):
         ...
 
     def release(self) -> None:
-        """The file is not needed any more."""
+        """The caller has finished with the file."""
         ...
 
 
@@ -121,7 +121,9 @@ class Channel:
         return os.sendfile(self.fd, fd, position, length)
 
     def flush(self) -> None:
-        """Send what was taken and not sent yet; BlockingIOError when the kernel takes no more."""
+        """Send what was taken and not sent yet; BlockingIOError if the socket's send buffer is
+        full.
+        """
 
     # nothing: a plain socket keeps no bytes of its own
     def close(self) -> None:
@@ -235,7 +237,8 @@ class FileRest:
     length: int
 
     def __init__(self, whole: FilePart, *, position: int, length: int) -> None:
-        # a rest of a rest points to the whole, which alone can be released
+        # a slice of a slice refers to the original memoryview, because only the original can be
+        # released
         self.whole = whole.whole if isinstance(whole, FileRest) else whole
         self.position = position
         self.length = length

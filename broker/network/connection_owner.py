@@ -1,4 +1,6 @@
-"""What both halves of a client's connection need from the server that accepted it."""
+"""The common part of both halves of a client's connection: the services of the server that accepted
+it.
+"""
 
 from __future__ import annotations
 

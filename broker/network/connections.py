@@ -4,10 +4,10 @@ asyncio's transports copy too much for this work (measured: sendfile on a plain 
 GB/s at 0.12 CPU-seconds a GB, transport writes 2.6 GB/s at 0.35), so readiness callbacks drive
 `recv_into`, `sendmsg` and `sendfile` directly.
 
-Order and bounds. A connection has one request in flight, or several of one API whose handler says
-so (`reserve_slot`); the next frame is handled when the answer is handed to the kernel (answers to
-pipelined small requests that are there already go out together), so answers keep request order and
-a slow reader stops its own requests. A frame is valid only until `handle` returns.
+Order and bounds. A connection has one request in flight, or several of one API whose handler allows
+it (`reserve_slot`). The next frame is handled when the kernel has the response; finished responses
+of small pipelined requests are sent together. So responses keep the order of requests, and a slow
+reader stops its own requests. A frame is valid only until `handle` returns.
 
 Encryption is another `Channel`. Where clients log in, `gate` sees each frame first, and passes
 allowed requests to the handler (`broker/authentication/sasl_session.py`).

@@ -29,7 +29,7 @@ def throttle_time(throttle_time_ms: float) -> i32Timedelta:
 
 def allowed_ms(timeout: timedelta) -> int:
     """The time that a client allows for an administrative request, in ms; at least 1, because 0
-    stands for no time.
+    would mean no limit.
     """
     return max(1, timeout // timedelta(milliseconds=1))
 

@@ -65,8 +65,8 @@ def error_response(
 
 
 def _filled(entity_type: Any, asked: Any, error: ErrorCode, message: str | None) -> Any:
-    """An entity with the fields of `asked` that have the same name, the error wherever it has a
-    field for it, and nothing else.
+    """An entity with the fields of `asked` that have the same name, and the error in each error
+    field; all other fields have their defaults.
 
     An item that was requested by a bare name (a group, for example) is named in the entity's first
     name field.

@@ -186,8 +186,8 @@ class FrameReceiver(ResponseSender):
         self._server.loop.call_soon(self._continue)
 
     def _receive_begun(self, buffer: memoryview) -> None:
-        """Receive what has arrived of a large frame. A busy producer's whole frame is there by now:
-        then the loop need not wait for it, and the socket needs no mark.
+        """Receive what has arrived of a large frame. A busy producer's whole frame has usually
+        arrived: the loop then need not wait for it, and the socket need not be registered.
         """
         try:
             self._receive_large(buffer)

@@ -103,7 +103,7 @@ class ResponseSender:
             self._server.loop.remove_writer(self._channel.fd)
 
     def _send_some(self) -> None:
-        """Send until nothing is left; BlockingIOError when the kernel takes no more."""
+        """Send until nothing is left; BlockingIOError if the socket's send buffer is full."""
         outgoing = self._outgoing
         while outgoing:
             head = outgoing[0]

@@ -97,8 +97,8 @@ class HostedPartition:
         self.clients_read_at_ms = float("-inf")
         """The time of the last fetch by a client from this replica as a follower (KIP-392)."""
         self.settles_until_ms = 0.0
-        """Monotonic: until when producers that are not known here must begin with their first
-        batch; 0 for no longer.
+        """Monotonic time until which unknown producers must begin with their first batch; 0 for
+        none.
         """
         self.leader_lag = 0
         """Records below the leader's high watermark that a follower lacks, as of the leader's last
@@ -168,8 +168,8 @@ class HostedPartition:
         return self.state.require_in_sync(config.insync_replicas_min)
 
     def begin_writing(self, link: LinkRecord | None, *, now_ms: float) -> None:
-        """A writer's leader epoch begins at the log's end; producers that a promotion cut off may
-        go on above what was mirrored.
+        """A writer's leader epoch begins at the log's end. Producers whose unmirrored batches were
+        lost in a promotion may continue with a gap in their sequences.
 
         A passive leader begins no epoch of its own: those in its log are the source's. Under a link
         that blocks, the standby had everything that was acknowledged: there a gap is a batch that
@@ -194,8 +194,8 @@ class HostedPartition:
         self.log.producers.must_newcomers_begin = is_successor
 
     def settle(self, now_ms: float) -> None:
-        """Once whatever was under way to the former leader has come, or its producer has given up,
-        any producer may begin with any sequence again.
+        """When the grace period is over, the batches that were on their way to the former leader
+        have arrived or expired, so any producer may begin with any sequence again.
         """
         if self.settles_until_ms and now_ms >= self.settles_until_ms:
             self.settles_until_ms = 0.0

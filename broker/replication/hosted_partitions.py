@@ -55,7 +55,7 @@ class ReplicaListeners:
     first_reader: Callable[[HostedPartition], None] = _ignore
     """Called when a client begins to read from a follower here (`replica_fetchers.py`)."""
     offline_changed: Callable[[], None] = _ignore
-    """Called when a log directory fails, or an offline replica is no longer assigned here
+    """Called when a log directory fails, or when an offline replica is unassigned
     (`offline_reports.py`).
     """
 

@@ -1,10 +1,10 @@
 """Changes of in-sync replicas that leaders here propose to the controller: one request at a time
 with all that has gathered (KIP-497).
 
-`consider` is called after each follower's fetch, the shrinking pass by time. What to propose is
-decided in `core/partition.py`; what counts is the controller's answer, or the image if that is
-quicker. A request whose outcome is unknown is sent again as it was: by the partition epoch in it
-the controller knows whether it has been applied.
+`consider` is called after each follower's fetch, the shrinking pass by time. `core/partition.py`
+decides about proposals; the controller's response decides about the ISR, or the image if it arrives
+first. A request whose outcome is unknown is sent again as it was: by the partition epoch in it the
+controller knows whether it has been applied.
 """
 
 from __future__ import annotations
@@ -82,9 +82,7 @@ class IsrProposals:
         self._replicas.act(hosted, hosted.state.consider(replica, self._registered(), lag_ms_max=lag_ms_max))
 
     async def on_image(self, before: ClusterImage, after: ClusterImage) -> None:
-        """A broker that is gone will not join the in-sync replicas: nothing waits for it any
-        more.
-        """
+        """A removed broker will not join the in-sync replicas: stop waiting for it."""
         if before.brokers is not after.brokers:
             self._drop_joining()
 

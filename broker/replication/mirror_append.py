@@ -89,7 +89,9 @@ def _append(replicas: Replicas, hosted: HostedPartition, sent: PartitionToMirror
 
 
 def restart_wanted(hosted: HostedPartition, sent: PartitionToMirror) -> int | None:
-    """The offset above its end at which the log restarts empty; None if the log goes on."""
+    """The offset above its end at which the log restarts empty; None if the log continues without a
+    gap.
+    """
     is_gap = sent.expected_log_end_offset > hosted.log.log_end_offset and _is_gap_of_the_source(sent)
     return sent.expected_log_end_offset if is_gap else None
 

@@ -1,15 +1,14 @@
-"""Records that are to be removed from a log, kept beside it first: one store with what logs
+"""Keeps records in quarantine before a log removes them: one store with the records that logs
 truncate inside a site (`truncated_records.py`).
 
 An entry is two files beside the partitions' folders:
-`0.cut.@<topic id>-<partition>-<link epoch>-<first>-<end>-<last leader epoch>.log` has the batches
-as they were, and the same name with `.json` says what they are and why they are here. The batches
-are on disk before the second file is, and an entry exists only with both: a copy that was
-interrupted counts for nothing and is made again. The topic's name is in the second file, since
-names of files may not be as long. No broker looks for logs there, and Kafka's dump tool reads the
-batches.
+`0.cut.@<topic id>-<partition>-<link epoch>-<first>-<end>-<last leader epoch>.log` has the unchanged batches, and the file of the same name with `.json` describes them and the reason
+for their removal. The batches are on disk before the second file is, and an entry exists only with
+both: the copy of an interrupted attempt does not count and is made again. The topic's name is in
+the second file, because it may be too long for a file name. No broker looks for logs there, and
+Kafka's dump tool reads the batches.
 
-The bound is that of truncated records, by partition: what does not fit is refused and never
+The limit of each partition is that of truncated records: records beyond it are refused, and never
 dropped. Entries stay when their topic is deleted. Called on the event loop by
 `broker/handlers/links/quarantine_records.py`, and in a thread by
 `broker/handlers/links/quarantine.py`.
@@ -67,9 +66,10 @@ class Origin:
 class Entry:
     """The kept records of one partition: whole batches, from `first_offset` up to `end_offset`.
 
-    `kind` is "reset" for what `links reset` removed, "reinstated" for what a returning site had
-    alone, "undone" for what a failover to a time removed, "damaged" for the bytes of a batch that
-    was replaced, and "truncated" for what a log lost inside its site, of which no more is known.
+    `kind` is "reset" for records that `links reset` removed, "reinstated" for records that only a
+    returning site had, "undone" for records that a failover to a time removed, "damaged" for the
+    bytes of a batch that was replaced, and "truncated" for records that a log lost inside its site
+    (the file has no more information about these).
     """
 
     name: str
@@ -109,8 +109,8 @@ class Quarantine:
         """Copy what the log holds from `first_offset` on, up to `end_offset` or its end, and return
         when it is on disk. QuarantineFull, OSError, StorageError.
 
-        The same records are not kept twice: asking again after an interruption returns the entry
-        that is there.
+        The same records are stored once: a repeated request after an interruption returns the
+        existing entry.
         """
         first_offset = max(first_offset, log.log_start_offset)
         end_offset = log.log_end_offset if end_offset is None else end_offset

@@ -49,7 +49,7 @@ def active_leader_epoch(hosted: HostedPartition, image: ClusterImage, *, rack: s
     """
     own = image.brokers.get(image.node_id)
     link = image.link_of(hosted.topic)
-    # the empty rack is no rack: clients without one stay at the leader
+    # the empty rack is not a rack: clients without one stay at the leader
     if not rack or own is None or own.rack != rack or link is None:
         return None
     if not link.is_routed or image.role_in(link) is not LinkRole.PASSIVE:

@@ -64,7 +64,9 @@ class Replicas(HostedPartitions):
         logs.on_moved = self._replace_log
 
     def get(self, image: ClusterImage, topic: str, index: int) -> HostedPartition:
-        """The partition; PartitionFailure says whether it exists elsewhere or not at all."""
+        """The partition; PartitionFailure: its code shows whether the partition exists at another
+        broker or does not exist.
+        """
         hosted = self.hosted.get((topic, index))
         if hosted is not None:
             return hosted

@@ -1,4 +1,4 @@
-"""Which fetch sessions of followers and of mirrors must see a change of a partition.
+"""The fetch sessions of followers and of mirrors that must see a change of a partition.
 
 Their fetches wait for the whole session and not under each partition, because a leader of thousands
 of partitions has many idle ones. A change marks the partition in the sessions that have

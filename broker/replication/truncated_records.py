@@ -1,8 +1,8 @@
 """Truncated records: counted by partition, and copied into a file before the truncation.
 
 A leader that lost its followers accepts acks=1 until it learns of its successor. What it accepted
-then, and the copies of it at followers, is truncated when it becomes a follower. Before that the
-batches are copied unchanged to `0.cut.<topic>-<partition>.log` beside the partitions' folders.
+then, and the copies of it at followers, is truncated when it becomes a follower. Before that it
+copies the batches unchanged to `0.cut.<topic>-<partition>.log` beside the partitions' folders.
 Brokers do not look for logs there, and Kafka's dump tool can read the file; a topic name that is
 too long is shortened (`quarantine.truncated_name`). Copies are bounded for each partition; what
 does not fit, or cannot be written, is counted as not kept. A copy is not flushed to disk. An
@@ -49,7 +49,7 @@ class TruncationCounts:
     """The time of the last truncation (Unix ms)."""
 
     def then(self, later: TruncationCounts) -> TruncationCounts:
-        """These, and what was cut later."""
+        """These records, and records that were truncated later."""
         return TruncationCounts(
             count=self.count + later.count,
             records=self.records + later.records,
@@ -84,7 +84,7 @@ class TruncatedRecords:
 
     def keep(self, cut: PartitionLog, offset: int) -> int:
         """Copy what the log holds from `offset` on, as far as there is room; how many bytes. Never
-        raises: the cut has to go on.
+        raises: the truncation must continue.
         """
         if not self._bytes_max:
             return 0
@@ -123,13 +123,13 @@ class TruncatedRecords:
         with contextlib.suppress(CorruptLog):
             for position, header in BatchScan(self._disk, descriptor, path, 0, size):
                 end = position + header.size_bytes
-        # else the next batches would lie behind half of one and never be found
+        # else a partial batch in front would hide the next batches from every reader
         if end < size:
             self._disk.truncate(descriptor, end)
         return end
 
     def record(self, cut: PartitionLog, made: TruncationCounts) -> None:
-        """The log has been cut."""
+        """The log has been truncated."""
         key = (cut.topic, cut.partition)
         self._by_partition[key] = self._by_partition.get(key, TruncationCounts()).then(made)
         self.total = self.total.then(made)
@@ -149,5 +149,5 @@ def _remove_now(disk: Disk, path: str) -> None:
 
 
 def path_of(cut: PartitionLog) -> str:
-    """The file beside the log's folder that keeps what is cut from it."""
+    """The file beside the log's folder for the records that are truncated from it."""
     return f"{os.path.dirname(cut.directory)}/{truncated_name(cut.topic, cut.partition)}"

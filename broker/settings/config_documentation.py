@@ -1,7 +1,8 @@
 """A sentence on each setting of a broker, for clients that ask DescribeConfigs for documentation.
 
-Settings that stand behind a topic config have that config's text (`wire/rules/topic_configs.py`).
-What values a setting accepts is at its field in `config.py`.
+Settings that provide the default of a topic config have that config's text
+(`wire/rules/topic_configs.py`). The accepted values of a setting are documented at its field in
+`config.py`.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ _TEXTS: Final = {
     "offsets.topic.replication.factor": "Replicas of the offsets topic when it is created.",
     "offsets.topic.segment.bytes": "Size of a segment of the offsets topic.",
     "producer.id.expiration.ms": "How long the sequences of an inactive producer are kept.",
-    "queued.max.request.bytes": "Bytes of requests in memory above which no more are read; below zero: no limit.",
+    "queued.max.request.bytes": "Maximum bytes of requests in memory; above it the broker reads no requests; negative: no limit.",
     "quota.window.num": "Number of samples over which the rates of clients are measured for quotas.",
     "quota.window.size.seconds": "Length of a sample over which the rates of clients are measured for quotas.",
     "replica.alter.log.dirs.io.max.bytes.per.second": "Bytes a second that moves between log directories copy.",
@@ -111,7 +112,7 @@ _TEXTS: Final = {
     "socket.receive.buffer.bytes": "Receive buffer of a connection; -1: as the system sets it.",
     "socket.request.max.bytes": "Largest request that is read.",
     "socket.send.buffer.bytes": "Send buffer of a connection; -1: as the system sets it.",
-    "super.users": "Principals that may do everything, whatever the ACLs say, separated by semicolons.",
+    "super.users": "Principals with all rights, regardless of ACLs, separated by semicolons.",
     "transaction.max.timeout.ms": "Longest timeout that a transactional producer may ask for.",
     "transaction.partition.verification.enable": "Whether leaders ask the coordinator if a partition takes part in a transaction.",
     "transaction.remove.expired.transaction.cleanup.interval.ms": "How often the broker looks for expired transactional ids.",

@@ -137,5 +137,5 @@ class ZooKeeperConfigStore:
         return True
 
     async def stop(self) -> None:
-        """Follow no longer."""
+        """Stop watching."""
         await self._loops.stop()

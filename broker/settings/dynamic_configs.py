@@ -26,7 +26,7 @@ Listener = Callable[[BrokerSettings], None]
 
 
 class DynamicConfigs:
-    """Static settings and what lies over them."""
+    """Static settings, and the dynamic ones that override them."""
 
     def __init__(self, static: BrokerSettings) -> None:
         self.static = static

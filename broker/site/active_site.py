@@ -1,11 +1,11 @@
 """Administration of topics that the other site of a link leads: requests are handed on to a broker
 there, answers handed back.
 
-Clients see the brokers of both sites as one cluster and send CreateTopics, DeleteTopics,
-CreatePartitions, reassignments and the config requests to whichever they like, so a passive site
-must not turn them away. Used by the handlers of these requests, when everything that a request
-names is led elsewhere. A request about topics of several sites is answered in parts, one for each
-site (`in_parts`). A request that was forwarded once is not forwarded again: two sites may take each
+Clients see the brokers of both sites as one cluster. They send CreateTopics, DeleteTopics,
+CreatePartitions, reassignments and config requests to any of them, so a passive site must forward
+these requests. Used by the handlers of these requests, when everything that a request names is led
+elsewhere. A request about topics of several sites is answered in parts, one for each site
+(`in_parts`). A request that was forwarded once is not forwarded again: two sites may take each
 other for the active one.
 """
 
@@ -42,9 +42,9 @@ Answer = TypeVar("Answer")
 
 LINK_LISTENER: Final = "LINK"
 TIMEOUT_MS: Final = 8_000
-"""Time (ms) that all attempts together may take, over every broker that is tried and whatever the
-client allows: less than the ten seconds after which a person at a command gives up. The error then
-names the silent site.
+"""The limit (ms) for all attempts together, over every broker and for any timeout of the client:
+less than ten seconds, after which a person at a command stops waiting. The error then names the
+silent site.
 """
 ANSWERED_WITHIN_MS: Final = 3_000
 """Time (ms) after the client's own timeout in which the other site may answer: it also waits until
@@ -174,7 +174,8 @@ async def in_parts(
     site; None when one site leads all.
 
     `handle` answers a request about topics of one site. `entries` is the request's field with one
-    entry for each of `names` (empty: no topic's name), `results` that of the response.
+    entry for each of `names` (empty: the entry is not about a topic), `results` that of the
+    response.
     """
     if context.is_forwarded:
         return None
@@ -211,8 +212,8 @@ async def answered_elsewhere(
 
 
 def leading_site(image: ClusterImage, topics: Collection[str]) -> str | None:
-    """The one other site that leads all these topics, None when there is no such site, or when
-    something has no topic's name.
+    """The one other site that leads all these topics; None if no single site does, or if an entry
+    is not about a topic.
     """
     sites = {_leading_site(image, topic) if topic else None for topic in topics}
     return next(iter(sites)) if len(sites) == 1 else None
@@ -226,8 +227,8 @@ def _leading_site(image: ClusterImage, topic: str) -> str | None:
 
 
 def active_brokers(image: ClusterImage, topics: Collection[str]) -> list[HostPort]:
-    """The addresses of the brokers of the one active site that leads all these topics; empty when
-    there is no such site.
+    """The addresses of the brokers of the one active site that leads all these topics; empty if no
+    single site does.
     """
     site = leading_site(image, topics)
     return [] if site is None else site_brokers(image, site)

@@ -164,7 +164,7 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
             await self._take(before, without_departed(before))
 
     async def stop(self) -> None:
-        """Change nothing any more by itself."""
+        """Stop changing roles by itself."""
         if self._permit_timer is not None:
             self._permit_timer.cancel()
         for task in (self._forgetting, self._ending):
@@ -193,7 +193,7 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
         return pb.ConfirmLinkReply(is_confirmed=True)
 
     def _with_sync_state(self, link: str, mark: pb.SyncMark, *, is_confirmed: bool) -> pb.ConfirmLinkReply:
-        """The reply, after the mark of the arbiter is taken over or given up."""
+        """The reply, after the broker has applied or removed the arbiter's mark."""
         image, replicas = self._cluster.image, self._replicas
         is_behind = replicas.standbys.is_behind(image, link)
         if mark == pb.SyncMark.OUT_OF_SYNC or (mark == pb.SyncMark.IN_SYNC and not is_behind):
@@ -321,7 +321,7 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
         return (cut for cut in cuts if _is_of_link(image, cut.topic, link))
 
     def _enforced(self, image: ClusterImage, link: str) -> pb.DescribePartitionsReply:
-        """What links are in force here, and a few of the partitions that take writes."""
+        """The links in force at this site, and a few of the partitions that take writes."""
         writable = (key for key in self._replicas.writable() if _is_of_link(image, key[0], link))
         return pb.DescribePartitionsReply(
             node_id=self._node_id,

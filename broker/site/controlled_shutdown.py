@@ -85,7 +85,7 @@ class ControlledShutdown:
 
 
 async def _replicated(replicas: Replicas) -> None:
-    """Wait until no producer waits for followers any more; new appends are held back meanwhile."""
+    """Wait until no producer waits for followers; new appends are held back meanwhile."""
     try:
         async with asyncio.timeout(REPLICATED_WITHIN_S):
             await replicas.purgatory.emptied(DelayedOperation.PRODUCE)

@@ -1,5 +1,5 @@
-"""What decides who may log in at a broker's site and do what, without any secret: for the checks of
-a link, which compare it with the other site's (`dr/links/core/security_checks.py`).
+"""The settings that decide about logins and rights at a broker's site, without any secret: the
+checks of a link compare them with the other site's (`dr/links/core/security_checks.py`).
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class SuspectedBrokers:
                 self._doubted_at_ms[key] = self._clock.monotonic_ms()
             else:
                 self._doubted_at_ms.pop(key, None)
-                # those who wait for the doubt look again at once
+                # callers that wait for the suspicion check again at once
                 self._cluster.look_again()
 
         return on_suspicion

@@ -5,9 +5,9 @@ a change that one of them has confirmed. Views come only each second; a report (
 `wire/protocol/messages/private.py`) names only the changed topics and goes to every broker of the
 peer at once. The handlers of requests that change topics call `report` and wait for it.
 
-An answer waits at most `ANSWER_WAIT_MS` for an unreachable peer, and not at all for a broker that
-left an earlier report unanswered: until it answers again it gets reports in the background, one at
-a time. Changes that it misses come with its next view.
+A response waits at most `ANSWER_WAIT_MS` for an unreachable peer. It does not wait for a broker
+that left an earlier report unanswered: such a broker gets reports in the background, one at a time,
+until it answers again. Changes that it misses come with its next view.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class TopicChangeReports:
     def _note_silence(self, address: HostPort) -> None:
         if address not in self._silent:
             log.warning(
-                "responses no longer wait for a slow broker of the peer",
+                "responses do not wait for a slow broker of the peer",
                 broker=str(address),
                 waited_ms=ANSWER_WAIT_MS,
             )

@@ -25,7 +25,7 @@ from wire.client.cluster_metadata import TopicMetadata
 from wire.rules.topic_names import is_internal_topic
 
 ASK_TIMEOUT_MS: Final = 1_000
-"""A peer that is cut off delays the answer about an unknown topic by no more than this."""
+"""An unreachable peer delays the response about an unknown topic by at most this time."""
 
 Asked = str | UUID
 """A topic as a client asks about it: by its name, or by its id."""
@@ -37,9 +37,7 @@ NOTHING_KNOWN: Final[KnownTopics] = {}
 
 
 def unknown_topics(image: ClusterImage, wanted: Iterable[Asked]) -> dict[str, list[Asked]]:
-    """Site to the topics that it may know: of those that are asked about the ones that no view
-    has.
-    """
+    """The unknown topics, by the site that may know them."""
     asked: dict[str, list[Asked]] = {}
     for topic in wanted:
         for site in _sites_to_ask(image, topic):
@@ -83,7 +81,7 @@ async def ask_peers(
             if topic.name in part:
                 reported[topic.name] = _topic_image(topic)
             elif topic.topic_id in part and site in image.sites_that_may_have(topic.name):
-                # Of a topic that only this site may have, a peer knows what its last view says.
+                # For a topic that only this site may have, a peer only knows its last view.
                 reported[topic.topic_id] = _topic_image(topic)
     return reported
 

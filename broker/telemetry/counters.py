@@ -25,7 +25,7 @@ COUNTERS: Final[tuple[tuple[str, str, Read], ...]] = (
     ),
     (
         "antipode_broker_link_hold_given_up_bytes",
-        "Bytes that went by retention although a standby lacks them, because no more may be held",
+        "Bytes that retention deleted although a standby lacks them, because the limit of held bytes was reached",
         lambda parts: parts.logs.given_up_bytes,
     ),
     (

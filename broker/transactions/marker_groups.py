@@ -1,8 +1,8 @@
 """Appends the markers of one turn of the event loop together: one append for each partition.
 
-Most of what an append costs is the same for one batch and for several, and producers whose
-transactions end at the same time share partitions. An append is all or nothing, so markers that are
-refused together are appended one by one: one that is out of date must not delay the others.
+Most of an append's cost is the same for one batch and for several, and producers whose transactions
+end at the same time share partitions. An append is all or nothing, so markers that are refused
+together are appended one by one: one that is out of date must not delay the others.
 
 Caller: `broker/transactions/transaction_markers.py`, which decides what is appended.
 """

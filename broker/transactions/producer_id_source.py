@@ -1,8 +1,8 @@
 """Producer ids for this broker's clients: blocks from the active controller, the next one fetched
 before the last is used up.
 
-A shell over `core/producer_ids.py`. One request for a block is under way at a time; a client waits
-only when there is no id in hand. Called by the InitProducerId handler.
+A shell over `core/producer_ids.py`. One request for a block is in flight at a time; a client waits
+only if the current block is used up. Called by the InitProducerId handler.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ProducerIdSource:
     async def next_id(self) -> int:
         """A unique id; ControllerUnavailable when no block can be had."""
         while (producer_id := self._ids.take()) is None:
-            # Shielded: other clients wait for the same block when this one goes away.
+            # Shielded: other clients wait for the same block if this one disconnects.
             await asyncio.shield(self._fetching())
         if self._ids.wants_block:
             self._fetching().add_done_callback(_log_failure)

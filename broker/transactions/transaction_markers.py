@@ -94,7 +94,7 @@ class TransactionMarkers:
     def _begin(
         self, image: ClusterImage, partition: TopicPartition, write: MarkerWrite, marker: bytes, groups: MarkerGroups
     ) -> None:
-        """Note the outcome of one partition, what to wait for, or a marker to append."""
+        """Note the outcome of one partition: a reason to wait, or a marker to append."""
         end = write.end
         try:
             hosted = self._replicas.get(image, partition.topic, partition.partition)

@@ -1,9 +1,9 @@
 """One partition of `__transaction_state` that this broker leads: the transaction machine, its
 timeouts, the markers under way.
 
-What it shares with other internal partitions is in `broker/coordination/state_shard.py`. A decision
-to end a transaction is carried out in the background, by a task for each transaction; a caller that
-needs the end of the transaction can wait for it. Called by `transaction_coordinator.py` only.
+The common part of internal partitions is in `broker/coordination/state_shard.py`. A decision to end
+a transaction is carried out in the background, by a task for each transaction; a caller that needs
+the end of the transaction can wait for it. Called by `transaction_coordinator.py` only.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class TransactionShard(StateShard[TransactionCommand, TransactionReply, Transact
         on_failure: Callable[[StateShard[Any, Any, Any]], None],
         is_elsewhere: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`is_elsewhere` says whether another site coordinates in this one's stead."""
+        """`is_elsewhere` says whether another site coordinates instead of this one."""
         super().__init__(partition, leader_epoch, internal_log=internal_log, clock=clock, on_failure=on_failure)
         self.transactions = Transactions(limits)
         self.timeouts: TimerQueue[str] = TimerQueue(clock, self._time_out)
@@ -94,8 +94,7 @@ class TransactionShard(StateShard[TransactionCommand, TransactionReply, Transact
         """The answer, None while something about the transactional id is on its way into the
         log, or when the log has to confirm the answer.
         """
-        # the machine alone is not asked while a record is on its way: its answer would be that of
-        # before
+        # while a record is being appended, the machine's own answer would be out of date
         return None if question.transactional_id in self._lanes else self.transactions.verified(question)
 
     # --- loading
@@ -159,7 +158,7 @@ class TransactionShard(StateShard[TransactionCommand, TransactionReply, Transact
     def _apply(self, decision: TransactionDecision) -> None:
         for record in decision.records:
             self.transactions.apply(record)
-            # over in memory and in the log: those who wait may ask for the next producer id
+            # the end is in memory and in the log: waiting clients may ask for the next producer id
             if isinstance(record, TransactionStored) and not record.transaction.state.is_ending:
                 _wake(self._waiting.pop(record.transaction.transactional_id, ()))
 

@@ -48,8 +48,8 @@ def decode_subscription(raw: Buffer) -> Subscription:
 
 
 def subscribed_topics(raw: Buffer) -> tuple[str, ...]:
-    """Topics in a member's metadata, whatever comes after version 0: some clients name a version
-    and leave its fields out. Malformed.
+    """Topics in a member's metadata; all fields after version 0 are ignored, because some clients
+    name a later version and omit its fields. Malformed.
     """
     reader = ByteReader(raw)
     _version(reader)

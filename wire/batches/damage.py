@@ -19,8 +19,8 @@ COVERED_FROM: Final = 21
 
 
 def batch_problem(content: bytes) -> str:
-    """The reason why the bytes are no intact batch, as the end of a sentence; empty if they are
-    one.
+    """The reason why the bytes are not an intact batch, as the end of a sentence; empty if they
+    are.
     """
     try:
         headers = list(iterate_headers(content))

@@ -4,9 +4,9 @@ Everything that moves, stores or checks records works on this: offsets, epochs, 
 counts and the CRC-32C are all in the first 61 bytes, so the data path never decompresses a batch or
 builds record objects. Layout: the Kafka protocol's "Record Batch" (KIP-98).
 
-Not here: rules that depend on who sent the batch or on what the log already holds (broker/log), and
-single records (wire/batches/records.py). Older formats (magic 0 and 1) are refused: this project
-never stores or moves them.
+Not here: rules that depend on the sender of the batch or on the content of the log (broker/log),
+and single records (wire/batches/records.py). Older formats (magic 0 and 1) are refused: this
+project never stores or moves them.
 
 Callers: the log, the broker's append path, followers, the mirror, the client, Spark's header
 reader.
@@ -158,7 +158,7 @@ def iterate_headers(
     Raises InvalidBatch at the first one whose structure is wrong; the CRC is not checked
     (`verify_crc`). In general a batch may hold fewer records than offsets, even none (compaction).
     With `is_from_producer` both must agree, as Kafka demands of clients. With `may_end_in_partial`
-    a cut-off last batch is silently left out, as in Fetch responses.
+    an incomplete last batch is silently left out, as in Fetch responses.
     """
     end = len(buffer)
     while position < end:
@@ -224,8 +224,8 @@ class PatchedBatch(NamedTuple):
 def patch_placement(
     buffer: Buffer, position: int, header: BatchHeader, *, base_offset: int, leader_epoch: int
 ) -> PatchedBatch:
-    """The batch as a leader stores it: offset and leader epoch replaced. Both lie outside the CRC,
-    so it stays.
+    """The batch as a leader stores it: offset and leader epoch replaced. Both fields are outside
+    the CRC, so the CRC stays valid.
     """
     prefix = _PREFIX_LAYOUT.pack(base_offset, header.batch_length, leader_epoch)
     return PatchedBatch(prefix, memoryview(buffer)[position + _PREFIX_SIZE : position + header.size_bytes])

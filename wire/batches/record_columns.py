@@ -23,9 +23,9 @@ _MICROSECONDS_PER_MS: Final = 1000
 
 
 class RecordColumns:
-    """Columns that grow by whole batches. Keys and values are one buffer each with the ends of the
-    entries (little-endian 32 bits, 0 in front) and a byte an entry that is 0 where there is none;
-    offsets and times (Unix microseconds) are little-endian 64 bits.
+    """Columns that grow by whole batches. Keys and values are one buffer each, with the ends of the
+    entries (little-endian 32 bits, starting with 0) and one byte for each entry, which is 0 for
+    null; offsets and times (Unix microseconds) are little-endian 64 bits.
     """
 
     def __init__(self) -> None:

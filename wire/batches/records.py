@@ -321,8 +321,8 @@ def _longer_varint(body: bytes, at: i64, shift_max: i64) -> tuple[i64, i64]:
 
 
 def _after_two_bytes(body: bytes, at: i64, shift_max: i64, number: i64) -> tuple[i64, i64]:
-    """The same where more than two bytes are used; the second one stands at `at`, and `number` is
-    what the first one gives.
+    """The same for numbers of more than two bytes: the second byte is at `at`, and `number` is the
+    value of the first one.
     """
     shift: i64 = 7
     while True:
@@ -373,9 +373,9 @@ def read_keys(
     """Note the offset of each key's last record in an opened body, `buffer` from `start` to `end`;
     how many records are tombstones.
 
-    Raises InvalidBatch when the records do not fill the body. What compaction spends its time on,
-    half a microsecond a record: numbers of one or two bytes, as most are, are read in place, and
-    nothing is made but the key.
+    Raises InvalidBatch when the records do not fill the body. Compaction spends most of its time
+    here, half a microsecond a record. Numbers of one or two bytes are read in place, and only the
+    key becomes an object.
     """
     at: i64 = start
     stop: i64 = end
@@ -449,7 +449,7 @@ def _read_span(body: bytes, start: i64) -> RecordSpan:
 
 
 def with_timestamp_delta(body: bytes, span: RecordSpan, timestamp_delta: int) -> bytes:
-    """The record at `span` as it stands in a batch of another base timestamp."""
+    """The bytes of the record at `span`, for a batch with another base timestamp."""
     _, at = _read_varint(body, span.start, _INT32_SHIFT_MAX)
     content = BytesWriter()
     content.append(body[at])
@@ -576,8 +576,8 @@ def compress(body: bytes, compression: Compression, level: int | None = None) ->
 def decompress(body: bytes, codec: int, size_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> bytes:
     """The records of a batch without its codec; raises TooLarge, or that codec's own errors.
 
-    No more than `size_bytes_max` and a chunk are taken of memory, whatever the compressed bytes
-    claim.
+    The function uses at most `size_bytes_max` and one chunk of memory, whatever size the compressed
+    bytes claim.
     """
     match Compression(codec):
         case Compression.NONE:

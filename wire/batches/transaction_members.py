@@ -1,9 +1,9 @@
 """The header of a transaction marker that names the transaction and its partitions.
 
-A log alone does not say which other partitions a transaction has. So a coordinator whose topics are
-mirrored puts this header on the marker's record, in each partition: a standby that has one of the
-markers then knows which others belong to it, whatever else it lacks. Clients skip the records of
-control batches. The value is JSON:
+A log does not show which other partitions a transaction has. So a coordinator of mirrored topics
+puts this header on the marker's record in each partition. A standby that has one of the markers
+then knows the other partitions of the transaction, even if it lacks their markers. Clients skip the
+records of control batches. The value is JSON:
 
     {"id": "booking", "at": 1700000000000, "in": {"flights": [0, 2], "seats": [1]}}
 
@@ -45,9 +45,7 @@ def encode_members(members: TransactionMembers) -> bytes | None:
 
 
 def members_of(headers: Iterable[tuple[str, bytes | None]]) -> TransactionMembers | None:
-    """From the headers of a marker's record; None when there is no such header, or it is
-    damaged.
-    """
+    """From the headers of a marker's record; None if the header is missing or damaged."""
     value = next((value for name, value in headers if name == HEADER), None)
     if value is None:
         return None

@@ -2,8 +2,9 @@
 keeps fresh, or from an authorization server by the grant `client_credentials` (KIP-768, KIP-1139).
 
 A login takes the token that there is. After `RENEWED_AFTER` of its lifetime the next login asks for
-another one; while none can be had, the former one is used until it expires. A file is read at each
-login. The calls block, and any thread may make them; nothing that is secret is in an error.
+a new token; if the endpoint gives none, the client uses the former token until it expires. A file
+is read at each login. The calls block, and any thread may make them; nothing that is secret is in
+an error.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _OF_AN_ERROR: Final = re.compile(r"[a-z_]{1,64}")
 
 
 class NoToken(Exception):
-    """There is no token to log in by; says why, and repeats nothing secret."""
+    """No token is available for a login; the message gives the reason and contains no secret."""
 
 
 class BearerToken(NamedTuple):

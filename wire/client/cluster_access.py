@@ -1,9 +1,9 @@
 """Finds and keeps the parts of a cluster: connections, metadata, leaders, coordinators, with
 retries.
 
-What the calls of a client have in common; the calls themselves are in `raw_client.py`,
-`topic_calls.py` and `group_calls.py`. Retries have jittered backoff (tenacity) within
-`retry_budget_ms`, and look metadata and coordinators up again in between.
+The common parts of a client's calls; the calls are in `raw_client.py`, `topic_calls.py` and
+`group_calls.py`. Retries have jittered backoff (tenacity) within `retry_budget_ms`, and look
+metadata and coordinators up again in between.
 """
 
 import random
@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 
 
 class ClusterAccess:
-    """One cluster, or one site: its brokers by what they do. Use as a context, or call `close`."""
+    """One cluster, or one site: its brokers by their role. Use as a context, or call `close`."""
 
     def __init__(
         self,
@@ -79,7 +79,8 @@ class ClusterAccess:
         try:
             return await self._pool.get(broker.address)
         except Unreachable:
-            # It may have come back elsewhere: ask again next time.
+            # The broker may have restarted at another address: refresh the metadata before the next
+            # request.
             self._forget_broker(node_id)
             raise
 

@@ -9,9 +9,9 @@ private messages, and compression is agreed on where it is requested and offered
 
 Order: requests are written in the order of the calls, and Kafka answers in the order of the
 requests. At most `in_flight_max` are unanswered, further callers wait. A request that misses its
-deadline closes the connection, because everything behind it would wait too; the deadline is one of
-silence (wire/protocol/streams/line_progress.py), so an answer that is long in coming over a slow
-line is waited for. A caller that is cancelled just does not get its answer.
+deadline closes the connection, because every later response on it would be late too. The deadline
+counts silence (wire/protocol/streams/line_progress.py), so the client waits for a large response
+over a slow line. A caller that is cancelled just does not get its answer.
 
 Not here: which broker to ask, retries, reconnection (wire/client/connection_pool.py,
 wire/client/raw_client.py).

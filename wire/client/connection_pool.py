@@ -2,8 +2,8 @@
 jittered backoff.
 
 After a failed attempt the next one to the same address waits a random time below a bound that
-doubles up to a maximum, so that callers may simply try again and a broker that comes back is not
-overrun. Callers that wait share one attempt.
+doubles up to a maximum. So callers may retry at once, and a restarted broker is not flooded.
+Callers that wait share one attempt.
 """
 
 import asyncio
@@ -73,7 +73,7 @@ class ConnectionPool:
             place.connection.close(reason)
 
     async def close(self) -> None:
-        """Close all connections and open no more."""
+        """Close all connections and refuse new ones."""
         self._is_closed = True
         for address in self._places:
             self.drop(address, "the client was closed")

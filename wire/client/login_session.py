@@ -89,7 +89,7 @@ class LoginSession:
             self._timer = asyncio.get_running_loop().call_later(wait_s, self._renew)
 
     def end(self) -> None:
-        """Log in no more."""
+        """Stop logging in again."""
         if self._timer is not None:
             self._timer.cancel()
 

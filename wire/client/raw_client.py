@@ -11,8 +11,8 @@ tools). Two kinds of calls:
   jittered backoff (tenacity) within `retry_budget_ms`, metadata and coordinators looked up again in
   between.
 
-Those about topics and groups are in `topic_calls.py` and `group_calls.py`; what all share is in
-`cluster_access.py`. With `site_local` the cluster is one Antipode site alone (SiteMetadata),
+The calls for topics and groups are in `topic_calls.py` and `group_calls.py`; the common parts are
+in `cluster_access.py`. With `site_local` the cluster is one Antipode site alone (SiteMetadata),
 without the merged view that a link gives to applications. One client belongs to one event loop.
 From code without a loop: `call_client`.
 """

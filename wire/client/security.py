@@ -3,9 +3,9 @@ OAUTHBEARER.
 
 `ClientSecurity` is read from properties; it gives the `ssl.SSLContext` (`wire/tls` has its options
 and reads the key stores) and the handshake that `wire/client/connection.py` asks for, whose
-messages are in `wire/client/logins.py`. As in Kafka,
-options of TLS do nothing where `security.protocol` asks for none. What a broker refuses is
-`Unreachable` and tried again like any connection: passwords are changed while daemons run.
+messages are in `wire/client/logins.py`. As in Kafka, options of TLS have no effect unless
+`security.protocol` asks for TLS. A refused login is `Unreachable` and retried like any failed
+connection, because operators change passwords while daemons run.
 """
 
 from __future__ import annotations

@@ -95,8 +95,8 @@ class SessionFetch:
         )
 
     def answered(self, response: FetchResponse) -> list[tuple[str, PartitionFetched]]:
-        """The partitions of an answer with their topics' names; those of which there is no news are
-        left out. Raises BrokerError.
+        """The partitions of a response with their topics' names; partitions without news are left
+        out. Raises BrokerError.
         """
         code = error_code(response.error_code)
         if code is not ErrorCode.none:

@@ -3,8 +3,8 @@ what changed is answered.
 
 A thousand quiet partitions cost nothing in a request that carries one busy one. Epoch 0 opens a
 session, every request counts up, and an error of the session starts it again with everything. Pure.
-Used by the mirror's fetchers and by a broker's followers, each with its own keys and with whatever
-of a partition's request may change as its position.
+Used by the mirror's fetchers and by a broker's followers; each has its own type of key and of
+position (the changing part of a partition's request).
 """
 
 from __future__ import annotations

@@ -121,7 +121,9 @@ class TopicCalls(ClusterAccess):
     async def alter_topic_configs(
         self, name: str, *, to_set: Mapping[str, str], to_remove: Sequence[str] = ()
     ) -> TopicOutcome:
-        """Set configs of a topic and take others off, leaving the rest alone (KIP-339)."""
+        """Set some configs of a topic and remove others, without a change to all other configs
+        (KIP-339).
+        """
         changes = [{"name": key, "config_operation": _SET, "value": value} for key, value in to_set.items()]
         changes += [{"name": key, "config_operation": _DELETE, "value": None} for key in to_remove]
         resource = {"resource_type": RESOURCE_TOPIC, "resource_name": name, "configs": changes}
@@ -181,7 +183,7 @@ class TopicCalls(ClusterAccess):
 
 
 def _outcomes(response: Any) -> Sequence[Any]:
-    """The outcomes by topic, whatever the API calls them."""
+    """The outcomes by topic, under one name for all APIs."""
     for name in ("topics", "results", "responses"):
         if hasattr(response, name):
             found: Sequence[Any] = getattr(response, name)

@@ -71,8 +71,8 @@ class ControllerClient:
     """Finds the active controller among the addresses that `seeds` names now, and stays with it
     while it answers.
 
-    A channel whose call failed takes no new ones and is closed when those that are under way on it
-    have ended: they may still be carried out, and a caller that repeats one would then get, for
+    After a failed call a channel accepts no new calls and is closed when its running calls have
+    ended. The server may still execute these: a caller that repeated one would then get, for
     example, that its topic exists already.
     """
 

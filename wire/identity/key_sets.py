@@ -2,9 +2,8 @@
 (`sasl.oauthbearer.jwks.endpoint.url`), read in the background.
 
 A file is looked at twice a second, as certificates are; a URL is asked each
-`sasl.oauthbearer.jwks.endpoint.refresh.ms`, and sooner while there is no answer. What was read last
-counts while nothing newer can be had. A part of the process calls
-`look`.
+`sasl.oauthbearer.jwks.endpoint.refresh.ms`, and sooner while there is no answer. The last keys stay
+valid while the endpoint does not answer. A part of the process calls `look`.
 """
 
 from __future__ import annotations

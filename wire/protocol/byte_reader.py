@@ -2,8 +2,8 @@
 parsers.
 
 Strict: a read past the end, a negative length other than null's -1, or a count that the bytes left
-cannot hold raises Malformed. Byte strings come out as memoryview slices of the given buffer, which
-they keep alive.
+cannot hold raises Malformed. Byte strings are memoryview slices of the given buffer, and keep it
+alive.
 
 Not for cold messages: those are decoded by kio (wire/protocol/schemas.py).
 """
@@ -27,7 +27,7 @@ class Malformed(ValueError):
 
 
 class ByteReader:
-    """A position in a buffer; each method reads one value there and moves on."""
+    """A position in a buffer; each method reads one value there and advances."""
 
     __slots__ = ("end", "position", "view")
 
@@ -96,7 +96,7 @@ class ByteReader:
         return layout.unpack_from(self.view, position)
 
     def nullable_uuid(self) -> UUID | None:
-        """Sixteen bytes of a UUID; zero stands for None."""
+        """Sixteen bytes of a UUID; None is encoded as zero."""
         raw = bytes(self.take(16))
         return None if raw == _ZERO_UUID else UUID(bytes=raw)
 

@@ -1,5 +1,5 @@
-"""Builds a kio entity of whatever version from plain values: one call site serves all versions of
-an API.
+"""Builds a kio entity of any version from plain values: one call site serves all versions of an
+API.
 
 Values are dictionaries, sequences and primitives by kio's field names. A field that the version
 does not have is left out, so values must be such that leaving it out is right (`timeout`,

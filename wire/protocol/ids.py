@@ -1,5 +1,5 @@
 """Identities that all packages share: partitions, nodes, replica ids, epochs, and the values that
-stand for "none" and "unknown". Each is defined here alone.
+mean "none" and "unknown". Each is defined here alone.
 
 Kafka writes -1 for most of them. They have names of their own because they mean different things,
 and because some ids below zero name a reader (`CONSUMER`, `DEBUGGING_CONSUMER`, `MIRROR`).

@@ -1,5 +1,5 @@
-"""JSON that another process has written: whatever the bytes are, there is a document or a
-ValueError. Pure.
+"""JSON that another process has written: the result is a document or a ValueError, for any bytes.
+Pure.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ DIGITS_MAX: Final = 19
 
 
 def parse_json(payload: bytes | str) -> Any:
-    """The document. Arrays and objects inside each other, more than Python can follow, are a
-    ValueError as well, and so are numbers that are not finite: they cannot be converted to whole
-    ones.
+    """The document. Arrays and objects that are nested too deeply for Python are a ValueError as
+    well. So are numbers that are not finite, because they cannot be converted to integers.
     """
     try:
         return json.loads(payload, parse_float=_finite, parse_constant=_refuse_constant)
@@ -35,6 +34,6 @@ def _refuse_constant(text: str) -> NoReturn:
 
 
 def is_number_text(text: str) -> bool:
-    """True if the text is a whole number with no more digits than a number of 64 bits."""
+    """True if the text is an integer with at most as many digits as a number of 64 bits."""
     digits = text.removeprefix("-")
     return digits.isdecimal() and len(digits) <= DIGITS_MAX

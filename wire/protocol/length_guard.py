@@ -4,8 +4,8 @@ kio's decoder allocates arrays by the length that the bytes claim: five bytes th
 elements abort the whole process (seen with kio 0.6.5), which one connection must never do to the
 others. A guard skips over the message without building anything: fixed-size runs are one addition,
 each length is held against the bytes that are left and against the smallest size of an element, and
-null is refused where the schema has none. What passes is consistent from end to end, so the decoder
-allocates no more than a small multiple of the message.
+null is refused where the schema has none. The lengths of an accepted message are consistent from
+end to end, so the decoder allocates at most a small multiple of the message.
 
 Not a decoder: text encoding and ranges of values are left to kio. Called by
 wire/protocol/schemas.py for every message that kio decodes; the hot messages with hand-written

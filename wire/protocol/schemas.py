@@ -92,8 +92,8 @@ def api_name(api_key: int) -> str:
 
 
 def decode(entity_type: Any, buffer: Buffer, position: int = 0) -> Any:
-    """The entity at `position`; bytes after it are ignored, as Kafka does. Raises Malformed,
-    whatever the bytes are.
+    """The entity at `position`; bytes after it are ignored, as Kafka does. Raises Malformed for any
+    other bytes.
     """
     buffer, position = checked(entity_type, buffer, position)
     try:

@@ -91,7 +91,7 @@ class AccessEntry(NamedTuple):
 
 
 class Acl(NamedTuple):
-    """One access control list entry with its resources, what the protocol names an ACL."""
+    """One access control list entry with its resources; the protocol calls it an ACL."""
 
     pattern: ResourcePattern
     entry: AccessEntry

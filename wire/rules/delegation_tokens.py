@@ -1,5 +1,5 @@
-"""Delegation tokens as all parts of a site know them: who owns one, who may renew it, until when it
-is good, and the password that follows from its id. Pure. Source: KIP-48, KIP-373.
+"""Delegation tokens for all parts of a site: the owner, the principals that may renew a token, its
+expiry, and the password that follows from its id. Pure. Source: KIP-48, KIP-373.
 """
 
 from __future__ import annotations
@@ -31,18 +31,20 @@ class DelegationToken(NamedTuple):
     ends_at_ms: int
 
     def belongs_to(self, principal: Principal) -> bool:
-        """True for those who may renew, expire and see it without an ACL: owner, requester and
-        renewers.
+        """True for principals that may renew, expire and describe the token without an ACL: owner,
+        requester and renewers.
         """
         return principal in (self.owner, self.requester, *self.renewers)
 
     def is_expired(self, now_ms: int) -> bool:
-        """True when no client can log in by it any more."""
+        """True if clients cannot log in with the token because it has expired."""
         return min(self.expires_at_ms, self.ends_at_ms) < now_ms
 
 
 def token_hmac(secret: str, token_id: str) -> bytes:
-    """What makes a token more than its id: all brokers of a site have the same secret."""
+    """The HMAC of a token id, which proves that a site issued it: all brokers of a site have the
+    same secret.
+    """
     return hmac.new(secret.encode(), token_id.encode(), HMAC_HASH).digest()
 
 

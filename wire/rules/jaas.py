@@ -21,7 +21,7 @@ class LoginModule(NamedTuple):
 
 
 def parse_jaas(line: str) -> LoginModule | None:
-    """Parse a JAAS line; None if it is no such line."""
+    """Parse a JAAS line; None if the line has another form."""
     found = _MODULE.match(line)
     if found is None:
         return None

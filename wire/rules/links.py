@@ -1,5 +1,5 @@
-"""Links as every program must see them: which topics and groups one carries, and what a site may do
-under it.
+"""The rules of links for every program: the topics and groups that a link carries, and a site's
+rights under it.
 
 Pure functions over the generated ``LinkRecord``. Broker, controller, mirror and disaster-recovery
 tools import these so that they cannot disagree. Nothing here reads or writes;

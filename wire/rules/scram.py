@@ -1,8 +1,8 @@
 """SCRAM credentials as all parts of a site know them: how they follow from a password, and how
 ZooKeeper keeps them below `/config/users`. Pure.
 
-A credential is no password, and a client cannot log in with it; but who has it can pretend to be
-the server, and try passwords. Sources: RFC 5802, RFC 7677, KIP-84, KIP-554.
+A credential is not a password, and a client cannot log in with it; but an owner of the credential
+can pretend to be the server, and try passwords. Sources: RFC 5802, RFC 7677, KIP-84, KIP-554.
 """
 
 from __future__ import annotations

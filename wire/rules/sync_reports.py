@@ -120,8 +120,8 @@ def newest_report_by_daemon(reports: Iterable[ReceivedReport]) -> dict[str, Rece
 
 
 def counting(reports: Collection[ReceivedReport]) -> list[ReceivedReport]:
-    """The reports that count, given one a daemon: recent ones, and those with a part that no other
-    daemon has reported since.
+    """The reports that count, at most one from each daemon: recent ones, and older ones with a part
+    that no other daemon has reported since.
     """
     return [
         report

@@ -72,7 +72,7 @@ _DEFINITIONS: Final = (
         default="delete",
         choices=("delete", "compact"),
         broker_properties=_property("log.cleanup.policy"),
-        documentation="What happens to old segments: deleted by time and size, compacted by key, both, or nothing when the list is empty.",
+        documentation="The handling of old segments: deleted by time and size, compacted by key, both, or neither if the list is empty.",
     ),
     TopicConfig(
         name="compression.type",

@@ -2,9 +2,9 @@
 state.
 
 Internal topics are Kafka's three, by name. Metadata marks them, clients may neither write to them
-nor delete their records, no link carries them and no reconciliation compares them. A topic of a
-user may begin with two underscores and is a topic like any other; what else a link leaves at home
-is in its blacklist (`wire/rules/links.py`).
+nor delete their records, no link carries them and no reconciliation compares them. A user's topic
+may begin with two underscores and is a topic like any other; the link's blacklist excludes other
+topics (`wire/rules/links.py`).
 """
 
 from __future__ import annotations

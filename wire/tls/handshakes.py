@@ -44,7 +44,7 @@ class _Step:
         self.work: asyncio.Future[None] | None = None
 
     def close(self, tls: ssl.SSLSocket) -> None:
-        """Close the socket once the thread no longer works on it: otherwise the descriptor might
+        """Close the socket after the thread has finished with it: otherwise the descriptor might
         already belong to another socket.
         """
         if self.work is None or self.work.done():

@@ -1,5 +1,5 @@
-"""The keys and certificates of the TLS options as PEM, whatever the format of the stores: for
-libraries that take them as bytes (gRPC) or as files (librdkafka, uvicorn).
+"""The keys and certificates of the TLS options as PEM, for all formats of stores: for libraries
+that take bytes (gRPC) or files (librdkafka, uvicorn).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class TlsMaterial:
 
 def tls_material(settings: TlsSettings) -> TlsMaterial:
     """Reads the stores. ConfigurationError names the option and the file, and nothing secret."""
-    settings.tls_context()  # checks what is there, with the errors of every other TLS client
+    settings.tls_context()  # validates the files, with the errors of every other TLS client
     chain, key = _identity(settings)
     return TlsMaterial(authorities=_authorities(settings), certificate_chain=chain, private_key=key)
 

@@ -2,8 +2,8 @@
 show a certificate.
 
 A context gives out no session tickets: a resumed session would skip the look at the client's
-certificate, and each ticket costs memory and a write. Renegotiation, which TLS 1.3 no longer has,
-is off for TLS 1.2: it would let a client keep the loop at work for nothing.
+certificate, and each ticket costs memory and a write. Renegotiation, which TLS 1.3 has removed, is
+off for TLS 1.2: a client could use it to keep the loop busy.
 """
 
 from __future__ import annotations

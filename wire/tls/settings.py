@@ -120,7 +120,7 @@ class TlsSettings(Settings):
         return "".join(pem.armoured(pem.CERTIFICATE, anchor) for anchor in store.anchors)
 
     def own_certificate(self) -> bytes | None:
-        """Our own certificate in DER; None where there is none. ConfigurationError, OSError."""
+        """Our own certificate in DER; None without a certificate. ConfigurationError, OSError."""
         chain, path = self.keystore_certificate_chain, self.keystore
         if chain is None and path is not None:
             store = _store(_KEY, path, self.keystore_type, _revealed(self.keystore_password))

@@ -35,7 +35,7 @@ def client_quota_path(entity: QuotaEntity) -> str:
 
 
 def entity_node(name: str | None) -> str:
-    """A user's, client's or address's name as that of a node, escaped as Kafka does it."""
+    """The name of a user, client or address as a node's name, escaped as in Kafka."""
     if name is None:
         return DEFAULT_ENTITY
     if not name.strip("."):
@@ -71,8 +71,8 @@ def decode_config(path: str, payload: bytes) -> dict[str, str]:
 
 
 def quotas_in(path: str, payload: bytes) -> dict[str, float]:
-    """The quotas among the configs of a user, a client or an address; MalformedZnode when one is no
-    number.
+    """The quotas among the configs of a user, a client or an address; MalformedZnode if an id is
+    not a number.
     """
     quotas = {}
     for key, text in decode_entity_config(path, payload).items():

@@ -1,4 +1,4 @@
-"""Consumer groups of the classic kind in ZooKeeper: who is there, who owns what, where they are.
+"""Consumer groups of the classic kind in ZooKeeper: members, owners of partitions, and offsets.
 Kafka's own paths and JSON (0.8).
 
     /consumers/<group>/ids/<consumer>                    ephemeral: subscription, pattern

@@ -7,8 +7,8 @@ from __future__ import annotations
 from wire.znodes.layout import ANTIPODE
 
 UNREGISTERED_BROKERS = f"{ANTIPODE}/unregistered_brokers"
-"""One empty node for each broker that was given up, named by its node id; gone when the broker
-registers again.
+"""One empty node for each broker that an operator unregistered, named by its node id; removed when
+the broker registers again.
 """
 SITE_RULES = f"{ANTIPODE}/site_rules"
 """The site-wide settings by which the active controller decides

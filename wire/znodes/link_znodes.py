@@ -1,6 +1,6 @@
-"""A link's record and what a site keeps beside it: the accounts of its failovers, whether its
-standby protects the site, until when the sites are proven equal, the last rehearsal, and its part
-in the link's lease. Decoders raise `MalformedZnode`.
+"""A link's record and a site's notes beside it: the accounts of its failovers, whether its standby
+protects the site, the time until which the sites are proven equal, the last rehearsal, and the
+site's part in the link's lease. Decoders raise `MalformedZnode`.
 """
 
 from __future__ import annotations

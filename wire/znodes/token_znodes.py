@@ -102,8 +102,8 @@ def token_message(token_id: str, token: DelegationToken | None) -> DelegationTok
 
 
 def token_from_message(message: DelegationTokenMessage) -> DelegationToken | None:
-    """From the form in which it is sent inside a site; None when there is none any more. ValueError
-    for what is no principal.
+    """From the form in which it is sent inside a site; None if the token was removed. ValueError if
+    the text is not a principal.
     """
     if not message.owner:
         return None

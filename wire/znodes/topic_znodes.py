@@ -35,8 +35,8 @@ class StoredPartitionState:
     controller_epoch: int
     registrations_zxid: int | None = None
     """The newest registration of a broker that the controller knew when it wrote (a broker epoch).
-    The write itself may be younger: a controller that gets no more answers from ZooKeeper may still
-    write. None in states of Kafka's controllers.
+    The write may happen after that time: a controller that gets no responses from ZooKeeper may
+    still write. None in states of Kafka's controllers.
     """
 
 

@@ -3,7 +3,7 @@
 A mirror has ClusterAction, which by itself opens every topic and every private API. For a principal
 of the list, ClusterAction holds only for the requests that a mirror makes, and only topics count
 that its links carry. The topics of offsets and of transactions count too, because a mirror reads
-there what it carries. The ACLs decide as well: this module takes away, and gives nothing.
+there what it carries. The ACLs decide as well: this module only denies, and never allows.
 """
 
 from __future__ import annotations

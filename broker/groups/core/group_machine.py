@@ -142,8 +142,8 @@ class Groups(GroupTables):
         effects = tuple(group_migration.leaving_classic(classic))
         if not classic.members:
             return None, Decision(records=(removed,), effects=effects)
-        # only a joining member converts a group: a heartbeat with another epoch belongs to a group
-        # that no longer exists
+        # only a joining member converts a group: a heartbeat with another epoch belongs to a former
+        # group
         if not self._limits.may_upgrade or command.said.member_epoch != JOINING_EPOCH:
             raise NotConvertible(f"{classic.group_id} has members of the classic protocol")
         turn = group_migration.upgraded(classic, command.topics)

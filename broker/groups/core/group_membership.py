@@ -163,7 +163,7 @@ def _join_known(turn: Turn, command: JoinGroup) -> None:
 
 
 def _rejoin(turn: Turn, command: JoinGroup, former: Member) -> None:
-    # only one join of a member waits at a time: the client has given up the earlier one
+    # only one join of a member waits at a time: the client has dropped the earlier one
     turn.answer(former.join_token, JoinReply(error=ErrorCode.rebalance_in_progress, member_id=former.member_id))
     turn.put(
         replace(

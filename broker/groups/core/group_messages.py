@@ -132,8 +132,8 @@ class EndProducerTransaction(Command, frozen=True, kw_only=True):
 
 
 class MirrorOffsets(Command, frozen=True, kw_only=True):
-    """Store offsets that a mirror read at the active site, and remove those that the active site no
-    longer has (offset -1); never while the group has members here.
+    """Store offsets that a mirror read at the active site, and remove offsets that the active site
+    has removed (offset -1). Refused while the group has members here.
     """
 
     offsets: Mapping[TopicPartition, CommittedOffset]
@@ -287,7 +287,7 @@ class GroupChanged(Struct, frozen=True, kw_only=True):
 
 
 class GroupRemoved(Struct, frozen=True, kw_only=True):
-    """Durable: the group does not exist any more (its offsets are removed one by one)."""
+    """Durable: the group was deleted (its offsets are removed one by one)."""
 
     group_id: str
 

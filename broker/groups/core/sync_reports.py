@@ -63,8 +63,8 @@ class ReceivedReports:
         return min(ages_ms, default=NEVER)
 
     def forget_reports(self) -> None:
-        """The link has changed direction: earlier reports do not apply any more. How far groups
-        were carried stays known.
+        """The link has changed direction: earlier reports are invalid. How far groups were carried
+        stays known.
         """
         self._received.clear()
         self._rounds_ms.clear()

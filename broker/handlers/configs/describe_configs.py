@@ -84,7 +84,7 @@ class _Entry(NamedTuple):
 
 _Described = dict[tuple[frozenset[tuple[str, str]], frozenset[str]], tuple[Any, ...]]
 """Configs of topics, cached by their overrides and the request's options: most topics of a request
-have the same ones, so they are computed once.
+share them, so they are computed once.
 """
 
 
@@ -266,7 +266,7 @@ def _broker_entries(configs: DynamicConfigs) -> Iterator[_Entry]:
 
 
 def _topic_default(name: str) -> str | None:
-    """The default of a topic property. If several properties stand for one topic config, only the
+    """The default of a topic property. If several properties set one topic config, only the
     coarsest has a default, in its own unit.
     """
     definition = TOPIC_PROPERTIES[name]

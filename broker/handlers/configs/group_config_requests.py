@@ -2,7 +2,7 @@
 checked here, stored and published by the controller.
 
 A request that names only groups that another site coordinates is forwarded to that site. Each site
-keeps its own configs of groups; the mirror of an exact link carries those of its groups
+keeps its own configs of groups; the mirror of an exact link copies the configs of the link's groups
 (`mirror/groups/group_config_sync.py`). Shared by DescribeConfigs, IncrementalAlterConfigs and
 AlterConfigs.
 """

@@ -3,8 +3,8 @@ groups with a config.
 
 Behaviour: as Kafka; without types, all known types. Versions: 0 and 1. Client metrics have no
 configs here, so none are listed; version 0 asks for client metrics only. The listed topics and
-brokers are those that clients of a routed link see; the others are those of this site, and those
-that its peers report in time, so that a tool finds at any broker what it has set at another.
+brokers are those that clients of a routed link see. All other resources are those of this site and
+of the peers that answer in time, so a tool finds at any broker a config that it has set at another.
 """
 
 from __future__ import annotations

@@ -90,8 +90,8 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
 
 
 def _site_to_ask(doors: Doors, context: RequestContext, key: str, key_type: int) -> str | None:
-    """The site that knows the coordinator of the key better than this broker; None if there is
-    none.
+    """The site that knows the coordinator of the key better than this broker; None if there is no
+    such broker.
     """
     if context.is_own_tool:
         return None

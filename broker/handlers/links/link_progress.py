@@ -1,10 +1,10 @@
 """LinkProgress (private): a link's mirror reports to the source which records its standby has.
 
-Behaviour: applied at the link's epoch while this site is active; retention no longer keeps these
-records for the standby, and on a sync link acknowledgements and reads that waited for it continue.
-Reports on partitions that this broker does not lead are ignored: the mirror reports to the new
-leader. An offset beyond that of this site's in-sync replicas cannot be true and is refused with
-INVALID_REQUEST. Versions: 0.
+Behaviour: applied at the link's epoch while this site is active. Retention then stops keeping these
+records for the standby, and on a sync link the acknowledgements and reads that waited for the
+standby continue. Reports on partitions that this broker does not lead are ignored: the mirror
+reports to the new leader. An offset beyond that of this site's in-sync replicas cannot be true and
+is refused with INVALID_REQUEST. Versions: 0.
 """
 
 from __future__ import annotations

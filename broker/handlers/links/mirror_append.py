@@ -104,7 +104,7 @@ class _Outcome:
 
     def is_missing(self) -> bool:
         """True while followers still lack appended batches. Fails the partition if its followers
-        cannot get the batches any more.
+        cannot get the batches from this broker.
         """
         if self.hosted is None or self.error is not ErrorCode.none:
             return False
@@ -291,7 +291,7 @@ class _WaitingAppend:
         self._missing = missing
 
     def changed(self, key: Hashable, grown_bytes: int) -> bool:  # noqa: ARG002  the Waiter's signature
-        """True if nothing is awaited any more."""
+        """True if no partition is pending."""
         self._missing = [outcome for outcome in self._missing if outcome.is_missing()]
         return not self._missing
 

@@ -2,8 +2,8 @@
 
 Behaviour: accepted only while a link makes this site passive for the group, and at the link's
 epoch, which the group instance id carries (`wire/protocol/messages/private.py`); a group with
-members keeps its offsets (NON_EMPTY_GROUP). Topics need not be here yet. Offset -1 says that the
-active site has none any more: it is forgotten here too. A request without a group is a daemon's
+members keeps its offsets (NON_EMPTY_GROUP). Topics need not be here yet. Offset -1 means that the
+active site has removed the offset: it is removed here too. A request without a group is a daemon's
 word on its part of the link: as of when everything is carried, for the account of a failover, and
 what it fails at. Versions: 8 and 9. Not done: nothing.
 """

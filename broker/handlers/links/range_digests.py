@@ -65,7 +65,7 @@ async def handle(request: Any, _context: RequestContext, doors: Doors) -> Any:
 
 
 class _Answering:
-    """The responses of one request, and the rest of its limits."""
+    """The responses of one request, and the part of its limits that is left."""
 
     def __init__(self, doors: Doors) -> None:
         self._doors = doors

@@ -70,7 +70,7 @@ async def _write(doors: Doors, request: Any) -> ScramUsersResponse:
     except ControllerUnavailable as error:
         return _answer(ErrorCode.not_controller, str(error))
     for change, result in zip(changes.values(), reply.results, strict=True):
-        # a credential that does not exist any more need not be removed
+        # a credential that does not exist need not be removed
         if result.error_code and not (change.remove and result.error_code == ErrorCode.resource_not_found):
             return _answer(ErrorCode(result.error_code), f"user {change.name}: {result.error_message}")
     return _answer()

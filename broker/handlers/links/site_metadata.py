@@ -1,5 +1,5 @@
-"""SiteMetadata (private): the metadata of this site alone, unmerged, which says where the local
-logs are.
+"""SiteMetadata (private): the unmerged metadata of this site, which gives the places of the local
+logs.
 
 Behaviour: as Metadata, without the peers, and without creating anything. Versions: 12. Asked by
 mirrors and reconciliation. Not done: nothing.

@@ -1,5 +1,5 @@
 """DeleteRecords: moves the log start up to an offset, or (-1) to the high watermark; records below
-it are not readable any more.
+it become unreadable.
 
 Behaviour: as Kafka. Only the leader answers. It refuses offsets beyond the high watermark
 (OFFSET_OUT_OF_RANGE), internal topics and topics with `cleanup.policy=compact` alone
@@ -120,7 +120,7 @@ class _Followers:
 
     def changed(self, key: Hashable, grown_bytes: int) -> bool:  # noqa: ARG002  the Waiter's signature
         """A follower fetched or disconnected, or the leadership changed; True if no partition is
-        awaited any more.
+        pending.
         """
         self._look()
         return not self._waited

@@ -78,7 +78,7 @@ class Doors:
 
 
 class Reading:
-    """One pass over the partitions: results and slices so far, and the bytes that may still be
+    """One pass over the partitions: results and slices so far, and the number of bytes left to
     read.
     """
 

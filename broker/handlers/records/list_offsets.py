@@ -4,7 +4,7 @@ Behaviour: latest is the high watermark for clients, the last stable offset for 
 A new leader that does not know the former one's high watermark yet answers OFFSET_NOT_AVAILABLE
 instead of a lower offset (KIP-207). Only leaders answer. Replica id -2 may ask any role, and gets
 the end of the records that all in-sync replicas have. Versions: 1 to 11. Not done: earliest and
-latest tiered offsets (there are no tiers): answered -1 without error.
+latest tiered offsets (this broker has no tiered storage): the response is -1 without an error.
 """
 
 from __future__ import annotations

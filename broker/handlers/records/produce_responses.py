@@ -121,7 +121,7 @@ class WaitingProduce:
 
     def changed(self, key: Hashable, grown_bytes: int) -> bool:  # noqa: ARG002  the Waiter's signature
         # a copy: the loop removes settled partitions
-        """A partition has changed; True if no partition is awaited any more."""
+        """A partition has changed; True if no partition is pending."""
         for missing_key, (hosted, offset) in tuple(self._missing.items()):
             if missing_key != key:
                 continue

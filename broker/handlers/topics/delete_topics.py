@@ -6,8 +6,8 @@ INVALID_REQUEST. Topics that a link mirrors from the active site are deleted the
 has a copy here is forwarded by the copy's id, so that a topic created again under the same name is
 never deleted instead. Mirrors delete nothing, so a copy stays here: if the active site does not
 have its topic, the copy is deleted here, by the second request at the latest. If another topic has
-the name by then, only a request with the copy's id deletes the copy, and one by name is refused.
-The answer waits a moment for the brokers of this site and of its peers to drop them
+the name at that time, only a request with the copy's id deletes the copy, and a request by name is
+refused. The answer waits a moment for the brokers of this site and of its peers to drop them
 (`broker/site/topic_change_reports.py`). Deleted partitions are charged to the client's mutation
 quota. If delete.topic.enable is false, the controller refuses. Versions: 1 to 6.
 """
@@ -151,7 +151,9 @@ def _is_among(state: TopicState, unclear: Collection[TopicState]) -> bool:
 
 
 def _name_of(image: ClusterImage, topic_id: bytes) -> str:
-    """The name of the topic here, or of one that only a peer has; empty when there is none."""
+    """The name of the topic at this site, or of a topic that only a peer has; empty if neither has
+    it.
+    """
     own = image.topic_names.get(topic_id)
     routed = image.routed_topic_with_id(topic_id) if own is None else None
     return own or ("" if routed is None else routed.topic.name)

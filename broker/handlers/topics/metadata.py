@@ -199,8 +199,8 @@ def _ids(request: Any) -> list[Any]:
 
 
 def _asked(request: Any) -> list[Asked | None]:
-    """The topics that the request names, each once: ids if there are any, else names. None stands
-    for an entry with neither.
+    """The topics that the request names, each once: ids if there are any, else names. None if the
+    entry has neither.
     """
     ids = [entry.topic_id for entry in _ids(request)]
     return list(dict.fromkeys(ids or [entry.name for entry in request.topics or ()]))

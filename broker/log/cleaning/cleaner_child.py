@@ -1,9 +1,9 @@
 """The process that compacts: reads one plan after the other from its standard input and writes the
 results to its standard output, both pickled behind a length.
 
-It has a low priority, knows only plans, and ends when its input does, so it never outlives the
-broker. It imports little, asyncio above all not: the time until it is ready is part of each first
-compaction. Started by `broker/log/cleaning/cleaner_process.py`.
+It has a low priority, gets only plans, and ends with its input, so it never outlives the broker. It
+imports little, asyncio above all not: the time until it is ready is part of each first compaction.
+Started by `broker/log/cleaning/cleaner_process.py`.
 """
 
 from __future__ import annotations

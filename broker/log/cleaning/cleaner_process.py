@@ -42,7 +42,7 @@ class CleanerProcess:
                 await self._end()
                 raise StorageError("compacting", plan.directory, f"the cleaner process ended ({error})") from None
             except BaseException:
-                # no caller waits for its answer any more
+                # the caller was cancelled, so this response has no receiver
                 await self._end()
                 raise
         if isinstance(answer, CleaningResult):

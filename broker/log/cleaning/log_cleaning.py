@@ -1,10 +1,10 @@
 """Compaction of a broker's logs: chooses the logs, runs the cleaners, and records how far each log
 is compacted.
 
-A pass looks at all compacted logs, cleans those that need it outside the event loop, `threads` at a
-time, and records how far each is clean in `cleaner-offset-checkpoint`, so that a restart does not
-begin anew. A log with a batch that does not decode is reported once and left alone until batches of
-it are truncated, expired or repaired.
+A pass checks all compacted logs and cleans the dirty ones outside the event loop, `threads` at a
+time. It records the cleaned offset of each log in `cleaner-offset-checkpoint`, so that a restart
+continues there. A log with a batch that does not decode is reported once and left alone until
+batches of it are truncated, expired or repaired.
 
 Caller: broker/log/directories/log_store.py.
 """

@@ -107,7 +107,7 @@ async def swap_in(
 
 
 def _replaced(log: PartitionLog, cleaned: CleanedSegment) -> list[Segment] | None:
-    """The segments that it replaces; None if the log no longer has one of them unchanged."""
+    """The segments that it replaces; None if the log has replaced or removed one of them."""
     present = {segment.base_offset: segment for segment in log.segments.all[:-1]}
     found = [present.get(source.base_offset) for source in cleaned.replaces]
     segments = [segment for segment in found if segment is not None]
@@ -130,8 +130,8 @@ class Swap:
     rename or remove files.
 
     During the swap, readers use the new segment under its `.swap` names; the final names are second
-    names of the same files until no reader opens the others any more. A truncation of the log
-    cannot wait for a thread: it does the remaining steps itself (`finish`), and so does a stop.
+    names of the same files until no reader has the old files open. A truncation of the log cannot
+    wait for a thread, so it does the remaining steps itself (`finish`); a stop does the same.
     """
 
     def __init__(

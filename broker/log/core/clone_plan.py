@@ -2,8 +2,8 @@
 
 The broker appends to the newest segment of a log in place, and a truncation reaches only segments
 that hold offsets at or above the high watermark. So a clone shares, by hard links, the closed
-segments that lie wholly below its end. It has a copy of the segment in which it ends, and no later
-segments.
+segments whose records are all below its end. It has a copy of the segment in which it ends, and no
+later segments.
 
 Caller: broker/log/directories/log_cloning.py.
 """

@@ -25,7 +25,7 @@ class EpochStart(NamedTuple):
 
 
 class EpochEnd(NamedTuple):
-    """The offset after the last one written in `epoch`; both -1 when the table cannot say."""
+    """The offset after the last one written in `epoch`; both -1 if the table has no entry."""
 
     epoch: int
     end_offset: int
@@ -97,7 +97,7 @@ class LeaderEpochs:
         return self._epochs[index] if index >= 0 else NO_EPOCH
 
     def start_at_or_above(self, epoch: int) -> int | None:
-        """First offset written in `epoch` or a later one; None if there is none."""
+        """First offset written in `epoch` or a later one; None if the table is empty."""
         index = bisect_left(self._epochs, epoch)
         return self._starts[index] if index < len(self._starts) else None
 

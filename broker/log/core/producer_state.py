@@ -275,9 +275,7 @@ class ProducerStates:
         return min(others, default=completed.last_offset + 1)
 
     def advance_high_watermark(self, high_watermark: int) -> None:
-        """Completed transactions below the high watermark no longer hold back the last stable
-        offset.
-        """
+        """Completed transactions below the high watermark free the last stable offset."""
         if self._unreplicated:
             self._unreplicated = {f: last for f, last in self._unreplicated.items() if last >= high_watermark}
 

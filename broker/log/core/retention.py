@@ -3,7 +3,7 @@ in, a decision out.
 
 Retention by time uses a segment's largest record timestamp, by size the size that would remain, by
 log start the offsets that DeleteRecords removed. Segments at or above the high watermark are never
-deleted, whatever their age: they are not replicated yet.
+deleted, whatever their age: in-sync replicas may lack their records.
 
 A hold keeps records that a standby lacks beyond the topic's limits, within its own bounds; records
 removed by DeleteRecords are never held.

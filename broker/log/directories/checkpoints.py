@@ -97,7 +97,7 @@ def write_topic_id(disk: Disk, path: str, topic_id: bytes, *, is_new: bool = Fal
 
 
 def read_topic_id(disk: Disk, path: str) -> bytes | None:
-    """The topic id in a partition's metadata file; None when there is no file."""
+    """The topic id in a partition's metadata file; None if the file does not exist."""
     text = _read(disk, path)
     if text is None:
         return None

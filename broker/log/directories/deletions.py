@@ -40,8 +40,8 @@ ResultT = TypeVar("ResultT")
 
 
 class _PutAside:
-    """A directory to be renamed, either by a thread or by the event loop if the name is needed at
-    once; whichever comes first.
+    """A directory that must be renamed, by a thread, or by the event loop if the name is needed at
+    once.
     """
 
     def __init__(self, directory: LogDirectory, folder: Folder, source: str, target: str, due_ms: int) -> None:
@@ -101,7 +101,7 @@ class Deletions:
         heapq.heappush(self._logs, (due_ms, next(self._order), removals))
 
     def forget(self, directory: LogDirectory) -> None:
-        """The directory is offline: do nothing there any more."""
+        """The directory is offline: stop all work in it."""
         self._aside = {path: aside for path, aside in self._aside.items() if aside.directory is not directory}
         self._directories = [entry for entry in self._directories if entry[2] is not directory]
         heapq.heapify(self._directories)

@@ -101,7 +101,7 @@ class _OffsetFile:
         return self._written_number > number
 
     def latest_number(self) -> int:
-        """The number of the newest content so far; the call itself takes one."""
+        """The number of the newest content so far; each call increments it."""
         return next(self._numbers)
 
     def write(self, draft: _Draft) -> None:

@@ -28,6 +28,6 @@ def parse_directory_name(name: str) -> TopicPartition | None:
 
 
 def deleted_name(key: TopicPartition) -> str:
-    """A new name for the directory of a deleted log, no longer than file systems allow."""
+    """A new name for the directory of a deleted log, short enough for file systems."""
     mark = f".{uuid.uuid4().hex}{DELETED_MARK}"
     return f"{key.topic}-{key.partition}"[: _NAME_BYTES_MAX - len(mark)] + mark

@@ -30,7 +30,7 @@ class Folder:
 
     @property
     def is_let_go(self) -> bool:
-        """True if no file may be opened or created here any more."""
+        """True if the directory is offline, so that no file may be opened or created here."""
         return self._is_let_go
 
     @contextmanager

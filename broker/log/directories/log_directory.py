@@ -282,8 +282,8 @@ class LogDirectory:
         self._checkpoints.is_loading = True
 
     def end_loading(self) -> None:
-        """Note that all logs are open: new ones are treated as in any running broker, whatever the
-        last stop was.
+        """Note that all logs are open: new ones are handled as in any running broker, also after an
+        unclean stop.
         """
         self._checkpoints.is_loading = False
 

@@ -1,10 +1,10 @@
 """Moving a log to another log directory of the same broker while it is written and read.
 
 A future log in the target directory copies the batches as they are, a chunk at a time, until it has
-caught up. Then, without yielding to the event loop, it copies the rest, is closed, is marked as
-complete and replaces the original, whose files are deleted later. Until that moment the original is
-the log: after a crash before the mark, the original is used and the copy dropped; after a crash
-later, the next start finishes the replacement (`finish_moves`).
+caught up. Then, without yielding to the event loop, it copies the last batches, is closed, is
+marked as complete and replaces the original, whose files are deleted later. Until that moment the
+original is the log: after a crash before the mark, the original is used and the copy dropped; after
+a crash later, the next start finishes the replacement (`finish_moves`).
 
 Caller: broker/log/directories/log_store.py, which owns both directories.
 """

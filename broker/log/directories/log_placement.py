@@ -124,7 +124,7 @@ class LogPlacement:
     # -- logs --------------------------------------------------------------------------------------
 
     def get(self, topic: str, partition: int) -> PartitionLog | None:
-        """The log; None if there is none."""
+        """The log; None if no directory has it."""
         return self._logs.get(TopicPartition(topic, partition))
 
     def open_or_create(
@@ -251,8 +251,8 @@ class LogPlacement:
             self.note_failure(error)
 
     def delete_strays(self, topics: Mapping[str, bytes], *, spared: Collection[str] = ()) -> list[PartitionLog]:
-        """Delete logs of topics that do not exist any more, or exist under another id; return the
-        deleted ones.
+        """Delete logs of topics that were deleted, or that exist under another id; return the
+        deleted logs.
 
         The topics in `spared` may or may not exist: their logs stay.
         """

@@ -172,7 +172,7 @@ class LogStore(LogPlacement):
     # -- moving ---------------------------------------------------------------------------------
 
     async def move(self, *, bytes_per_second_max: float = 0.0) -> list[str]:
-        """Carry out all moves; return one sentence for each, also for those that failed."""
+        """Carry out all moves; return one sentence for each, also for failed moves."""
         sentences = []
         while self.moves:
             move = next(iter(self.moves.values()))

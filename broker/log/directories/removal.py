@@ -161,7 +161,7 @@ class PendingRemovals:
 
 
 def remove_files(disk: Disk, paths: Iterable[str]) -> None:
-    """Remove those of these files that are there."""
+    """Remove those of these files that exist."""
     for path in paths:
         with storage_errors("removing", path), contextlib.suppress(FileNotFoundError):
             disk.unlink(path)

@@ -111,8 +111,8 @@ class IndexedBatches:
     def index_batch(
         self, position: int, size_bytes: int, last_offset: int, max_timestamp: int, index_interval_bytes: int
     ) -> None:
-        """Index a batch that lies at `position`, behind all that were indexed before; -1 for the
-        time of one without records.
+        """Index a batch at `position`, behind all indexed ones; the time is -1 for a batch without
+        records.
         """
         largest = self._largest or self.largest_timestamp()
         if max_timestamp > largest[0]:
@@ -170,8 +170,8 @@ class IndexedBatches:
         return None
 
     def boundary(self, limit: int, start: int) -> BatchPosition | None:
-        """The last batch that begins at or before byte `limit` and after `start`; None when there
-        is none.
+        """The last batch that begins at or before byte `limit` and after `start`; None if the index
+        has no such entry.
         """
         positions = self._recent_positions
         if positions and limit >= positions[0]:

@@ -2,7 +2,7 @@
 repair of a damaged batch overwrites its slice.
 
 The slice keeps the segment's file open until `release`, even if the segment is deleted in between.
-The owner of a slice releases it exactly once, whatever happens to the reader. Made by
+The owner of a slice releases it exactly once, also after an error of the reader. Made by
 broker/log/partition_log.py for fetches and mirrors.
 """
 
@@ -20,8 +20,8 @@ from wire.batches.record_batch import BatchHeader
 
 
 class LogSlice:
-    """Whole batches, or nothing. `base_offset` is that of the first batch, `next_offset` follows
-    the last one.
+    """Whole batches, or nothing. `base_offset` is the first batch's, `next_offset` follows the last
+    batch.
     """
 
     __slots__ = (

@@ -5,9 +5,9 @@ rights. Written at its end only, by its owner on the event loop; read by anyone 
 `SharedFile`. The positions of the latest batches are kept in memory, so that readers near the end
 need no lookup.
 
-Index entries follow Kafka: one for each `index.interval.bytes`, naming the last offset of a batch
-and where it begins; time index entries name the largest timestamp so far and the last offset of its
-batch.
+Index entries have Kafka's form: one for each `index.interval.bytes`, with the last offset of a
+batch and the batch's position; time index entries have the largest timestamp so far and the last
+offset of its batch.
 
 Callers: broker/log/partition_log.py and the files beside it.
 """
@@ -201,7 +201,7 @@ class Segment(IndexedBatches):
         self.transactions.path = stem + TRANSACTION_INDEX_SUFFIX + suffix
 
     def give_up(self) -> None:
-        """The log does not use the segment any more; slices in use stay readable."""
+        """The log has dropped the segment; slices in use stay readable."""
         self.mark_flushed()
         self.file.retire()
 

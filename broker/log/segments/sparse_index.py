@@ -32,7 +32,7 @@ _BLOCK_ENTRIES: Final = 512  # one read of 4 or 6 KiB instead of nine small ones
 class SparseIndex:
     """One index file; of its `count` entries the newest may not be in the file yet.
 
-    `entries_in_file` is None if there is no file, or no valid one.
+    `entries_in_file` is None if the file is missing or invalid.
     """
 
     def __init__(self, path: str, layout: Struct, disk: Disk, *, entries_in_file: int | None = None) -> None:

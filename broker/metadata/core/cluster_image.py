@@ -139,7 +139,7 @@ class ClusterImage:
         return unconfirmed[0] if is_active and unconfirmed else link
 
     def role_in(self, link: LinkRecord | None) -> LinkRole:
-        """This broker's role for whatever the link carries."""
+        """This broker's role for the topics of the link."""
         if link is None:
             return LinkRole.LOCAL
         role = role_of(link, self.site)
@@ -159,7 +159,7 @@ class ClusterImage:
         return self.peers.get(other_site(link, self.site))
 
     def partition(self, topic: str, index: int) -> PartitionImage | None:
-        """This site's own partition, None when there is none."""
+        """This site's own partition; None if the site has none."""
         found = self.topics.get(topic)
         return None if found is None else found.partitions.get(index)
 

@@ -1,8 +1,8 @@
 """Features of the cluster (KIP-584): their levels are fixed by the release of the brokers, so an
 update may only request the current level.
 
-The levels stand for protocols that clients choose by: transaction.version 2 is KIP-890,
-group.version 1 is KIP-848.
+Clients choose protocols by these levels: transaction.version 2 is KIP-890, group.version 1 is
+KIP-848.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
 A view comes each second and names every topic; a report (`broker/site/topic_change_reports.py`)
 comes before a client gets the answer to a change, and names what changed. Views and reports may
-overtake each other, so the result must not depend on their order: a topic id that was deleted does
-not come back, and of two states of a partition the one with the higher leader epoch, then partition
-epoch, counts. A report is valid until a view shows the same, at most until a view that was
-requested much later (`without_old_reports`). The cost of a report depends on the topics that it
-names, not on the size of the view.
+overtake each other, so the result must not depend on their order: a deleted topic id does not
+return, and of two states of a partition the one with the higher leader epoch, then partition epoch,
+counts. A report is valid until a view shows the same, at most until a view that was requested much
+later (`without_old_reports`). The cost of a report depends on the topics that it names, not on the
+size of the view.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _has_caught_up(viewed: TopicImage | None, report: TopicReport) -> bool:
 
 
 def _newer(known: TopicImage | None, reported: TopicImage) -> TopicImage:
-    """The reported topic with whatever is newer in the known state of the same topic."""
+    """The reported topic, with the newer parts of the known state of the same topic."""
     if known is None or known.topic_id != reported.topic_id:
         return reported
     partitions = dict(known.partitions)

@@ -1,9 +1,9 @@
 """Chooses the replica that a consumer should read from: the one in its own rack (KIP-392), else the
 leader. Pure.
 
-Pure. A leader asks with every fetch of a consumer that says its rack; candidates are replicas that
-are in sync, alive, reachable on the consumer's listener, and have the requested offset. The rule
-has the name of Kafka's class in `replica.selector.class`.
+Pure. A leader calls this for every fetch of a consumer that names its rack; candidates are replicas
+that are in sync, alive, reachable on the consumer's listener, and have the requested offset. The
+rule has the name of Kafka's class in `replica.selector.class`.
 
 Callers: broker/replication/read_routing.py, broker/settings/config.py for the names.
 """

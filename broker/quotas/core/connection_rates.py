@@ -57,8 +57,8 @@ class ConnectionRates:
         return min(throttle_time_ms, self._window_ms)
 
     def came(self, now_ms: float, bound: float) -> float:
-        """A connection to the broker, which accepts `bound` a second; return how long no more are
-        accepted.
+        """A connection to the broker, which accepts `bound` a second; return the time for which it
+        must accept no other.
         """
         self._whole.record(now_ms, 1)
         throttle_time_ms = compute_throttle_time_ms(

@@ -2,8 +2,8 @@
 
 Pure: time enters as `now_ms` (monotonic). The amounts of the last `samples` windows are kept, each
 window beginning with the first amount recorded in it. The rate is their sum divided by the time
-since the oldest began, but at least by all full windows except one: the first seconds of traffic
-after a silence count as a burst that quiet windows may still even out, not as a rate.
+since the oldest began, but at least by all full windows except one. So the first seconds of traffic
+after a pause count as a burst, which quiet windows may still even out, and not as a rate.
 
 Callers: broker/quotas/core/client_quotas.py, replication throttles.
 """
@@ -25,7 +25,7 @@ class WindowedRate:
         self.recorded_at_ms = 0.0
 
     def record(self, now_ms: float, amount: float) -> None:
-        """Record an amount; a negative one takes back what was recorded just before."""
+        """Record an amount; a negative one reverses an amount that was recorded just before."""
         windows, kept_ms = self._windows, self._samples * self._window_ms
         while windows and now_ms - windows[0][0] >= kept_ms:
             windows.popleft()

@@ -59,7 +59,7 @@ class LeadershipChange(enum.Enum):
 
 
 class Decision(NamedTuple):
-    """What an image means for this replica."""
+    """The effect of an image on this replica."""
 
     change: LeadershipChange
     effects: Effects
@@ -194,7 +194,8 @@ class Partition(PartitionState):
 
     def record_copy_truncation(self, log_end_offset: int) -> Effects:
         """The log that this broker leads was truncated for a mirror. The followers' records beyond
-        the new end differ from those that will be appended there, so they do not count as fetched.
+        the new end differ from the records that this leader will append there, so they do not count
+        as fetched.
         """
         effects = self.record_truncation(log_end_offset)
         self.leader_epoch_start_offset = min(self.leader_epoch_start_offset, log_end_offset)
@@ -261,7 +262,7 @@ class Partition(PartitionState):
         fetch asked for nothing else.
         """
         progress = self.followers.get(replica)
-        # a follower that lacked records cannot have been at the end, whatever its session said
+        # a follower that lacked records cannot have been at the end, so its session is out of date
         if progress is not None and progress.log_end_offset >= log_end_offset:
             progress.caught_up_at_ms = max(progress.caught_up_at_ms, at_ms)
             progress.fetched_at_ms = max(progress.fetched_at_ms, at_ms)

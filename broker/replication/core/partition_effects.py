@@ -43,13 +43,13 @@ class LeadershipBegan(NamedTuple):
 
 
 class LeadershipLost(NamedTuple):
-    """This broker no longer leads; its last leader epoch."""
+    """This broker ceased to lead; its last leader epoch."""
 
     leader_epoch: int
 
 
 class StandbyGivenUp(NamedTuple):
-    """The standby was silent for too long; acknowledgements no longer wait for it."""
+    """The standby sent nothing for too long; acknowledgements do not wait for it."""
 
     acknowledged: int
     high_watermark: int

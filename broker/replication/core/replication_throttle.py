@@ -38,7 +38,7 @@ class ReplicationThrottle:
         self._rate.record(now_ms, size_bytes)
 
     def is_exceeded(self, now_ms: float) -> bool:
-        """True while no more may flow to replicas that are not in sync."""
+        """True if replicas that are not in sync must get no bytes at present."""
         return self.bytes_per_second_max < UNLIMITED and self.rate_per_second(now_ms) > self.bytes_per_second_max
 
     def rate_per_second(self, now_ms: float) -> float:

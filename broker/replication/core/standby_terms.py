@@ -11,7 +11,7 @@ from broker.replication.core.standby_hold import StandbyHold
 
 
 class StandbyTerms(NamedTuple):
-    """What a sync link asks of the leaders of its partitions at the active site."""
+    """The requirements of a sync link for the leaders of its partitions at the active site."""
 
     may_degrade: bool
     timeout_ms: float
@@ -22,8 +22,8 @@ class StandbyTerms(NamedTuple):
     needs_mark: bool = False
     is_marked: bool = False
     needs_former: bool = False
-    """The site has no permit: a hold goes on, so that nothing more becomes visible here alone, and
-    none begins.
+    """The site has no permit: a hold continues, so that no more records become visible at this site
+    alone, and no hold begins.
     """
 
 
@@ -31,7 +31,7 @@ def hold_by_terms(hold: StandbyHold | None, terms: StandbyTerms | None, *, now_m
     """The hold of a leadership under these terms of its link: the same one, a new one, or none."""
     if terms is None or (hold is None and terms.needs_former):
         return None
-    # a bound needs another kind of hold; what the standby has acknowledged goes along
+    # a bound needs another kind of hold; the standby's acknowledged offset is copied to it
     if hold is None or isinstance(hold, LagBoundedHold) is not bool(terms.lag_bound_ms):
         hold = _new_hold(terms, -1 if hold is None else hold.acknowledged, now_ms=now_ms)
     hold.follow_policy(may_degrade=terms.may_degrade, timeout_ms=terms.timeout_ms)

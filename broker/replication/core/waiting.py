@@ -2,7 +2,7 @@
 timing wheel.
 
 Pure: time enters as `now_ms` (monotonic). A waiting request of one operation is watched under one
-or more keys (partitions, sessions); the code that changes something asks for the watchers of its
+or more keys (partitions, sessions). The code that changes a partition looks up the watchers of its
 key and completes those whose condition holds. `expire` hands out the overdue. An entry leaves in
 exactly one way, once: `remove` or `expire`.
 """

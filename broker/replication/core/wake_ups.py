@@ -1,8 +1,8 @@
 """The wake-up table: which waiting requests look again when something about a partition changes.
 
-Pure. The code that changes a partition names the change (`Change`) and nothing else; each change
-says here which kinds of waiting requests (`DelayedOperation`) it wakes, and what the sessions of
-followers and of mirrors learn. `broker/replication/purgatory.py` acts on it.
+Pure. The code that changes a partition only names the change (`Change`). The table says, for each
+change, which kinds of waiting requests (`DelayedOperation`) it wakes, and how it affects the
+sessions of followers and of mirrors. `broker/replication/purgatory.py` acts on it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class DelayedOperation(enum.IntEnum):
 
 
 class SessionNews(enum.Enum):
-    """What the sessions of followers or mirrors that have the partition learn of a change."""
+    """The effect of a change on the sessions of followers or mirrors that have the partition."""
 
     NOTHING = enum.auto()
     WITH_NEXT_ANSWER = enum.auto()
@@ -39,8 +39,8 @@ _ALL = tuple(DelayedOperation)
 
 
 class Change(enum.Enum):
-    """What may change about a partition: its name, the requests that it wakes, what followers
-    learn, what mirrors learn.
+    """A change of a partition: its name, the requests that it wakes, its effect on followers'
+    sessions and on mirrors' sessions.
     """
 
     LOG_GREW = "the log grew", (DelayedOperation.FOLLOWER_FETCH,), SessionNews.AT_ONCE, SessionNews.NOTHING

@@ -2,9 +2,9 @@
 quarantine.
 
 Only the leader of a passive site's copy does this, for the link's mirror, and the high watermark
-goes back with the log. Followers compare the leader epoch of their last batch with each fetch
-(KIP-595) and truncate by the answer, whenever that is: one that is down does so when it returns. A
-follower that is elected before that leads with the old end; the mirror then finds the same
+goes back with the log. Each fetch of a follower has the leader epoch of its last batch (KIP-595),
+and the follower truncates as the response says. A follower that is down does so after its restart.
+A follower that is elected before that leads with the old end; the mirror then finds the same
 divergence there, and makes that broker quarantine and truncate it. Called by
 `broker/handlers/links/quarantine_records.py`, which has checked link, epoch and role.
 """
@@ -35,8 +35,8 @@ async def truncate_copy(
     PartitionFailure, StorageError.
 
     `kept_end_offset` is the log end when its records were put into quarantine. A log that has grown
-    since is not truncated. `check_permission` raises PartitionFailure if the mirror may no longer
-    change the copy; it is called at the moment of the truncation.
+    since is not truncated. `check_permission` raises PartitionFailure if the mirror has lost the
+    right to change the copy; it is called immediately before the truncation.
     """
     log = hosted.log
     # lowering the recovery point on disk takes time, so everything is checked again inside

@@ -87,8 +87,8 @@ def _where_histories_part(hosted: HostedPartition, leader_end: EpochEnd) -> int:
 def truncate_replica(
     replicas: HostedPartitions, hosted: HostedPartition, offset: int, *, reason: str, now_ms: int
 ) -> None:
-    """Truncate the log. Below the high watermark, that is what an unclean election costs. The
-    removed records are copied first.
+    """Truncate the log. A truncation below the high watermark is the cost of an unclean election.
+    The removed records are copied first.
     """
     end, high_watermark, size_bytes = hosted.log.log_end_offset, hosted.state.high_watermark, hosted.log.size_bytes
     if offset >= end:

@@ -75,7 +75,7 @@ class ReplicaFetcher(SourceSession):
         self._loops.start(f"follower of broker {source}", self._run, kind="follower", on_death=self._begin_anew)
 
     async def stop(self) -> None:
-        """Fetch nothing any more."""
+        """Stop fetching."""
         await self._loops.stop()
         self._disconnect("the fetcher stops")
 

@@ -3,8 +3,8 @@
 With `num.replica.fetchers` above 1 each source broker has several fetchers; each has its share of
 the partitions and a connection of its own. Assignments follow images: a partition with another
 leader moves to that leader's fetcher; one that is led here, or that has no leader, has no fetcher.
-A fetcher is created when first needed, and ends when the broker stops or its source is no longer
-registered.
+A fetcher is created when first needed, and ends when the broker stops or its source is
+unregistered.
 """
 
 from __future__ import annotations
@@ -113,7 +113,9 @@ class ReplicaFetchers:
                 yield hosted
 
     def _leave_lost(self, topics: set[str]) -> None:
-        """Partitions that are not here any more, or are another topic's of the same name."""
+        """Partitions that were removed from this broker, or that belong to another topic of the
+        same name.
+        """
         for key, (hosted, _) in tuple(self._followed.items()):
             if key[0] in topics and self._replicas.find(*key) is not hosted:
                 self._leave(key)

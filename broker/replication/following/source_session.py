@@ -1,5 +1,5 @@
-"""The session of a follower with one other broker: which partitions it follows there, what the next
-fetch names, and the connection.
+"""The session of a follower with one other broker: its partitions, the content of the next fetch,
+and the connection.
 
 Caller: broker/replication/following/replica_fetcher.py.
 """
@@ -63,7 +63,7 @@ class FollowedPartition:
     failures: int = 0
     resume_at_ms: float = 0.0
     refused_epoch: int = -1
-    """Leader epoch that the leader called old: nothing is asked under it any more."""
+    """Leader epoch that the leader refused as old: the follower does not fetch under it again."""
 
     def may_fetch(self, now_ms: float) -> bool:
         """True when it is to be part of the next request."""
@@ -152,7 +152,7 @@ class SourceSession:
             self._interruption = loop.call_later(INTERRUPTION_GRACE_MS / 1000, self._interrupt)
 
     def leave(self, key: PartitionKey) -> None:
-        """Fetch this one no more."""
+        """Stop fetching this partition."""
         if self._followed.pop(key, None) is not None:
             self._due[key] = None
 
@@ -238,9 +238,7 @@ class SourceSession:
     async def _fetch(
         self, connection: Connection, changes: SessionRequest[SessionKey, Position]
     ) -> FetchResponse | None:
-        """One fetch; None when it was given up because there are new partitions to ask for, or its
-        session is lost.
-        """
+        """One fetch; None if new partitions replaced the request, or if its session is lost."""
         request = self._request(changes)
         self._is_waiting, self._is_given_up = True, False
         try:

@@ -136,6 +136,6 @@ def check_values(properties: Mapping[str, str]) -> None:
 
 
 def kind_of(name: str) -> ConfigKind | None:
-    """The type of a property that stands for a topic config, None for others."""
+    """The type of a property that sets the default of a topic config, None for others."""
     definition = TOPIC_PROPERTIES.get(name)
     return None if definition is None else definition.kind

@@ -26,7 +26,7 @@ GROUP_CONFIGS: Final[Mapping[str, TopicConfig]] = {
         name=SESSION_TIMEOUT,
         kind=ConfigKind.INT,
         default="45000",
-        documentation="A member of the consumer protocol that was silent for so long leaves the group.",
+        documentation="A member of the consumer protocol that sends no heartbeat for this time is removed from its group.",
         broker_properties=(BrokerProperty("group.consumer.session.timeout.ms"),),
         minimum=1,
     ),
@@ -53,7 +53,9 @@ why.
 
 
 class Bounds(NamedTuple):
-    """The broker's value for groups without one of their own, and what may be set for a group."""
+    """The broker's default for groups without a value of their own, and the values that a group may
+    set.
+    """
 
     default: int
     minimum: int

@@ -33,11 +33,11 @@ from wire.protocol.ids import NO_EPOCH, NO_PRODUCER_ID
 
 
 def end(known: Transaction | None, command: EndTransaction, now_ms: int, token: int) -> TransactionDecision:
-    """Refuse the end as too early, whatever it asks for, while the markers of the transaction
-    before are being written.
+    """Refuse the end as too early, for a commit and for an abort, while the markers of the former
+    transaction are being written.
 
-    The producer was answered when the decision was in the log, so it may have begun and ended its
-    next transaction by then.
+    The producer got its response when the decision was in the log, so it may have begun and ended
+    its next transaction in the meantime.
     """
     if known is not None and command.is_bumped:
         if known.state.is_ending:

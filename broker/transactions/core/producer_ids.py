@@ -41,7 +41,7 @@ class ProducerIds:
         self._last_block_size = count
 
     def take(self) -> int | None:
-        """The next id, None when there is none in hand."""
+        """The next id, None if the block is used up."""
         if not self._blocks:
             return None
         block = self._blocks[0]

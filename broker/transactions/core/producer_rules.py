@@ -55,8 +55,8 @@ def carry(known: Transaction | None, command: CarryProducer, now_ms: int, token:
 
 
 def go_on_here(known: Transaction, command: InitProducer, now_ms: int, token: int) -> TransactionDecision:
-    """The first producer of a carried id after the promotion; one that says who it is must be the
-    carried one, or a later one of its id.
+    """The first producer of a mirrored id after the promotion; a producer that names its id must be
+    the mirrored one, or a later one of its transactional id.
     """
     is_named = command.producer_id != NO_PRODUCER_ID
     # a higher epoch is right: what the mirror has reported may be late by one

@@ -7,23 +7,23 @@ change the state, for live records and for the replay of the log alike. The shel
 the other, never before the records of the former are applied. Both protocols are spoken: the older
 one, and KIP-890's, in which every end of a transaction brings a new epoch.
 
-Fencing: an epoch only grows under a producer id; whatever comes with another one than the present
-is refused, and a transaction that its producer does not end itself (timeout, another producer) is
-aborted under an epoch that its producer does not have.
+Fencing: an epoch only grows under a producer id. A request with any epoch except the current one is
+refused. A transaction that its producer does not end itself (timeout, another producer) is aborted
+under an epoch that its producer does not have.
 
-Confirmed answers: a former coordinator may not know yet that there is a new one (it is cut off from
-ZooKeeper and the controller, say), and most answers are final for a producer. So an answer that
-follows from memory alone brings a record that changes nothing: its append fails where another
-broker leads, and the producer looks for the coordinator anew.
+Confirmed answers: a former coordinator may not know yet that there is a new one (for example if it
+is cut off from ZooKeeper and the controller), and most answers are final for a producer. So an
+answer that follows from memory alone brings a record that changes nothing: its append fails where
+another broker leads, and the producer looks for the coordinator anew.
 
-Carried producers: a mirror keeps a passive site's machine informed of the other site's. What it
-says is late by a moment, and under KIP-890 every transaction has an epoch of its own, so an epoch
-counted on from a carried one could be one that the logs have passed. After a promotion the id
-therefore goes on under a fresh producer id. Until then a carried producer of a lower epoch than the
-known one is fenced. Any other aborts: an abort succeeds at once, because nothing is open under the
-id here. A producer of the older protocol gets INVALID_PRODUCER_ID_MAPPING and asks for an id after
-it (KIP-360). One of KIP-890's gets TRANSACTION_ABORTABLE, because its clients end at the other code
-(KIP-1050), and the answer to its abort brings the fresh id.
+Carried producers: a mirror keeps a passive site's machine informed of the other site's. The
+mirror's report is late by a moment, and under KIP-890 every transaction has an epoch of its own, so
+the logs could already contain an epoch that is counted from a mirrored one. After a promotion the
+id therefore goes on under a fresh producer id. Until then a carried producer of a lower epoch than
+the known one is fenced. Any other aborts: an abort succeeds at once, because nothing is open under
+the id here. A producer of the older protocol gets INVALID_PRODUCER_ID_MAPPING and asks for an id
+after it (KIP-360). One of KIP-890's gets TRANSACTION_ABORTABLE, because its clients end at the
+other code (KIP-1050), and the answer to its abort brings the fresh id.
 
 Abandoned transactions: when another site becomes active, its leaders abort what their logs leave
 open. This machine aborts its open transactions too and counts their producers as carried. Otherwise

@@ -30,7 +30,7 @@ class InitProducer(TransactionCommand, frozen=True, kw_only=True):
     """Become the producer of the transactional id; the former one is fenced.
 
     A producer that names its id and epoch goes on under the next epoch (KIP-360).
-    `fresh_producer_id` is used when a new id is needed; without one the reply says so.
+    `fresh_producer_id` is used when a new id is needed; without it the reply asks for one.
     """
 
     timeout_ms: int

@@ -162,8 +162,8 @@ class Transaction:
         )
 
     def abandoned(self, *, now_ms: int) -> Transaction:
-        """Aborted because another site coordinates now, where the producer keeps its epoch: the
-        markers are those of the older protocol, which have the transaction's own one.
+        """Aborted because another site coordinates now, and the producer keeps its epoch there: the
+        markers are those of the older protocol, and have the transaction's own epoch.
         """
         return replace(
             self,

@@ -41,9 +41,7 @@ async def describe_acls(client: KafkaClient, wanted: AclFilter) -> set[Acl]:
 
 
 async def create_acls(client: KafkaClient, acls: Collection[Acl]) -> None:
-    """Add them; one that is there already is left as it is. BrokerError of the first that is
-    refused.
-    """
+    """Add the ACLs; an existing one is unchanged. BrokerError of the first that is refused."""
     connection = await _controller(client)
     creations = [
         {

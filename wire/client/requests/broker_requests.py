@@ -1,8 +1,8 @@
 """Requests to one broker over one connection: each API once, for all versions, with plain results.
 
 No retries and no routing: what a broker answers about a partition comes back with that partition's
-error code, only errors of the whole response are raised. Those who keep state of their own about
-partitions (mirror, reconciliation) call these with a node; `wire/client/raw_client.py` adds retries
+error code, only errors of the whole response are raised. Callers with their own state of partitions
+(mirror, reconciliation) call these functions with a node; `wire/client/raw_client.py` adds retries
 and finds the node for the others.
 """
 
@@ -35,7 +35,7 @@ OFFSET_FOR_LEADER_EPOCH: Final = 23
 EARLIEST_TIMESTAMP: Final = -2
 LATEST_TIMESTAMP: Final = -1
 
-# From these versions on topics go by id alone; names serve everybody.
+# From these versions on topics go by id alone; every broker accepts names.
 _LAST_WITH_NAMES: Final = {0: 12, 1: 12}
 _LAST_OF_FIRST_TRANSACTIONS: Final = 11
 """The last Produce version of the first transaction protocol; later versions add partitions to the
@@ -73,8 +73,8 @@ class EpochQuery(NamedTuple):
 
 
 class EpochEndOffset(NamedTuple):
-    """The largest epoch not above the one asked for, and where it ends; -1, -1 when there is
-    none.
+    """The largest epoch that is not above the requested one, and its end offset; -1, -1 if the
+    leader has none.
     """
 
     error_code: ErrorCode

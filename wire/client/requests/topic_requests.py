@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
 TOPICS_AT_ONCE: Final = 100
-"""Topics of one request. To the controller a request is one decision, one transaction and one batch
-to each broker, so a topic of many costs a fraction of what one alone costs.
+"""Topics of one request. The controller handles a request as one decision, one transaction and one
+batch to each broker, so many topics in one request cost a fraction of as many requests.
 """
 
 PARTITIONS_AT_ONCE: Final = 1_000

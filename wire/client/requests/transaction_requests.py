@@ -2,8 +2,8 @@
 protocol send them (KIP-98).
 
 One attempt each. Versions stay below those of KIP-890's second protocol, in which each end of a
-transaction changes the epoch: brokers serve both, and the first one is understood by all. Produce
-requests that carry a transactional id are held back likewise (`broker_requests.request_produce`).
+transaction changes the epoch: all brokers serve the first protocol. Produce requests that carry a
+transactional id are held back likewise (`broker_requests.request_produce`).
 """
 
 import datetime as dt

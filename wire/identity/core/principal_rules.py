@@ -27,7 +27,7 @@ class PrincipalRules:
     """The rules of one listener."""
 
     def __init__(self, text: str) -> None:
-        """ValueError says what is no rule."""
+        """ValueError names the part that is not a rule."""
         self._rules: list[_Rule] = []
         position = 0
         text = text.strip() or "DEFAULT"

@@ -1,10 +1,10 @@
 """Fetch responses, written by hand for all versions that kio describes (4 to 18): parts to send for
 servers, views for clients.
 
-A server's response is a list of parts in which records stay whatever object the caller gave (bytes,
-or a piece of a file that goes out by sendfile). A client gets the records as slices of the received
-frame. One set of types serves all versions. A property test holds the bytes against kio's for every
-version. Requests: wire/client/requests/fetch_requests.py.
+A server's response is a list of parts, in which the records are the caller's own object (bytes, or
+a piece of a file for sendfile). A client gets the records as slices of the received frame. One set
+of types serves all versions. A property test holds the bytes against kio's for every version.
+Requests: wire/client/requests/fetch_requests.py.
 
 Topics carry names up to version 12 and ids from 13 on; the other one is empty.
 """

@@ -49,9 +49,7 @@ class MirrorAppend(NamedTuple):
 
 
 class PartitionAppended(NamedTuple):
-    """The outcome for one partition's batches; the fields are those of
-    `MirrorAppendPartitionResponse`.
-    """
+    """One partition's outcome, with the fields of `MirrorAppendPartitionResponse`."""
 
     partition_index: int
     error_code: int

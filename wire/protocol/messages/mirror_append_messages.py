@@ -19,7 +19,7 @@ NO_DIVERGENCE: Final = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorAppendPartition:
-    """One partition's next batches, with what the source knew when it sent them."""
+    """One partition's next batches, with the source's offsets at the time of the request."""
 
     __type__: ClassVar = EntityType.nested
     __version__: ClassVar[i16] = i16(0)

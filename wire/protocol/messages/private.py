@@ -19,7 +19,7 @@ writer serve them too.
 
 A MirrorOffsetCommit without a group has, in the member id, as of when (Unix ms) the mirror has
 carried all offsets, 0 when it has not. The metadata of its one partition names the daemon, its
-parts of the link, and what fails (`wire/rules/sync_reports.py`).
+parts of the link, and its failures (`wire/rules/sync_reports.py`).
 
 A broker advertises them in ApiVersions only to clients whose software name is `antipode`.
 MirrorAppend's error codes, by partition:

@@ -4,10 +4,9 @@ the table of all.
 
 QuarantineRecords has a passive site's leaders keep the ends of logs, in the name of a link's
 mirror, before the copies are deleted or truncated. Error codes by partition: those of MirrorAppend
-for the link, the role and the topic, POLICY_VIOLATION where the records do not fit (the message
-says what would help), OFFSET_OUT_OF_RANGE for a truncation below the log's start or of a log that
-grows, KAFKA_STORAGE_ERROR when the disk failed. Quarantine lists, reads and deletes what one broker
-keeps.
+for the link, the role and the topic, POLICY_VIOLATION if the records do not fit (the message names
+a remedy), OFFSET_OUT_OF_RANGE for a truncation below the log's start or above its end,
+KAFKA_STORAGE_ERROR if the disk failed. Quarantine lists, reads and deletes what one broker keeps.
 """
 
 # Annotations stay real types here (no postponed evaluation): kio reads them from the dataclass
@@ -123,7 +122,7 @@ class QuarantineRecordsResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantineRequest:
-    """A look at what one broker keeps, or the wish to give an entry up."""
+    """A request to list or read the entries of one broker, or to delete an entry."""
 
     __type__: ClassVar = EntityType.request
     __version__: ClassVar[i16] = i16(0)

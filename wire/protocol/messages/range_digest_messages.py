@@ -2,9 +2,9 @@
 all.
 
 A broker answers with digests of what the logs that it leads hold in a range of offsets
-(`broker/log/core/leaf_digests.py`). A leaf has `leaf_offsets` offsets from a multiple of it, a node
-spans neighbouring leaves, and a leaf or node at either end of the range counts only what is in the
-range. A batch belongs to the range and the leaf of its base offset.
+(`broker/log/core/leaf_digests.py`). A leaf has `leaf_offsets` offsets from a multiple of that
+number, a node spans neighbouring leaves, and a leaf or node at either end of the range counts only
+records in the range. A batch belongs to the range and the leaf of its base offset.
 
 Error codes by partition: NOT_LEADER_OR_FOLLOWER and UNKNOWN_TOPIC_OR_PARTITION as for clients,
 OFFSET_OUT_OF_RANGE for a range that is not between log start and high watermark, INVALID_REQUEST

@@ -55,7 +55,7 @@ class ChangedTopic:
     topic_id: uuid.UUID | None = field(metadata={"kafka_type": "uuid"})
     """The topic's id: a topic that is made again under the same name has another one."""
     is_deleted: bool = field(metadata={"kafka_type": "bool"}, default=False)
-    """True when the site no longer has the topic."""
+    """True if the site has deleted the topic."""
     partitions: tuple[ChangedPartition, ...]
     """All partitions; none of a deleted topic."""
 

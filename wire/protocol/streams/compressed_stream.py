@@ -91,7 +91,7 @@ class ChunkUnpacker:
         the stream then.
         """
         held = self._held
-        held += received  # copied once, into however small pieces a line cuts a chunk
+        held += received  # copied once, no matter how small the pieces in which the chunk arrives
         position = 0
         try:
             while len(held) - position >= _HEADER.size:

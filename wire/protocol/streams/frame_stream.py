@@ -4,7 +4,7 @@ frame.
 Small frames are received together into a scratch buffer and copied out. A frame that does not fit
 is received straight into a buffer of its own, so the records of a large Fetch response are written
 once by the kernel and never moved: the frame's owner may keep slices of it. A buffer whose frame is
-no longer referenced is used again.
+no longer referenced is reused.
 
 An asyncio BufferedProtocol: the same code runs on plain and on TLS transports. Called by
 wire/client/connection.py only.
@@ -28,8 +28,8 @@ class FrameBuffers:
     """Buffers for large frames. A frame is a view, and its buffer cannot be resized as long as any
     slice of it lives.
 
-    For one connection, or for all that one event loop serves: an owner that queues frames of many
-    connections in one bounded queue needs no more buffers than fit there.
+    For one connection, or for all connections of one event loop: an owner that queues frames of
+    many connections in one bounded queue needs only as many buffers as fit there.
     """
 
     def __init__(self, *, kept_max: int = POOLED_BUFFERS_MAX) -> None:
@@ -62,7 +62,7 @@ def _has_no_views(buffer: bytearray) -> bool:
         last = buffer.pop()
     except BufferError:
         return False
-    buffer.append(last)  # into the same memory: one byte less is no reason to move it
+    buffer.append(last)  # reuse the same memory: one byte less does not justify a move
     return True
 
 
@@ -154,7 +154,9 @@ class FrameStream(asyncio.BufferedProtocol):
             rest = rest[taken:]
 
     def _cut_scratch(self) -> None:
-        """Deliver the frames in the scratch buffer; what is left is the start of the next one."""
+        """Deliver the frames in the scratch buffer; the remaining bytes are the start of the next
+        frame.
+        """
         start = 0
         while self._scratch_filled - start >= _SIZE.size:
             (size,) = _SIZE.unpack_from(self._scratch, start)

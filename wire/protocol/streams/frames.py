@@ -78,8 +78,8 @@ class UnsupportedVersion(ValueError):
 
 
 class MalformedResponse(ValueError):
-    """A broker's answer that contradicts its version's schema: the connection is no
-    longer usable.
+    """A broker's response that contradicts its version's schema: the connection is no longer
+    usable.
     """
 
 
@@ -116,9 +116,7 @@ def check_supported(header: RequestHeader, supported: Mapping[int, VersionRange]
 
 
 def decode_request_body(frame: Buffer, header: RequestHeader) -> Any:
-    """The kio (or private) entity of the request. Raises MalformedRequest, whatever the bytes
-    are.
-    """
+    """The kio (or private) entity of the request. Raises MalformedRequest for any other bytes."""
     try:
         entity_type = schemas.request_type(header.api_key, header.api_version)
         return schemas.decode(entity_type, frame, header.body_position)

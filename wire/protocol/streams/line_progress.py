@@ -1,12 +1,12 @@
-"""A deadline that counts silence: it is put off while bytes move on the connection, in either
+"""A deadline that counts silence: it is extended while bytes move on the connection, in either
 direction.
 
 A fetch of four megabytes over a line that carries a hundred kilobytes a second takes longer than
 any sensible deadline, and giving it up would only begin it again, for ever. So the kernel is asked
 now and then (TCP_INFO) how much it has received, and how much up to the request's own end the other
-side has acknowledged; a request fails only when neither moved for its whole time. A quarter of the
-time passes before the first look: a broker that takes the request and then stays silent misses the
-deadline in any case, and later requests that it takes as well do not count.
+side has acknowledged; a request fails only when neither moved for its whole time. The first check
+comes after a quarter of the time: a broker that reads the request and then stays silent misses the
+deadline in any case, even if it reads later requests.
 
 Where the system does not report it (the structure is Linux's), deadlines are not extended.
 """
@@ -38,7 +38,7 @@ class SilenceLimit:
         self._next_look = self._loop.call_later(timeout_s / LOOKS_A_DEADLINE, self._look)
 
     def end(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         self._next_look.cancel()
 
     def _look(self) -> None:

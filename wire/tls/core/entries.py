@@ -12,7 +12,7 @@ class UnusableStore(ValueError):
 
 
 class WrongPassword(UnusableStore):
-    """The password does not open it, or none is there and one is needed."""
+    """The password is wrong, or a needed password is missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,7 @@ class Offer(NamedTuple):
 
 
 def parse_versions(text: str) -> tuple[str, ...]:
-    """The versions of a list, the oldest first. ValueError names the one that is none."""
+    """The versions of a list, the oldest first. ValueError names the unknown version."""
     named = [item.strip() for item in text.split(",") if item.strip()]
     unknown = next((name for name in named if name not in VERSIONS), None)
     if unknown is not None or not named:

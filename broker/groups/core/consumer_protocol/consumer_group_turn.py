@@ -54,8 +54,8 @@ def heartbeat(
 
 
 def fire(known: ConsumerGroup, command: FireTimer, limits: GroupLimits, *, now_ms: int) -> Decision:
-    """A timer fired: a member was silent, or did not release its partitions in time; a member of
-    the classic protocol did not join or sync in time.
+    """A timer fired: a member sent no heartbeat, or did not release its partitions in time; a
+    member of the classic protocol did not join or sync in time.
     """
     key = command.key
     # the member has released its partitions just in time

@@ -1,8 +1,8 @@
 """Regular expressions that clients send for topic names (KIP-848), in the syntax of RE2, as at
 Kafka. Pure.
 
-RE2 needs time in proportion to the name times the size of the compiled pattern, whatever the
-pattern is, so a client's pattern delays the broker only in proportion to its size
+For every pattern, the time of RE2 is proportional to the length of the name times the size of the
+compiled pattern, so a client's pattern delays the broker only in proportion to its size
 (docs/decisions/0036). `PROGRAM_BYTES_MAX` bounds that size.
 """
 

@@ -2,7 +2,8 @@
 truncate inside a site (`truncated_records.py`).
 
 An entry is two files beside the partitions' folders:
-`0.cut.@<topic id>-<partition>-<link epoch>-<first>-<end>-<last leader epoch>.log` has the unchanged batches, and the file of the same name with `.json` describes them and the reason
+`0.cut.@<topic id>-<partition>-<link epoch>-<first>-<end>-<last leader epoch>.log`
+has the unchanged batches, and the file of the same name with `.json` describes them and the reason
 for their removal. The batches are on disk before the second file is, and an entry exists only with
 both: the copy of an interrupted attempt does not count and is made again. The topic's name is in
 the second file, because it may be too long for a file name. No broker looks for logs there, and

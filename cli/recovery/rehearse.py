@@ -104,7 +104,7 @@ async def _run(link: str, brokers: Sequence[StandbyBroker], records: int, stop: 
     from cli.recovery.rehearsing.site import zookeeper_at
     from dr.rehearsal.execution import Rehearsal, RehearsalRequest
     from dr.sites.channels import Channels
-    from dr.sites.site_client import SiteClient
+    from dr.sites.site_client import COMMAND_PATIENCE_MS, SiteClient
     from runtime.clock import SystemClock
 
     settings = brokers[0].settings
@@ -115,7 +115,7 @@ async def _run(link: str, brokers: Sequence[StandbyBroker], records: int, stop: 
                 bootstrap, agents = await _addresses(zookeeper, settings.site)
             rehearsal = Rehearsal(
                 RehearsalRequest(link=link, standby=settings.site, bootstrap_servers=bootstrap, records=records),
-                site=SiteClient(settings.site, agents, channels),
+                site=SiteClient(settings.site, agents, channels, patience_ms=COMMAND_PATIENCE_MS),
                 sandbox=LocalSandbox(brokers),
                 channels=channels,
                 clock=SystemClock(),

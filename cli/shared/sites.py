@@ -96,10 +96,13 @@ def _site(text: str) -> tuple[str, tuple[str, ...]]:
 async def site_clients(known: Agents) -> AsyncIterator[dict[str, SiteClient]]:
     """A client for each site, for the time of the block."""
     from dr.sites.channels import Channels
-    from dr.sites.site_client import SiteClient
+    from dr.sites.site_client import COMMAND_PATIENCE_MS, SiteClient
 
     channels = Channels()
     try:
-        yield {name: SiteClient(name, addresses, channels) for name, addresses in known.items()}
+        yield {
+            name: SiteClient(name, addresses, channels, patience_ms=COMMAND_PATIENCE_MS)
+            for name, addresses in known.items()
+        }
     finally:
         await channels.close()

@@ -26,7 +26,7 @@ from dr.sites.channels import Channels
 from dr.sites.core.evidence import Evidence
 from dr.sites.core.sync_policies import policy_sentence
 from dr.sites.observation import LinkObserver
-from dr.sites.site_client import SiteClient
+from dr.sites.site_client import COMMAND_PATIENCE_MS, SiteClient
 from runtime.clock import Clock, SystemClock
 from runtime.process import OperationalFailure
 from wire.client.security import ClientSecurity
@@ -233,7 +233,7 @@ async def failover(
     used_clock = clock or SystemClock()
     channels = Channels()
     try:
-        target = SiteClient(to_site, agents[to_site], channels)
+        target = SiteClient(to_site, agents[to_site], channels, patience_ms=COMMAND_PATIENCE_MS)
         source = await _source_client(link, target, agents, channels)
         with Journal(journal_path, used_clock) as journal:
             run = FailoverRun(
@@ -260,4 +260,4 @@ async def _source_client(
         raise OperationalFailure(f"link {link} joins {record.source_site} and {record.target_site}, not {target.name}")
     name = other_site(record, target.name)
     addresses = agents.get(name) or list(record.sites[name].agents)
-    return SiteClient(name, addresses, channels) if addresses else None
+    return SiteClient(name, addresses, channels, patience_ms=COMMAND_PATIENCE_MS) if addresses else None

@@ -12,6 +12,11 @@ from wire.control.site_pb2_grpc import SiteAgentStub
 UNANSWERED = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED})
 """The other end may or may not have executed the call: repeat it, there or at another agent."""
 
+INTERRUPTED_KEY = "interrupted"
+"""Trailing metadata of an agent that is there and cannot answer at the moment, because its
+ZooKeeper session is interrupted or because it has just started.
+"""
+
 CLOSED_AT_ONCE = "Socket closed"
 """The text that gRPC reports, among others, when a TLS listener receives plaintext."""
 
@@ -46,6 +51,11 @@ class Channels:
         channels, self._by_address = list(self._by_address.values()), {}
         for channel in channels:
             await channel.close(None)
+
+
+def is_interrupted(error: grpc.aio.AioRpcError) -> bool:
+    """True if the agent itself reports that it cannot answer at the moment."""
+    return any(key == INTERRUPTED_KEY for key, _ in error.trailing_metadata() or ())
 
 
 def problem_of(error: grpc.aio.AioRpcError) -> str:

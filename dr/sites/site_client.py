@@ -14,8 +14,9 @@ from typing import Any
 
 import grpc
 
-from dr.sites.channels import UNANSWERED, Channels, problem_of
+from dr.sites.channels import UNANSWERED, Channels, is_interrupted, problem_of
 from runtime.process import OperationalFailure
+from runtime.retries import jittered_backoff
 from wire.control import broker_pb2 as broker
 from wire.control import site_pb2 as site
 from wire.control.cluster_pb2 import LinkRecord, SiteView
@@ -23,12 +24,18 @@ from wire.rules.links import KEPT_POLICY, MANUAL_POLICY, FailoverMode, Reinstate
 
 ASK_TIMEOUT_MS = 3_000
 STORE_TIMEOUT_MS = 6_000
+COMMAND_PATIENCE_MS = 15_000
+"""The patience (ms) of commands: longer than a busy machine needs to renew a ZooKeeper session."""
 CONFIRM_LEASES = 2
 """Further leases that a site may need to confirm a link: one ends, and the next one is granted."""
 
 
 class SiteUnreachable(OperationalFailure):
     """No agent of the site answered in time."""
+
+
+class SiteInterrupted(SiteUnreachable):
+    """No agent of the site answered, but one is there and cannot answer at the moment."""
 
 
 class SiteRefused(OperationalFailure):
@@ -40,11 +47,14 @@ class SiteRefused(OperationalFailure):
 
 
 class _NoAnswer(Exception):
-    """One agent did not answer; `is_deadline`: it had the whole time."""
+    """One agent did not answer; `is_deadline`: it had the whole time; `is_interrupted`: it is there
+    and cannot answer at the moment.
+    """
 
-    def __init__(self, message: str, *, is_deadline: bool) -> None:
+    def __init__(self, message: str, *, is_deadline: bool, is_interrupted: bool) -> None:
         super().__init__(message)
         self.is_deadline = is_deadline
+        self.is_interrupted = is_interrupted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,11 +80,18 @@ class LinkChanges:
 
 class SiteClient:
     """Calls to one site. `name` is the site's name in messages; `ask_timeout_ms` is the deadline of
-    the calls that only read.
+    the calls that only read. For `patience_ms` a call is repeated while an agent is there and
+    cannot answer; a site whose agents are silent is never waited for.
     """
 
     def __init__(
-        self, name: str, agents: Sequence[str], channels: Channels, *, ask_timeout_ms: int = ASK_TIMEOUT_MS
+        self,
+        name: str,
+        agents: Sequence[str],
+        channels: Channels,
+        *,
+        ask_timeout_ms: int = ASK_TIMEOUT_MS,
+        patience_ms: int = 0,
     ) -> None:
         if not agents:
             raise OperationalFailure(f"site {name}: no agent address is known")
@@ -82,6 +99,7 @@ class SiteClient:
         self.agents = tuple(agents)
         self._channels = channels
         self._ask_timeout_ms = ask_timeout_ms
+        self._patience_ms = patience_ms
         self._first = self.agents[0]
 
     async def view(self, *, asking_site: str = "") -> SiteView:
@@ -248,7 +266,14 @@ class SiteClient:
         await self._call("RecordRehearsal", request, timeout_ms=STORE_TIMEOUT_MS)
 
     async def _call(self, method: str, request: Any, *, timeout_ms: int | None = None) -> Any:
-        """The first answer; `timeout_ms` None: the call only reads.
+        """The first answer; `timeout_ms` None: the call only reads."""
+        if not self._patience_ms:
+            return await self._ask_agents(method, request, timeout_ms)
+        retrying = jittered_backoff(retry_on=SiteInterrupted, budget_ms=self._patience_ms)
+        return await retrying(self._ask_agents, method, request, timeout_ms)
+
+    async def _ask_agents(self, method: str, request: Any, timeout_ms: int | None) -> Any:
+        """The first answer.
 
         A reading call goes to one agent and, if that one does not answer, to all others at once: a
         lost site with many brokers costs two deadlines. Other calls go to one agent after the
@@ -259,7 +284,7 @@ class SiteClient:
         left = sorted(self.agents, key=lambda address: address != self._first)
         deadline_ms = self._ask_timeout_ms if timeout_ms is None else timeout_ms
         problems: list[str] = []
-        is_silent = False
+        is_silent = is_interrupted = False
         while left:
             # all others at once only for questions: two agents must not both carry out a change
             asked, left = (left, []) if is_silent and timeout_ms is None else (left[:1], left[1:])
@@ -273,12 +298,14 @@ class SiteClient:
                     except _NoAnswer as silence:
                         problems.append(str(silence))
                         is_silent = is_silent or silence.is_deadline
+                        is_interrupted = is_interrupted or silence.is_interrupted
             finally:
                 # the first answer counts; the others would only be late
                 for one in calls:
                     one.cancel()
                 await asyncio.gather(*calls, return_exceptions=True)
-        raise SiteUnreachable(f"site {self.name} does not answer {method}: {'; '.join(problems)}")
+        failure = SiteInterrupted if is_interrupted else SiteUnreachable
+        raise failure(f"site {self.name} does not answer {method}: {'; '.join(problems)}")
 
     async def _ask(self, address: str, method: str, request: Any, *, timeout_ms: int) -> Any:
         stub = self._channels.site_agent(address)
@@ -290,6 +317,8 @@ class SiteClient:
             if is_answer:
                 raise SiteRefused(f"site {self.name}: {error.details()}", error.code()) from error
             is_deadline = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-            raise _NoAnswer(f"{address} {problem_of(error)}", is_deadline=is_deadline) from error
+            raise _NoAnswer(
+                f"{address} {problem_of(error)}", is_deadline=is_deadline, is_interrupted=is_interrupted(error)
+            ) from error
         self._first = address
         return reply

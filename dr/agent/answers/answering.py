@@ -19,6 +19,7 @@ from dr.agent.peer_watch import PeerWatch
 from dr.agent.protection_judge import ProtectionJudge
 from dr.agent.rehearsals import Rehearsals
 from dr.agent.site_cache import DISCONNECTED, SiteCache
+from dr.sites.channels import INTERRUPTED_KEY
 from dr.sites.core.link_checks import overlap_problems
 from runtime.clock import Clock
 from runtime.logs import state_change_logger
@@ -52,6 +53,8 @@ def answers(
         try:
             return await method(self, request, context)
         except Refusal as refusal:
+            if refusal.code is grpc.StatusCode.UNAVAILABLE:
+                context.set_trailing_metadata(((INTERRUPTED_KEY, ""),))
             await context.abort(refusal.code, str(refusal))
         except LinkUnknown as error:
             await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
@@ -60,6 +63,7 @@ def answers(
         except MalformedZnode as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         except DISCONNECTED as error:
+            context.set_trailing_metadata(((INTERRUPTED_KEY, ""),))
             await context.abort(grpc.StatusCode.UNAVAILABLE, f"this site's ZooKeeper does not answer: {error!r}")
 
     return answer

@@ -95,8 +95,8 @@ def make(side: Side, *names: str, configs: Mapping[str, str] | None = None) -> N
 
 
 def has_leaders(side: Side, *names: str) -> bool:
-    """Whether the broker leads all the topics, and not former ones of the same names: Apache Kafka's
-    metadata has a topic before its log is there.
+    """Whether the broker leads all the topics, and not former ones of the same names: Apache
+    Kafka's metadata has a topic before its log is there.
     """
     with RawClient(side.port) as client:
         for topic in client.metadata(*names).topics:

@@ -25,7 +25,7 @@ from controller.main import ControllerCandidate
 from dr.agent.host import SiteAgentHost
 from dr.links.administration import LinkSpec, SiteAddresses, create_link
 from dr.sites.channels import Channels
-from dr.sites.site_client import SiteClient, SiteRefused, SiteUnreachable
+from dr.sites.site_client import COMMAND_PATIENCE_MS, SiteClient, SiteRefused, SiteUnreachable
 from runtime.children import Child
 from runtime.clock import SystemClock
 from runtime.configuration import load_settings
@@ -171,8 +171,8 @@ class LinkedSites:
         return {site.name: [site.agent] for site in (self.a, self.b)}
 
     def client(self, name: str) -> SiteClient:
-        """A client of a site's agent."""
-        return SiteClient(name, self.agents[name], self.channels)
+        """A client of a site's agent, with the patience of commands."""
+        return SiteClient(name, self.agents[name], self.channels, patience_ms=COMMAND_PATIENCE_MS)
 
     async def link(
         self,

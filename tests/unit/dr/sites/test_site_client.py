@@ -1,4 +1,6 @@
-"""The agents of a site that is lost: a question costs two deadlines, however many there are."""
+"""The agents of a site that is lost: a question costs two deadlines, however many there are. An
+agent that is there and cannot answer at the moment is asked again.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +9,15 @@ from typing import Any
 
 import grpc
 import pytest
+from kazoo.exceptions import SessionExpiredError
 
-from dr.sites.site_client import SiteClient, SiteUnreachable
+from dr.agent.answers.answering import Answers, answers
+from dr.sites.channels import Channels
+from dr.sites.site_client import SiteClient, SiteInterrupted, SiteUnreachable
+from runtime.grpc_server import GrpcServer
+from tests.support.clock import ManualClock
 from wire.control import site_pb2 as site
+from wire.control.site_pb2_grpc import add_SiteAgentServicer_to_server
 
 AGENTS = ("one:1", "two:1", "three:1", "four:1")
 
@@ -65,3 +73,50 @@ async def test_a_question_to_a_lost_site_takes_no_longer_than_its_caller_allows(
     channels: Any = Agents(answering=AGENTS[0])
     await SiteClient("a", AGENTS, channels, ask_timeout_ms=250).links()
     assert channels.timeouts_s == {0.25}
+
+
+class InterruptedAgent(Answers):
+    """An agent whose ZooKeeper session is interrupted for some calls."""
+
+    def __init__(self, interruptions: int) -> None:
+        super().__init__("a", ManualClock())
+        self.left = interruptions
+
+    @answers
+    async def ListLinks(self, request: site.ListLinksRequest, context: Any) -> site.ListLinksReply:
+        del request, context
+        if self.left:
+            self.left -= 1
+            raise SessionExpiredError
+        return site.ListLinksReply()
+
+    @answers
+    async def DescribeLink(self, request: site.DescribeLinkRequest, context: Any) -> site.DescribeLinkReply:
+        del request, context
+        raise AssertionError(self._parts)
+
+
+async def test_an_agent_whose_session_is_interrupted_is_asked_again_by_a_patient_client_only() -> None:
+    agent, server, channels = InterruptedAgent(3), GrpcServer("127.0.0.1", 0), Channels()
+    add_SiteAgentServicer_to_server(agent, server.server)  # type: ignore[no-untyped-call]
+    address = f"127.0.0.1:{await server.start()}"
+    try:
+        with pytest.raises(SiteInterrupted, match="ZooKeeper does not answer"):
+            await SiteClient("a", [address], channels).links()
+        assert agent.left == 2
+        patient = SiteClient("a", ["127.0.0.1:1", address], channels, patience_ms=60_000)
+        await patient.links()
+        assert agent.left == 0
+        with pytest.raises(SiteInterrupted, match="the agent of site a is not ready"):
+            await SiteClient("a", [address], channels).describe_link("a-b")
+    finally:
+        await channels.close()
+        await server.stop()
+
+
+async def test_a_patient_client_waits_for_no_site_whose_agents_are_silent() -> None:
+    channels: Any = Agents()
+    async with asyncio.timeout(30):
+        with pytest.raises(SiteUnreachable) as raised:
+            await SiteClient("a", AGENTS, channels, patience_ms=3_600_000).links()
+    assert not isinstance(raised.value, SiteInterrupted)

@@ -119,7 +119,7 @@ async def test_hundreds_of_kills_of_any_process_of_replicated_sites_lose_repeat_
     chance = random.Random(seed)
     admin = AdminClient({"bootstrap.servers": sites.bootstrap("a"), "log_level": 2})
     topic = NewTopic(TOPIC, PARTITIONS, -1, config={"min.insync.replicas": "2"})
-    admin.create_topics([topic])[TOPIC].result(30)
+    admin.create_topics([topic])[TOPIC].result(120)
     load = AcknowledgedLoad(sites.bootstrap("a"), TOPIC, PARTITIONS, records_per_second=RECORDS_PER_SECOND)
     with load:
         load.wait_acknowledged(PARTITIONS)
@@ -179,7 +179,7 @@ async def test_where_logs_begin_follows_the_source_while_leaders_die_at_any_mome
     chance = random.Random(seed)
     admin = AdminClient({"bootstrap.servers": sites.bootstrap("a"), "log_level": 2})
     topic = NewTopic(TOPIC, PARTITIONS, -1, config={"min.insync.replicas": "2"})
-    admin.create_topics([topic])[TOPIC].result(30)
+    admin.create_topics([topic])[TOPIC].result(120)
     with AcknowledgedLoad(sites.bootstrap("a"), TOPIC, PARTITIONS, records_per_second=RECORDS_PER_SECOND) as load:
         begin = dict.fromkeys(range(PARTITIONS), 0)
         for number in range(DELETIONS):

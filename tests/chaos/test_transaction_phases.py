@@ -204,7 +204,7 @@ def create_lone_replicas(scene: Scene, *, reached: int) -> None:
     away, stays = the_other_brokers(scene)
     assignment = [[stays] if partition < reached else [away] for partition in range(PARTITIONS)]
     wanted = NewTopic(scene.name, PARTITIONS, replica_assignment=assignment)
-    scene.site.admin.create_topics([wanted])[scene.name].result(20)
+    scene.site.admin.create_topics([wanted])[scene.name].result(120)
 
 
 def has_open_transaction(scene: Scene, partition: int) -> bool:

@@ -46,7 +46,7 @@ def leaders(admin: AdminClient, topic: str) -> dict[int, int]:
 
 
 def create(admin: AdminClient, topic: str, partitions: int) -> None:
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(120)
 
 
 async def described(nodes: list[SiteNode]) -> dict[int, pb.DescribeControllerReply]:
@@ -88,15 +88,15 @@ def test_topics_are_created_grown_and_deleted_by_an_unmodified_client(nodes: lis
     with pytest.raises(KafkaException, match="already exists"):
         create(admin, "t", 2)
     with pytest.raises(KafkaException, match="INVALID_REPLICATION_FACTOR"):
-        admin.create_topics([NewTopic("wide", 1, 3)])["wide"].result(60)
-    admin.create_partitions([NewPartitions("t", 4)])["t"].result(60)
+        admin.create_topics([NewTopic("wide", 1, 3)])["wide"].result(120)
+    admin.create_partitions([NewPartitions("t", 4)])["t"].result(120)
     assert sorted(eventually_sync(lambda: len(leaders(admin, "t")) == 4 and leaders(admin, "t")).values()) == [
         1001,
         1001,
         1002,
         1002,
     ]
-    admin.delete_topics(["t"])["t"].result(60)
+    admin.delete_topics(["t"])["t"].result(120)
     try:
         create(admin, "t", 1)
     except KafkaException as error:  # a controller that stood still is asked again, and may have made it the first time

@@ -37,7 +37,7 @@ def configs_of(bootstrap_servers: str, topic: str) -> dict[str, str]:
     """The topic's configs as a broker describes them."""
     resource = ConfigResource(ResourceType.TOPIC, topic)
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    answer = admin.describe_configs([resource])[resource].result(30)
+    answer = admin.describe_configs([resource])[resource].result(120)
     return {name: str(entry.value) for name, entry in answer.items()}
 
 

@@ -65,7 +65,7 @@ def add_user(site: FullSite, user: str) -> None:
     change = UserScramCredentialUpsertion(user, info, f"{user}'s".encode())
     admin = AdminClient({"bootstrap.servers": site.link})
     for outcome in admin.alter_user_scram_credentials([change]).values():
-        outcome.result(30)
+        outcome.result(120)
 
 
 async def produce(site: FullSite, user: str) -> None:

@@ -176,13 +176,13 @@ def write_slow_transactions(bootstrap: str, topic: str, numbers: range) -> None:
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic, "linger.ms": 0})
-    producer.init_transactions(30)
+    producer.init_transactions(120)
     for number in numbers:
         producer.begin_transaction()
         for index in range(5):
             producer.produce(topic, f"{number}-{index}-".encode().ljust(600), partition=0)
-            assert not producer.flush(30)
-        producer.commit_transaction(30)
+            assert not producer.flush(120)
+        producer.commit_transaction(120)
 
 
 @targets(APACHE_KAFKA, LONG_ANTIPODE)

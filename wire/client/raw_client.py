@@ -132,8 +132,8 @@ class KafkaClient(TopicCalls, GroupCalls):
         timeout_ms: int = 30_000,
         transactional_id: str | None = None,
     ) -> PartitionProduced:
-        """Append raw batches at the leader. At least once: a retry repeats them, which only an
-        idempotent producer's id undoes.
+        """Append raw batches at the leader, which may wait `timeout_ms` for other replicas or a
+        standby. At least once: a retry repeats them, which only an idempotent producer's id undoes.
         """
         request = ProduceRequest(
             transactional_id, acks, timeout_ms, [TopicRecords(topic, None, [PartitionRecords(partition, batches)])]
@@ -141,7 +141,8 @@ class KafkaClient(TopicCalls, GroupCalls):
 
         async def attempt() -> PartitionProduced:
             node_id = await self.leader(topic, partition)
-            response = await self.produce_to(node_id, request)
+            allowed_ms = (await self.connection(node_id)).request_timeout_ms + timeout_ms
+            response = await self.produce_to(node_id, request, timeout_ms=allowed_ms)
             if response is None:
                 return PartitionProduced(partition)
             produced = response.topics[0].partitions[0]

@@ -182,9 +182,9 @@ async def test_librdkafka_and_kafka_python_manage_acls(site: SiteBroker) -> None
     )
 
     def with_librdkafka() -> tuple[list[librdkafka.AclBinding], list[librdkafka.AclBinding]]:
-        client.create_acls([binding])[binding].result(30)
-        found = client.describe_acls(chosen).result(30)
-        return found, client.delete_acls([chosen])[chosen].result(30)
+        client.create_acls([binding])[binding].result(120)
+        found = client.describe_acls(chosen).result(120)
+        return found, client.delete_acls([chosen])[chosen].result(120)
 
     assert await asyncio.to_thread(with_librdkafka) == ([binding], [binding])
 

@@ -73,7 +73,7 @@ def add_user(bootstrap: str, user: str, *, is_removed: bool = False) -> None:
     if is_removed:
         change = UserScramCredentialDeletion(user, mechanism)
     for outcome in admin.alter_user_scram_credentials([change]).values():
-        outcome.result(30)
+        outcome.result(120)
 
 
 def sync(source: KafkaClient, target: KafkaClient, link: Any) -> AccessSync:

@@ -398,7 +398,7 @@ async def test_librdkafka_learns_which_records_had_no_key(sides: list[Side]) -> 
         for number in range(6):
             key = None if number in (1, 4) else b"key"
             producer.produce("compacted-by-clients", b"value", key=key, partition=0, on_delivery=note(number))
-        assert producer.flush(60) == 0
+        assert producer.flush(120) == 0
         return outcomes
 
     ours, theirs = await asyncio.gather(*(asyncio.to_thread(produce, side) for side in sides))

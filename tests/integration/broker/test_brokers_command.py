@@ -47,7 +47,7 @@ def test_a_topic_of_a_broker_that_is_given_up_is_deleted_and_stays_so_when_the_b
     producer = Producer({"bootstrap.servers": site.bootstrap, "acks": "all"})
     for number in range(100):
         producer.produce("gone", b"old", partition=number % 2)
-    assert producer.flush(60) == 0
+    assert producer.flush(120) == 0
     assert "is registered" in run(site, "brokers", "unregister", str(LOST), "--yes", code=1)
     site.nodes[LOST].process.kill()
     eventually_sync(lambda: not is_registered(site, LOST))

@@ -49,7 +49,7 @@ def filled_topic(broker: LoneBroker) -> str:
 
     name = f"t-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(name, 4, 1)])[name].result(30)
+    admin.create_topics([NewTopic(name, 4, 1)])[name].result(120)
     produce(broker, name, 0, 40)
     return name
 
@@ -147,7 +147,7 @@ def test_a_regular_expression_finds_topics_that_come_later(broker: LoneBroker, t
     member = GroupMember(broker.bootstrap, f"^{topic}.*", "g")
     eventually_sync(lambda: member.poll() == 40)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(f"{topic}-later", 4, 1)])[f"{topic}-later"].result(30)
+    admin.create_topics([NewTopic(f"{topic}-later", 4, 1)])[f"{topic}-later"].result(120)
     produce(broker, f"{topic}-later", 40, 60)
     eventually_sync(lambda: member.poll() == 60)
     assert len(member.partitions()) == 8

@@ -157,10 +157,10 @@ def alter(broker: SecuredBroker, key: str, value: str) -> None:
     entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource("broker", "1", incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": broker.at("CLIENT")})
-    admin.incremental_alter_configs([resource])[resource].result(30)
+    admin.incremental_alter_configs([resource])[resource].result(120)
 
 
 def described(broker: SecuredBroker, key: str) -> str | None:
     resource = ConfigResource("broker", "1")
     admin = AdminClient({"bootstrap.servers": broker.at("CLIENT")})
-    return str(admin.describe_configs([resource])[resource].result(30)[key].value)
+    return str(admin.describe_configs([resource])[resource].result(120)[key].value)

@@ -45,7 +45,7 @@ def admin(broker: LoneBroker) -> AdminClient:
 @pytest.fixture
 def topic(admin: AdminClient) -> str:
     name = f"t-{uuid.uuid4().hex[:8]}"
-    admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(30)
+    admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(120)
     return name
 
 

@@ -46,7 +46,7 @@ def topic(broker: LoneBroker) -> str:
 
     name = f"t-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(name, 4, 1)])[name].result(30)
+    admin.create_topics([NewTopic(name, 4, 1)])[name].result(120)
     produce(broker, name, 0, 40)
     return name
 
@@ -222,17 +222,17 @@ def test_admin_clients_list_describe_alter_and_delete_groups(broker: LoneBroker,
     member = Member(broker, topic, "managed")
     eventually_sync(lambda: member.poll() == 40)
     member.consumer.commit(asynchronous=False)
-    (listed,) = admin.list_consumer_groups().result(30).valid
+    (listed,) = admin.list_consumer_groups().result(120).valid
     assert (listed.group_id, listed.state) == ("managed", ConsumerGroupState.STABLE)
-    described = admin.describe_consumer_groups(["managed"])["managed"].result(30)
+    described = admin.describe_consumer_groups(["managed"])["managed"].result(120)
     assert [len(found.assignment.topic_partitions) for found in described.members] == [4]
     member.close()
     wanted = ConsumerGroupTopicPartitions("managed", [TopicPartition(topic, 0, 3)])
-    admin.alter_consumer_group_offsets([wanted])["managed"].result(30)
-    found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("managed")])["managed"].result(30)
+    admin.alter_consumer_group_offsets([wanted])["managed"].result(120)
+    found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("managed")])["managed"].result(120)
     assert {kept.partition: kept.offset for kept in found.topic_partitions} == {0: 3, 1: 10, 2: 10, 3: 10}
-    admin.delete_consumer_groups(["managed"])["managed"].result(30)
-    assert not admin.list_consumer_groups().result(30).valid
+    admin.delete_consumer_groups(["managed"])["managed"].result(120)
+    assert not admin.list_consumer_groups().result(120).valid
 
 
 def test_offsets_of_topics_that_a_consumer_does_not_read_expire_while_it_lives(broker: LoneBroker, topic: str) -> None:
@@ -241,11 +241,11 @@ def test_offsets_of_topics_that_a_consumer_does_not_read_expire_while_it_lives(b
 
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     left = f"{topic}-left"
-    admin.create_topics([NewTopic(left, 1, 1)])[left].result(30)
+    admin.create_topics([NewTopic(left, 1, 1)])[left].result(120)
     asked = [ConsumerGroupTopicPartitions("moved-on")]
 
     def committed() -> set[str]:
-        found = admin.list_consumer_group_offsets(asked)["moved-on"].result(30)
+        found = admin.list_consumer_group_offsets(asked)["moved-on"].result(120)
         return {kept.topic for kept in found.topic_partitions}
 
     with members(Member(broker, topic, "moved-on")) as (member,), RawClient(broker.port) as client:

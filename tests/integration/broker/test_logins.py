@@ -62,7 +62,7 @@ def add_user(broker: SecuredBroker, user: str, password: str) -> None:
     for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
         wanted = UserScramCredentialUpsertion(user, ScramCredentialInfo(mechanism, 4096), password.encode())
         for outcome in admin.alter_user_scram_credentials([wanted]).values():
-            outcome.result(30)
+            outcome.result(120)
 
 
 def rdkafka(mechanism: str, user: str, password: str) -> dict[str, str]:

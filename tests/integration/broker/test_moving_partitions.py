@@ -41,7 +41,7 @@ def produce(site: ReplicatedSite, size_bytes: int) -> None:
     producer = Producer({"bootstrap.servers": site.bootstrap, "acks": "all", "linger.ms": 5})
     for _ in range(size_bytes // 1000):
         producer.produce(TOPIC, bytes(1000), partition=0)
-    assert producer.flush(60) == 0
+    assert producer.flush(120) == 0
 
 
 def plan_of(path: Path, *replicas: int) -> str:
@@ -59,9 +59,9 @@ def wait_for_throttles(site: ReplicatedSite, *values: str, rate: str = "") -> No
     of_topic, of_broker = ConfigResource(ResourceType.TOPIC, TOPIC), ConfigResource(ResourceType.BROKER, str(FIRST))
 
     def are_told() -> bool:
-        found = site.admin.describe_configs([of_topic])[of_topic].result(60)
+        found = site.admin.describe_configs([of_topic])[of_topic].result(120)
         assert [found[name].value for name in THROTTLE_CONFIGS] == list(values)
-        found = site.admin.describe_configs([of_broker])[of_broker].result(60)
+        found = site.admin.describe_configs([of_broker])[of_broker].result(120)
         return rate in ("", found[THROTTLED_RATE].value)
 
     eventually_sync(are_told)
@@ -75,7 +75,7 @@ def replicas(site: ReplicatedSite) -> set[int]:
 def test_a_throttled_move_leaves_room_for_replicas_in_sync(
     site: ReplicatedSite, kafka_programs: KafkaPrograms, tmp_path: Path
 ) -> None:
-    site.admin.create_topics([NewTopic(TOPIC, 1, replica_assignment=[[FIRST, SECOND]])])[TOPIC].result(60)
+    site.admin.create_topics([NewTopic(TOPIC, 1, replica_assignment=[[FIRST, SECOND]])])[TOPIC].result(120)
     produce(site, 6_000_000)
     plan = plan_of(tmp_path / "plan.json", FIRST, SECOND, THIRD)
 
@@ -102,7 +102,7 @@ def test_a_throttled_move_leaves_room_for_replicas_in_sync(
 def test_kafkas_tools_list_cancel_and_elect(
     site: ReplicatedSite, kafka_programs: KafkaPrograms, tmp_path: Path
 ) -> None:
-    site.admin.create_topics([NewTopic(TOPIC, 1, replica_assignment=[[FIRST, SECOND]])])[TOPIC].result(60)
+    site.admin.create_topics([NewTopic(TOPIC, 1, replica_assignment=[[FIRST, SECOND]])])[TOPIC].result(120)
     produce(site, 6_000_000)
     plan = plan_of(tmp_path / "plan.json", FIRST, THIRD)
     tool = ("--bootstrap-server", site.bootstrap)

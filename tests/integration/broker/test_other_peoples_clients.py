@@ -79,15 +79,15 @@ def test_an_admin_client_creates_describes_grows_alters_and_deletes(lone_broker:
     from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic
 
     admin = AdminClient({"bootstrap.servers": lone_broker.bootstrap})
-    admin.create_topics([NewTopic(topic, 2, 1, config={"retention.ms": "5000"})])[topic].result(30)
+    admin.create_topics([NewTopic(topic, 2, 1, config={"retention.ms": "5000"})])[topic].result(120)
     assert len(admin.list_topics(topic, timeout=30).topics[topic].partitions) == 2
-    admin.create_partitions([NewPartitions(topic, 5)])[topic].result(30)
+    admin.create_partitions([NewPartitions(topic, 5)])[topic].result(120)
     assert len(admin.list_topics(topic, timeout=30).topics[topic].partitions) == 5
     resource = ConfigResource("topic", topic)
-    described = admin.describe_configs([resource])[resource].result(30)
+    described = admin.describe_configs([resource])[resource].result(120)
     assert described["retention.ms"].value == "5000"
     assert described["segment.bytes"].is_default
-    admin.delete_topics([topic])[topic].result(30)
+    admin.delete_topics([topic])[topic].result(120)
     assert topic not in admin.list_topics(timeout=30).topics
 
 
@@ -96,9 +96,9 @@ def test_creating_a_topic_twice_is_refused(lone_broker: LoneBroker, topic: str) 
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": lone_broker.bootstrap})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(120)
     with pytest.raises(KafkaException) as refused:
-        admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+        admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(120)
     assert refused.value.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
 
 
@@ -106,7 +106,7 @@ def test_the_cluster_is_described(lone_broker: LoneBroker) -> None:
     from confluent_kafka.admin import AdminClient
 
     admin = AdminClient({"bootstrap.servers": lone_broker.bootstrap})
-    cluster = admin.describe_cluster(request_timeout=10).result(30)
+    cluster = admin.describe_cluster(request_timeout=10).result(120)
     assert [(node.id, node.port) for node in cluster.nodes] == [(1, lone_broker.port)]
 
 

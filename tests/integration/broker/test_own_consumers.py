@@ -297,11 +297,11 @@ def transact(broker: LoneBroker, topic: str) -> None:
         producer.begin_transaction()
         for value in range(number * 5, number * 5 + 5):
             producer.produce(topic, b"%d" % value, partition=0)
-        producer.flush(30)
+        producer.flush(120)
         if is_committed:
-            producer.commit_transaction(30)
+            producer.commit_transaction(120)
         else:
-            producer.abort_transaction(30)
+            producer.abort_transaction(120)
 
 
 @pytest.mark.parametrize(("isolation", "expected"), [(0, [*range(20)]), (1, [*range(5), *range(10, 15)])])

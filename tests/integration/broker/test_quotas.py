@@ -110,7 +110,7 @@ def produce_all(broker: LoneBroker, topic: str, client: str) -> tuple[float, Thr
     started = time.monotonic()
     for _ in range(RECORDS):
         producer.produce(topic, RECORD)
-    assert producer.flush(60) == 0
+    assert producer.flush(120) == 0
     return time.monotonic() - started, throttles
 
 
@@ -324,8 +324,8 @@ def test_an_older_client_is_granted_its_topics_and_rests_afterwards(broker: Lone
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "client.id": limited.client_id})
     first, second = _names(2)
     began = time.monotonic()  # the rest begins with the first answer, which may come here late
-    admin.create_topics([NewTopic(first, 14, 1)])[first].result(30)  # the bucket holds eleven
-    admin.create_topics([NewTopic(second, 1, 1)])[second].result(30)
+    admin.create_topics([NewTopic(first, 14, 1)])[first].result(120)  # the bucket holds eleven
+    admin.create_topics([NewTopic(second, 1, 1)])[second].result(120)
     assert time.monotonic() - began >= 2
 
 

@@ -41,7 +41,7 @@ def produce(site: ReplicatedSite, first: int, count: int) -> None:
     producer = Producer({"bootstrap.servers": site.bootstrap, "acks": "all", "linger.ms": 5})
     for number in range(first, first + count):
         producer.produce(TOPIC, b"%d" % number, partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
 
 
 def consumer_in(site: ReplicatedSite, rack: str) -> Consumer:

@@ -53,11 +53,11 @@ def operator(site: ReplicatedSite) -> Operator:
 
 
 def create(site: ReplicatedSite, *replicas: list[int]) -> None:
-    site.admin.create_topics([NewTopic(TOPIC, len(replicas), replica_assignment=list(replicas))])[TOPIC].result(20)
+    site.admin.create_topics([NewTopic(TOPIC, len(replicas), replica_assignment=list(replicas))])[TOPIC].result(120)
     producer = Producer({"bootstrap.servers": site.bootstrap, "acks": "all"})
     for number in range(5000):
         producer.produce(TOPIC, bytes(1000), partition=number % len(replicas))
-    assert producer.flush(60) == 0
+    assert producer.flush(120) == 0
 
 
 def test_a_plan_is_proposed_tried_carried_out_and_verified(
@@ -109,7 +109,7 @@ def test_preferred_and_unclean_leaders_are_elected_on_request(site: ReplicatedSi
     producer = Producer({"bootstrap.servers": site.bootstrap, "acks": 1, "log_level": 2})
     for value in ("one", "two", "three"):
         producer.produce(TOPIC, value)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     site.nodes[SECOND].process.kill()
     site.nodes[FIRST].restart()
     eventually_sync(lambda: site.leaders(TOPIC)[0] == -1)

@@ -180,7 +180,7 @@ def alter_broker(site: ReplicatedSite, node: int, entry: ConfigEntry) -> None:
     def is_altered() -> bool:
         resource = ConfigResource(ConfigResource.Type.BROKER, str(node), incremental_configs=[entry])
         try:
-            site.admin.incremental_alter_configs([resource])[resource].result(60)
+            site.admin.incremental_alter_configs([resource])[resource].result(120)
         except KafkaException as refusal:
             if refusal.args[0].code() != KafkaError.COORDINATOR_NOT_AVAILABLE:
                 raise
@@ -274,7 +274,7 @@ def produce_one(site: ReplicatedSite, **settings: Any) -> str:
 
     producer = Producer({"bootstrap.servers": site.bootstrap, "acks": "all", "log_level": 2, **settings})
     producer.produce(TOPIC, b"one", partition=0, on_delivery=delivered)
-    assert producer.flush(60) == 0
+    assert producer.flush(120) == 0
     return outcome[0]
 
 
@@ -300,7 +300,7 @@ def test_what_a_leader_took_alone_and_cuts_when_it_is_back_is_counted_and_kept(
     taken = [f"{number}" for number in range(20)]
     for value in taken:
         producer.produce(TOPIC, value, partition=0)
-        assert producer.flush(20) == 0
+        assert producer.flush(120) == 0
     site.nodes[leader].process.kill()
     for node in others:
         node.process.resume()
@@ -379,7 +379,7 @@ def test_leaders_go_back_to_preferred_replicas_on_request(calm_site: ReplicatedS
     eventually_sync(lambda: victim.node_id not in site.leaders(TOPIC).values())
     victim.restart()
     site.wait_in_sync(TOPIC)
-    site.admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition(TOPIC, 0)]).result(60)
+    site.admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition(TOPIC, 0)]).result(120)
     eventually_sync(lambda: site.leaders(TOPIC) == preferred)
 
 
@@ -423,7 +423,7 @@ def coordinator(site: ReplicatedSite, group: str) -> int:
 
     def found() -> int:
         try:
-            reported = site.admin.describe_consumer_groups([group], request_timeout=60)[group].result(30)
+            reported = site.admin.describe_consumer_groups([group], request_timeout=60)[group].result(120)
         except KafkaException:
             return 0
         return int(reported.coordinator.id)

@@ -40,11 +40,11 @@ async def zookeeper(zookeeper_connect: str) -> AsyncIterator[ZooKeeper]:
 
 
 def create(site: ReplicatedSite, *replicas: list[int]) -> None:
-    site.admin.create_topics([NewTopic(TOPIC, len(replicas), replica_assignment=list(replicas))])[TOPIC].result(20)
+    site.admin.create_topics([NewTopic(TOPIC, len(replicas), replica_assignment=list(replicas))])[TOPIC].result(120)
     producer = Producer({"bootstrap.servers": site.bootstrap, "acks": "all"})
     for number in range(2000):
         producer.produce(TOPIC, bytes(1000), partition=number % len(replicas))
-    assert producer.flush(60) == 0
+    assert producer.flush(120) == 0
 
 
 def request(*partitions: dict[str, Any]) -> bytes:

@@ -96,11 +96,11 @@ def _commit_a_transaction(bootstrap: str, client: dict[str, str]) -> None:
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "t", **client})
-    producer.init_transactions(60)
+    producer.init_transactions(120)
     producer.begin_transaction()
     for partition in (0, 1):
         producer.produce("transacted", str(partition).encode(), partition=partition)
-    producer.commit_transaction(60)
+    producer.commit_transaction(120)
 
 
 def _add_user(bootstrap: str, client: dict[str, str]) -> None:
@@ -110,4 +110,4 @@ def _add_user(bootstrap: str, client: dict[str, str]) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap, **client})
     wanted = UserScramCredentialUpsertion("erin", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096), b"erin's")
     for outcome in admin.alter_user_scram_credentials([wanted]).values():
-        outcome.result(30)
+        outcome.result(120)

@@ -68,10 +68,10 @@ async def test_a_deleted_topic_is_gone_from_disk_and_may_come_again(site: SiteBr
     admin = AdminClient({"bootstrap.servers": site.bootstrap})
 
     def create(partitions: int, **configs: str) -> None:
-        admin.create_topics([NewTopic("t", partitions, 1, config=configs)])["t"].result(60)
+        admin.create_topics([NewTopic("t", partitions, 1, config=configs)])["t"].result(120)
 
     def delete() -> None:
-        admin.delete_topics(["t"])["t"].result(60)
+        admin.delete_topics(["t"])["t"].result(120)
 
     def folders() -> set[str]:
         return {path.name for path in (tmp_path / "log").iterdir() if path.is_dir()}

@@ -54,7 +54,7 @@ def create(broker: LoneBroker, partitions: int) -> str:
 
     name = f"t-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(30)
+    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(120)
     return name
 
 

@@ -52,7 +52,7 @@ def create_topics(sites: EmbeddedSites, places: dict[Place, Case]) -> None:
     ]
     admin = AdminClient({"bootstrap.servers": sites.bootstrap("a")})
     for future in admin.create_topics([*wanted, NewTopic(NEIGHBOUR, BROKERS, BROKERS)]).values():
-        future.result(60)
+        future.result(120)
 
 
 async def leaders(sites: EmbeddedSites) -> dict[Place, int]:

@@ -160,7 +160,7 @@ def described(sites: EmbeddedSites) -> dict[str, str]:
     admin = AdminClient({"bootstrap.servers": sites.bootstrap("a"), **options})
     node = str(next(iter(admin.list_topics(timeout=30).brokers)))
     (answer,) = admin.describe_configs([ConfigResource(ResourceType.BROKER, node)]).values()
-    entries = {name: entry.value for name, entry in answer.result(30).items()}
+    entries = {name: entry.value for name, entry in answer.result(120).items()}
     assert len(entries) > 20
     errors: list[str] = []
     refused = {**options, "sasl.password": WRONG, "error_cb": lambda error: errors.append(error.str())}

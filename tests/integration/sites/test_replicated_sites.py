@@ -77,7 +77,7 @@ def committed(sites: EmbeddedSites, site: str) -> int | None:
 async def test_each_site_loses_a_leader_and_a_failover_still_loses_nothing(start_sites: SitesStarter) -> None:
     sites = start_sites("--brokers", "3")
     admin = AdminClient({"bootstrap.servers": sites.bootstrap("a"), "log_level": 2})
-    admin.create_topics([NewTopic(TOPIC, PARTITIONS, -1)])[TOPIC].result(60)
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS, -1)])[TOPIC].result(120)
     made = admin.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions
     assert {len(partition.replicas) for partition in made.values()} == {3}
     commit(sites, 7)
@@ -110,7 +110,7 @@ async def test_a_sync_link_between_replicated_sites_keeps_what_was_acknowledged_
     """
     sites = start_sites("--brokers", "3", "--sync", "block")
     admin = AdminClient({"bootstrap.servers": sites.bootstrap("a"), "log_level": 2})
-    admin.create_topics([NewTopic(TOPIC, PARTITIONS, -1)])[TOPIC].result(60)
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS, -1)])[TOPIC].result(120)
     with AcknowledgedLoad(sites.bootstrap("a"), TOPIC, PARTITIONS) as load:
         load.wait_acknowledged(300)
         await kill_a_leader(sites, "a")
@@ -134,7 +134,7 @@ async def test_what_too_few_replicas_of_the_standby_have_is_not_acknowledged(sta
     sites = start_sites("--brokers", "3", "--sync", "block")
     admin = AdminClient({"bootstrap.servers": sites.bootstrap("a"), "log_level": 2})
     topic = NewTopic(TOPIC, 1, -1, config={"min.insync.replicas": "2"})
-    admin.create_topics([topic])[TOPIC].result(60)
+    admin.create_topics([topic])[TOPIC].result(120)
     await eventually(lambda: acknowledges(sites, timeout_ms=20_000))
     end = await shown(sites, "a")
 
@@ -209,7 +209,7 @@ async def test_where_logs_begin_follows_the_source_through_changes_of_leaders_at
     """
     sites = start_sites("--brokers", "3")
     admin = AdminClient({"bootstrap.servers": sites.bootstrap("a"), "log_level": 2})
-    admin.create_topics([NewTopic(TOPIC, PARTITIONS, -1)])[TOPIC].result(60)
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS, -1)])[TOPIC].result(120)
     with AcknowledgedLoad(sites.bootstrap("a"), TOPIC, PARTITIONS) as load:
         for round_, loser in enumerate((None, "a", "b")):
             load.wait_acknowledged(600)
@@ -242,7 +242,7 @@ async def begin_at(sites: EmbeddedSites, first: dict[int, int]) -> bool:
 async def test_a_partition_that_nobody_writes_to_may_fail_over_after_its_leader_died(start_sites: SitesStarter) -> None:
     sites = start_sites("--brokers", "3")
     admin = AdminClient({"bootstrap.servers": sites.bootstrap("a"), "log_level": 2})
-    admin.create_topics([NewTopic(TOPIC, PARTITIONS, -1)])[TOPIC].result(60)
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS, -1)])[TOPIC].result(120)
     with AcknowledgedLoad(sites.bootstrap("a"), TOPIC, PARTITIONS) as load:
         load.wait_acknowledged(300)
         load.finish()

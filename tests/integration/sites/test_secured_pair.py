@@ -102,7 +102,7 @@ def refused_without_acl(sites: EmbeddedSites) -> None:
     errors: list[KafkaError | None] = []
     producer = Producer({"bootstrap.servers": sites.bootstrap("a"), "acks": "all", **user_options(sites)})
     producer.produce(TOPIC, value=b"forbidden", partition=0, on_delivery=lambda error, _: errors.append(error))
-    assert producer.flush(20) == 0
+    assert producer.flush(120) == 0
     (error,) = errors
     assert error is not None
     assert error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED

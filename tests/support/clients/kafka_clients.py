@@ -316,4 +316,4 @@ def delete_records(bootstrap: str, topic: str, before_offset: int) -> None:
 
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for outcome in admin.delete_records([TopicPartition(topic, 0, before_offset)]).values():
-        outcome.result(60)
+        outcome.result(120)

@@ -201,17 +201,17 @@ def run_transactions(bootstrap: str, topic: str, attempt: int) -> None:
     producer = Producer(
         {"bootstrap.servers": bootstrap, "transactional.id": f"{topic}-{attempt}", "compression.type": "lz4"}
     )
-    producer.init_transactions(30)
+    producer.init_transactions(120)
     for number in range(9):
         producer.begin_transaction()
         word = "abort" if number % 3 == 2 else "commit"
         for index in range(4):
             producer.produce(topic, f"{word}-{attempt}-{number}-{index}".encode(), partition=0)
         if word == "abort":
-            producer.flush(30)
-            producer.abort_transaction(30)
+            producer.flush(120)
+            producer.abort_transaction(120)
         else:
-            producer.commit_transaction(30)
+            producer.commit_transaction(120)
 
 
 def _collect(found: PartitionContent, records: memoryview, aborted: Sequence[tuple[int, int]]) -> int:

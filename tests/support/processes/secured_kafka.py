@@ -161,7 +161,7 @@ def _add_scram_users(bootstrap: str) -> None:
     for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
         wanted = UserScramCredentialUpsertion(USER, ScramCredentialInfo(mechanism, 4096), PASSWORD.encode())
         for outcome in admin.alter_user_scram_credentials([wanted]).values():
-            outcome.result(30)
+            outcome.result(120)
 
 
 def _openssl(directory: Path, arguments: str) -> None:

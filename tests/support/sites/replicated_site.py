@@ -84,7 +84,7 @@ class ReplicatedSite:
 
         def is_made() -> bool:
             try:
-                self.admin.create_topics([NewTopic(topic, partitions, 3, config=named)])[topic].result(60)
+                self.admin.create_topics([NewTopic(topic, partitions, 3, config=named)])[topic].result(120)
             except KafkaException as refusal:
                 code = refusal.args[0].code()
                 if code in (KafkaError.INVALID_REPLICATION_FACTOR, KafkaError.COORDINATOR_NOT_AVAILABLE):

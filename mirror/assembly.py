@@ -106,6 +106,7 @@ class Mirror:
             read=ends.read_link,
             interval_ms=config.link_refresh_interval_ms,
             on_turned=self._look_at_topics,
+            on_moved=self._fail,
         )
         self._groups = make_group_sync(
             config, ends, share, self.board, link=self.link, names=link_view, registry=registry, clock=clock

@@ -1,8 +1,8 @@
 """The mirror daemon: reads its link from the target's site agents, connects both sites, mirrors
 until it is stopped.
 
-It serves metrics and MirrorAdmin at once, also before a site answers. `cli` calls `run`; tests make
-a `MirrorDaemon` themselves.
+It serves metrics and MirrorAdmin at once, also before a site answers. `running.py` runs it; tests
+make a `MirrorDaemon` themselves.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import contextlib
 import os
 import random
 import socket
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -24,6 +23,7 @@ from mirror.assembly import DrainResult, Mirror
 from mirror.ends import Ends
 from mirror.exact_ends import ExactEnds
 from mirror.flow.core.health import Health
+from mirror.flow.followed_link import SourceMoved
 from mirror.link.link_watch import AgentsUnreachable, LinkReader, LinkView
 from mirror.link.ports import Unreachable
 from mirror.settings.config import MirrorConfig
@@ -42,7 +42,7 @@ from runtime.configuration import ConfigurationError
 from runtime.garbage import leave_startup_objects_alone, look_for_garbage_rarely
 from runtime.grpc_server import GrpcServer
 from runtime.logs import get_logger
-from runtime.metrics import MetricsServer, OnePage, new_registry
+from runtime.metrics import MetricsServer, new_registry
 from runtime.process import OperationalFailure
 from runtime.retries import jittered_backoff
 from runtime.supervision import BrokenOff, Supervisor, was_asked_to_end
@@ -102,6 +102,7 @@ class MirrorDaemon:
         self._bringing_up: asyncio.Task[None] | None = None
         self._loops = Supervisor()
         self._explained = ""
+        self._has_moved = False
         self._closing: list[Closing] = []
         self.mirror: Mirror | None = None
         self.metrics_port: int | None = None
@@ -123,14 +124,17 @@ class MirrorDaemon:
         self._bringing_up = asyncio.get_running_loop().create_task(self._bring_up())
 
     async def stop(self) -> DrainResult | None:
-        """Drain and end everything; None when the mirror had not come up."""
+        """Drain and end everything; None when the mirror had not come up. After a change of the
+        source nothing is drained: the new source decides what the target lacks.
+        """
         result = None
         if self._bringing_up is not None:
             self._bringing_up.cancel()
             await asyncio.gather(self._bringing_up, return_exceptions=True)
         await self._loops.stop()
         if self.mirror is not None:
-            result = await self.mirror.stop(drain_timeout_ms=self._config.shutdown_drain_timeout_ms)
+            timeout_ms = 0 if self._has_moved else self._config.shutdown_drain_timeout_ms
+            result = await self.mirror.stop(drain_timeout_ms=timeout_ms)
         for closing in self._closing:
             await closing.close()
         await self._links.close()
@@ -191,7 +195,7 @@ class MirrorDaemon:
         check_filters(self._config, link_view)
         ends = self._make_exact_ends(
             self._config,
-            source=self._config.source_bootstrap_servers or source_bootstrap(link_view),
+            source=source_bootstrap(link_view, configured=self._config.source_bootstrap_servers),
             target=target,
             read_link=self._links.read,
             link=lambda: link_view if self.mirror is None else self.mirror.link(),
@@ -288,6 +292,7 @@ class MirrorDaemon:
         self._explained = reason
 
     def _fail(self, error: BaseException) -> None:
+        self._has_moved |= isinstance(error, SourceMoved)
         if not self.failed.done():
             self.failed.set_result(error)
 
@@ -313,10 +318,12 @@ def check_filters(config: MirrorConfig, link_view: LinkView) -> None:
             )
 
 
-def source_bootstrap(link_view: LinkView) -> tuple[HostPort, ...]:
-    """The source's brokers by the link's record. Raises OperationalFailure when the record has
-    none.
+def source_bootstrap(link_view: LinkView, *, configured: Sequence[HostPort] | None) -> Sequence[HostPort]:
+    """The source's brokers: those in the file, which are those of the site that the link was made
+    with, or else those in the link's record. Raises OperationalFailure when the record has none.
     """
+    if configured and not link_view.record.replaced_site:
+        return configured
     servers = link_view.record.sites[link_view.source_site].bootstrap_servers
     if not servers:
         raise OperationalFailure(
@@ -340,61 +347,3 @@ def serve_metrics(registry: CollectorRegistry, listener: HostPort, healths: Heal
     except OSError as error:
         key = "antipode.metrics.listener"
         raise ConfigurationError(key, str(listener), f"an address that is free ({error.strerror})") from error
-
-
-async def run(
-    config: MirrorConfig,
-    stop: asyncio.Event,
-    *,
-    registry: CollectorRegistry | None = None,
-    healths: Healths | None = None,
-) -> DrainResult | None:
-    """Mirror until `stop` is set. OperationalFailure (and what else made it fail) after everything
-    has been closed.
-    """
-    daemon = MirrorDaemon(config, registry=registry, healths=healths)
-    try:
-        await daemon.start()
-    except BaseException:
-        stop.set()
-        await daemon.stop()
-        raise
-    stopping = asyncio.get_running_loop().create_task(stop.wait())
-    daemon.failed.add_done_callback(lambda _: stop.set())
-    await stopping
-    result = await daemon.stop()
-    if daemon.failed.done():
-        raise daemon.failed.result()
-    return result
-
-
-async def run_all(configs: Sequence[MirrorConfig], stop: asyncio.Event) -> None:
-    """Mirror several links in one process; when one cannot go on, all end. What failed first is
-    raised.
-
-    Links with the same `antipode.metrics.listener` show their figures on one page.
-    """
-    pages: dict[HostPort, list[CollectorRegistry]] = {}
-    healths: dict[HostPort | None, dict[str, Callable[[], Health]]] = defaultdict(dict)
-    registries: list[CollectorRegistry | None] = []
-    for config in configs:
-        listener = config.metrics_listener
-        is_shared = listener is not None and [one.metrics_listener for one in configs].count(listener) > 1
-        registries.append(new_registry() if is_shared else None)
-        if listener is not None and (registry := registries[-1]) is not None:
-            pages.setdefault(listener, []).append(registry)
-    servers: list[MetricsServer] = []
-    try:
-        for listener, joined in pages.items():
-            servers.append(serve_metrics(OnePage.of(joined), listener, healths[listener])[0])
-        runs = (
-            run(config, stop, registry=registry, healths=healths[config.metrics_listener])
-            for config, registry in zip(configs, registries, strict=True)
-        )
-        outcomes = await asyncio.gather(*runs, return_exceptions=True)
-    finally:
-        for server in servers:
-            server.stop()
-    for outcome in outcomes:
-        if isinstance(outcome, BaseException):
-            raise outcome

@@ -8,17 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Group
 from rich.live import Live
-from rich.markup import escape
-from rich.table import Table
 
+from cli.administration.status_page import status_page
 from cli.shared.failures import failures_as_messages, usage_error
 from cli.shared.output import Output, OutputFormat, console, print_json
 from cli.shared.sites import EnvironmentFile, SiteOptions, agents, environment_file, open_environment
 from mirror.flow.core.health import HEALTHY_STATES
 from runtime.process import ExitCode
-from runtime.times import iso_time
 from wire.protocol.ids import NO_NODE
 
 if TYPE_CHECKING:
@@ -27,6 +24,7 @@ if TYPE_CHECKING:
     from dr.links.administration import LinkAtSite
     from dr.sites.channels import Channels
     from dr.sites.site_client import SiteClient
+    from wire.control.cluster_pb2 import LinkRecord
     from wire.control.controller_pb2 import DescribeControllerReply
 
 VERDICT_COUNTS_MS = 120_000
@@ -64,7 +62,7 @@ def status(
     if output is OutputFormat.JSON:
         print_json(document)
     else:
-        console.print(_page(document))
+        console.print(status_page(document))
     raise typer.Exit(ExitCode.FAILED if document["problems"] else ExitCode.DONE)
 
 
@@ -85,7 +83,7 @@ def known_places(file: Path | None, site: list[str] | None) -> Environment:
 async def _watch(known: Environment, interval_ms: int) -> None:
     with Live(console=console, auto_refresh=False) as live:
         while True:
-            live.update(_page(await look(known)), refresh=True)
+            live.update(status_page(await look(known)), refresh=True)
             await asyncio.sleep(interval_ms / 1000)
 
 
@@ -186,13 +184,20 @@ async def _deposed(clients: Sequence[SiteClient], entries: Sequence[LinkAtSite])
 
 def _links(known: Environment, entries: list[Any]) -> list[EnvironmentLink]:
     from dr.drill.environment import EnvironmentLink
+    from wire.rules.links import supersedes
 
-    records = {entry.status.record.name: entry.status.record for entry in entries if entry.status is not None}
-    found = {
-        name: EnvironmentLink(name=name, source=one.source_site, target=one.target_site)
-        for name, one in records.items()
-    }
-    found.update({link.name: link for link in known.links})
+    records: dict[str, LinkRecord] = {}
+    for record in (entry.status.record for entry in entries if entry.status is not None):
+        if record.name not in records or supersedes(record, records[record.name]):
+            records[record.name] = record
+    found = {link.name: link for link in known.links}
+    # The records come last: the ends of a link change when its standby follows another site.
+    found.update(
+        {
+            name: EnvironmentLink(name=name, source=one.source_site, target=one.target_site)
+            for name, one in records.items()
+        }
+    )
     return [found[name] for name in sorted(found) if {found[name].source, found[name].target} <= known.sites.keys()]
 
 
@@ -232,8 +237,19 @@ async def _link(
         ),
         "mirror_problems": [problem for one in said for problem in one.mirror_problems],
         "is_contested": any(one.status.contested_by for one in said if one.status is not None),
+        "following": _following(said),
         **_lease(said),
     }
+
+
+def _following(said: Sequence[LinkAtSite]) -> str:
+    """How the link's standby follows other sites, by its own record; empty where it does not
+    answer, or where the active site has no other standby.
+    """
+    from dr.sites.core.following_sentences import following_sentence
+
+    at_standby = (one.status.record for one in said if one.status and one.status.record.active_site != one.site)
+    return next((following_sentence(record) for record in at_standby), "")
 
 
 def _lease(said: Sequence[LinkAtSite]) -> dict[str, Any]:
@@ -319,71 +335,3 @@ def problems(sites: dict[str, dict[str, Any]], links: list[dict[str, Any]]) -> l
         if link["is_contested"]:
             found.append(f"link {link['name']}: both sites report that they are active in epoch {link['epoch']}")
     return found
-
-
-def _page(document: dict[str, Any]) -> Group:
-    sites = Table("site", "brokers", "controller", "cluster id", header_style="bold")
-    for name, site in document["sites"].items():
-        if site["is_reachable"]:
-            brokers = ", ".join(map(str, site["brokers"]))
-            sites.add_row(name, brokers, str(site["controller"]), site["cluster_id"])
-        else:
-            sites.add_row(name, "[red]no answer[/]", "", "")
-    links = Table(
-        "link",
-        "from",
-        "to",
-        "active",
-        "epoch",
-        "sync",
-        "records behind",
-        "copyable",
-        "bytes behind",
-        "ms behind",
-        "records cut",
-        "mirror",
-        "resting mirror",
-        header_style="bold",
-    )
-    for link in document["links"]:
-        links.add_row(
-            link["name"],
-            link["source"],
-            link["target"],
-            link["active_site"] or "none",
-            str(link["epoch"]),
-            f"{link['sync']} ({link['suspended_sync']} suspended)" if link["suspended_sync"] else link["sync"],
-            _count(link["lag_records"]),
-            _count(link["copyable_records"]),
-            _count(link["lag_bytes"]),
-            _count(link["lag_ms"]),
-            _count(link["truncated_records"]),
-            link["mirror"],
-            link["resting_mirror"],
-        )
-    unasked = sorted(link["name"] for link in document["links"] if link["mirror"] == "not known")
-    well = "[green]all is well[/]"
-    if unasked:
-        well += f" by the sites' reports; for the mirror of {escape(', '.join(unasked))}: links status LINK --mirror HOST:PORT"
-    reported = [f"[red]problem:[/] {escape(problem)}" for problem in document["problems"]] or [well]
-    protected = [
-        f"link {escape(link['name'])}: protected since {iso_time(link['protected_since_ms'])}"
-        for link in document["links"]
-        if link["protected_since_ms"] is not None
-    ]
-    verified = [
-        f"link {escape(link['name'])}: both sites are proven equal until {iso_time(link['verified_until_ms'])}"
-        for link in document["links"]
-        if link["verified_until_ms"] is not None
-    ]
-    leases = [f"link {escape(link['name'])}: {escape(link['lease'])}" for link in document["links"] if link["lease"]]
-    verdicts = [
-        f"link {escape(link['name'])}: {escape(link['failover_verdict'])}"
-        for link in document["links"]
-        if link["failover_verdict"]
-    ]
-    return Group(sites, links, *leases, *verdicts, *protected, *verified, *reported)
-
-
-def _count(value: int | None) -> str:
-    return "not known" if value is None else f"{value:,}"

@@ -166,7 +166,7 @@ def mirror(
 
     Example: antipode mirror --config connect-mirror-maker.properties
     """
-    from mirror.main import run_all
+    from mirror.running import run_all
     from mirror.settings.config import load_configs
     from mirror.settings.link_protection import check_protection, protect_mirror
 

@@ -18,7 +18,7 @@ import bridge.main
 import cli.embedding.hosting
 import cli.processes.daemons
 import cli.shared.command_config
-import mirror.main
+import mirror.running
 import mirror.settings.config
 import mirror.settings.link_protection
 import wire.access.metrics

@@ -18,6 +18,7 @@ from dr.agent.arbiter import Arbiter
 from dr.agent.equality_watch import EqualityWatch
 from dr.agent.failover_watch import FailoverWatch
 from dr.agent.leases.keeper import LeaseKeeper
+from dr.agent.link_following import LinkFollowing
 from dr.agent.links_store import LinksStore
 from dr.agent.metrics import SiteAgentMetrics
 from dr.agent.own_brokers import OwnBrokers
@@ -115,7 +116,8 @@ class SiteAgentHost:
         brokers = OwnBrokers(cache, self._channels, self._clock)
         leases = LeaseKeeper(**asking, arbiter=self._arbiter, broker_address=address)
         on_level = self._on_level(store, brokers)
-        peers = PeerWatch(**asking, broker_address=address, on_level=on_level, leases=leases)
+        following = LinkFollowing(self._site, store, self._clock)
+        peers = PeerWatch(**asking, broker_address=address, on_level=on_level, leases=leases, on_answers=following.look)
         return AgentParts(
             zookeeper=zookeeper,
             cache=cache,

@@ -18,7 +18,7 @@ from dr.agent.site_cache import DISCONNECTED
 from dr.sites.core.loss import LossAccount
 from runtime.retries import jittered_backoff
 from runtime.zookeeper.client import ZooKeeper
-from runtime.zookeeper.nodes import CheckNode, CreateNode, SetNode, TransactionStep
+from runtime.zookeeper.nodes import CheckNode, CreateNode, DeleteNode, SetNode, TransactionStep
 from wire.control.cluster_pb2 import LinkRecord
 from wire.control.site_pb2 import LinkProtection, LinkRehearsal, LinkVerification
 from wire.rules.links import supersedes
@@ -85,6 +85,26 @@ class LinksStore:
                         raise LinkConflict(f"link {record.name!r} already exists with another record", stored) from None
         return record
 
+    async def join(self, record: LinkRecord, *, beside: str) -> bool:
+        """Store a link that another site made, if the own link `beside` still names both ends of
+        it; False if it is stored already. Raises LinkUnknown, LinkConflict.
+        """
+        path = znodes.link_path(record.name)
+        async for attempt in jittered_backoff(retry_on=(*DISCONNECTED, BadVersionError), budget_ms=BUDGET_MS):
+            with attempt:
+                if await self._zookeeper.exists(path) is not None:
+                    return False
+                known, version = await self.get(beside)
+                if not {record.source_site, record.target_site} <= known.sites.keys():
+                    raise LinkConflict(f"link {beside!r} does not name both ends of {record.name!r}", known)
+                # An operator who deletes the link also changes the one beside it: the deleted link
+                # must not come back.
+                check = CheckNode(path=znodes.link_path(beside), version=version)
+                with contextlib.suppress(NodeExistsError):
+                    await self._zookeeper.transaction([check, CreateNode(path=path, value=encode_link(record))])
+                    return True
+        return False
+
     async def adopt(self, record: LinkRecord, *, account: str = "") -> LinkRecord:
         """Store `record` if it supersedes the stored one, together with the account of the failover
         that leads to its epoch, if given. Return the record that is stored then. Raises
@@ -120,8 +140,9 @@ class LinksStore:
         except NodeExistsError:
             await self._zookeeper.transaction([raised, SetNode(path=kept, value=payload)])
 
-    async def delete(self, name: str, *, epoch: int) -> LinkRecord:
-        """Delete the link and its accounts if it is at `epoch`. Raises LinkUnknown,
+    async def delete(self, name: str, *, epoch: int, beside: Sequence[LinkRecord] = ()) -> LinkRecord:
+        """Delete the link and its accounts if it is at `epoch`, and store the records in `beside`
+        in the same transaction, each a revision of the stored one. Raises LinkUnknown,
         LinkConflict.
         """
         stored = LinkRecord(name=name, epoch=epoch)
@@ -141,7 +162,13 @@ class LinksStore:
                 # interrupted deletion can be repeated.
                 await self._delete_accounts(name)
                 await self._delete_verdicts(name)
-                await self._zookeeper.delete(znodes.link_path(name), version=version)
+                steps: list[TransactionStep] = [DeleteNode(path=znodes.link_path(name), version=version)]
+                for record in beside:
+                    known, known_version = await self.get(record.name)
+                    if supersedes(record, known):
+                        path = znodes.link_path(record.name)
+                        steps.append(SetNode(path=path, value=encode_link(record), version=known_version))
+                await self._zookeeper.transaction(steps)
         return stored
 
     async def _delete_accounts(self, name: str) -> None:

@@ -1,4 +1,5 @@
-"""Asks the other sites each second for their links and their view.
+"""Asks the other sites each second for their links and their view: the peers, to which links lead
+from here, and the other standbys that these links name.
 
 A record of a higher epoch is stored in the own ZooKeeper; a record of the same epoch confirms the
 own broker's role; the view goes to the own broker for merged metadata. Every broker process runs
@@ -9,12 +10,12 @@ stays confirmed, an unconfirmed one stays unconfirmed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import grpc
 
-from dr.agent.core.site_view import links_between
+from dr.agent.core.following import SiteAnswer, ends_of, sites_to_ask
 from dr.agent.leases.keeper import LeaseKeeper
 from dr.agent.links_store import LinksStore, LinkUnknown
 from dr.agent.site_cache import DISCONNECTED, SiteCache
@@ -59,8 +60,13 @@ class PeerWatch:
         clock: Clock,
         on_level: Callable[[LinkRecord], Awaitable[None]],
         leases: LeaseKeeper,
+        on_answers: Callable[[Mapping[str, LinkRecord], Mapping[str, SiteAnswer]], Awaitable[bool]],
     ) -> None:
         self._site = site
+        self._on_answers = on_answers
+        """Called after each round with the own links and the answers; returns True after a change
+        of the own links.
+        """
         self._cache = cache
         self._leases = leases
         self._store = store
@@ -127,29 +133,38 @@ class PeerWatch:
     async def tick(self) -> None:
         """Ask every peer once and act on the answers."""
         self.contested = {name: site for name, site in self.contested.items() if name in self._cache.facts.links}
-        links = self._cache.facts.links.values()
-        peers = {other_site(link, self._site) for link in links}
-        for gone in self._peers.keys() - peers:
+        links = self._cache.facts.links
+        peers = {other_site(link, self._site) for link in links.values()}
+        asked = peers | sites_to_ask(links.values(), self._site)
+        for gone in self._peers.keys() - asked:
             del self._peers[gone]
         self._confirmed = {name: epoch for name, epoch in self._confirmed.items() if name in self._cache.facts.links}
         ended = await asyncio.gather(
-            *(self._follow_peer(name, links_between(links, self._site, name)) for name in peers), return_exceptions=True
+            *(self._follow_peer(name, links.values(), is_peer=name in peers) for name in asked), return_exceptions=True
         )
+        answers = {
+            name: SiteAnswer(is_answering=peer.is_reachable, links={record.name: record for record in peer.view.links})
+            for name, peer in self._peers.items()
+        }
+        self._has_unfinished |= await self._on_answers(links, answers)
         for outcome in ended:
             if outcome is not None:
                 raise outcome  # only after every peer was asked
 
-    async def _follow_peer(self, name: str, links: list[LinkRecord]) -> None:
+    async def _follow_peer(self, name: str, links: Collection[LinkRecord], *, is_peer: bool) -> None:
         peer = self.peer(name)
         if not await self._ask(name, peer, links):
             return
         theirs = {record.name: record for record in peer.view.links}
         try:
             for own in links:
-                if own.name in theirs:
+                # A record without this site as an end belongs to a link that goes on between other
+                # sites.
+                if own.name in theirs and {self._site, name} == ends_of(theirs[own.name]):
                     await self._compare_readable(own, theirs[own.name])
         finally:  # an error in the comparison of links must not hide the peer's brokers
-            await self._push_view(peer)
+            if is_peer:
+                await self._push_view(peer)
 
     async def _compare_readable(self, own: LinkRecord, theirs: LinkRecord) -> None:
         try:
@@ -159,7 +174,8 @@ class PeerWatch:
             self._log.warning("link cannot be compared with the peer's", link=own.name, problem=str(error))
 
     async def _ask(self, name: str, peer: Peer, links: Iterable[LinkRecord]) -> bool:
-        addresses = dict.fromkeys(address for link in links for address in link.sites[name].agents)
+        naming = (link for link in links if name in link.sites)
+        addresses = dict.fromkeys(address for link in naming for address in link.sites[name].agents)
         request = GetSiteViewRequest(asking_site=self._site, known_version=peer.view.version)
         # The agent that answered last is asked first: a dead one would cost its timeout each
         # second.

@@ -161,7 +161,11 @@ class LagProbe:
         appear ahead of an older answer of the source; then the source is asked again.
         """
         found = _diverged(known, active_site)
-        if found and (again := await self._describe(self._clients[active_site])) is not None:
+        if (
+            found
+            and active_site in self._clients
+            and (again := await self._describe(self._clients[active_site])) is not None
+        ):
             known[active_site] = again
             found = _diverged(known, active_site)
         return dict(sorted(found.items()))

@@ -1,4 +1,6 @@
-"""Reads the link's record repeatedly, and turns the flows when the link's role has changed."""
+"""Reads the link's record repeatedly, and turns the flows when the link's role has changed. Ends
+the mirror when the link has another source.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,15 @@ from mirror.flow.core.flow_state import FlowState
 from mirror.link.core.link_roles import LinkRole
 from mirror.link.link_watch import LinkView, LinkWatch
 from runtime.logs import state_change_logger
+from runtime.process import OperationalFailure
 
 _state_change = state_change_logger()
+
+
+class SourceMoved(OperationalFailure):
+    """The link's standby follows another site: the mirror begins anew, with that site as its
+    source.
+    """
 
 
 class FollowedLink:
@@ -26,9 +35,11 @@ class FollowedLink:
         read: Callable[[], Awaitable[LinkView]],
         interval_ms: int,
         on_turned: Callable[[], None],
+        on_moved: Callable[[SourceMoved], None],
     ) -> None:
         self._board = board
         self._on_turned = on_turned
+        self._on_moved = on_moved
         self._watch = LinkWatch(read, interval_ms=interval_ms, on_link_view=self._apply, on_missing=self._lose)
         self.view = view
 
@@ -43,6 +54,11 @@ class FollowedLink:
     def _apply(self, found: LinkView) -> None:
         known = self.view
         if not _supersedes(found, known):
+            return
+        if found.source_site != known.source_site:
+            # The view stays the old one, so that nothing that was fetched from the old source is
+            # appended in the new epoch.
+            self._on_moved(SourceMoved(f"link {found.name} has source {found.source_site} at epoch {found.epoch}"))
             return
         if (found.epoch, found.role) != (known.epoch, known.role):
             _state_change.info(found.reason, link=found.name, epoch=found.epoch, role=found.role.value)

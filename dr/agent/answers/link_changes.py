@@ -8,6 +8,7 @@ import grpc
 
 from dr.agent.answers.answering import ARBITER_TIMEOUT_MS, Answers, Context, Refusal, answers, refuse_argument
 from dr.agent.arbiter import ArbiterSilent
+from dr.agent.core.following import without_standby
 from dr.agent.core.policy_changes import with_policies
 from dr.agent.links_store import LinkConflict
 from dr.sites.core.link_checks import record_problems
@@ -64,7 +65,9 @@ class LinkChanges(Answers):
         stored, _version = await self._parts.store.get(request.name)
         if stored.lease_ms and stored.epoch == request.epoch:
             await self._forget_at_arbiter(request.name)
-        stored = await self._parts.store.delete(request.name, epoch=request.epoch)
+        others = self._parts.cache.facts.links.values()
+        beside = without_standby(others, stored, site=self._site, now_ms=self._clock.now_ms())
+        stored = await self._parts.store.delete(request.name, epoch=request.epoch, beside=beside)
         self._state_change.info("link deleted", link=stored.name, epoch=stored.epoch)
         return site.LinkReply(record=stored)
 

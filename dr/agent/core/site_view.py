@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from dr.agent.core.following import links_to_report
 from wire.batches.group_records import OFFSETS_TOPIC
 from wire.control.cluster_pb2 import BrokerInfo, Endpoint, LinkRecord, PartitionState, SiteView, TopicInfo
 from wire.protocol.ids import NO_NODE
@@ -77,8 +78,8 @@ def unknown_link(facts: SiteFacts, *, asking_site: str) -> str:
 
 
 def site_view(facts: SiteFacts, *, asking_site: str) -> SiteView:
-    """The view for one peer: all brokers, the topics of the links between the two sites, and the
-    topics that clients of either site may request.
+    """The view for one peer: all brokers, the links that name it, the topics of the links between
+    the two sites, and the topics that clients of either site may request.
     """
     links = links_between(facts.links.values(), facts.site, asking_site)
     shown = sorted(topic for topic in facts.topics if _is_shown(facts, links, topic))
@@ -89,7 +90,7 @@ def site_view(facts: SiteFacts, *, asking_site: str) -> SiteView:
         brokers=[broker_info(*facts.brokers[node]) for node in sorted(facts.brokers)],
         topics=[_topic_info(facts, topic) for topic in shown],
         group_coordinators=_group_coordinators(facts),
-        links=links,
+        links=links_to_report(facts.links.values(), asking_site),
     )
     digest = hashlib.blake2b(view.SerializeToString(deterministic=True), digest_size=VERSION_BYTES).digest()
     view.version = int.from_bytes(digest, "big") + 1

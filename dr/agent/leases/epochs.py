@@ -10,7 +10,6 @@ from dr.agent.core.lease import LeaseDecision, LeaseStep
 from dr.agent.leases.kept_lease import KeptLease, LeaseDoors
 from runtime.logs import state_change_logger
 from wire.control.cluster_pb2 import LinkRecord
-from wire.rules.links import other_site
 
 
 class ArbiterEpochs:
@@ -75,12 +74,15 @@ class ArbiterEpochs:
         if arbiter is not None and not arbiter.is_open:
             has_vows = bool(await doors.store.vows(record.name))
             holders = await doors.arbiter.holders(record.name, timeout_ms=record.lease_ms)
-            may_be_held = has_vows or any(one.site != doors.site for one in holders)
+            # A link that has followed this site was held by the brokers of a third one.
+            elsewhere = sorted({one.site for one in holders} - {doors.site})
+            may_be_held = has_vows or bool(elsewhere)
             # A vow of this site may have renewed a permit without the arbiter, so absence at the
             # arbiter proves nothing.
-            if may_be_held and not has_vows:
-                peer = other_site(record, doors.site)
-                not_renewed_since_ms = await doors.arbiter.absent_since_ms(peer, timeout_ms=record.lease_ms)
+            if elsewhere and not has_vows:
+                absences = [await doors.arbiter.absent_since_ms(one, timeout_ms=record.lease_ms) for one in elsewhere]
+                known = [since_ms for since_ms in absences if since_ms is not None]
+                not_renewed_since_ms = max(known) if len(known) == len(absences) else None
         return kept.machine.decide(
             record,
             arbiter,

@@ -1,5 +1,5 @@
-"""Two standbys of one site: when one of them is promoted, the other one follows it, without copying
-anew what it has.
+"""Two standbys of one site: when one of them is promoted, the other one follows it by itself,
+without copying anew what it has.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import pytest
 
 from tests.support.clients.kafka_clients import Record, librdkafka_produce
 from tests.support.embedded.embedded_sites import EmbeddedSites, SitesStarter
-from tests.support.eventually import eventually, eventually_sync
+from tests.support.eventually import WITHIN_MS, eventually, eventually_sync
 from tests.support.pairs.site_comparison import caught_up, site_client
+from tests.support.processes.processes import RunningProcess
 from wire.client.raw_client import NewTopic
 
 pytestmark = pytest.mark.integration
@@ -31,86 +32,82 @@ def run(sites: EmbeddedSites, *arguments: str, code: int = 0) -> str:
     return ended.stdout + ended.stderr
 
 
+def links_at(sites: EmbeddedSites, site: str) -> dict[str, tuple[str, bool]]:
+    """The active site of each link that a site has, and whether the role there is confirmed."""
+    ended = sites.command("links", "list", "--output", "json")
+    return {
+        seen["link"]["name"]: (seen["link"]["active_site"], seen["is_confirmed"])
+        for seen in json.loads(ended.stdout)
+        if seen["site"] == site and "link" in seen
+    }
+
+
+def begun_at(mirror: RunningProcess, *, after: int) -> dict[str, int]:
+    """The offset at which the mirror first began to copy each partition, after so much of its
+    log.
+    """
+    begun = re.findall(rf"mirroring from offset (\d+).* partition={TOPIC}-(\d)", mirror.log_text()[after:])
+    return {partition: int(offset) for offset, partition in reversed(begun)}
+
+
 async def with_two_standbys(start_sites: SitesStarter) -> EmbeddedSites:
-    """Site a and its copies at b and c, all equal."""
+    """Site a and its copies at b and c, all equal; b and c know each other."""
     sites = start_sites("--sites", "a,b,c")
     async with site_client(sites.bootstrap("a")) as client:
         (outcome,) = await client.create_topics([NewTopic(name=TOPIC, partition_count=2)])
         assert not outcome.error_code, outcome
     produce(sites, 100, site="a")
     for standby in "bc":
+        run(sites, "links", "alter", f"a-{standby}", "--reinstate", "automatic")
         await caught_up(sites.bootstrap("a"), sites.bootstrap(standby))
+    eventually_sync(lambda: "c follows b if b is promoted" in sites.command("status").stdout)
     return sites
 
 
-@pytest.mark.long
-async def test_a_standby_whose_source_was_made_passive_does_not_look_well(start_sites: SitesStarter) -> None:
+async def test_the_other_standby_follows_the_promoted_one_and_gives_up_only_its_own_end(
+    start_sites: SitesStarter,
+) -> None:
     sites = await with_two_standbys(start_sites)
-    eventually_sync(lambda: "all is well" in run(sites, "status"))
-    run(sites, "failover", "a-b", "--to", "b")
-    produce(sites, 50, site="b")
-
-    def is_told() -> bool:
-        said = json.loads(run(sites, "status", "--output", "json", code=1))
-        (link,) = [link for link in said["links"] if link["name"] == "a-c"]
-        return (
-            any("link a-c: not protected because site a is passive for orders" in one for one in said["problems"])
-            and link["mirror"] == "SOURCE_UNAVAILABLE"
-            and link["lag_ms"] != 0
-        )
-
-    await eventually(is_told)
-    assert "its site is not active for it" in sites.process("mirror-a-c").log_text()
-    refused = run(sites, "failover", "a-c", "--to", "c", "--accept-data-loss", code=1)
-    assert "since link a-b made b active" in refused
-    assert "promoting c would make two sites active" in refused
-    sites.stop()
-
-
-async def test_the_other_standby_follows_the_promoted_one(start_sites: SitesStarter) -> None:
-    sites = await with_two_standbys(start_sites)
+    to_b, to_c = sites.process("mirror-a-b"), sites.process("mirror-a-c")
+    to_b.kill()
+    produce(sites, 20, site="a")
+    await caught_up(sites.bootstrap("a"), sites.bootstrap("c"))
     sites.broker("a").kill()
-    run(sites, "failover", "a-b", "--to", "b", "--accept-data-loss")
+    sites.restart(to_b)
+    copied_before = len(to_c.log_text())
+    run(sites, "failover", "a-b", "--to", "b", "--old-site-is-down", "--accept-data-loss")
     produce(sites, 50, site="b")
 
-    addresses = {name: site["link_bootstrap_servers"] for name, site in sites.document["sites"].items()}
-    creation = ("links", "create", "b-c", "--source", "b", "--target", "c")
-    creation += ("--source-bootstrap", addresses["b"], "--target-bootstrap", addresses["c"])
-    checked = json.loads(run(sites, *creation, "--dry-run", "--output", "json", code=1).splitlines()[0])
-    found = {check["check"]: check for check in checked["checks"]}
-    assert found["links"]["outcome"] == "refused"
-    assert "site c: link 'a-c' carries orders already" in found["links"]["detail"]
-
-    run(sites, "links", "delete", "a-c", "--yes", "--skip-unreachable")
-    run(sites, *creation)
-    mirror = sites.process("mirror-a-c")
-    mirror.child.stop(timeout_ms=30_000)
-    file = mirror.child.directory / "mirror.properties"
-    properties = file.read_text(encoding="utf-8").replace("link.name=a-c", "link.name=b-c")
-    file.write_text(re.sub("source.bootstrap.servers=.*", "", properties), encoding="utf-8")
-    said_before = len(mirror.log_text())
-    sites.restart(mirror)
-    ends = await caught_up(sites.bootstrap("b"), sites.bootstrap("c"))
+    ends = await caught_up(sites.bootstrap("b"), sites.bootstrap("c"), within_ms=WITHIN_MS)
     assert sum(ends.values()) == 150
-    begun = re.findall(rf"mirroring from offset (\d+).* partition={TOPIC}-(\d)", mirror.log_text()[said_before:])
-    first_begun_at = {partition: int(offset) for offset, partition in reversed(begun)}
-    assert first_begun_at == {"0": 50, "1": 50}
+    assert begun_at(to_c, after=copied_before) == {"0": 50, "1": 50}
+    kept = json.loads(run(sites, "quarantine", "list", "--bootstrap-server", sites.bootstrap("c"), "--output", "json"))
+    assert sum(entry["end_offset"] - entry["first_offset"] for entry in kept) == 20, kept
+    await eventually(lambda: links_at(sites, "b").get("a-c") == ("b", True))
 
     sites.restart(sites.broker("a"))
-    run(sites, "links", "delete", "a-c", "--yes")
-    produce(sites, 10, site="b")
-    assert sum((await caught_up(sites.bootstrap("b"), sites.bootstrap("c"))).values()) == 160
+    await eventually(lambda: set(links_at(sites, "a")) == {"a-b"})
+    produce(sites, 10, site="a")
+    for standby in "ac":
+        ends = await caught_up(sites.bootstrap("b"), sites.bootstrap(standby), within_ms=WITHIN_MS)
+        assert sum(ends.values()) == 160
     sites.stop()
 
 
 @pytest.mark.long
-async def test_a_planned_move_to_the_second_standby_makes_the_former_site_passive(start_sites: SitesStarter) -> None:
-    """Link a-b, first by name, still calls a active: the link that was moved decides."""
+async def test_every_standby_follows_planned_moves_there_and_back_and_to_the_second_standby(
+    start_sites: SitesStarter,
+) -> None:
     sites = await with_two_standbys(start_sites)
-    checked = json.loads(run(sites, "links", "check", "a-c", "--output", "json"))
-    assert (checked["missing_records"], checked["problems"]) == (0, [])
-    run(sites, "switchover", "a-c", "--to", "c")
-    produce(sites, 50, site="a")
-    ends = await caught_up(sites.bootstrap("c"), sites.bootstrap("a"))
-    assert sum(ends.values()) == 150
+    written = 100
+    for link, active in (("a-b", "b"), ("a-b", "a"), ("a-c", "c")):
+        run(sites, "switchover", link, "--to", active)
+        produce(sites, 50, site="a")
+        written += 50
+        for standby in sorted({"a", "b", "c"} - {active}):
+            ends = await caught_up(sites.bootstrap(active), sites.bootstrap(standby), within_ms=WITHIN_MS)
+            assert sum(ends.values()) == written, (active, standby)
+    assert links_at(sites, "b")["a-b"][0] == "c"
+    assert set(links_at(sites, "a")) == {"a-c"}
+    assert json.loads(run(sites, "quarantine", "list", "-b", sites.bootstrap("b"), "--output", "json")) == []
     sites.stop()

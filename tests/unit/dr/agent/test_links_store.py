@@ -4,16 +4,19 @@ it, and one that a caller knows is not read again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kazoo.exceptions import NodeExistsError
+from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
-from dr.agent.links_store import LinksStore
+from dr.agent.links_store import LinkConflict, LinksStore
 from dr.sites.core.loss import LossAccount, PartitionLoss
-from wire.control.cluster_pb2 import LinkPhase, LinkRecord
+from dr.sites.core.record_changes import changed
+from runtime.zookeeper.nodes import CreateNode, DeleteNode, SetNode
+from wire.control.cluster_pb2 import LinkPhase, LinkRecord, LinkSite
 from wire.znodes import layout as znodes
 from wire.znodes import link_znodes
 
@@ -66,6 +69,26 @@ class Znodes:
     async def set(self, path: str, value: bytes, *, version: int) -> None:
         assert self.kept[path][1] == version
         self.kept[path] = value, version + 1
+
+    async def delete(self, path: str) -> None:
+        if self.kept.pop(path, None) is None:
+            raise NoNodeError
+
+    async def transaction(self, steps: Sequence[Any]) -> None:
+        for step in steps:
+            version = getattr(step, "version", None)
+            if version is not None and self.kept[step.path][1] != version:
+                raise BadVersionError
+            if isinstance(step, CreateNode) and step.path in self.kept:
+                raise NodeExistsError
+        for step in steps:
+            match step:
+                case CreateNode():
+                    self.kept[step.path] = step.value, 0
+                case SetNode():
+                    self.kept[step.path] = step.value, step.version + 1
+                case DeleteNode():
+                    del self.kept[step.path]
 
     def account(self) -> LossAccount:
         payload, _ = self.kept[link_znodes.failover_path("a-b", 2)]
@@ -121,3 +144,40 @@ async def test_an_account_is_read_again_only_after_it_has_changed() -> None:
     assert list(changed) == [2, 4]
     assert changed[4] == versions[4]
     assert changed[2] != versions[2]
+
+
+OF_C = LinkRecord(name="a-c", epoch=2, source_site="b", target_site="c", active_site="b", phase=LinkPhase.MIRRORING)
+
+
+def knowing(*sites: str) -> Any:
+    """A tree whose link a-b names these sites."""
+    tree: Any = Znodes()
+    record = changed(RECORD)
+    for site in sites:
+        record.sites[site].CopyFrom(LinkSite(agents=[f"{site}:9391"]))
+    tree.kept[znodes.link_path("a-b")] = link_znodes.encode_link(record), 0
+    return tree
+
+
+async def test_a_link_is_joined_once_and_only_if_the_link_beside_it_names_both_ends() -> None:
+    tree = knowing("a", "b", "c")
+    store = LinksStore(tree)
+    assert await store.join(OF_C, beside="a-b")
+    assert not await store.join(OF_C, beside="a-b")
+    assert (await store.get("a-c"))[0] == OF_C
+    strangers = LinksStore(knowing("a", "b"))
+    with pytest.raises(LinkConflict):
+        await strangers.join(OF_C, beside="a-b")
+
+
+async def test_a_deletion_changes_the_links_beside_it_in_the_same_transaction() -> None:
+    tree = knowing("a", "b", "c")
+    store = LinksStore(tree)
+    await store.join(OF_C, beside="a-b")
+    forgetting = changed((await store.get("a-b"))[0], revision=1)
+    del forgetting.sites["c"]
+    await store.delete("a-c", epoch=2, beside=[forgetting])
+    assert znodes.link_path("a-c") not in tree.kept
+    assert set((await store.get("a-b"))[0].sites) == {"a", "b"}
+    with pytest.raises(LinkConflict):
+        await store.join(OF_C, beside="a-b")

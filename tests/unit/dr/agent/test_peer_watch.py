@@ -35,6 +35,11 @@ async def level(_: LinkRecord) -> None:
     """Nothing to restore."""
 
 
+async def unchanged(*_: object) -> bool:
+    """No link follows another site."""
+    return False
+
+
 def shown(registry: CollectorRegistry, **given: Callable[[], Any]) -> None:
     """The metrics of an agent that has only what is given."""
     nothing: dict[str, Any] = dict.fromkeys(
@@ -55,6 +60,7 @@ def watch_at_a() -> PeerWatch:
         clock=ManualClock(),
         on_level=level,
         leases=parts,
+        on_answers=unchanged,
     )
 
 

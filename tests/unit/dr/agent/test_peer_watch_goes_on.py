@@ -66,7 +66,11 @@ class Home:
 
 def watching(home: Home, on_level: Callable[[LinkRecord], Any]) -> PeerWatch:
     cache: Any = SimpleNamespace(facts=SimpleNamespace(links={"a-b": LINK}), on_change=lambda _: None)
-    parts: Any = {"store": NotImplemented, "channels": home, "leases": NotImplemented}
+
+    async def unchanged(*_: object) -> bool:
+        return False
+
+    parts: Any = {"store": NotImplemented, "channels": home, "leases": NotImplemented, "on_answers": unchanged}
     return PeerWatch(site="a", cache=cache, broker_address="a:1", clock=SystemClock(), on_level=on_level, **parts)
 
 

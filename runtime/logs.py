@@ -117,14 +117,12 @@ class LogLines:
         rows, self._rows = self._rows, []
         if not rows or not self._logger.isEnabledFor(logging.INFO):
             return
-        processors = structlog.get_config()["processors"]
-        lines = []
-        for row in rows:
-            line: Any = {**row, "event": self._event}
-            for processor in processors:
-                line = processor(self._logger, "info", line)
-            lines.append(line)
-        self._logger.info("\n".join(lines))
+        *processors, render = structlog.get_config()["processors"]
+        # The fields that all lines share are made once: the lines are of the same moment.
+        shared: Any = {"event": self._event}
+        for processor in processors:
+            shared = processor(self._logger, "info", shared)
+        self._logger.info("\n".join(render(self._logger, "info", {**row, **shared}) for row in rows))
 
 
 def logger_levels() -> dict[str, str]:

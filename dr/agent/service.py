@@ -9,13 +9,11 @@ calls `start` after it, when the own broker's address is known.
 
 from __future__ import annotations
 
-from dr.agent.answers.failovers import FailoverAnswers
-from dr.agent.answers.groups import GroupAnswers
 from dr.agent.answers.link_changes import LinkChanges
-from dr.agent.answers.link_descriptions import LinkDescriptions
+from dr.agent.answers.observations import Observations
 
 SERVICE_NAME = "antipode.control.SiteAgent"
 
 
-class SiteAgentService(LinkDescriptions, LinkChanges, GroupAnswers, FailoverAnswers):
+class SiteAgentService(Observations, LinkChanges):
     """Answers `SiteAgent`."""

@@ -27,7 +27,13 @@ from dr.sites.core.protection import UnprotectedTopic
 from dr.sites.site_client import SiteClient, SiteRefused, SiteUnreachable
 from runtime.clock import Clock
 from wire.control.cluster_pb2 import LinkRecord, SiteView
-from wire.control.site_pb2 import DescribeGroupsReply, ListLinksReply
+from wire.control.site_pb2 import (
+    DescribeGroupsReply,
+    GetSiteViewReply,
+    ListFailoversReply,
+    ListLinksReply,
+    ObserveLinkRequest,
+)
 from wire.protocol.ids import UNKNOWN, TopicPartition
 from wire.rules.links import carries_topic
 
@@ -117,14 +123,19 @@ class LinkObserver:
 
     async def site_evidence(self, client: SiteClient, *, with_groups: bool = False) -> SiteEvidence:
         """Ask one site for all its evidence."""
-        description, view, links, promotions, words, groups = await asyncio.gather(
-            client.describe_link(self._link),
-            self._view(client),
-            client.links(),
-            self._promotions_at(client),
-            client.mirror_reports(self._link),
-            self._groups_if(client, is_wanted=with_groups),
+        reply = await client.observe_link(
+            ObserveLinkRequest(
+                link=self._link,
+                asking_site=self._peer_of(client),
+                known_view_version=self._views.get(client.name, SiteView()).version,
+                known_account_versions={
+                    epoch: kept.version for epoch, kept in self._promotions.get(client.name, {}).items()
+                },
+                with_groups=with_groups,
+            )
         )
+        description, links, words = reply.description, reply.links, reply.groups
+        view, promotions = self._view(client, reply.view), self._promotions_at(client, reply.failovers)
         partitions = positions_of(description.partitions)
         return SiteEvidence(
             site=client.name,
@@ -141,7 +152,7 @@ class LinkObserver:
             mirror_problems=failing_sentences(words.failing),
             is_confirmed=_is_confirmed(links, self._link),
             arbiter_problem=_arbiter_problem(links, self._link),
-            groups=groups,
+            groups=site_groups(words) if with_groups else None,
             peer_seen_at_ms=description.peer_seen_at_ms or UNKNOWN,
             unprotected=tuple(
                 UnprotectedTopic(topic=topic.topic, partitions=tuple(topic.partitions), reason=topic.reason)
@@ -150,16 +161,11 @@ class LinkObserver:
             deposed=_deposed(client.name, description.record, links, view),
         )
 
-    async def _groups_if(self, client: SiteClient, *, is_wanted: bool) -> SiteGroups | None:
-        return await self._groups(client) if is_wanted else None
-
-    async def _view(self, client: SiteClient) -> SiteView:
+    def _view(self, client: SiteClient, reply: GetSiteViewReply) -> SiteView:
         """The site's view; it is sent again only if it has changed since the last query."""
-        known = self._views.get(client.name, SiteView())
-        reply = await client.look(asking_site=self._peer_of(client), known_version=known.version)
         if not reply.is_unchanged:
-            known = self._views[client.name] = reply.view
-        return known
+            self._views[client.name] = reply.view
+        return self._views[client.name]
 
     def _carried_at(self, site: str, view: SiteView, link: LinkRecord) -> frozenset[TopicPartition]:
         known = self._carried.get(site)
@@ -167,13 +173,12 @@ class LinkObserver:
             known = self._carried[site] = view, link, frozenset(_carried(view, link))
         return known[2]
 
-    async def _promotions_at(self, client: SiteClient) -> tuple[Promotion, ...]:
+    def _promotions_at(self, client: SiteClient, reply: ListFailoversReply) -> tuple[Promotion, ...]:
         """The promotions of which the site keeps the account, oldest first. The site sends only
         accounts that are new or have changed since the last query: each has a line for every
         partition.
         """
         known = self._promotions.get(client.name, {})
-        reply = await client.changed_failovers(self._link, {epoch: kept.version for epoch, kept in known.items()})
         if reply.json and not reply.epochs:  # an agent of an earlier release sends all accounts, without versions
             return tuple(LossAccount.from_json(document).promotion for document in reply.json)
         sent = dict(zip(reply.epochs, reply.json, strict=True))

@@ -154,6 +154,31 @@ class SiteClient:
         reply: broker.TakeGroupMembersReply = await self._call("TakeGroupMembers", request, timeout_ms=timeout_ms)
         return reply
 
+    async def observe_link(self, request: site.ObserveLinkRequest) -> site.ObserveLinkReply:
+        """Everything that the site knows of a link, in one call, or in several ones if the site's
+        release does not have this call.
+        """
+        try:
+            reply: site.ObserveLinkReply = await self._call("ObserveLink", request)
+        except SiteRefused as refused:
+            if refused.code is grpc.StatusCode.UNIMPLEMENTED:
+                return await self._observe_in_parts(request)
+            raise
+        return reply
+
+    async def _observe_in_parts(self, request: site.ObserveLinkRequest) -> site.ObserveLinkReply:
+        link = request.link
+        description, view, links, failovers, groups = await asyncio.gather(
+            self.describe_link(link),
+            self.look(asking_site=request.asking_site, known_version=request.known_view_version),
+            self.links(),
+            self.changed_failovers(link, request.known_account_versions),
+            self.group_offsets(link) if request.with_groups else self.mirror_reports(link),
+        )
+        return site.ObserveLinkReply(
+            description=description, view=view, links=links, failovers=failovers, groups=groups
+        )
+
     async def mirror_reports(self, link: str) -> site.DescribeGroupsReply:
         """Return the time until which the link's mirror had carried all groups' offsets
         (`synced_at_ms`), and its failing daemons.

@@ -386,6 +386,41 @@ class DescribeGroupsReply(_message.Message):
     report_round_ms: int
     def __init__(self, groups: _Optional[_Iterable[_Union[_broker_pb2.GroupOffsets, _Mapping]]] = ..., problems: _Optional[_Iterable[str]] = ..., synced_at_ms: _Optional[int] = ..., committing_transactions: _Optional[int] = ..., transaction_problems: _Optional[_Iterable[str]] = ..., failing: _Optional[_Iterable[_Union[_broker_pb2.SyncReport, _Mapping]]] = ..., answered_at_ms: _Optional[int] = ..., resting_ms_ago: _Optional[int] = ..., transactional_producers: _Optional[_Union[_broker_pb2.TransactionalProducers, _Mapping]] = ..., report_round_ms: _Optional[int] = ...) -> None: ...
 
+class ObserveLinkRequest(_message.Message):
+    __slots__ = ("link", "asking_site", "known_view_version", "known_account_versions", "with_groups")
+    class KnownAccountVersionsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    ASKING_SITE_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_VIEW_VERSION_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_ACCOUNT_VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    WITH_GROUPS_FIELD_NUMBER: _ClassVar[int]
+    link: str
+    asking_site: str
+    known_view_version: int
+    known_account_versions: _containers.ScalarMap[int, int]
+    with_groups: bool
+    def __init__(self, link: _Optional[str] = ..., asking_site: _Optional[str] = ..., known_view_version: _Optional[int] = ..., known_account_versions: _Optional[_Mapping[int, int]] = ..., with_groups: _Optional[bool] = ...) -> None: ...
+
+class ObserveLinkReply(_message.Message):
+    __slots__ = ("description", "view", "links", "failovers", "groups")
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    VIEW_FIELD_NUMBER: _ClassVar[int]
+    LINKS_FIELD_NUMBER: _ClassVar[int]
+    FAILOVERS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    description: DescribeLinkReply
+    view: GetSiteViewReply
+    links: ListLinksReply
+    failovers: ListFailoversReply
+    groups: DescribeGroupsReply
+    def __init__(self, description: _Optional[_Union[DescribeLinkReply, _Mapping]] = ..., view: _Optional[_Union[GetSiteViewReply, _Mapping]] = ..., links: _Optional[_Union[ListLinksReply, _Mapping]] = ..., failovers: _Optional[_Union[ListFailoversReply, _Mapping]] = ..., groups: _Optional[_Union[DescribeGroupsReply, _Mapping]] = ...) -> None: ...
+
 class RecordFailoverRequest(_message.Message):
     __slots__ = ("link", "epoch", "json")
     LINK_FIELD_NUMBER: _ClassVar[int]

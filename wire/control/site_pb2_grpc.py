@@ -85,6 +85,11 @@ class SiteAgentStub:
                 request_serializer=wire_dot_control_dot_site__pb2.DescribeGroupsRequest.SerializeToString,
                 response_deserializer=wire_dot_control_dot_site__pb2.DescribeGroupsReply.FromString,
                 _registered_method=True)
+        self.ObserveLink = channel.unary_unary(
+                '/antipode.control.SiteAgent/ObserveLink',
+                request_serializer=wire_dot_control_dot_site__pb2.ObserveLinkRequest.SerializeToString,
+                response_deserializer=wire_dot_control_dot_site__pb2.ObserveLinkReply.FromString,
+                _registered_method=True)
         self.DescribeGroupMembers = channel.unary_unary(
                 '/antipode.control.SiteAgent/DescribeGroupMembers',
                 request_serializer=wire_dot_control_dot_broker__pb2.DescribeGroupMembersRequest.SerializeToString,
@@ -199,6 +204,14 @@ class SiteAgentServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ObserveLink(self, request, context):
+        """All that an observer of a link asks of one site, in one call: the answers of GetSiteView, ListLinks, DescribeLink, DescribeGroups and
+        ListFailovers.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DescribeGroupMembers(self, request, context):
         """The members of the groups that a link carries, from all brokers of the site.
         """
@@ -308,6 +321,11 @@ def add_SiteAgentServicer_to_server(servicer, server):
                     servicer.DescribeGroups,
                     request_deserializer=wire_dot_control_dot_site__pb2.DescribeGroupsRequest.FromString,
                     response_serializer=wire_dot_control_dot_site__pb2.DescribeGroupsReply.SerializeToString,
+            ),
+            'ObserveLink': grpc.unary_unary_rpc_method_handler(
+                    servicer.ObserveLink,
+                    request_deserializer=wire_dot_control_dot_site__pb2.ObserveLinkRequest.FromString,
+                    response_serializer=wire_dot_control_dot_site__pb2.ObserveLinkReply.SerializeToString,
             ),
             'DescribeGroupMembers': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribeGroupMembers,
@@ -620,6 +638,33 @@ class SiteAgent:
             '/antipode.control.SiteAgent/DescribeGroups',
             wire_dot_control_dot_site__pb2.DescribeGroupsRequest.SerializeToString,
             wire_dot_control_dot_site__pb2.DescribeGroupsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ObserveLink(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/antipode.control.SiteAgent/ObserveLink',
+            wire_dot_control_dot_site__pb2.ObserveLinkRequest.SerializeToString,
+            wire_dot_control_dot_site__pb2.ObserveLinkReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -109,6 +109,7 @@ _SITE_AGENT: Final[Mapping[str, Rule]] = {
     "ConfirmLink": _change(_B, _O),
     "DescribeLink": _read(_B, _O, _V),
     "DescribeGroups": _read(_B, _O, _V),
+    "ObserveLink": _read(_B, _O, _V),
     "DescribeGroupMembers": _read(_B, _O),
     "TakeGroupMembers": _change(_B, _O),
     "RecordFailover": _change(_B, _O),

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import grpc
+
 from dr.sites.core.loss import LossAccount
 from dr.sites.observation import LinkObserver
-from dr.sites.site_client import SiteClient
+from dr.sites.site_client import SiteClient, SiteRefused
 from tests.support.clock import ManualClock
 from wire.control import site_pb2 as site
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord, SiteView
@@ -26,6 +28,10 @@ class Site(SiteClient):
         self.accounts = {2: (1, ACCOUNT)}
         self.sent: list[int] = []
         self._knows_versions = knows_versions
+
+    async def _call(self, method: str, request: Any, **_: Any) -> Any:
+        assert method == "ObserveLink"
+        raise SiteRefused("an agent of an earlier release", grpc.StatusCode.UNIMPLEMENTED)
 
     async def describe_link(self, name: str) -> site.DescribeLinkReply:
         assert name == "a-b"

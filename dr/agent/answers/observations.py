@@ -1,0 +1,39 @@
+"""Answers all that an observer of a link asks of this site in one call: a failover asks while
+writers wait, and each call of its own costs both processes about as much as its answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from dr.agent.answers.answering import Context, answers
+from dr.agent.answers.failovers import FailoverAnswers
+from dr.agent.answers.groups import GroupAnswers
+from dr.agent.answers.link_descriptions import LinkDescriptions
+from wire.control import site_pb2 as site
+
+
+class Observations(LinkDescriptions, GroupAnswers, FailoverAnswers):
+    """The answers of other calls, put together."""
+
+    @answers
+    async def ObserveLink(  # noqa: N802
+        self, request: site.ObserveLinkRequest, context: Context
+    ) -> site.ObserveLinkReply:
+        """Everything that this site knows of the link. An error of one part is that of the
+        whole.
+        """
+        link = request.link
+        view = site.GetSiteViewRequest(asking_site=request.asking_site, known_version=request.known_view_version)
+        failovers = site.ListFailoversRequest(link=link, known_versions=request.known_account_versions)
+        groups = site.DescribeGroupsRequest(link=link, is_brief=not request.with_groups)
+        parts = await asyncio.gather(
+            self.DescribeLink(site.DescribeLinkRequest(name=link), context),
+            self.GetSiteView(view, context),
+            self.ListLinks(site.ListLinksRequest(), context),
+            self.ListFailovers(failovers, context),
+            self.DescribeGroups(groups, context),
+        )
+        return site.ObserveLinkReply(
+            description=parts[0], view=parts[1], links=parts[2], failovers=parts[3], groups=parts[4]
+        )

@@ -9,4 +9,4 @@ import os
 # the user is kept.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
-import wire  # noqa: F401  first, so that kio is loaded in the quick way whichever command runs
+import wire  # noqa: F401 first: any command then loads kio in the fast way

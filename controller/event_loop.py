@@ -123,7 +123,7 @@ class ActiveController:
         Raises Deposed if the tenure ends first; the command may have taken effect.
         """
         if self._is_over:
-            raise Deposed("this controller is no longer active")
+            raise Deposed("this controller has ceased to be active")
         future: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
         await self._queue.put((command, future, time.monotonic()))
         return await future

@@ -79,7 +79,7 @@ class ControllerMetrics:
         self._epoch.set(epoch)
 
     def record_resignation(self) -> None:
-        """The candidate is not active any more; the gauges of the cluster become zero."""
+        """The candidate has ceased to be active; the gauges of the cluster become zero."""
         self._cluster = None
         for gauge in (self._is_active, self._epoch, self._queue):
             gauge.set(0)

@@ -28,7 +28,7 @@ class EndsStatus:
     acls: str = ""
     """The state of ACL mirroring for topics; empty if the link carries none."""
     mirror_maker: str = ""
-    """Which of MirrorMaker 2's topics cannot be written, and why."""
+    """The topics of MirrorMaker 2 that cannot be written, and the reason."""
     transactions: MirrorTransactions | None = None
     """The transactions at the target; None if the link writes none."""
     access_problems: Mapping[str, str] = field(default_factory=dict)

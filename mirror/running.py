@@ -69,7 +69,7 @@ async def _run_daemon(daemon: MirrorDaemon, stop: asyncio.Event) -> DrainResult 
 
 
 async def run_all(configs: Sequence[MirrorConfig], stop: asyncio.Event) -> None:
-    """Mirror several links in one process; when one cannot go on, all end. What failed first is
+    """Mirror several links in one process; when one cannot continue, all end. The first failure is
     raised.
 
     Links with the same `antipode.metrics.listener` show their figures on one page.

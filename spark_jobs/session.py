@@ -37,7 +37,7 @@ Result = TypeVar("Result")
 
 
 def session(name: str, *, is_local: bool, cores: int | None = None) -> SparkSession:
-    """The session; `is_local` False takes whatever spark-submit has set up."""
+    """The session; With `is_local` False the session uses the settings of spark-submit."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(name)

@@ -14,13 +14,13 @@ from typing import Final, Protocol
 from pyspark.errors import StreamingQueryException
 
 LATE_WORKER: Final = "Python worker failed to connect back"
-"""What Spark's exception says of such a query."""
+"""Spark's exception for such a query."""
 STARTS_MAX: Final = 4
 POLL_S: Final = 1
 
 
 class Query(Protocol):
-    """What this module uses of Spark's `StreamingQuery`."""
+    """The part of Spark's `StreamingQuery` that this module uses."""
 
     def awaitTermination(self, timeout: int) -> bool | None:  # noqa: N802 - Spark's name
         """Whether the query ends within the time (s). Raises StreamingQueryException."""

@@ -4,7 +4,7 @@ begins to read at once, where one of Spark's own daemon imports for half a secon
     spark.python.daemon.module=spark_jobs.worker_daemon
 
 Spark imports nothing before the fork because a library may start threads, which a fork does not
-have. Those that do (pyarrow) are left to the forks.
+have. Modules that start threads (pyarrow) are left to the forks.
 """
 
 from __future__ import annotations

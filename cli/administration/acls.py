@@ -48,9 +48,15 @@ Named = Annotated[
     ),
 ]
 Principals = Annotated[
-    list[str] | None, typer.Option("--allow-principal", help="Who may, in the form User:name; User:* for everyone.")
+    list[str] | None,
+    typer.Option(
+        "--allow-principal", help="The principal that is allowed, in the form User:name; User:* for everyone."
+    ),
 ]
-Denied = Annotated[list[str] | None, typer.Option("--deny-principal", help="Who may not, whatever else allows it.")]
+Denied = Annotated[
+    list[str] | None,
+    typer.Option("--deny-principal", help="The principal that is denied, even if another ACL allows it."),
+]
 AllowHosts = Annotated[
     list[str] | None, typer.Option("--allow-host", help="From which address; without it from every one.")
 ]
@@ -98,10 +104,16 @@ def add(
     deny_host: DenyHosts = None,
     operation: Operations = None,
     producer: Annotated[
-        bool, typer.Option("--producer", help="What a producer needs: Write, Describe and Create of the topics.")
+        bool,
+        typer.Option(
+            "--producer", help="The operations that a producer needs: Write, Describe and Create of the topics."
+        ),
     ] = False,
     consumer: Annotated[
-        bool, typer.Option("--consumer", help="What a consumer needs: Read and Describe of topics, Read of the group.")
+        bool,
+        typer.Option(
+            "--consumer", help="The operations that a consumer needs: Read and Describe of topics, Read of the group."
+        ),
     ] = False,
     idempotent: Annotated[
         bool, typer.Option("--idempotent", help="With --producer: IdempotentWrite of the cluster.")
@@ -290,7 +302,7 @@ def _chosen(
     if is_producer and is_idempotent:
         chosen.append((ResourceType.CLUSTER, CLUSTER_NAME, Operation.IDEMPOTENT_WRITE))
     if not chosen:
-        raise usage_error("say what is allowed, and with what: --operation, --producer or --consumer, and a resource")
+        raise usage_error("name the permission and the resource: --operation, --producer or --consumer, and a resource")
     return chosen
 
 

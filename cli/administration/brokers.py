@@ -1,5 +1,5 @@
 """`antipode brokers`: lists the brokers of a site, including missing ones, and unregisters a broker
-that is gone for good.
+that will not return.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def unregister(
     is refused while the broker is registered.
 
     Its replicas of other topics stay assigned to it; `antipode reassign plan` moves them. If the
-    broker comes back after all, it serves like any other, and deletes its logs of deleted topics.
+    broker returns after all, it serves like any other, and deletes its logs of deleted topics.
 
     Example: antipode brokers unregister 1003 --dry-run
     """

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from wire.client.raw_client import KafkaClient
 
 app = typer.Typer(
-    help="Configs of topics and brokers. What is altered here is in force at once and outlives a restart.\n\n"
+    help="Configs of topics and brokers. A change applies at once and stays after a restart.\n\n"
     "Example: antipode configs show --broker 1001",
     no_args_is_help=True,
 )
@@ -58,7 +58,7 @@ def _entity(topic: str | None, broker: int | None, is_all_brokers: bool) -> _Ent
         *([_Entity("broker", "")] if is_all_brokers else ()),
     ]
     if len(chosen) != 1:
-        raise usage_error("say whose configs: one of --topic, --broker and --all-brokers")
+        raise usage_error("name the resource: one of --topic, --broker and --all-brokers")
     return chosen[0]
 
 

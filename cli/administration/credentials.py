@@ -36,8 +36,8 @@ app = typer.Typer(
 
 Directory = Annotated[Path, typer.Option("--dir", help="The authority's directory.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Report what would be written, write nothing.")]
-Name = Annotated[str, typer.Option(help=f"Who it is for: {NAME_ACCEPTED}.")]
-RoleOption = Annotated[Role, typer.Option(help="What the holder may do: docs/security.md has the table.")]
+Name = Annotated[str, typer.Option(help=f"The holder of the certificate: {NAME_ACCEPTED}.")]
+RoleOption = Annotated[Role, typer.Option(help="The rights of the holder: docs/security.md has the table.")]
 
 
 @app.command()

@@ -137,7 +137,7 @@ def delete(
 
 
 def parse_target(text: str) -> str | int | tuple[int]:
-    """Parse `--to`: a word, Unix ms, or a one-tuple with an offset. A usage error lists the
+    """Parse `--to`: a keyword, Unix ms, or a one-tuple with an offset. A usage error lists the
     accepted forms.
     """
     if text.startswith("offset:"):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from wire.client.raw_client import KafkaClient
 
 app = typer.Typer(
-    help="Log directories of brokers: what lies where, how much room there is, and moves between directories of one broker.\n\n"
+    help="Log directories of brokers: their replicas and free space, and moves between directories of one broker.\n\n"
     "Example: antipode log-dirs describe --bootstrap-server 127.0.0.1:9092",
     no_args_is_help=True,
 )

@@ -30,8 +30,8 @@ yet.
 
 
 class Throttles(NamedTuple):
-    """Bytes per second that each broker may take for moves from others, and between its log
-    directories; None is no bound.
+    """Bytes per second that each broker may use for moves from others, and between its log
+    directories; None means no limit.
     """
 
     moves: int | None

@@ -1,8 +1,8 @@
 """`antipode reassign`: moves replicas between brokers: proposes a plan, executes it, shows its
 progress, cancels it.
 
-Plans are files in the JSON of kafka-reassign-partitions.sh, so that either tool can go on with what
-the other one began.
+Plans are files in the JSON of kafka-reassign-partitions.sh, so either tool can continue a
+reassignment that the other one began.
 """
 
 from __future__ import annotations

@@ -134,8 +134,8 @@ async def throttle(client: KafkaClient, before: Plan, plan: Plan, bytes_per_seco
     """Throttle the moves: each broker sends and receives at most this many bytes per second for
     them.
 
-    The same settings as those of kafka-reassign-partitions.sh, so that either tool can remove what
-    the other one set.
+    The same settings as those of kafka-reassign-partitions.sh, so either tool can remove a throttle
+    that the other one set.
     """
     leaders: dict[str, list[str]] = {}
     followers: dict[str, list[str]] = {}

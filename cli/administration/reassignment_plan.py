@@ -38,7 +38,7 @@ Plan = Mapping[TopicPartition, tuple[int, ...]]
 
 
 class UnusablePlan(ValueError):
-    """The text is no plan; says what is wrong with it."""
+    """The text is not a plan; the message gives the reason."""
 
 
 def parse_plan(text: str) -> dict[TopicPartition, tuple[int, ...]]:

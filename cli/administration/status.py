@@ -289,7 +289,7 @@ def not_protected_because(sample: LagSample, *, now_ms: int) -> str:
     """The reason why the link's standby does not protect the active site; empty when it does."""
     verdict = sample.protection
     if not sample.active_site:
-        return "neither site says who is active"
+        return "neither site knows which one is active"
     if sample.active_site in sample.unreachable:
         return f"{sample.active_site}, the active site, does not answer"
     if verdict is None or verdict.epoch != sample.epoch:
@@ -313,8 +313,8 @@ def problems(sites: dict[str, dict[str, Any]], links: list[dict[str, Any]]) -> l
         for one in site.get("waiting_deletions", ()):
             nodes = ", ".join(map(str, one["absent_brokers"]))
             found.append(
-                f"site {name}: topic {one['topic']} is not deleted before brokers {nodes} are back; "
-                "one that is gone for good is given up by: antipode brokers unregister ID"
+                f"site {name}: the deletion of topic {one['topic']} waits for brokers {nodes}; if one will not "
+                f"return, unregister it: antipode brokers unregister ID"
             )
     for link in links:
         if link["mirror"] not in (*HEALTHY_STATES, "not known"):

@@ -49,7 +49,7 @@ UnderReplicated = Annotated[
 ]
 Unavailable = Annotated[bool, typer.Option("--unavailable", help="Only partitions without a leader.")]
 AtMinIsr = Annotated[
-    bool, typer.Option("--at-min-isr", help="Only partitions with no more replicas in sync than min.insync.replicas.")
+    bool, typer.Option("--at-min-isr", help="Only partitions with at most min.insync.replicas replicas in sync.")
 ]
 UnderMinIsr = Annotated[
     bool,

@@ -53,7 +53,7 @@ class Wanted:
     fetchers: int
 
 
-Topics = Annotated[list[str] | None, typer.Argument(help="What to read; or give --whitelist or --blacklist.")]
+Topics = Annotated[list[str] | None, typer.Argument(help="The topics to read; or give --whitelist or --blacklist.")]
 Group = Annotated[
     str | None, typer.Option(help="Share the partitions with the group's other members, and commit offsets.")
 ]
@@ -164,7 +164,7 @@ def _check(wanted: Wanted, zookeeper: str | None) -> None:
     if len(filters) + bool(wanted.topics) != 1:
         raise usage_error("name topics, or give one of --whitelist and --blacklist")
     if wanted.partition is not None and (wanted.group is not None or len(wanted.topics) != 1):
-        raise usage_error("--partition goes with one topic and without --group")
+        raise usage_error("--partition needs exactly one topic and cannot be combined with --group")
     if wanted.offset is not None and wanted.partition is None:
         raise usage_error("--offset goes with --partition")
     if zookeeper is not None and wanted.group is None:

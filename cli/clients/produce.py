@@ -52,7 +52,9 @@ PartitionerName = Annotated[
         help="murmur2 (Java's default), classic, classic-bytes, random, round-robin, or module:Class of your own."
     ),
 ]
-Acks = Annotated[str, typer.Option(help="Who must have a record: all in-sync replicas, 1 (the leader), or 0.")]
+Acks = Annotated[
+    str, typer.Option(help="The replicas that must have a record: all in-sync replicas, 1 (the leader), or 0.")
+]
 Idempotence = Annotated[
     bool, typer.Option("--idempotence/--no-idempotence", help="Retries make no duplicates; needs acks=all.")
 ]

@@ -1,7 +1,7 @@
 """A small certificate authority: makes itself, and certificates for processes and people.
 
-ECDSA on P-256, which makes handshakes cheap. Keys lie beside their certificates, in one PEM file
-that its owner alone can read. Companies with an authority of their own do not need this; openssl's
+ECDSA on P-256, which makes handshakes cheap. Each key is in the PEM file of its certificate, which
+only its owner can read. Companies with an authority of their own do not need this; openssl's
 commands for the same certificates are in docs/security.md.
 """
 

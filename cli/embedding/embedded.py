@@ -223,8 +223,8 @@ class EmbeddedSites:
 
 
 async def _agree_cluster_id(connect: str, cluster_id: str) -> str:
-    """Store the cluster id unless one is there; returns the one that holds. Sites of an exact link
-    share it.
+    """Store the cluster id unless one is stored already; returns the stored one. Sites of an exact
+    link share it.
     """
     zookeeper = ZooKeeper(connect)
     await zookeeper.start()

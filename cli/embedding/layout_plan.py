@@ -71,7 +71,7 @@ def ports_needed(wishes: Wishes) -> int:
 
 
 def check(wishes: Wishes, *, whitelist: Sequence[str], blacklist: Sequence[str]) -> None:
-    """ValueError says which wish cannot be met and what would be accepted."""
+    """ValueError names the option that cannot be met and what would be accepted."""
     names = wishes.sites
     if not names or any(not name.isidentifier() or len(name) > 32 for name in names):
         raise ValueError(f"--sites {','.join(names)!r}: accepted are comma-separated names of letters, digits and _")

@@ -129,7 +129,7 @@ def broker_properties(
 
 
 def replication_factor(site: SiteLayout) -> int:
-    """Replicas of a topic that says nothing else: one on each broker, three at most."""
+    """Default replication factor of a topic: one replica on each broker, three at most."""
     return min(REPLICAS_MAX, len(site.brokers))
 
 

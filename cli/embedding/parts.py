@@ -1,6 +1,6 @@
-"""Parts of embedded sites as they are started: a directory that one command uses at a time, what an
-earlier one left running, several parts side by side, and the reason in one line when one does not
-come up.
+"""Starts the parts of embedded sites: locks the directory for one command at a time, ends parts
+that an earlier command left running, starts several parts in parallel, and gives the reason in one
+line if a part does not start.
 
 `cli/embedding/embedded.py` decides what the parts are and in which order they start.
 """

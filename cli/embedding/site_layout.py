@@ -83,9 +83,7 @@ class MirrorLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BridgeLayout:
-    """The HTTP bridge; it knows the brokers of all sites that are linked, so that it follows
-    whichever is active.
-    """
+    """The HTTP bridge; it knows the brokers of all linked sites, to follow the active one."""
 
     directory: Path
     bootstrap_servers: str
@@ -165,7 +163,7 @@ MIRROR_USER: Final = "mirror"
 KAFKA_USERS: Final = (ADMIN, USER, BROKER_USER, MIRROR_USER)
 SUPER_USERS: Final = (ADMIN, BROKER_USER)
 BRIDGE_USERS: Final = (ADMIN, USER)
-"""Those who log in at the HTTP bridge, each as the Kafka user of the same name."""
+"""The users of the HTTP bridge, each with the Kafka user of the same name."""
 BRIDGE_IDENTITY: Final = "bridge"
 
 

@@ -76,9 +76,9 @@ def create(
     """Make a link at both sites, or at neither. Both must have the same cluster id and no topic of
     the link in common.
 
-    Checked before: releases, what the target's controller says to the source's topics (replicas,
-    partitions, configs), whether a mirror runs. Warnings do not keep a link from being made. Exit
-    code 1 when something does.
+    Checks before the creation: releases, whether the target's controller accepts the source's
+    topics (replicas, partitions, configs), whether a mirror runs. Warnings do not keep a link from
+    being made. Exit code 1 when something does.
 
     Example: antipode links create a-b --source a --target b --source-bootstrap a1:9093
     --target-bootstrap b1:9093 --site a=a1:9190 --site b=b1:9190

@@ -44,7 +44,7 @@ def fields_of(message: Message) -> dict[str, Any]:
 
 
 def _sync(record: LinkRecord) -> str:
-    """The policy in a word or three; empty when nothing waits."""
+    """The policy in one to three words; empty if no producer waits."""
     from dr.sites.core.sync_policies import is_suspended
 
     suspension = f" ({record.sync_policy_to_restore} suspended)" if is_suspended(record) else ""
@@ -128,7 +128,7 @@ def print_description(entry: LinkAtSite) -> None:
             for item in entry.description.cuts
         ]
         columns = ("topic", "partition", "broker", "cuts", "records", "bytes", "kept bytes")
-        print_table(f"site {entry.site}: cut from logs since their brokers started", columns, cuts)
+        print_table(f"site {entry.site}: truncated from logs since their brokers started", columns, cuts)
 
 
 def print_record(record: LinkRecord, sentence: str, output: OutputFormat) -> None:

@@ -94,8 +94,8 @@ def verify(
     environment: EnvironmentFile = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Compare what is mirrored with the source, batch by batch, while mirroring goes on. Exit code
-    1 when anything differs, is unknown, or nothing was compared.
+    """Compare mirrored batches with the source, batch by batch, while mirroring continues. Exit
+    code 1 when anything differs, is unknown, or nothing was compared.
 
     Example: antipode links verify a-b --last 100000 --mirror mirror1:9290
     """

@@ -55,8 +55,8 @@ ReinstateOption = Annotated[
     ReinstateChoice,
     typer.Option(
         "--reinstate",
-        help="automatic: what a site that returns after a failover has alone goes into quarantine, and the site is a standby again. "
-        "manual: antipode links reinstate does that.",
+        help="automatic: when a site returns after a failover, the records that only it has go into quarantine, "
+        "and the site is a standby again. manual: antipode links reinstate does that.",
     ),
 ]
 
@@ -76,8 +76,8 @@ FailoverOption = Annotated[
     FailoverChoice | None,
     typer.Option(
         "--failover",
-        help="What the standby does when the active site is lost. manual: nothing. observe: reports that it would fail over now "
-        "(the default with a lease). automatic: fails over. The last two need a lease.",
+        help="The standby's reaction to the loss of the active site. manual: none. observe: reports that it would "
+        "fail over now (the default with a lease). automatic: fails over. The last two need a lease.",
     ),
 ]
 

@@ -31,10 +31,10 @@ def reinstate(
     """Make FAULTED copies of a site that was failed away from standbys again, without copying them
     anew.
 
-    Of each partition, the standby puts what the active site does not have into quarantine
-    (`antipode quarantine`) and truncates its log to the history that both sites have; the mirror
-    goes on from there. The active site's topics are never touched. Exit code 1 when a partition is
-    refused.
+    For each partition, the standby puts the records that the active site does not have into
+    quarantine (`antipode quarantine`) and truncates its log to the history that both sites have;
+    the mirror continues there. The active site's topics are never touched. Exit code 1 when a
+    partition is refused.
 
     Example: antipode links reinstate a-b --dry-run --mirror mirror1:9290
     """

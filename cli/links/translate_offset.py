@@ -28,7 +28,7 @@ def translate_offset(
     partition: Annotated[int, typer.Option(help="The partition.", min=0)] = 0,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
     is_upstream: Annotated[
-        bool, typer.Option("--upstream", help="The offset is one of the target; say which of the source it is.")
+        bool, typer.Option("--upstream", help="The offset is one of the target; print the source's.")
     ] = False,
     source_bootstrap_server: Annotated[
         str,
@@ -43,8 +43,8 @@ def translate_offset(
     target (the command asks its brokers).
 
     Neither the source nor the mirror needs to be there. Between records that were not carried it is
-    the next one that was. Where both directions go by the same names, what the opposite link has
-    brought counts too: name the source's brokers, which know it.
+    the next one that was. If both directions use the same names, records of the opposite link count
+    too: name the source's brokers, which know it.
 
     Example: antipode links translate-offset a-b --topic orders --partition 3 --offset 1234
     --bootstrap-server b1:9092

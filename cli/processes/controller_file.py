@@ -1,5 +1,4 @@
-"""The properties file of a controller that runs alone: its settings, and what the file has beside
-them.
+"""The properties file of a controller that runs alone: its settings, and the file's other keys.
 
 The file is often that of a broker, so keys of brokers are accepted silently; keys that no process
 reads are logged, as by a broker.

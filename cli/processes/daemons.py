@@ -1,8 +1,8 @@
 """`antipode broker`, `controller`, `mirror` and `bridge`: one process of a real deployment, from a
 properties file, until SIGTERM.
 
-They read the same kind of file, log one line an event to standard error, and exit with 0 after an
-orderly stop, 1 when something was in the way (one message says what), 2 for wrong usage.
+They read the same kind of file, log one line for each event to standard error, and exit with 0
+after an orderly stop, 1 after a problem (one message describes it), 2 for wrong usage.
 """
 
 from __future__ import annotations
@@ -52,7 +52,10 @@ StateChangeLog = Annotated[
 ]
 AuditLog = Annotated[
     Path | None,
-    typer.Option("--audit-log", help="Who changed what, or was refused, goes into this file alone."),
+    typer.Option(
+        "--audit-log",
+        help="The audit log (changes and refused changes, with their principals) goes only into this file.",
+    ),
 ]
 CheckOnly = Annotated[bool, typer.Option("--dry-run", help="Check the configuration, start nothing.")]
 
@@ -120,7 +123,7 @@ def controller(
     is_dry_run: CheckOnly = False,
     is_daemon: Background = False,
 ) -> None:
-    """Run a controller candidate alone, for sites whose brokers do not stand for election.
+    """Run a controller candidate alone, for sites whose brokers do not run for election.
 
     Needed in the file: node.id, zookeeper.connect, antipode.site.name, antipode.grpc.listener;
     antipode.site.number as its brokers.
@@ -160,9 +163,9 @@ def mirror(
     Between two Antipode sites the file needs link.name and site.agents (gRPC addresses of the
     target site's brokers); filters and the epoch are the link's own. Where an end is Apache Kafka,
     link.mode=translate with source.bootstrap.servers and target.bootstrap.servers. MirrorMaker's
-    names for queue, streams, producers and filters are accepted, and so is a file of MirrorMaker 2
-    as it is: what became of each of its keys is printed; of another file those that count for
-    nothing.
+    names for queue, streams, producers and filters are accepted, and so is an unchanged file of
+    MirrorMaker 2: the verdict on each of its keys is printed. For another file, only the ignored
+    keys are printed.
 
     Example: antipode mirror --config connect-mirror-maker.properties
     """
@@ -290,7 +293,7 @@ def _run(
         typer.echo("the configuration is good; nothing was started")
         raise typer.Exit(ExitCode.DONE)
     if background is not None:
-        typer.echo(f"process {_start_in_background(background)} goes on; it says the rest in {background}")
+        typer.echo(f"process {_start_in_background(background)} continues; its further messages are in {background}")
         raise typer.Exit(ExitCode.DONE)
     raise typer.Exit(run_daemon(main))
 

@@ -40,8 +40,8 @@ def demo(
         typer.Option("--secure/--plaintext", help="On sites that demand certificates, as of `antipode up --secure`."),
     ] = False,
 ) -> None:
-    """Two sites, real data, a cut link, a lost site, a failover, proof of equality: about three
-    minutes, then a report.
+    """Two sites, real data, a network partition, a lost site, a failover, proof of equality: about
+    three minutes, then a report.
 
     Example: antipode demo --dir out/demo
     """

@@ -97,7 +97,7 @@ def failover(
     """Stop writers at the active site if it answers, drain the link, raise its epoch, promote the
     standby, account for the loss.
 
-    Writers are stopped only when a mirror lives and the standby follows closely, and no longer than
+    Writers are stopped only if a mirror runs and the standby follows closely, and at most for
     --unavailability-max-ms.
 
     An active site that does not answer may still run and take writes. Such a failover is refused,

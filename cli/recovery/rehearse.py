@@ -47,8 +47,8 @@ def rehearse(
     ] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Rehearse a failover on clones of the standby's logs. Mirroring goes on, and no other site
-    notices.
+    """Rehearse a failover on clones of the standby's logs. Mirroring continues, and the rehearsal
+    contacts no other site.
 
     Run it on the machine of the standby's brokers. Closed segments are shared by hard links; the
     last segment of each log is copied. A sandbox broker with own ports and an own ZooKeeper chroot

@@ -62,7 +62,7 @@ def repair(
     site's bytes, and truncate a copy that has another history, so that the mirror copies the
     offsets again.
 
-    What is removed goes into quarantine (`antipode quarantine`). The active site's log is never
+    Removed records go into quarantine (`antipode quarantine`). The active site's log is never
     truncated. Where both sites could be right, nothing is done, and the reason is printed.
     Afterwards the digests of both sites are compared. Exit code 0 when the sites are equal, 1 when
     something is left.

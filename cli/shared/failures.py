@@ -1,5 +1,5 @@
-"""Reports the failures of commands and daemons: one line on standard error that says what is wrong,
-and an exit code. rich is imported when there is such a line, so that daemons start without it.
+"""Reports the failures of commands and daemons: one line on standard error with the reason, and an
+exit code. rich is imported only for such a line, so that daemons start without it.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ BootstrapServer = Annotated[
     typer.Option(
         "--bootstrap-server",
         "-b",
-        help="Brokers to ask first, host:port[,host:port...]; those of either site of a link will do.",
+        help="Brokers to ask first, host:port[,host:port...]; brokers of either site of a link are accepted.",
         envvar="ANTIPODE_BOOTSTRAP_SERVER",
     ),
 ]
@@ -77,7 +77,7 @@ def connect(bootstrap_server: str) -> Cluster:
                 f"no broker at {bootstrap_server} answers ({reason(error)}): is it running, and is the address right?"
             ) from error
         if str(metadata.orig_broker_name).rpartition("/")[0] in given:
-            break  # else one was quicker that the client has learned of, of whichever site
+            break  # else another broker that the client knows, perhaps of the other site, answered first
     return Cluster(client, metadata.topics)
 
 
@@ -96,8 +96,8 @@ def librdkafka_settings(bootstrap_server: str) -> dict[str, Any]:
 def ask_cluster(
     bootstrap_server: str, work: Callable[[KafkaClient], Awaitable[Result]], *, is_site_local: bool = False
 ) -> Result:
-    """Do `work` with a client of our own, for requests to one broker and for those that librdkafka
-    does not have.
+    """Do `work` with a client of our own, for requests to one broker and for requests that
+    librdkafka does not have.
 
     `is_site_local`: only the brokers of the site that was asked are known to the client.
     OperationalFailure when the address is no address, no broker answers, or a request fails.
@@ -173,7 +173,7 @@ def _is_loading(outcome: Future[Any]) -> bool:
 
 
 def settings(pairs: list[str] | None, option: str) -> Mapping[str, str]:
-    """`key=value` options as a mapping. A usage error names the one that is none."""
+    """`key=value` options as a mapping. A usage error names the address that cannot be parsed."""
     found = {}
     for text in pairs or ():
         key, separator, value = text.partition("=")

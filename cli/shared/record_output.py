@@ -21,7 +21,7 @@ COMMIT_INTERVAL_S = 5
 
 
 class Printed:
-    """The printed positions of a group's partitions: the command commits these, and no more."""
+    """The printed positions of a group's partitions: the command commits exactly these."""
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer

@@ -1,5 +1,5 @@
 """`antipode archive`: topics as files on any file system, with a Spark session on this machine, and
-the check of what is there.
+a check of existing files.
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ def reconcile(
                     },
                 )
             if is_resumed and out is None:
-                raise usage_error("--resume goes on with a run whose report lies at --out: give --out")
+                raise usage_error("--resume continues a run whose report is in --out: give --out")
             sides = sides_of_link(environment, link) if not source and not target else sides_of_brokers(source, target)
             sides = replace(
                 sides,

@@ -38,9 +38,7 @@ ENFORCED_WITHIN_MS = 10_000
 def restore(
     archive: Annotated[str, typer.Option("--from", help="The archive, made with --format batches.")],
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
-    at: Annotated[
-        str, typer.Option("--at", help="Which site of --environment or --site [default: the only one].")
-    ] = "",
+    at: Annotated[str, typer.Option("--at", help="The site of --environment or --site [default: the only one].")] = "",
     environment: EnvironmentFile = None,
     site: SiteOptions = None,
     topics: Annotated[str, typer.Option(help="Topics: a regular expression on whole names.")] = ".*",

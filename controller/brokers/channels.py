@@ -209,7 +209,7 @@ class BrokerChannels:
 
     async def raise_failure(self) -> None:
         """Wait until a channel ends with a defect of this program, and raise that error. Without
-        this, a broker would get no more batches and no log line would say so.
+        this, a broker would get no batches, and no log line would report it.
         """
         await self._failure
 

@@ -215,7 +215,7 @@ class UnregisterBroker(Struct, frozen=True, kw_only=True):
 
 
 class ReplicasOffline(Struct, frozen=True, kw_only=True):
-    """A living broker has lost the log directories of these replicas, and of no others."""
+    """A living broker has lost the log directories of exactly these replicas."""
 
     node_id: int
     broker_epoch: int
@@ -223,8 +223,8 @@ class ReplicasOffline(Struct, frozen=True, kw_only=True):
 
 
 class ElectLeaders(Struct, frozen=True, kw_only=True):
-    """Elect preferred leaders, or unclean ones where there is no leader; `partitions` None means
-    all.
+    """Elect preferred leaders, or unclean ones for partitions without a leader; `partitions` None
+    means all.
     """
 
     partitions: tuple[TopicPartition, ...] | None = None

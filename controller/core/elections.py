@@ -40,13 +40,14 @@ def elect_first(*, replicas: Sequence[int], live: Collection[int]) -> Election |
 def elect_offline(
     *, replicas: Sequence[int], isr: Collection[int], live: Collection[int], may_be_unclean: bool
 ) -> Election | NoLeader:
-    """Leader of a partition whose leader is gone: an in-sync replica, or any living one where data
+    """Leader of a partition whose leader is gone: an in-sync replica, or any living one if data
     loss is allowed.
     """
     in_sync = tuple(node for node in isr if node in live)
     for node in replicas:
         if node in in_sync:
-            # the in-sync replicas without the dead: one that returns must catch up first
+            # the in-sync replicas without the dead ones: a dead one that returns must catch up
+            # first
             return Election(leader=node, isr=in_sync)
     if not may_be_unclean:
         return NoLeader(f"no in-sync replica of {sorted(isr)} is alive")

@@ -4,10 +4,10 @@ A candidate creates the ephemeral `/controller` and raises `/controller_epoch` i
 so every controller has an epoch of its own, and only an elected controller raises the epoch. A
 candidate waits until the `/controller` of another session expires, even of its own former session.
 It replaces a `/controller` of its present session, whose creation was not confirmed because the
-connection broke. It also replaces that of a controller that refuses connections: if that controller
-still runs, the higher epoch deposes it. A tenure ends when the node is gone or belongs to another
-session, when the session is lost, or when ZooKeeper is unreachable for as long as the session
-lives: kazoo reports a loss only after it reconnects.
+connection broke. The registration also replaces the registration of a controller that refuses
+connections: if that controller still runs, the higher epoch deposes it. A tenure ends when the node
+is gone or belongs to another session, when the session is lost, or when ZooKeeper is unreachable
+for as long as the session lives: kazoo reports a loss only after it reconnects.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class Candidacy:
             self.active_controller = None
 
     async def until_deposed(self, tenure: Tenure) -> str:
-        """Return, with the reason, when the tenure has ended or can no longer be relied on."""
+        """Return, with the reason, when the tenure has ended or has become doubtful."""
         while True:
             self._state_changed.clear()
             if self._zookeeper.state is SessionState.LOST:

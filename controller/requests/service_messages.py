@@ -117,7 +117,7 @@ def topic_results(reply: Iterable[TopicOutcome]) -> Iterable[pb.TopicResult]:
 
 
 def topic_result(outcome: TopicOutcome, topic: Topic | None) -> pb.TopicResult:
-    """The outcome of one topic, with what it is like now."""
+    """The outcome of one topic, with its state after the request."""
     if topic is None:
         return pb.TopicResult(name=outcome.name, error_code=outcome.error, error_message=outcome.message)
     return pb.TopicResult(

@@ -79,7 +79,7 @@ class StoredTopics:
 
 
 FoundRequest = tuple[bytes, int] | None
-"""A tool's request in ZooKeeper with the version of its node; None if there is none."""
+"""A tool's request in ZooKeeper with the version of its node; None if the node does not exist."""
 
 
 class ClusterReader:
@@ -120,8 +120,8 @@ class ClusterReader:
         return cluster
 
     async def stored_topics(self, names: Sequence[str]) -> StoredTopics:
-        """These topics, without those that are gone, and their partitions' states, without those
-        that never had a leader.
+        """The existing ones of these topics, and the states of their partitions that ever had a
+        leader.
         """
         read = await self._in_windows(self._topics_or_problems, names, size=TOPICS_PER_READ_MAX)
         problems = {name: found for name, found in read if isinstance(found, str)}
@@ -172,7 +172,7 @@ class ClusterReader:
         return await self._zookeeper.children(znodes.TOPICS, watch=watch)
 
     async def topics(self, names: Sequence[str]) -> list[Topic]:
-        """Those of these topics that exist, with their configs, by one request. Raises
+        """The existing ones of these topics, with their configs, by one request. Raises
         MalformedZnode.
         """
         return [_topic(*stored) for stored in await self._stored(names)]
@@ -210,9 +210,7 @@ class ClusterReader:
         return None if found is None else decode_topic_config(name, found[0])
 
     async def _leaderships(self, partitions: Sequence[TopicPartition]) -> list[tuple[TopicPartition, Leadership | str]]:
-        """States of those of these partitions that ever had a leader, or the problem with a
-        malformed one.
-        """
+        """States of the partitions that ever had a leader, or the problem with a malformed one."""
         states = await self._zookeeper.get_many([znodes.partition_state_path(*partition) for partition in partitions])
         return [
             (partition, _or_problem(_leadership, partition, *found))

@@ -17,6 +17,6 @@ class Tenure:
 
 
 class Deposed(Exception):
-    """This candidate may not be the active controller any more. It drops its state and takes part
+    """This candidate may have ceased to be the active controller. It drops its state and takes part
     in the next election.
     """

@@ -66,7 +66,7 @@ class Sentinels:
 
     def follow(self, cluster: Cluster) -> None:
         """Start and stop sentinels, so that each registered broker has one, except the broker in
-        this process, which cannot die alone.
+        this process, which fails only together with it.
         """
         registered = [*cluster.brokers.values(), *cluster.presumed_dead.values()]
         wanted = {(broker.node_id, broker.epoch): broker for broker in registered if broker.registration.grpc_address}

@@ -165,8 +165,8 @@ class FailoverWatch:
             self._watched = {
                 one.name: known
                 if (known := self._watched.get(one.name)) is not None and known.epoch == one.epoch
-                # A new epoch begins a new count: silence before it says nothing about the site that
-                # is active now.
+                # A new epoch begins a new count: earlier silence has no information about the site
+                # that is active now.
                 else _Watched(one.epoch, LossWatch(self._silences.setdefault(one.name, Silences())))
                 for one in ours
             }
@@ -322,7 +322,7 @@ class FailoverWatch:
         self._report(record, watched, f"{reason}; a person has to decide: {report.reason}")
 
     async def _carry_out(self, record: LinkRecord, *, asked_by: str, needs_lost_source: bool) -> FailoverReport:
-        """Run one failover at a time, as `antipode failover` does it."""
+        """Run one failover at a time, like `antipode failover`."""
         policy = FailoverPolicy(
             lag_records_max=record.failover_lag_records_max or None,
             # The gates have shown that the site is silent by every view, and its permits end before

@@ -128,7 +128,7 @@ class LinksStore:
             return
         kept, payload = link_znodes.failover_path(record.name, record.epoch), link_znodes.encode_account(account)
         raised = SetNode(path=path, value=encode_link(record), version=version)
-        # One transaction: a run that dies must not leave an epoch whose final account is lost.
+        # One transaction: a killed run must not leave an epoch whose final account is lost.
         try:
             await self._zookeeper.transaction([raised, CreateNode(path=kept, value=payload)])
         except NoNodeError:
@@ -181,7 +181,7 @@ class LinksStore:
                 await self._zookeeper.delete(f"{parent}/{child}")
             await self._zookeeper.delete(parent)
         except NoNodeError:
-            return  # There are none, or a concurrent call has deleted them.
+            return  # The link has none, or a concurrent call has deleted them.
 
     async def _delete_verdicts(self, name: str) -> None:
         await self.forget_vows(name)

@@ -53,7 +53,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerAnswer:
-    """One broker's description, or the reason why there is none."""
+    """One broker's description, or the reason why it is missing."""
 
     node_id: int
     reply: DescribePartitionsReply | None

@@ -177,7 +177,7 @@ class PeerWatch:
         naming = (link for link in links if name in link.sites)
         addresses = dict.fromkeys(address for link in naming for address in link.sites[name].agents)
         request = GetSiteViewRequest(asking_site=self._site, known_version=peer.view.version)
-        # The agent that answered last is asked first: a dead one would cost its timeout each
+        # The agent that answered last is asked first: a stopped one would cost its timeout each
         # second.
         for address in sorted(addresses, key=lambda address: address != peer.answering_agent):
             try:

@@ -1,8 +1,8 @@
 """The sites that a drill may touch: reads and checks the JSON that `antipode up --output json`
 prints.
 
-The file protects everything else: whatever a plan says, a drill cannot kill, pause or disconnect a
-process or proxy that the file does not name.
+The file protects all other processes: no plan can make a drill kill, pause or disconnect a process
+or proxy that the file does not name.
 """
 
 from __future__ import annotations

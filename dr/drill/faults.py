@@ -30,7 +30,8 @@ TOXIPROXY_ATTEMPTS_MAX = 3
 KILLED_WITHIN_MS = 10_000
 ARBITER_KIND = "arbiter"
 STREAMS = {"both": ("downstream", "upstream"), "towards": ("upstream",), "from": ("downstream",)}
-"""Toxiproxy's streams by the direction of a cut, as seen from the site behind the proxy."""
+"""Toxiproxy's streams by the direction of an interruption, as seen from the site behind the proxy.
+"""
 
 Result = TypeVar("Result")
 
@@ -71,8 +72,8 @@ class NetworkFaults:
         return found
 
     def cut(self, proxies: Iterable[EnvironmentProxy], *, is_silent: bool, direction: str = "both") -> None:
-        """Close connections and refuse new ones. A silent cut instead drops every byte, or every
-        byte of one direction.
+        """Close connections and refuse new ones. A silent interruption instead drops every byte, or
+        every byte of one direction.
         """
         if is_silent:
             self.add(proxies, [Toxic(kind="timeout", attributes={"timeout": 0}, streams=STREAMS[direction])])

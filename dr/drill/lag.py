@@ -74,7 +74,7 @@ class LagSample:
     truncated_records: int = 0
     """Records that replicas at the sites have truncated since their brokers started."""
     protection: SeenVerdict | None = None
-    """The active site's last verdict; None when there is none, or the site does not answer."""
+    """The active site's last verdict; None if there is none, or if the site does not answer."""
     proof: LinkVerification | None = None
     """The last comparison by the active site's agents; None before the first."""
     differing: tuple[str, ...] = ()

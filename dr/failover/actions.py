@@ -51,7 +51,7 @@ class SiteActions:
     timeouts: FailoverTimeouts
     clock: Clock
     security: ClientSecurity | None = None
-    """Security of clients of the target's brokers; None: that of this process."""
+    """Security of clients of the target's brokers; None: the security settings of this process."""
     account: LossAccount | None = None
     """The account that this run has stored."""
     _undone: TornSurvey = field(default_factory=TornSurvey)

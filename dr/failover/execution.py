@@ -58,7 +58,7 @@ class FailoverRun:
     clock: Clock = field(default_factory=SystemClock)
     progress: Progress = lambda _step, _reason: None
     security: ClientSecurity | None = None
-    """Security of clients of the target's brokers; None: that of this process."""
+    """Security of clients of the target's brokers; None: the security settings of this process."""
     asked_by: str = ""
     """The user who asked for the run, if that is not the user of this process."""
     _steps: list[StepReport] = field(default_factory=list)

@@ -4,8 +4,8 @@ decided.
 
 The leaders move removed records to quarantine; groups that are ahead of the new ends continue at
 the ends. The offsets follow from the logs: the first record of each partition at or after the time,
-the first commit marker of a torn transaction. So an interrupted run is repeated as a whole: a log
-that is already truncated has no such record. Batches are removed whole.
+the first commit marker of a torn transaction. So an interrupted run is repeated as a whole: a
+truncated log has no such record. Batches are removed whole.
 """
 
 from __future__ import annotations

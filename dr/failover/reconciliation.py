@@ -1,7 +1,7 @@
 """Runs a reconciliation as a child process and compares its findings with a failover's account.
 
 The caller provides the command (`cli` gives `antipode reconcile`), because Spark jobs and disaster
-recovery do not import each other. Its exit code says equal (0), different (1) or not compared (2);
+recovery do not import each other. Its exit code is 0 (equal), 1 (different) or 2 (not compared);
 its standard output holds a JSON object with `findings`.
 """
 

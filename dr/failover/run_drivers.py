@@ -1,7 +1,7 @@
 """Finds out who carries on the runs of a link that have not ended.
 
-A process that carries out a run repeats its report. Two reads of the same record show whether it
-does, whatever the clocks of the hosts show.
+A process that carries out a run repeats its report. Two reads of the same record show whether the
+driver is active, independently of the hosts' clocks.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ async def _is_confirmed(record: LinkRecord, clients: Sequence[SiteClient]) -> bo
 
 
 async def _answer(call: Awaitable[Answer]) -> Answer | None:
-    """What a site answers; None where it does not answer."""
+    """A site's answer; None where it does not answer."""
     try:
         return await call
     except OperationalFailure:

@@ -124,7 +124,9 @@ class SiteDigests:
 
 
 def new_client(bootstrap: str, security: ClientSecurity | None = None) -> KafkaClient:
-    """A client of one site's own brokers; without `security` it uses that of the process."""
+    """A client of one site's own brokers; without `security` it uses the security settings of the
+    process.
+    """
     options = ConnectionOptions(client_id="antipode-reconcile")
     if security is not None:
         options = secured(options, security)

@@ -1,9 +1,9 @@
 """A repair: finds the differences between the sites of an exact link, plans orders, executes them,
 and proves the result by digests.
 
-There is no journal: each run reads the logs as they are. A run that was interrupted after any step
-leaves records in the log, in quarantine, or in both, and the next run plans the remaining orders.
-The brokers check each order again (`broker/replication/core/batch_replacement.py`,
+A repair has no journal: each run reads the logs as they are. A run that was interrupted after any
+step leaves records in the log, in quarantine, or in both, and the next run plans the remaining
+orders. The brokers check each order again (`broker/replication/core/batch_replacement.py`,
 `broker/handlers/links/quarantine_records.py`). `core/orders.py` decides.
 """
 

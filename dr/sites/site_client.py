@@ -189,7 +189,7 @@ class SiteClient:
 
     async def survey_link(self, record: LinkRecord) -> site.SurveyLinkReply | None:
         """Describe the topics that a planned link would carry from this site; None if the site's
-        release has no such call.
+        release does not have this call.
         """
         request = site.SurveyLinkRequest(record=record)
         try:

@@ -25,7 +25,7 @@ NOTHING: Final = 0
 @dataclass(frozen=True, slots=True)
 class SharedHistory:
     """The offset below which both sites have the same records, which may be below the copy's log
-    start; `doubt` says why it is unreliable, empty if it is reliable.
+    start; `doubt` is the reason why it is unreliable, empty if it is reliable.
     """
 
     end_offset: int

@@ -290,8 +290,9 @@ class MirrorMetrics(Collector):
         yield from (end_offset, watermark, doubtful, skipped_bytes, skipped_records)
         surplus = CounterMetricFamily(
             "antipode_mirror_surplus_records",
-            "Records at a translate link's target beyond one copy of each: repetitions and what others wrote between; of a link that "
-            "writes in transactions at most those of broken-off ones, which read-committed readers do not see.",
+            "Records at a translate link's target beyond one copy of each: repetitions, and records of other "
+            "writers in between. For a link that writes in transactions, at most the records of aborted ones, "
+            "which read-committed readers do not see.",
             labels=labels,
         )
         for key, records in sorted(self._ends.surplus_records().items()):

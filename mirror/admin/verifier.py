@@ -6,9 +6,9 @@ offsets of its offset map, batches with the same records part (or as many record
 to be rewritten), each once and with nothing of the link's own between. Only records that both logs
 still have are compared, up to the end that was mirrored when the comparison began.
 
-Of a compacted topic the two ends keep different records: a standby never compacts, the target of a
-translate link does so by itself. Its batches are opened: every record that the source still has
-must be at the target, or may have been compacted away there, which is unknown.
+For a compacted topic the two ends keep different records: a standby never compacts, and the target
+of a translate link compacts by itself. Its batches are opened: every record that the source still
+has must be at the target, or may have been compacted away there, which is unknown.
 """
 
 from __future__ import annotations

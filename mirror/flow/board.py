@@ -203,9 +203,7 @@ class FlowBoard:
         self.submit(key, TopicReplaced(reason=reason))
 
     def submit(self, key: TopicPartition, command: Command) -> Decision:
-        """Decide, apply, act. Raises KeyError if the partition is not (or no longer) on the
-        board.
-        """
+        """Decide, apply, act. Raises KeyError if the board does not have the partition."""
         row = self._rows[key]
         if row.quiet is not None:
             self.end_quiet(key)
@@ -228,8 +226,8 @@ class FlowBoard:
         return decision
 
     def begin_quiet(self, key: TopicPartition, rounds: QuietRounds) -> bool:
-        """Let these rounds stand for the answers of the source about this partition. False if its
-        flow has something to decide.
+        """Count these rounds as answers of the source about this partition. False if its flow has
+        something to decide.
         """
         row = self._rows[key]
         if row.facts.state is not FlowState.MIRRORING or row.facts.attempts:

@@ -3,8 +3,9 @@ other and queues the batches.
 
 The next fetch is sent as soon as an answer has been read, before its batches are queued, if the
 queue has room for all of them; otherwise the fetcher first waits for room. So the source is kept
-busy while there is room, and gets no fetches when there is none. While answers are small, there is
-a pause between fetches, so that each brings more. Batches stay views into the received answer.
+busy while the queue has space, and gets no fetches while the queue is full. While answers are
+small, there is a pause between fetches, so that each brings more. Batches stay views into the
+received answer.
 
 Checksums are not verified here: the target verifies each batch before it appends, and a second pass
 would cost 0.05 CPU seconds a GB for nothing. Only when the target refuses a batch is our copy

@@ -2,7 +2,7 @@
 
 Its legacy names are those of beans of MirrorMaker's own, its new ones those of Connect's beans for
 plugins, with the connector and the task in two labels more. The JMX exporter's usual rules make
-both. There are no tasks here: all figures belong to task 0.
+both. Antipode has no Connect tasks: all figures belong to task 0.
 """
 
 from __future__ import annotations

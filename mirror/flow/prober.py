@@ -23,7 +23,7 @@ from wire.protocol.ids import NO_EPOCH, TopicPartition
 
 _Question = tuple[int, int]  # generation, epoch
 
-DEPOSED = Unreachable("the broker that was asked no longer leads it")
+DEPOSED = Unreachable("the broker of the request has ceased to lead the partition")
 
 
 class Prober:

@@ -198,8 +198,8 @@ class Producer:
         request.add_done_callback(self._request_ended)
 
     def _request_ended(self, request: asyncio.Task[None]) -> None:
-        """End the producer when a request ends with an error: its windows no longer know which
-        batches are in flight.
+        """End the producer when a request ends with an error: its windows have lost track of the
+        batches in flight.
         """
         self._requests.discard(request)
         failure = BrokenOff("a request was cancelled") if request.cancelled() else request.exception()

@@ -32,7 +32,8 @@ class ByteQueue:
         self._budget = Budget(capacity_bytes=capacity_bytes, timeout_ms=timeout_ms, share=share_bytes)
         self._lanes: list[deque[QueuedBatches]] = [deque() for _ in range(lanes)]
         # By lane: how long its producer had nothing to send before, and since when it has nothing
-        # now. One tuple each, because another thread reads metrics and a counter never goes back.
+        # now. One tuple each, because another thread reads metrics, and a counter must never
+        # decrease.
         self._idle: list[tuple[float, float | None]] = [(0.0, None)] * lanes
         self._wakers: list[Callable[[], None]] = [lambda: None] * lanes
 

@@ -1,8 +1,8 @@
 """Figures of the last half to whole minute, as in Kafka's metrics: values are added as they occur,
 and a scrape reads current ones.
 
-Two windows of 30 s, the current and the previous one, like Kafka's two samples. There is no timer:
-a new value moves the windows, and outdated ones are ignored at a read.
+Two windows of 30 s, the current and the previous one, like Kafka's two samples. No timer runs: a
+new value moves the windows, and a read ignores outdated ones.
 """
 
 from __future__ import annotations

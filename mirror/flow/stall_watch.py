@@ -1,5 +1,5 @@
-"""Watches whether every partition advances, and restarts those that do not, whatever their workers
-report.
+"""Watches whether every partition advances, and restarts stalled ones, also if their workers report
+no problem.
 
 `core/liveness.py` decides. The source is asked about a suspected partition directly, without its
 fetcher. A stall appears in the log, in a metric and in the partition's reason; partitions that

@@ -1,8 +1,8 @@
 """The two pools: fetchers by source broker and producers by lane, kept running and up to date with
 the board.
 
-A fetcher or producer that dies is replaced by a new one with new connections, and all its
-partitions restart from the target's log end: its lost batches need not be remembered.
+A failed fetcher or producer is replaced by a new one with new connections, and all its partitions
+restart from the target's log end, so nothing need remember the lost batches.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The settings that count for `link.mode=translate` alone, and those of groups and ACLs: names at
-the target, transactions there, and MirrorMaker 2's topics.
+"""The settings of `link.mode=translate`, and the settings of groups and ACLs: names at the target,
+transactions there, and MirrorMaker 2's topics.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class TranslateSettings(Settings):
     is_carrying_heartbeats: bool = Field(
         default=True,
         alias="heartbeats.replication.enabled",
-        description="true mirrors heartbeats whatever the filters say, as its tools need to see what is upstream",
+        description="true mirrors heartbeats regardless of the filters, because its tools need the heartbeats of upstream clusters",
     )
     heartbeats_interval_ms: int = Field(
         default=1000, alias="emit.heartbeats.interval.ms", ge=50, description="50 ms or more"

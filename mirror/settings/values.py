@@ -56,7 +56,7 @@ def comma_list(value: object) -> object:
 
 
 def check_patterns(value: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    """Return the patterns. Raises ValueError for one that is no regular expression."""
+    """Return the patterns. Raises ValueError if the text is not a regular expression."""
     for pattern in value or ():
         try:
             re.compile(pattern)

@@ -1,13 +1,13 @@
 """Keeps the slots of a shared link that this daemon owns, and the end of their ownership by its own
 clock.
 
-Ownership lasts as long as it is confirmed again and again, so a daemon that was stopped or
-disconnected gives up its slots before another one gets them. A daemon of a translate link without
-transactions checks once more before it sends (`mirror/translate/translated_append.py`). A process
-that stops between that check and the request does no harm as long as the target can see it: an
-exact target refuses what does not continue its log, and a translate target what does not continue
-the sequence, or a daemon whose
-claim was followed by another one's (`mirror/translate/notes/core/claims.py`).
+Ownership must be confirmed again and again, so a stopped or disconnected daemon releases its slots
+before another one gets them. A daemon of a translate link without transactions checks once more
+before it sends (`mirror/translate/translated_append.py`). A process that is paused between that
+check and its request does no harm if the target can detect the late request: an exact target
+refuses batches that do not continue its log, and a translate target refuses batches that do not
+continue the sequence, or that come from a daemon whose claim was followed by another one's
+(`mirror/translate/notes/core/claims.py`).
 """
 
 from __future__ import annotations

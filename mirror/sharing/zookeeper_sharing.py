@@ -8,8 +8,8 @@
 
 The member with the lowest number distributes the slots and writes them conditionally on the version
 it read, so of two that consider themselves leader one fails. Every member releases the slots that
-are no longer its own before it claims others; it waits for a slot that still has an owner. Each
-round confirms the session by reading; `ownership.py` defines what that means for ownership.
+it has lost before it claims others; it waits for a slot that still has an owner. Each round
+confirms the session by reading; `ownership.py` defines what that means for ownership.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class SessionEnded(Exception):
 
 
 class ZooKeeperSharing:
-    """One daemon's membership among those of its link. `run` is a worker of the mirror, `close` its
-    last step.
+    """One daemon's membership among the daemons of its link. `run` is a worker of the mirror,
+    `close` its last step.
     """
 
     def __init__(self, connect: str, link: str, *, strategy: Strategy, session_timeout_ms: int, clock: Clock) -> None:
@@ -106,7 +106,7 @@ class ZooKeeperSharing:
             asked_at_ms = self._clock.monotonic_ms()
             members = await zookeeper.children(f"{self._root}/ids", watch=self._wake)
             if member not in members:
-                raise SessionEnded(f"{member} is no longer registered")
+                raise SessionEnded(f"{member} has lost its registration")
             found = await zookeeper.get_or_none(f"{self._root}/assignment", watch=self._wake)
             shares = _shares(found)
             # The member with the lowest number is the leader.

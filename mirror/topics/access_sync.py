@@ -124,7 +124,7 @@ class AccessSync:
         self._users_before = frozenset(wanted)
 
     async def _users(self, client: KafkaClient) -> dict[tuple[str, str], str] | None:
-        """Credentials by user and mechanism; None where there is no authorizer."""
+        """Credentials by user and mechanism; None without an authorizer."""
         try:
             answer = await self._ask_users(client, {})
         except BrokerError as error:

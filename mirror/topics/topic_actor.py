@@ -74,7 +74,7 @@ class ControllerActor:
                 altered = await self._controller.alter_topic_configs(pb.AlterTopicConfigsRequest(changes=changes))
                 return altered.results
             case DeleteCopy():
-                # One request for each, because the answers to a common request come in another
+                # One request for each, because the responses to a common request come in another
                 # order.
                 return [
                     await self._delete(action, link, link_epoch) for action in actions if isinstance(action, DeleteCopy)

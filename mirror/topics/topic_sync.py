@@ -326,7 +326,7 @@ class TopicSync:
         for refusal in new:
             _log.warning(refusal.reason, topic=refusal.topic, way_out=refusal.way_out)
         for refusal in healed:
-            _log.info("no longer refused", topic=refusal.topic, was=refusal.reason)
+            _log.info("accepted again", topic=refusal.topic, was=refusal.reason)
         for refusal in self.refusals:
             if refusal.change is not AlterConfigs:
                 self._placing.show_refusal(refusal, source[refusal.topic], target.get(refusal.topic))

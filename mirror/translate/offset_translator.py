@@ -8,7 +8,7 @@ beyond the known ones.
 
 Where both directions go by the same names, the records that the opposite link has brought count
 too, and their notes are at the source: given the source, the answer is as a group's would be
-(`core/both_ways.py`). Without it the answer covers this link alone, and its text says so.
+(`core/both_ways.py`). Without it the answer covers this link alone, and its text mentions that.
 
 Python: `await (await OffsetTranslator.read(client, "a-b", source=source)).downstream("orders", 0,
 1234)`; commands: `antipode links translate-offset`.

@@ -4,7 +4,7 @@ it.
 Every mirror writes under its own producer ids. Before it writes a record, it notes these ids, with
 the site at which the records were first written, in its link's topic at the target cluster. So each
 mirror that reads that cluster knows the origin of each batch: records never return to their own
-site, whatever topics are called and through however many sites they went (M5).
+site, for any names of topics and any number of sites in between (M5).
 """
 
 from __future__ import annotations

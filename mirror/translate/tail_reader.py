@@ -280,8 +280,8 @@ class TailReader:
         """Records without a note: ours if they equal the source's, another client's if not.
 
         If the source has records from the target, this link is the way back, and its records belong
-        beside them. Returns the end with what came since it was asked for: that was compared as
-        well, and is not to be found a second time.
+        beside them. Returns the end, and the records that arrived since the request for it: these
+        were compared as well, and must not be found a second time.
         """
         likeness = Likeness()
         has_others = False

@@ -1,8 +1,8 @@
 """Translates positions (topic names and offsets) between the source and the target of a translate
 link, in both directions.
 
-Where both directions go by the same names, a log has records of both sites, and only the map of
-this link and that of the opposite one together find a place.
+If both directions use the same names, a log has records of both sites, and only the map of this
+link and the map of the opposite one together give a position.
 """
 
 from __future__ import annotations

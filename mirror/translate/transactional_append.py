@@ -2,12 +2,12 @@
 its transaction is committed.
 
 Batches go as in `translated_append.py`, many requests under way, each with one batch a partition.
-An append is answered when the transaction that carried its batches is over: committed, and all of
-them are there; aborted, and none is. So no batch has to be recognised at the target, and no
-reported offset belongs to a record that readers never see.
+An append is answered when the transaction that carried its batches has ended: committed, and all
+batches are in the log; aborted, and none counts. So no batch has to be recognised at the target,
+and no reported offset belongs to a record that readers never see.
 
-A caller that has `APPENDS_MAX` appends without an answer sends no more. The transaction then ends,
-even inside a transaction of the source.
+A caller that has `APPENDS_MAX` unanswered appends sends no more. The transaction then ends, even
+inside a transaction of the source.
 
 One producer writes everything, so the first sites of the records are not distinguishable
 (`provenance.py`): where names do not prevent loops, records that were first written at a third site

@@ -8,10 +8,10 @@ everything in it as its last records. Every error aborts it, and the next writer
 
 Each opening notes in the link's topic which slots it claims (`core/claims.py`), fences every
 earlier claim of any of them, and then reads the positions. All mirrors of a link that is not shared
-have one id; a producer that is fenced there may have been replaced, or only have been silent for
-longer than the transaction's timeout: a daemon that finds a later claim of another one has been
-replaced, and stays out. Daemons that share a link have an id each, and open anew whenever the slots
-that they own are not those that they claimed.
+have one id. A producer that is fenced there may have been replaced, or may only have sent nothing
+for longer than the transaction's timeout. A daemon that finds a later claim of another daemon has
+been replaced, and stays out. Daemons that share a link have an id each, and open a new transaction
+whenever their slots differ from the claimed ones.
 """
 
 from __future__ import annotations

@@ -6,10 +6,11 @@ other without waiting. Sequences keep them in order at the broker: after one tha
 behind it are refused. Only where the target may not know our producer yet does the first batch go
 alone, since a broker takes any sequence from a producer that it does not know.
 
-A broker finds repetitions by what it remembers of a producer, and Apache Kafka forgets a producer
-by the times in its records: one that writes what is older than `producer.id.expiration.ms` (a day)
-is forgotten every ten minutes, whatever it is doing. So a request of old records that had no answer
-is not sent again blindly: once it can no longer arrive late, the target's log is read.
+A broker finds repetitions by its state of a producer, and Apache Kafka expires a producer by the
+times in its records: a producer of records older than `producer.id.expiration.ms` (a day) is
+removed every ten minutes, even while it is active. So an unanswered request of old records is not
+sent again at once: the mirror waits until the request cannot arrive late, and then reads the
+target's log.
 
 More requests may be under way than the five batches that a broker remembers for finding
 repetitions: what a broker refuses for that reason starts the partition again from the target's log

@@ -2,8 +2,7 @@
 groups in the source's offsets.
 
 Flows, queue, producers and syncs then work as they do between two Antipode sites; they never see
-the target's own offsets. What is different about such a target is here and in
-`translated_append.py`.
+the target's own offsets. The differences of such a target are here and in `translated_append.py`.
 """
 
 from __future__ import annotations
@@ -106,8 +105,8 @@ class TranslatedTarget:
         return next((other for other in bound if other in ours and self._naming.target_name(other) == target), None)
 
     async def _topics_of_source(self) -> Mapping[str, SiteTopic]:
-        """Return the source's topics, the last known ones while the source is silent: batches
-        fetched earlier still need their copies' leaders.
+        """Return the source's topics, or the last known ones while the source does not answer:
+        batches fetched earlier still need their copies' leaders.
         """
         try:
             self._sources_topics = await self._source.topics()
@@ -131,9 +130,7 @@ class TranslatedTarget:
         return source_id
 
     async def configs(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
-        """The configs that are set on the copies; those of the source where nothing shall be
-        changed.
-        """
+        """The configs that are set on the copies; the source's own where none must change."""
         if not self._is_syncing_configs:
             return await self._source.configs(names)
         by_target = {self._naming.target_name(name): name for name in names}

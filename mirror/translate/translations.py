@@ -80,8 +80,8 @@ class Translations:
         self._saved_chunk.clear()
 
     async def reload(self) -> None:
-        """Read again what other daemons of the link have written; what this one owns now stays as
-        it is in memory.
+        """Read again the notes that other daemons of the link have written; this daemon's own slots
+        stay as they are in memory.
         """
         stored = await self._store.load()
         kept = {key: translation for key, translation in self._by_key.items() if self.owns(key)}
@@ -216,8 +216,8 @@ class Translations:
         return Translation(Position(sequences=dict(self._rebound.get(key, {}))))
 
     def is_rebound(self, key: TopicPartition) -> bool:
-        """Whether its copy is another topic than before: batches of ours that are there already
-        were meant for that one.
+        """True if its copy is another topic than before: batches of ours that are already in it
+        were meant for the former topic.
         """
         return key in self._rebound
 
@@ -308,7 +308,7 @@ class Translations:
 
     def surplus_records(self) -> Mapping[TopicPartition, int]:
         """Surplus records at the target, beyond one copy of each record, by partition; with
-        transactions, those that no read-committed reader sees.
+        transactions, only records that read-committed readers do not see.
         """
         return {
             key: found.broken_off if self.is_transactional else found.between

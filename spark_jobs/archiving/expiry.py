@@ -20,7 +20,7 @@ from spark_jobs.session import Progress
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiryReport:
-    """What retention has let go; of a dry run, what it would."""
+    """The files and records that retention has deleted; for a dry run, that it would delete."""
 
     archive: str
     is_dry_run: bool

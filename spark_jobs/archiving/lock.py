@@ -88,7 +88,9 @@ class ArchiveLock:
             raise OperationalFailure(refusal.format(live[0]))
 
     def _live(self, own: Claim) -> list[Claim]:
-        """Other claims, without those of processes that have ended here, which are removed."""
+        """Other claims, without claims of processes that have ended on this machine; these are
+        removed.
+        """
         found = []
         for claim in others(self._claims(), own):
             if ended_here(claim, own_host=own.host, is_running=_is_running):
@@ -98,8 +100,8 @@ class ArchiveLock:
         return found
 
     def _that_renew(self, claims: list[Claim]) -> list[Claim]:
-        """Those that live: a process of this machine that runs, or one elsewhere that renews its
-        claim within the lease. The others' claims are removed.
+        """Live claims: of a running process on this machine, or of a process elsewhere that renews
+        its claim within the lease. The others' claims are removed.
         """
         here = [claim for claim in claims if claim.host == socket.gethostname()]
         # a running process of this machine holds it: nothing to wait for
@@ -109,7 +111,7 @@ class ArchiveLock:
         while time.monotonic() < deadline:
             time.sleep(min(_POLL_S, self._lease_ms / _MS))
             now = [claim for claim in self._claims() if claim.claim_id in {one.claim_id for one in claims}]
-            # one that renews is alive, whatever its clock says
+            # a claim that is renewed is alive, independently of its clock
             if len(unchanged(claims, now)) < len(now):
                 return now
         for claim in unchanged(claims, now):

@@ -195,7 +195,7 @@ def _place(batch: StoredBatch) -> int:
 
 
 def stored_batches(chunks: Iterator[bytes]) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """The batches of a file from its bytes, in order. Raises InvalidBatch when the bytes are no
+    """The batches of a file from its bytes, in order. Raises InvalidBatch if the bytes are not
     batches or end within one.
     """
     kept = b""

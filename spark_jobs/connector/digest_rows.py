@@ -1,5 +1,5 @@
-"""Rows of the digests that the brokers keep of a log: a range costs sixteen bytes, whatever it
-holds. Only Antipode's brokers have digests.
+"""Rows of the digests that the brokers keep of a log: a range costs sixteen bytes, for any number
+of records. Only Antipode's brokers have digests.
 """
 
 from __future__ import annotations

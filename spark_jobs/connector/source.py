@@ -67,7 +67,9 @@ class AntipodeSource(DataSource):
 
 
 def _read_options(options: Mapping[str, str]) -> ReadOptions:
-    """Options of a read of either kind: Spark asks for columns before it says which one it is."""
+    """Options of a read of either kind: Spark asks for columns before it says whether the query is
+    a batch or a stream.
+    """
     try:
         return parse_read(dict(options), Use.READ, SECURITY_KEYS)
     except InvalidOption as of_batch:

@@ -1,5 +1,5 @@
 """The data source's reader of a streaming query. Spark keeps the position in the query's
-checkpoint, so the source has no state of its own: any driver goes on with it, at either site.
+checkpoint, so the source has no state of its own: any driver can continue it, at either site.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return dict(self._encoded(ends, position))
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[RangePartition]:
-        """The ranges of a batch. A batch that is run again at another site may end behind what that
-        site has: then RecordsLost, or it is read as far as it is there.
+        """The ranges of a batch. A batch that is run again at another site may end beyond that
+        site's log end: the result is RecordsLost, or a read up to the site's end.
         """
         offsets, epochs = decode_position(start)
         ends, end_epochs = decode_position(end)

@@ -1,5 +1,5 @@
 """Topics as DataFrames and DataFrames as topics, for the jobs of this package: one place chooses
-the data source and says how a site is named.
+the data source and names the site.
 
 The columns are those of Spark's Kafka connector: key, value, topic, partition, offset, timestamp.
 The jobs also run with that connector: change the name of the format.

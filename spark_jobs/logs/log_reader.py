@@ -52,8 +52,8 @@ class StoredBatch(NamedTuple):
 
 
 def client(bootstrap: str) -> KafkaClient:
-    """A client of one site alone. It logs in as the process does, or in a process of Spark as the
-    file that `ANTIPODE_COMMAND_CONFIG` names says.
+    """A client of one site alone. It logs in with the settings of the process, or in a process of
+    Spark with the file that `ANTIPODE_COMMAND_CONFIG` names.
     """
     file = os.environ.get(COMMAND_CONFIG)
     if file:
@@ -132,7 +132,8 @@ async def _batches(
         before, has_begun = offset, False
         try:
             for position, header in iterate_headers(data, may_end_in_partial=True):
-                # An answer may begin below the offset; what lies below it later on is a repetition.
+                # An answer may begin below the offset; later records below the offset are
+                # repetitions.
                 is_below = header.base_offset < split.first_offset and not split.is_first
                 if (header.next_offset <= offset or is_below) and not (keeps_repeated and has_begun):
                     offset = max(offset, header.next_offset)

@@ -102,5 +102,5 @@ def document_of(row: Any) -> Document:
 
 
 def write_rows(urls: Sequence[str], index: str, rows: Iterable[Any]) -> list[Rejected]:
-    """Write the rows of one task; those that the engine refuses."""
+    """Write the rows of one task; returns the refused ones."""
     return DocumentWriter(urls, index).write(map(document_of, rows))

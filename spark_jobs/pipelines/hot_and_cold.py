@@ -1,4 +1,4 @@
-"""One SQL view over records in files and records that are only in the topic so far.
+"""One SQL view over records in files and the newer records that only the topic has.
 
     spark-submit spark_jobs/pipelines/hot_and_cold.py --bootstrap-server host:port --topic orders
         --to /var/orders --sql "select count(*) from records"

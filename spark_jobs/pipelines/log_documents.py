@@ -40,7 +40,9 @@ def parser() -> argparse.ArgumentParser:
     where.add_argument("--to", type=Path, help="directory of the documents, as Parquet")
     where.add_argument(
         "--store",
-        help="nodes of a document store, http://host:9200[,http://host:9200...]; a password is best given as ${env:NAME}",
+        help=(
+            "nodes of a document store, http://host:9200[,http://host:9200...]; a password is best given as ${env:NAME}"
+        ),
     )
     found.add_argument("--index", default="logs", help="index of the document store")
     found.add_argument("--skip-rejected", action="store_true", help="print documents that the store refuses, and go on")
@@ -70,8 +72,8 @@ def _send(given: argparse.Namespace, records: DataFrame, batch: int) -> None:
     if rejected and not given.skip_rejected:
         first = rejected[0]
         raise OperationalFailure(
-            f"the document store refuses {len(rejected)} documents of batch {batch}, the first one is {first.id}: "
-            f"{first.reason}; --skip-rejected goes on without them"
+            f"the document store refuses {len(rejected)} documents of batch {batch}, the first one is "
+            f"{first.id}: {first.reason}; --skip-rejected continues without them"
         )
     for one in rejected:
         print(f"rejected {one.id}: {one.reason}", file=sys.stderr)

@@ -7,7 +7,7 @@
     TO/_ranges/00000000000000000002.json     its offsets, written last: a run counts when it is there
 
 The next run begins where the newest ranges end. A run that was killed has no ranges; the next one
-reads the same offsets and writes over its files, so that each record is there once. Read the files
+reads the same offsets and overwrites its files, so each record is in the files once. Read the files
 with `spark.read.parquet`, which leaves out `_ranges`.
 """
 

@@ -3,8 +3,9 @@
     spark-submit spark_jobs/pipelines/word_count.py --bootstrap-server host:port --input-topic lines
         --output-topic words --checkpoint DIRECTORY
 
-A word of the output may come more than once after a failure, with the same count; the last count of
-a word is its count. A line is split at single spaces, and what lies between two spaces counts.
+A word of the output may be written twice after a failure, with the same count; the last count of a
+word is valid. A line is split at single spaces, and each piece between two spaces counts, also an
+empty one.
 """
 
 from __future__ import annotations

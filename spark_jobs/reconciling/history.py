@@ -1,4 +1,4 @@
-"""The history of reconciliations: all runs whose reports lie in one directory, on one HTML page."""
+"""The history of reconciliations: all runs whose reports are in one directory, on one HTML page."""
 
 from __future__ import annotations
 

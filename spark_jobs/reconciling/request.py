@@ -74,7 +74,7 @@ class Request:
 
 
 def surveyed(request: Request, progress: Progress) -> list[Extent]:
-    """What to compare: the logs of both sites, after the target has had time to reach the source's
+    """The logs to compare: those of both sites, after the target has had time to reach the source's
     present ends. Raises OperationalFailure when a site does not answer, or no topic matches.
     """
     is_wanted = request.is_wanted

@@ -43,8 +43,8 @@ def reconcile(
 ) -> ReconciliationReport:
     """Compare; a site that cannot be asked is a problem of the report, not an exception. `session`
     is called when there is more than this process compares by itself. With `out` the judged waves
-    are noted in that directory; `is_resumed` goes on with the run that is noted there
-    (OperationalFailure when there is none).
+    are noted in that directory; `is_resumed` continues the run that is noted there
+    (OperationalFailure without one).
     """
     run = Reconciliation(session, request, progress, RunJournal(out) if out is not None else None)
     if is_resumed:

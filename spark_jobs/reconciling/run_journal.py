@@ -1,5 +1,5 @@
-"""The waves that a reconciliation has judged, in the directory of its report, so that a run which
-was interrupted goes on with the others.
+"""The waves that a reconciliation has judged, in the directory of its report, so that an
+interrupted run can be continued.
 
     judged.jsonl    a line with the run's id and request, then a line a wave
 

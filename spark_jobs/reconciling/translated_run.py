@@ -44,9 +44,9 @@ STANDSTILL_S: Final = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkNotes:
-    """What a translate link has noted at its target: target topics by source topic, the runs of
-    each source partition, how far each is mirrored, and the producer ids that the link writes
-    under. Without notes (`topics` only) everything is compared by content.
+    """The notes of a translate link at its target: target topics by source topic, the runs of each
+    source partition, its mirrored offset, and the producer ids of the link. Without notes (`topics`
+    only) everything is compared by content.
     """
 
     topics: Mapping[str, str]
@@ -144,7 +144,7 @@ def _compared(
 
 
 def _settled(read_notes: Callable[[], LinkNotes], source: Mapping[PartitionKey, LogEnds], timeout_ms: int) -> LinkNotes:
-    """The notes once they cover the source's ends, stand still, or time is up."""
+    """The notes, after they cover the source's ends, stop growing, or time is up."""
     deadline = time.monotonic() + timeout_ms / 1000
     notes, moved_at = read_notes(), time.monotonic()
     while any(notes.source_next.get(key, ends.end_offset) < ends.end_offset for key, ends in source.items()):

@@ -233,7 +233,7 @@ async def test_a_standby_with_a_history_of_its_own_is_neither_ready_nor_promoted
 
     refused = await failover(LINK, to_site="a", agents=sites.agents)
     assert refused.outcome == "refused"
-    assert "a is no copy of b" in refused.reason
+    assert "a is not a copy of b" in refused.reason
     assert await is_writable(sites, "b")
 
     async def a_keeps_the_account() -> bool:
@@ -330,7 +330,7 @@ async def test_f3_a_write_that_waited_at_a_paused_site_is_refused_or_named_and_t
     if waited.error_code == ErrorCode.none:
         assert waited.base_offset >= kept
         refused = await failover(LINK, to_site="a", agents=sites.agents)
-        assert "a is no copy of b: flights-0 differs" in refused.reason
+        assert "a is not a copy of b: flights-0 differs" in refused.reason
 
 
 async def test_f3_a_site_that_stands_still_before_the_fence_reaches_it_takes_no_write_after_the_promotion(

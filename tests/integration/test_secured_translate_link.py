@@ -241,7 +241,7 @@ async def test_a_topic_whose_rights_were_withdrawn_is_not_taken_for_deleted_and_
         await create_acls(client, rights)
         await wait_equal(secured.plain, target, "withdrawn")
         await client.delete_topics(["withdrawn"])
-        await eventually(lambda: is_in("RESET", "is no longer at the source"))
+        await eventually(lambda: is_in("RESET", "the source has deleted topic"))
 
 
 async def test_a_cluster_without_an_authorizer_is_named_in_the_mirror_s_status(

@@ -1,1 +1,1 @@
-"""What brokers keep of removed records, for `antipode quarantine`."""
+"""Reads removed records that brokers keep in quarantine, for `antipode quarantine`."""

@@ -25,7 +25,7 @@ async def entries(client: KafkaClient, broker: int | None) -> list[dict[str, Any
 
 
 async def one(client: KafkaClient, name: str, broker: int | None) -> dict[str, Any]:
-    """The entry of that name. OperationalFailure when there is none, or more than one."""
+    """The entry of that name. OperationalFailure if no entry matches, or more than one."""
     found = [entry for entry in await entries(client, broker) if entry["name"] == name]
     if not found:
         raise OperationalFailure(f"nothing is kept under the name {name!r}: `antipode quarantine list` shows all")

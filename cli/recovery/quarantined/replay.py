@@ -1,10 +1,10 @@
 """Entries of the quarantine as records at the active site, each record once.
 
-The records go out in transactions of one producer for each partition, in the order of the entry,
-with their keys, values, headers and times, and with provenance headers (`replayed.py`). A run first
-takes the producer's transactional id over, which aborts what an earlier run left open and fences
-it, and then looks which records are there: so a run that is killed at any moment, or made again,
-writes no record twice.
+The records are written in transactions of one producer for each partition, in the order of the
+entry, with their keys, values, headers and times, and with provenance headers (`replayed.py`). A
+run first takes the producer's transactional id over, which aborts what an earlier run left open and
+fences it, and then looks which records are there: so a run that is killed at any moment, or made
+again, writes no record twice.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ ANSWER_WITHIN_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayPlan:
-    """The request. `topic` None: the entry's own topic. `may_repeat`: go on although the active
-    site no longer has the part of its log in which an earlier replay might be.
+    """The request. `topic` None: the entry's own topic. `may_repeat`: continue although the active
+    site has lost the part of its log in which an earlier replay might be.
     """
 
     to: str
@@ -53,7 +53,7 @@ class Replay:
     entry: Mapping[str, Any]
     plan: ReplayPlan
     counts: Counter[str] = field(default_factory=Counter)
-    """Records by what became of them: replayed, present, aborted, open; and markers."""
+    """Records by outcome: replayed, present, aborted, open; and markers."""
 
     @property
     def topic(self) -> str:
@@ -204,7 +204,7 @@ class Replay:
 
 
 def _until_answered(end: Callable[[float], None]) -> None:
-    """A commit that was not answered in time goes on when it is called again."""
+    """A commit without an answer continues at the next call."""
     from confluent_kafka import KafkaException
 
     while True:

@@ -62,8 +62,8 @@ class Replayed:
         self._by_id: set[tuple[str, str, int, int, int]] = set()
         self._by_name: set[tuple[str, int, int, int]] = set()
         self.lacks_beginning = False
-        """The log no longer has what was replayed first: what comes in an entry before the first
-        record that is there, was there too.
+        """The log has lost the records that were replayed first: records of an entry before its
+        first present record were present too.
         """
 
     def __len__(self) -> int:
@@ -76,7 +76,7 @@ class Replayed:
         self._by_name.add(place)
 
     def has(self, origin: Origin) -> bool:
-        """True if the record is there, or was; where one of both does not know the topic id, the
+        """True if the log has the record, or had it; if one side does not know the topic id, the
         name decides. Ask in the order of the entry.
         """
         is_here = self._is_here(origin)

@@ -1,8 +1,8 @@
 """The sandbox of a rehearsal on the standby's own machine (`dr/rehearsal/sandbox.py`): clones in
 its log directories, a chroot in its ZooKeeper, one broker process.
 
-One rehearsal at a time: a lock on the first log directory, which the kernel takes away with the
-process.
+One rehearsal at a time: a lock on the first log directory, which the kernel releases when the
+process ends.
 """
 
 from __future__ import annotations

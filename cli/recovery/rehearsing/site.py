@@ -1,8 +1,8 @@
 """The sandbox of a rehearsal as a site: its ZooKeeper chroot laid out from the standby's, and its
 one broker process.
 
-It has nothing in common with another site but content. Its link record names no address of another
-site, so it neither asks one nor reports its epoch to one; its cluster id is its own.
+It has nothing in common with another site but content. Its link record has no address of another
+site, so it neither asks another site nor reports its epoch to one; it has a cluster id of its own.
 """
 
 from __future__ import annotations

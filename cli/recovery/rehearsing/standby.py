@@ -1,5 +1,5 @@
-"""The standby as a rehearsal on its machine sees it: the properties files of its brokers, what its
-ZooKeeper says of topics, and which log directory has which partition.
+"""A rehearsal's view of the standby on its machine: the properties files of its brokers, the topics
+in its ZooKeeper, and the log directory of each partition.
 """
 
 from __future__ import annotations

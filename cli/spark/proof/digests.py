@@ -25,7 +25,7 @@ DIFFERENCES_SHOWN_MAX = 20
 def compare_digests(
     request: ComparisonRequest, directory: Path | None, output: OutputFormat, beside: SurroundingsReport | None
 ) -> int:
-    """Compare and print, with what was found beside the records if that was compared; the exit
+    """Compare and print, with the findings beside the records if these were compared; the exit
     code. OperationalFailure when a site does not answer.
     """
     from dr.proof.comparison import compare_sites

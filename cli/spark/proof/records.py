@@ -112,8 +112,8 @@ def print_records(found: ReconciliationReport, directory: Path) -> None:
 
 
 def explain(request: Request, directory: Path | None, output: OutputFormat, *, is_quick: bool) -> int:
-    """Print what a run would read; the exit code. `directory` is that of an interrupted run which
-    it would go on with. OperationalFailure when a site does not answer.
+    """Print what a run would read; the exit code. `directory` is that of an interrupted run, which
+    this run would continue. OperationalFailure when a site does not answer.
     """
     from spark_jobs.logs.survey import compacted_topics
     from spark_jobs.reconciling.core.reading_plan import reading_plan

@@ -23,7 +23,7 @@ ANSWERED_WITHIN_MS = 5_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sides:
-    """The two sites and what is compared unless the options say otherwise."""
+    """The two sites, and the default selection for the comparison."""
 
     source_site: str
     target_site: str

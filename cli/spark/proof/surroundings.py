@@ -1,4 +1,4 @@
-"""What two sites hold beside their records, as part of `antipode reconcile`."""
+"""Compares the state of two sites beside their records, as part of `antipode reconcile`."""
 
 from __future__ import annotations
 

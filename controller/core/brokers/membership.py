@@ -48,7 +48,8 @@ def take_over(draft: Draft, command: TakeOver) -> None:
     for name in sorted(cluster.deletions):
         topic_deletion.begin(draft, name)
     dead = {replica.node for replica in cluster.replica_phases if replica.node not in cluster.brokers}
-    # beside the registered brokers: one that is only held for dead may be back with every record
+    # registered brokers do not count: a broker that is only presumed dead may return with every
+    # record
     distrust_restarted(draft, tuple(cluster.leaderships), unreachable=command.unreachable)
     for node in sorted(command.unreachable & cluster.brokers.keys()):
         _lose(draft, node, is_presumed=True)
@@ -68,11 +69,11 @@ def take_over(draft: Draft, command: TakeOver) -> None:
 def distrust_restarted(
     draft: Draft, partitions: Iterable[TopicPartition], *, unreachable: frozenset[int] = frozenset()
 ) -> None:
-    """Treat replicas on brokers whose registration the writer of a partition's state did not know
-    as restarted: they leave the in-sync replicas wherever another in-sync replica did not restart
-    and is alive, and have to catch up first. A leader among them loses the leadership with that
-    write: if this controller dies before the election is stored, its successor knows that the
-    leader restarted.
+    """Treat replicas as restarted if the writer of the partition's state did not know their
+    broker's registration: they leave the in-sync replicas of each partition where another in-sync
+    replica did not restart and is alive, and have to catch up first. A leader among them loses the
+    leadership with that write: if this controller dies before the election is stored, its successor
+    knows that the leader restarted.
     """
     brokers = draft.cluster.brokers
     for partition in partitions:
@@ -111,7 +112,7 @@ def _lead_alone(draft: Draft, partition: TopicPartition, unreachable: frozenset[
 
 
 def list_brokers(draft: Draft, command: BrokersListed) -> None:
-    """Compare with the known brokers: first remove those that are gone, then add the new ones."""
+    """Compare with the known brokers: first remove brokers that are gone, then add the new ones."""
     known = draft.cluster.brokers
     gone = [node for node in sorted(known) if not _stands(known[node], command)]
     for node in gone:
@@ -220,7 +221,7 @@ def _welcome(draft: Draft, nodes: set[int]) -> None:
 
 def apply_offline_replicas(draft: Draft, command: ReplicasOffline) -> None:
     """Move the leaderships that a living broker lost with a log directory. A replica that the
-    broker reported earlier and reports no more counts as available again.
+    broker has ceased to report counts as available again.
     """
     node = command.node_id
     broker = draft.cluster.brokers.get(node)

@@ -1,8 +1,8 @@
 """Decides changes of ACLs, which a broker requests or another tool has written to ZooKeeper. A
 refused creation or filter does not affect the others of its request.
 
-A pattern's ACLs are one znode, so a decision has one fact for each pattern, whatever the request
-does with it. `wire/rules/acls.py` has the rules that need no cluster.
+A pattern's ACLs are one znode, so a decision has one fact for each pattern, even if the request
+names the pattern several times. `wire/rules/acls.py` has the rules that need no cluster.
 """
 
 from __future__ import annotations

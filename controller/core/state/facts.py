@@ -39,7 +39,7 @@ class BrokerLeft(Struct, frozen=True, kw_only=True):
 
 
 class PresumptionDropped(Struct, frozen=True, kw_only=True):
-    """A broker is not presumed dead any more: it answered, registered again, or its registration
+    """A broker has ceased to be presumed dead: it answered, registered again, or its registration
     ended. Memory only.
     """
 
@@ -47,15 +47,13 @@ class PresumptionDropped(Struct, frozen=True, kw_only=True):
 
 
 class BrokerLeaving(Struct, frozen=True, kw_only=True):
-    """A broker begins a controlled shutdown and is not eligible as leader any more. Memory only."""
+    """A broker begins a controlled shutdown and becomes ineligible as leader. Memory only."""
 
     node_id: int
 
 
 class OfflineReplicasKnown(Struct, frozen=True, kw_only=True):
-    """A living broker has lost the log directories of these replicas, and of no others. Memory
-    only.
-    """
+    """A living broker has lost the log directories of exactly these replicas. Memory only."""
 
     node_id: int
     partitions: frozenset[TopicPartition]

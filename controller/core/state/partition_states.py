@@ -2,8 +2,8 @@
 
     NonExistent ──▶ New ──▶ Online ◀──▶ Offline ──▶ NonExistent
 
-Held in the controller's memory only: a new controller derives them from what is stored and who is
-alive. `Cluster.apply` refuses what the table does not allow.
+Held in the controller's memory only: a new controller derives them from ZooKeeper's data and the
+living brokers. `Cluster.apply` refuses what the table does not allow.
 """
 
 from __future__ import annotations

@@ -50,7 +50,9 @@ class LeaseStep(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseDecision:
-    """The next step, the record to store where it stores one, and why there is no permit."""
+    """The next step, the record to store if the step needs one, and the reason why the site has no
+    permit.
+    """
 
     step: LeaseStep
     record: ArbiterRecord | None = None
@@ -145,7 +147,7 @@ class LinkLeaseMachine:
             return LeaseDecision(step=LeaseStep.WAIT, problem=problem)
         since_ms = self._closed_at_ms
         if not_renewed_since_ms is not None:
-            # Renewals need presence at the arbiter. So the last renewal is no later than the end of
+            # Renewals need presence at the arbiter. So the last renewal is at or before the end of
             # the presence, which may be before the link was closed.
             since_ms = min(since_ms, not_renewed_since_ms)
         left_ms = run_out_at_ms(closed_at_ms=since_ms, wait_ms=arbiter.wait_ms) - now_ms

@@ -1,9 +1,9 @@
 """A histogram of the active site's silences: how long no view from the standby reached the site,
 until it answered again. It also recommends the shortest lease that exceeds all silences. Pure.
 
-A lease shorter than an ordinary silence causes needless failovers; a much longer one makes writers
-wait needlessly after a real loss. Silences shorter than the interval between two looks are not
-seen.
+A lease shorter than ordinary periods without a response causes needless failovers; a much longer
+one makes writers wait needlessly after a real loss. Silences shorter than the interval between two
+looks are not seen.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ class Silences:
         self.longest_ms = max(self.longest_ms, silent_ms)
 
     def buckets(self) -> list[tuple[float, int]]:
-        """Upper bound in seconds (the last one infinite) and how many silences were no longer."""
+        """Upper bound in seconds (the last one infinite) and the number of silences up to that
+        bound.
+        """
         bounds = [bound / 1000 for bound in BOUNDS_MS] + [float("inf")]
         return [(bound, sum(self._counts[: at + 1])) for at, bound in enumerate(bounds)]
 

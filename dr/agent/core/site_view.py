@@ -50,8 +50,8 @@ class SiteFacts:
 
     def has_lowest_node_id(self, grpc_address: str) -> bool:
         """True if the live broker with the lowest node id has this address: its agent does the work
-        that a site needs from one agent only. This is no election: two agents may do the work for a
-        moment, which does no harm.
+        that a site needs from one agent only. This is not an election: two agents may do the work
+        for a moment, which does no harm.
         """
         lowest = min(self.brokers, default=None)
         return lowest is not None and self.brokers[lowest][0].grpc_address == grpc_address

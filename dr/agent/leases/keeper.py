@@ -199,7 +199,7 @@ class LeaseKeeper:
             if by_arbiter.done() and not isinstance(by_arbiter.exception(), ArbiterSilent):
                 by_arbiter.result()
                 return
-            # The request to the arbiter goes on meanwhile: an answer of the arbiter ends the
+            # The request to the arbiter continues meanwhile: an answer of the arbiter ends the
             # dependence on the vow.
             await self._by_standby(kept, record, holder)
             await by_arbiter

@@ -1,5 +1,5 @@
-"""Vows of the standby: while the arbiter is silent, an agent of the standby promises that its site
-is not promoted over the epoch for one lease.
+"""Vows of the standby: while the arbiter does not answer, an agent of the standby promises that its
+site is not promoted over the epoch for one lease.
 """
 
 from __future__ import annotations

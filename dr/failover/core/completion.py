@@ -1,5 +1,5 @@
-"""What the target of a failover lacks, compared with the known source: records, and the parts that
-no count of records shows (partitions without a leader or a copy, groups' offsets, producers). Pure;
+"""The differences of a failover's target from the known source: missing records, and parts that no
+count of records shows (partitions without a leader or a copy, groups' offsets, producers). Pure;
 caller: `playbook.py`.
 """
 
@@ -26,9 +26,9 @@ grow.
 class Completion:
     """How far the target lags behind the known state of the source. `remaining` counts offsets of
     the known source that the target lacks. `problem` names other parts that are missing or not
-    known to be there: partitions without a record, groups' offsets. It is empty when everything is
-    there, or when that is unknown. `is_complete`: the target is known to have all that the fenced
-    source has.
+    known to be there: partitions without a record, groups' offsets. It is empty if the target has
+    everything, or if that is unknown. `is_complete`: the target is known to have all that the
+    fenced source has.
     """
 
     remaining: Mapping[TopicPartition, int]

@@ -209,7 +209,7 @@ class FailoverPlaybook:
             return refuse(
                 f"link {governing.name} joins {governing.source_site} and {governing.target_site}, not {self._to_site}"
             )
-        # A run ends once it has given writes back, whatever it observes afterwards: a refusal
+        # A run ends after it has given writes back, regardless of later observations: a refusal
         # leaves no fence (F-d).
         gave_back = self._ended.get(Step.GIVE_BACK) or self._ended.get(Step.HAND_BACK)
         if gave_back is not None:

@@ -84,8 +84,8 @@ class Preparation:
         self._catch_up.observe(here, ends, now_ms)
 
     def hindrance(self, source: SiteEvidence, target: SiteEvidence, *, link: str, now_ms: int) -> Decision | None:
-        """Wait for a missing mirror or leader, or refuse if none comes in time; None if nothing is
-        missing.
+        """Wait for a missing mirror or leader, or refuse if it stays missing for too long; None if
+        nothing is missing.
         """
         reason = obstacle(source, target, link=link)
         if not reason:
@@ -108,7 +108,8 @@ class Preparation:
             return None
         if self._has_waited(policy.drain_timeout_ms, now_ms):
             return refuse(
-                f"{named}, and the mirror does not catch up within {policy.drain_timeout_ms} ms{named_unprotected(target)}; "
+                f"{named}, and the mirror does not catch up within {policy.drain_timeout_ms} "
+                f"ms{named_unprotected(target)}; "
                 "nothing was changed: repair the link, allow more lag, or accept data loss"
             )
         return Decision(step=Step.PREPARE, reason=f"{named}; writers continue meanwhile")
@@ -123,9 +124,9 @@ def obstacle(source: SiteEvidence, target: SiteEvidence, *, link: str) -> str:
         age_ms = target.mirror_age_ms
         since = "never reported" if age_ms == UNKNOWN else f"last reported {age_ms / 1000:.1f} s ago"
         return (
-            f"no mirror of link {link} into {target.site} is alive ({since}); start one: "
-            f"antipode mirror --config FILE, with link.name={link} and the agents of {target.site} as site.agents; a running mirror "
-            "logs why it cannot carry the link"
+            f"no mirror of link {link} into {target.site} runs ({since}); start one: antipode mirror --config "
+            f"FILE, with link.name={link} and the agents of {target.site} as site.agents; a running mirror "
+            f"logs why it cannot mirror the link"
         )
     return leaderless_sentence(source)
 

@@ -55,7 +55,8 @@ def arbiter_refusal(evidence: Evidence) -> str:
     if target is None or not evidence.governing.lease_ms or not target.arbiter_problem:
         return ""
     return (
-        f"{target.arbiter_problem}: {target.site} takes writes only when the arbiter opens an epoch for it; if the arbiter is lost "
+        f"{target.arbiter_problem}: {target.site} takes writes only when the arbiter opens an epoch for "
+        f"it; if the arbiter is lost "
         "for good, take the lease away first (antipode links alter --lease-ms 0)"
     )
 
@@ -74,8 +75,8 @@ def fence_refusal(evidence: Evidence, policy: FailoverPolicy, *, fence_problem: 
     if policy.accepts_data_loss:
         return ""
     return (
-        f"{evidence.source.site} answers but could not be fenced ({fence_problem}), so it could go on taking "
-        "writes that would be lost; accept data loss to continue anyway"
+        f"{evidence.source.site} answers but could not be fenced ({fence_problem}), so it could continue "
+        f"to take writes that would be lost; accept data loss to continue anyway"
     )
 
 
@@ -85,8 +86,8 @@ def divergence_refusal(found: Differences, *, to_site: str, source_site: str) ->
         return ""
     named = found.summary(copy_site=to_site, source_site=source_site)
     return (
-        f"{to_site} is no copy of {source_site}: {named}; reset these copies (antipode links reset), or accept data "
-        f"loss to promote {to_site} with what it has"
+        f"{to_site} is not a copy of {source_site}: {named}; reset these copies (antipode links reset), "
+        f"or accept data loss to promote {to_site} with its present records"
     )
 
 
@@ -97,7 +98,8 @@ def lag_refusal(target: SiteEvidence, *, remaining_records: int, allowed: int | 
     if allowed is None or remaining_records <= allowed:
         return ""
     return (
-        f"{remaining_records} records known at the active site are not at {target.site}, more than the {allowed} allowed"
+        f"{remaining_records} records known at the active site are not at {target.site}, more than the "
+        f"{allowed} allowed"
         f"{stopped_for}; "
         f"repair the link, allow more, or accept data loss{named_unprotected(target)}"
     )

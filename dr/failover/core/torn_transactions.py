@@ -1,5 +1,5 @@
-"""Finds transactions of which a standby has only a part, and the latest cut without such
-transactions. Pure.
+"""Finds transactions of which a standby has only a part, and the latest consistent point, which has
+no such transactions. Pure.
 
 A marker that a mirrored coordinator wrote names all partitions of its transaction
 (`wire/batches/transaction_members.py`). A committed transaction is torn at a standby if some of
@@ -7,12 +7,12 @@ these partitions have its commit marker and others do not: records of the others
 well. Each log is a prefix of the source's log, so in a partition without the marker the transaction
 is still open.
 
-Without a consistent cut, the present part is committed in all partitions (`due`), so the
-transaction ends in the same way everywhere. A consistent cut ends each log before the first commit
-marker of a torn transaction; the transaction is then open in all partitions, and is aborted. Later
-records of these logs are removed as well. That may tear other transactions, which are removed in
-the same way until no torn one is left. Of all cuts without torn transactions this one keeps the
-most records, because it removes no marker that could stay.
+Without a consistent point, the present part is committed in all partitions (`due`), so the
+transaction ends in the same way everywhere. A consistent point ends each log before the first
+commit marker of a torn transaction; the transaction is then open in all partitions, and is aborted.
+Later records of these logs are removed as well. That may tear other transactions, which are removed
+in the same way until no torn one is left. Of all points without torn transactions this one keeps
+the most records, because it removes only markers that must go.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class _Decided:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TornSurvey:
-    """The result for a site's logs. `ends`: the new ends of the logs that a consistent cut
-    truncates; `undone_transactions` counts the transactions that it removes, including the torn
-    ones.
+    """The result for a site's logs. `ends`: the new ends of the logs that are truncated to a
+    consistent point; `undone_transactions` counts the transactions that it removes, including the
+    torn ones.
     """
 
     torn: tuple[TornTransaction, ...] = ()

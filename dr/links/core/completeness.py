@@ -64,7 +64,7 @@ class _Marker(NamedTuple):
 
 
 class Completeness:
-    """The results so far of repeated looks at one link."""
+    """The results of all checks of one link so far."""
 
     def __init__(self) -> None:
         self._until_ms: dict[TopicPartition, int] = {}

@@ -25,7 +25,7 @@ def named(names: Iterable[str]) -> str:
 
 
 def listener_problems(active: SecuritySurvey, standby: SecuritySurvey, sites: tuple[str, str]) -> list[str]:
-    """What keeps clients of a listener of the active site out of the standby."""
+    """The reasons why clients of a listener of the active site could not use the standby."""
     there = {listener.name: listener for listener in standby.listeners}
     problems: list[str] = []
     for listener in active.listeners:

@@ -3,8 +3,8 @@ Pure: `questions` returns the next queries to both sites, `take` gets their answ
 
 The descent is bounded: on each level the first `NODES_MAX` differing nodes are examined, and the
 batches of the first `LEAVES_MAX` differing leaves are named. The other nodes and leaves are named
-as ranges of offsets. So a pair of logs with nothing in common costs no more than a pair with a few
-differences.
+as ranges of offsets. So a pair of logs without anything in common costs the same as a pair with a
+few differences.
 
 Caller: dr/proof/comparison.py.
 """

@@ -58,7 +58,7 @@ class PartitionEquality:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DamagedLog:
-    """A log with bytes on disk, at one site's leader, that differ from what was written."""
+    """A log whose bytes on disk, at one site's leader, differ from the written ones."""
 
     topic: str
     partition: int

@@ -72,7 +72,7 @@ class QuarantinedRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteSurroundings:
-    """What one site holds. `offsets` are committed ones by group and partition; `acls` is None if
+    """The state of one site. `offsets` are committed ones by group and partition; `acls` is None if
     the site has no authorizer or does not list them, and `notes` give the reason. The same holds
     for `quotas` and `users`, each of which has its value as text. `quarantined` has the size
     (bytes) of each range of records that the site's brokers have removed from a log and keep.

@@ -118,7 +118,10 @@ class ReplicaTruncation:
             kept = f"{self.kept_bytes} of {self.bytes} bytes are kept in a file"
         else:
             kept = "none of them are kept"
-        return f"{self.topic}-{self.partition}: broker {self.node_id} of {self.site} cut {self.records} records from its replica; {kept}"
+        return (
+            f"{self.topic}-{self.partition}: broker {self.node_id} of {self.site} truncated {self.records} "
+            f"records of its replica; {kept}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

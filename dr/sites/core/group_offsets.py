@@ -55,10 +55,10 @@ class GroupLoss:
                 f"groups: {self.known_lost_offsets} offsets are not as the old site has them ({'; '.join(self.named)})"
             )
         if self.last_contact_ms == UNKNOWN:
-            return "groups: nothing says how old their offsets are; what was committed and not carried is lost"
+            return "groups: the age of their offsets is unknown; commits that were not mirrored are lost"
         return (
-            f"groups: their offsets are those of {self.last_contact_ms} ms before, when the mirror had last carried all; "
-            "what was committed at the old site since then is lost"
+            f"groups: their offsets are {self.last_contact_ms} ms old, when the mirror had last copied all; "
+            f"later commits at the old site are lost"
         )
 
 

@@ -14,7 +14,7 @@ def lease_sentence(record: LinkRecord) -> str:
     lost.
     """
     if not record.lease_ms:
-        return "the link has no arbiter: a person decides when to fail over, and a site that is cut off goes on taking writes"
+        return "the link has no arbiter: a person decides when to fail over, and a disconnected site continues to take writes"
     standby = other_site(record, record.active_site)
     consequence = {
         FailoverMode.MANUAL: "a person fails over",

@@ -1,4 +1,4 @@
-"""The rules that prevent a link: those for one site alone, and those for both sites together.
+"""The rules that prevent a link: rules for one site alone, and rules for both sites together.
 
 Each function returns sentences, empty if there is no problem, so that a person sees every problem
 at once. Node ids and the cluster id must fit together: clients of one site get the brokers of both
@@ -74,7 +74,7 @@ def lease_problems(record: LinkRecord) -> list[str]:
         problems.append(f"failover mode {record.failover_mode!r}: accepted are {', '.join(map(repr, modes))}")
     elif record.failover_mode and not record.lease_ms:
         problems.append(
-            f"failover mode {record.failover_mode!r} needs a lease: nothing else proves that the old site writes no more"
+            f"failover mode {record.failover_mode!r} needs a lease: without one the old site may still take writes"
         )
     if record.failover_lag_records_max < 0 or record.failover_lag_ms_max < 0:
         problems.append("the lag up to which the link fails over by itself: accepted is 0 (no bound) or more")

@@ -166,7 +166,7 @@ class LossAccount:
 
     @property
     def is_final(self) -> bool:
-        """True once the old site is back and has no records of its own any more."""
+        """True after the old site has returned and its extra records are gone."""
         return self.settled_at_ms != UNKNOWN
 
     @property
@@ -199,9 +199,7 @@ class LossAccount:
 
     @property
     def loses_nothing(self) -> bool:
-        """True if it is known that every record and every offset is kept, and that no other record
-        is there.
-        """
+        """True if every record and every offset is known to be kept, and no other record exists."""
         has_offsets = self.groups is None or not self.groups.known_lost_offsets
         return self.is_exact and not self.known_lost_records and not self.returning_records and has_offsets
 

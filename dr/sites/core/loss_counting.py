@@ -37,10 +37,10 @@ def account(
     """The account from the promoted site's kept ends, its mirror's last knowledge, and the source's
     own last report.
 
-    A partition that `kept` does not name is not at the promoted site; one with the value UNKNOWN is
-    there, but did not answer. Nothing is kept of `unprotected` topics, even if the site has topics
-    with these names; their site reported them at `peer_seen_at_ms`. `differences` are those of the
-    logs up to their kept ends.
+    A partition that `kept` does not name does not exist at the promoted site; one with the value
+    UNKNOWN exists there, but its leader did not answer. Nothing is kept of `unprotected` topics,
+    even if the site has topics with these names; their site reported them at `peer_seen_at_ms`.
+    `differences` are those of the logs up to their kept ends.
     """
     topics = sorted(unprotected, key=lambda topic: topic.topic)
     missing = {TopicPartition(topic.topic, partition) for topic in topics for partition in topic.partitions}
@@ -88,7 +88,7 @@ def _partition_loss(
     if unproven_end != UNKNOWN:
         kept = UNKNOWN
     elif divergence is not None:
-        # whatever its end: from there on the copy has another history
+        # independent of the target's end: from the divergence on, the copy has another history
         kept = divergence.parts_at
     end = best_source_end(target, source)
     if end is None:

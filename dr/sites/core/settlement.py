@@ -42,8 +42,8 @@ def settled(
     now_ms: int,
 ) -> LossAccount | None:
     """The final account, from the reports of the old site's brokers in this epoch of the link; None
-    while a partition is not there or has records alone, or where the account does not say from
-    which offset on.
+    while a partition is missing or has records that only one site has, or if the account does not
+    know the first such offset.
     """
     if not account.leader_epoch_floor:
         return None

@@ -4,7 +4,7 @@ the agents restore it.
 Under `block` and `bound` a site waits for the other one without a time limit. That is intended
 while both live. After one is lost it is an outage: the promoted site would wait for the lost one.
 So such a failover writes a record with `degrade` and the former policy together, in one write; a
-run cannot die between the two. The promoted site applies the former policy again when the other one
+run cannot end between the two. The promoted site applies the former policy again when the other one
 has all records. A change needs no new epoch: the record's revision grows, and of two concurrent
 changes the first one stored wins. `reinstating` and `leasing` change the link's other policies in
 the same way.

@@ -15,8 +15,8 @@ def producers_lacking(source: SiteGroups, target: SiteGroups) -> str:
     """Describe the producers that the target lacks; empty if it lacks none, or if a site does not
     report its producers.
 
-    Under the fence an epoch grows only by aborts, and the target accepts a higher one as that of
-    the current producer.
+    Under the fence an epoch grows only by aborts, and the target accepts a higher one as the epoch
+    of the current producer.
     """
     if source.producers is None or target.producers is None:
         return ""

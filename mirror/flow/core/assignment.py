@@ -16,8 +16,8 @@ NORMAL_RANK = rank_of(TopicClass.NORMAL, is_backfill=False)
 
 
 class FetcherKey(NamedTuple):
-    """One fetcher: the source broker that it reads, its number among that broker's fetchers, and
-    the rank of what it reads.
+    """One fetcher: the source broker, its number among that broker's fetchers, and the rank of its
+    partitions.
     """
 
     node_id: int

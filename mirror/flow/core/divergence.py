@@ -32,8 +32,8 @@ def find_divergence(facts: FlowFacts, source: SourceChecked) -> str:
     """Describe where the source's history leaves the chain's; empty if the chain is a prefix of the
     source.
 
-    `source.epoch` is the largest epoch at the source that is not above that of the chain's last
-    record (KIP-101): the same epoch must reach at least to the end of the chain, and a lower one
+    `source.epoch` is the largest epoch at the source that is not above the epoch of the chain's
+    last record (KIP-101). The same epoch must reach at least to the end of the chain; a lower one
     means that the source never had the chain's last batches. An epoch that began at the end of the
     chain without a record is not checked: the target does not name it.
     """

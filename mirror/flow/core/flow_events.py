@@ -175,7 +175,7 @@ class NotEnqueued:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acknowledged:
-    """The target has everything below `log_end_offset`; bytes and records are those of the
+    """The target has all records below `log_end_offset`; bytes and records are those of the
     acknowledged batches, and of skipped ones.
     """
 

@@ -93,7 +93,7 @@ def topic_refused(facts: FlowFacts, command: TopicRefused) -> Decision:
     if facts.state is FlowState.REFUSED:
         return Decision(facts._replace(reason=command.reason), (), command.reason)
     held = hold(facts, FlowState.REFUSED, command.reason)
-    # There is no copy: facts about an earlier one give no lag.
+    # The target has no copy: facts about an earlier one give no lag.
     return replace(held, facts=held.facts._replace(progress=without_ends(facts.progress)))
 
 
@@ -127,7 +127,7 @@ def topic_conflict(facts: FlowFacts, command: TopicConflict) -> Decision:
 
 
 def topic_hidden(facts: FlowFacts, command: TopicHidden) -> Decision:
-    """The source no longer shows the topic."""
+    """The source has ceased to list the topic."""
     is_known = facts.state is FlowState.SOURCE_UNAVAILABLE and facts.step is Step.IDLE
     if facts.state in (FlowState.PAUSED, FlowState.PROMOTED) or is_known:
         return Decision(facts)

@@ -54,7 +54,7 @@ def start(facts: FlowFacts, command: Start) -> Decision:
 
 
 def settled(facts: FlowFacts) -> Decision:
-    """Nothing of an earlier generation is in flight any more."""
+    """No request of an earlier generation is in flight."""
     if facts.step is not Step.SETTLING:
         return Decision(facts)
     if facts.attempts > 0:
@@ -188,7 +188,7 @@ def copy_reinstated(facts: FlowFacts, command: CopyReinstated) -> Decision:
     """The target has truncated a diverged copy."""
     if facts.step is not Step.REINSTATING:
         return Decision(facts)
-    reason = f"the copy was truncated to offset {command.log_end_offset}; what it had alone is in quarantine"
+    reason = f"the copy was truncated to offset {command.log_end_offset}; the records that only the copy had are in quarantine"
     return restart(facts, reason, attempts=facts.attempts + 1)
 
 

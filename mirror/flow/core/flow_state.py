@@ -131,7 +131,7 @@ class FlowFacts(NamedTuple):
     @property
     def fetch_offset(self) -> int:
         """The offset at which the next fetch begins."""
-        # `rereads_last` counts as 1: one offset earlier lies in the last batch, and brokers return
+        # `rereads_last` counts as 1: the offset before is in the last batch, and brokers return
         # whole batches.
         return self.chain_offset - self.rereads_last_batch
 

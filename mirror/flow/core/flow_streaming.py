@@ -105,7 +105,7 @@ def clock_went_back(facts: FlowFacts, command: ClockWentBack) -> Decision:
 
 
 def nothing_fetched(facts: FlowFacts, command: NothingFetched, *, now_ms: int) -> Decision:
-    """The source has answered that it has no more batches."""
+    """The source has answered that it has no further batches."""
     if facts.step is not Step.STREAMING:
         return Decision(facts)
     progress = received(facts.progress, command.high_watermark, command.asked_at_ms, now_ms)

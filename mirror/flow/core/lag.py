@@ -34,7 +34,7 @@ class Progress(NamedTuple):
     mirrored_timestamp_ms: int = UNKNOWN
     mirrored_bytes: int = 0
     mirrored_records: int = 0
-    # Records that a translate link skips: aborted ones, markers, and those that came from its
+    # Records that a translate link skips: aborted ones, markers, and records that came from its
     # target.
     skipped_bytes: int = 0
     skipped_records: int = 0
@@ -92,7 +92,7 @@ def received(progress: Progress, high_watermark: int, asked_at_ms: int, now_ms: 
 
 
 def without_ends(progress: Progress) -> Progress:
-    """Both ends are unknown while there is no copy; mirrored records stay counted, and the time lag
+    """Both ends are unknown without a copy; mirrored records stay counted, and the time lag
     continues.
     """
     unknown = {"source_high_watermark": UNKNOWN, "source_answered_at_ms": UNKNOWN, "source_asked_at_ms": UNKNOWN}

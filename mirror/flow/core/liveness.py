@@ -1,5 +1,5 @@
-"""Decides whether each partition advances, from its ends alone, whatever its state and its workers
-report. Pure.
+"""Decides whether each partition advances, from its ends alone: the status that its state and its
+workers report does not count. Pure.
 
 A partition is stalled when for `stall_ms` nothing has arrived at the target although the source has
 more, or when the partition got no answer for that long from a source that does answer. States that
@@ -95,7 +95,7 @@ class Liveness:
         is_hanging = now_ms - seen.trying_since_ms >= self._stall_ms and (
             facts.step in _ASKING or (facts.step is Step.STREAMING and facts.state is not FlowState.PREPARING)
         )
-        # Each remedy gets twice the time of the one before: a slow target is no stall, and a
+        # Each remedy gets twice the time of the one before: a slow target is not a stall, and a
         # restart fetches the batches in flight again.
         since_ms = max(seen.end_since_ms, seen.remedied_at_ms)
         throttle_time_ms = self._stall_ms * 2 ** min(seen.remedies + 1, DOUBLINGS_MAX)

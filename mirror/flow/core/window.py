@@ -134,7 +134,7 @@ class SendWindow:
                 self._sent = 0
 
     def discard(self, generation: int) -> int:
-        """Drop everything older than `generation`; return the bytes freed now. Those in flight
+        """Drop everything older than `generation`; return the bytes freed now. Batches in flight
         follow in `settle`.
         """
         self.generation = generation

@@ -1,5 +1,5 @@
-"""Decides what to write at the target for one group, by what is known of it at both ends. Pure: the
-machine of `group_offsets.py` takes the decision over.
+"""Decides which offsets to write at the target for one group, from the known offsets of both ends.
+Pure: the machine of `group_offsets.py` takes the decision over.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ def _choose(
 def _missing(
     group: GroupState, link: Circumstances
 ) -> tuple[dict[TopicPartition, float], tuple[TopicPartition, ...], tuple[TopicPartition, ...]]:
-    """Return the time since which carried offsets are missing at the source, the offsets to
-    remove, and those to forget because their partition no longer belongs to the link.
+    """Return the time since which mirrored offsets are missing at the source, the offsets to
+    remove, and the offsets to drop because their partition has left the link.
     """
     since: dict[TopicPartition, float] = {}
     removed: list[TopicPartition] = []

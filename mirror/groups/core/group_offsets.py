@@ -62,7 +62,7 @@ class GroupOffsets:
     def __contains__(self, name: object) -> bool:
         return name in self._groups
 
-    # What is known.
+    # State.
 
     @property
     def problems(self) -> dict[str, str]:
@@ -89,14 +89,14 @@ class GroupOffsets:
         """Groups whose offsets wait for their copies to grow, without those that pause."""
         return [name for name, it in self._groups.items() if it.is_open and it.paused_until_ms <= now_ms]
 
-    # What is reported to the machine.
+    # Inputs.
 
     def clear(self) -> None:
         """Forget everything: this site is active, or the link is gone."""
         self._groups.clear()
 
     def forget_reads(self) -> None:
-        """Commits of the source may have been missed: earlier reads no longer count as complete."""
+        """Commits of the source may have been missed: earlier reads do not count as complete."""
         for group in self._groups.values():
             group.is_read = False
 
@@ -119,7 +119,7 @@ class GroupOffsets:
 
     def list_groups(self, names: Collection[str], link: Circumstances) -> list[str]:
         """The source has these groups. Return the groups to examine: without paused ones, and with
-        those that the source no longer has.
+        groups that the source has removed.
         """
         for name in names:
             self._group(name, link.now_ms)

@@ -47,7 +47,7 @@ class GroupDecision:
     """The decision for one group."""
 
     group: str
-    # Offsets to write, and the source's offsets that they stand for.
+    # Offsets to write, and the source's offsets that they represent.
     writes: Offsets = field(default_factory=dict)
     sources: Offsets = field(default_factory=dict)
     # The target's own offsets, written again so that they do not expire there.
@@ -60,7 +60,7 @@ class GroupDecision:
     target_ahead: Mapping[TopicPartition, str] = field(default_factory=dict)
     behind_since_ms: Mapping[TopicPartition, float] = field(default_factory=dict)
     missing_since_ms: Mapping[TopicPartition, float] = field(default_factory=dict)
-    # Partitions that the link no longer has.
+    # Partitions that have left the link.
     forgotten: tuple[TopicPartition, ...] = ()
     is_written_again: bool = False
     # The decision differs as soon as copies have grown.

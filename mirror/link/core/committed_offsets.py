@@ -16,7 +16,7 @@ class GroupOffset:
 
 
 REMOVED = GroupOffset(-1)
-"""Stands for an offset that the source no longer has."""
+"""Represents an offset that the source has removed."""
 
 
 class LastInSync(NamedTuple):

@@ -19,9 +19,9 @@ HEARTBEATS = "heartbeats"
 LEGAL_NAME = r"[A-Za-z0-9._-]{1,249}"
 
 INTERNAL_PATTERNS = (r"__.*", r"\..*", r"antipode-(offset-map|group-offsets)\..*")
-"""Topics that a translate link never mirrors, whatever its blacklist: those that MirrorMaker 2
-takes for internal by their names (two underscores, or a full stop), and what our mirrors keep for
-themselves.
+"""Topics that a translate link never mirrors, regardless of its blacklist: topics that MirrorMaker
+2 regards as internal by their names (two underscores, or a full stop), and the internal topics of
+our mirrors.
 """
 
 
@@ -57,8 +57,8 @@ class Naming:
         """Patterns of topics that must not be mirrored: internal ones, and topics whose names show
         that they came from the target.
         """
-        # Those of MirrorMaker 2 by its rule; with a full stop also where another one of the site
-        # has that.
+        # MirrorMaker 2's internal topics by its rule, with a full stop and with the link's own
+        # separator.
         own = [
             pattern
             for separator in sorted({".", self._internal_separator})

@@ -50,7 +50,7 @@ class Refusals:
     ) -> tuple[list[Refusal], list[Refusal]]:
         """A round's results: each action with why it was refused, empty when it was done.
         `compared` are the topics whose configs it compared, `present` those that both sites have.
-        Returns new refusals, those with a new reason, and what is healed.
+        Returns new refusals, refusals with a new reason, and the topics whose refusal has ended.
         """
         before = self._known
         asked = {(action.name, type(action)) for action, _ in outcomes}

@@ -1,5 +1,5 @@
-"""Divides a link among several daemons: partitions lie in slots, and each daemon has as many slots
-as the others.
+"""Divides a link among several daemons: each partition belongs to a slot, and all daemons have
+equally many slots.
 
 A partition's slot follows from its name, so that each new topic and partition has an owner at once,
 without a request; partitions of one topic follow each other round the slots. When daemons join or

@@ -206,7 +206,7 @@ def gone_trouble(name: str, actual: TopicView, name_at_target: NameAtTarget | No
         way_out = f"topic {name_at_target(name)} is deleted there"
     return Trouble(
         Finding.GONE,
-        f"topic {name} is no longer at the source; the target keeps its copy (id {actual.topic_id}) until {way_out}",
+        f"the source has deleted topic {name}; the target keeps its copy (id {actual.topic_id}) until {way_out}",
     )
 
 

@@ -1,9 +1,9 @@
 """Decides whether a link writes the heartbeats of the opposite direction at its source.
 
 MirrorMaker 2 has a heartbeat connector for each direction, which writes at its own target, whether
-records are mirrored in that direction or not. A link of ours is one direction: its source gets
-heartbeats from the opposite link where there is one (ours or MirrorMaker's own), and from this one
-in its stead where there is none.
+records are mirrored in that direction or not. A link of ours is one direction. Its source gets
+heartbeats from the opposite link (ours or MirrorMaker's own), and from this link if the opposite
+one does not exist.
 """
 
 from __future__ import annotations

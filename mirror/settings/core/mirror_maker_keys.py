@@ -232,14 +232,14 @@ _NOT_NEEDED: Final = (
     ),
 )
 _NOT_HONOURED: Final = (
-    (r"config\.providers\..+", "a provider reads whatever path or name a value gives"),
+    (r"config\.providers\..+", "a provider reads any path or name that a value gives"),
     (r"(transforms|predicates)(\..*)?", "records pass as they are"),
     (
         r"compression\..*",
         "batches keep the compression that they have; a topic's compression.type has brokers change it",
     ),
     (r"client\.rack", "leaders are fetched from"),
-    (r"client\.id", "connections say antipode-mirror; quotas go by that"),
+    (r"client\.id", "the client id of connections is antipode-mirror, and quotas use it"),
     (r"interceptor\.classes", "there are no classes of Java's"),
     (r"bootstrap\.(servers|controllers)", "all connections to a cluster begin at its own CLUSTER.bootstrap.servers"),
     (r"metric\.reporters|metrics\..*|enable\.metrics\.push", _PROMETHEUS),
@@ -273,8 +273,8 @@ _REFUSED: Final = (
 
 
 def judge(key: str, name: str, value: str) -> tuple[Fate, str]:
-    """The verdict on a setting that is none of ours; `key` is as in the file. Raises UnusableFile
-    where going on without the setting would be worse.
+    """The verdict on a setting that is not one of ours; `key` is as in the file. Raises
+    UnusableFile where going on without the setting would be worse.
     """
     if name in _AS_IT_IS_ANYWAY:
         accepted, otherwise = _AS_IT_IS_ANYWAY[name]

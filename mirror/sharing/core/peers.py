@@ -70,7 +70,9 @@ class Disagreement(NamedTuple):
 
 
 class Untaken(NamedTuple):
-    """A partition that this daemon would carry and that lies in the slots of one that does not."""
+    """A partition that this daemon would mirror and that is in the slots of a daemon that does not
+    mirror it.
+    """
 
     key: TopicPartition
     daemon: str

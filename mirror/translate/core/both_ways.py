@@ -3,11 +3,11 @@ link's map is not sufficient.
 
 Each log has records that were first written there, which one link carries, and records that the
 opposite link has brought, which that link skips. A consumer continues at the other site before the
-first record, of either kind, that it has not read: the link's map has the offsets of the former
-kind, the opposite link's map those of the latter.
+first unread record of either kind: the link's map has the offsets of the former kind, the opposite
+link's map the offsets of the latter.
 
-  a. Never ahead: the consumer has read everything before the answer. It may have read a part of
-     what follows, where the two sites have records in another order.
+  a. Never ahead: the consumer has read everything before the answer. The group may have read some
+     of the later records, because the two sites have records in different orders.
   b. An outdated opposite map makes the answer smaller, never larger. The link's own map may be
      outdated too; the functions below say where.
 """

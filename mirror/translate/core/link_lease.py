@@ -6,13 +6,11 @@ The daemon that carries the link writes notices in the link's topic at the targe
 compares its clock with another one's:
 
   a. A daemon may take the link when each process that could carry it has released it, is known to
-  be gone, or has written
-     no notice for a session's time.
-  b. A notice that takes the link names the notice before it. It counts only when it follows that
-  one at once, so that of two daemons
-     that take the link together one has it.
+     be gone, or has written no notice for a session's time.
+  b. A notice that takes the link names the notice before it, and counts only if it follows that one
+     directly: if two daemons take the link at the same time, only one of them has it.
   c. The daemon that carries the link renews its notice, and stops by its own clock when no renewal
-  was confirmed for a session's time.
+     was confirmed for a session's time.
 
 `link_holder.py` reads and writes the notices.
 """

@@ -117,7 +117,7 @@ class ThinnedMatch:
 
     @property
     def _missing_count(self) -> int:
-        """Mirrored records that the tail no longer has."""
+        """Mirrored records that the tail does not have."""
         return self._mirrored_count - len(self._copies)
 
     def see_target(self, records: Buffer) -> None:

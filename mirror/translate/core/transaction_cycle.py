@@ -3,26 +3,23 @@ each phase, and when a transaction must end.
 
 | phase | meaning | leaves it |
 | --- | --- | --- |
-| CLOSED | the target knows no producer of ours, or ours is no longer reliable | `open`, after
-InitProducerId |
+| CLOSED | no producer, or one whose state is doubtful | `open`, after InitProducerId |
 | IDLE | a producer, and no transaction | `enter`, `close` |
 | FILLING | a transaction is open; writers enter, write and leave | `end`, `break_off` |
-| ENDING | everything is written, the end was asked for and is not answered | `committed`,
-`break_off` |
+| ENDING | all is written, the requested end has no response yet | `committed`, `break_off` |
 
   a. A transaction is ended only when no writer is active in it, so everything in it was
      acknowledged.
-  b. Every error in a transaction aborts it as a whole. The only way on is a new epoch of the
-     producer, whose beginning has the target abort what was open: how far the failed one came does
-     not matter.
+  b. Every error in a transaction aborts it as a whole. The cycle continues only under a new epoch
+     of the producer. InitProducerId aborts the open transaction at the target, so the progress of
+     the failed one does not matter.
   c. The outcome is unknown only of a transaction whose end was requested; then (and at the
      beginning) the target's notes must be read before anything else is written (`must_read`).
   d. While a carried partition is inside a transaction of the source, the end is delayed, up to
-     `hold_max_ms` and `bytes_max`; and as long for writers that wait already, so that on a long
-     line a transaction has more than its first writer brought.
-  e. A transaction that is full ends at once: a writer gets its answer at the end of the
-     transaction, so a sender that waits for all its answers brings no more, and a delay would
-     only stop the link.
+     `hold_max_ms` and `bytes_max`. It is delayed equally for writers that already wait, so that on
+     a long line a transaction has more than its first writer's batches.
+  e. A full transaction ends at once: a writer gets its answer at the end of the transaction, so a
+     sender that waits for all its answers sends no more, and a delay would only stop the link.
 
 Pure: times are monotonic milliseconds. Called by `mirror/translate/transactions.py`.
 """
@@ -153,8 +150,8 @@ class TransactionCycle:
         self._is_hastened = True
 
     def fill(self) -> None:
-        """A sender has as many writers in this transaction as it may have, and sends no more before
-        the end.
+        """Each sender has its maximum of writers in this transaction, and sends no more before the
+        end.
         """
         self._is_full = True
 
@@ -176,9 +173,7 @@ class TransactionCycle:
         return max(0.0, self._began_at_ms + last_ms - now_ms)
 
     def refuse_all(self) -> None:
-        """The transaction is about to end: admit no more writers, and let the active ones
-        finish.
-        """
+        """The transaction is about to end: admit no new writers, and let the active ones finish."""
         self._expect(Phase.FILLING)
         self._refuses_all = True
 

@@ -6,8 +6,8 @@ two mirrors of one partition, or one that was killed and its successor, would wr
 with the same sequences, and the target appends each once and in order. No request that was late,
 repeated or sent by the wrong mirror can do harm (M11).
 
-  a. Batches are confirmed in the order of the source, whatever the order of the answers.
-  b. What was not confirmed and is planned again gets the same stamp.
+  a. Batches are confirmed in the order of the source, for any order of the answers.
+  b. A batch that was not confirmed and is planned again gets the same stamp.
   c. The position never passes a batch that is neither confirmed nor left out on purpose.
 
 `translations.py` stores this state as the link's notes.
@@ -228,8 +228,8 @@ class Translation:
 
     def write_under(self, producer_id: int, producer_epoch: int, *, instead_of: Collection[int] = ()) -> None:
         """Write under this producer and epoch from now on. Sequences begin at zero for a new
-        producer, and planned batches are broken off. `instead_of` are producers that write no more;
-        their sequences are removed.
+        producer, and planned batches are broken off. `instead_of` are producers that have stopped
+        writing; their sequences are removed.
         """
         sequences = self.position.sequences
         if sequences.get(producer_id, (-1, 0))[0] != producer_epoch:

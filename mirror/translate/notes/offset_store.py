@@ -34,8 +34,8 @@ READ_UNCOMMITTED = 0
 
 TOPIC_PREFIX = "antipode-offset-map."
 BATCH_BYTES = 256 * 1024
-"""Records are written in batches of about this size; those of one partition are never torn
-apart.
+"""Records are written in batches of about this size; all records of one partition go into one
+batch.
 """
 
 SETTLING_MS_MAX = 5_000
@@ -109,7 +109,7 @@ class OffsetStore(LinkTopic):
         """Claims of the link's transactional mirrors in the order of the topic, from an offset on.
         Unreachable.
 
-        Those of transactions that are open or were broken off too, unless it is asked otherwise.
+        By default this includes the records of open and aborted transactions.
         """
         stored = StoredLink()
 

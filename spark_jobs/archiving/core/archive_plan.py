@@ -32,8 +32,8 @@ class Piece(NamedTuple):
 
 class Stored(NamedTuple):
     """The part of a piece that a worker stored. `first_offset` is the first batch's, `end_offset`
-    follows the last one's; both are -1 when the piece holds no batch. `gaps` lie between batches;
-    at `damaged_at` (-1: no damage) the worker stopped, because the bytes are no valid batch.
+    follows the last one's; both are -1 when the piece holds no batch. `gaps` are between batches;
+    at `damaged_at` (-1: no damage) the worker stopped, because the bytes are not a valid batch.
     """
 
     first_offset: int = -1

@@ -1,12 +1,12 @@
 """Decides which of several archivers may write to an archive. Pure.
 
-An archiver writes a claim, then lists all claims. It may write if there is no other live claim;
-otherwise it withdraws its own. Two archivers that claim at the same time may both withdraw, but
-never both write. An archiver lists the claims again before each manifest. This needs a file system
-that lists a file as soon as it is written (local ones, HDFS, S3).
+An archiver writes a claim, then lists all claims. It may write if no other claim is live; otherwise
+it withdraws its own. Two archivers that claim at the same time may both withdraw, but never both
+write. An archiver lists the claims again before each manifest. This needs a file system that lists
+a file as soon as it is written (local ones, HDFS, S3).
 
 A live archiver renews its claim. A claim that does not change for the time of a lease is dead,
-whatever the clocks of the machines show. The claim of an ended process on this machine is dead at
+independently of the machines' clocks. The claim of an ended process on this machine is dead at
 once.
 """
 

@@ -1,8 +1,8 @@
 """The options of the data source: those of Spark's Kafka connector with its defaults, and a few of
 our own. Pure.
 
-An unknown option is refused, and so are two that contradict each other, with the key, the value and
-what is accepted. Names are compared without regard to case, as Spark does.
+An unknown option is refused, and so are two contradicting options, with the key, the value and what
+is accepted. Names are compared without regard to case, as Spark does.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def ranges(
     is_failing_on_loss: bool,
 ) -> list[OffsetRange]:
     """The ranges to read, without partitions that have nothing to read. Raises DataLost for a start
-    that lies before its log, unless the read goes on without the lost records.
+    before the log's start, unless the read continues without the lost records.
     """
     found = []
     for key in sorted(starts.keys() & ends.keys()):

@@ -31,8 +31,8 @@ class TaskTransaction(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """The transactions of a batch, all of which must be committed, whatever fails meanwhile. Empty
-    once all are committed.
+    """The transactions of a batch, all of which must be committed, even if the query fails in the
+    meantime. Empty once all are committed.
     """
 
     batch: int

@@ -54,9 +54,8 @@ def check_columns(types: dict[str, str], *, has_topic_option: bool) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """Columns of equal length. `topics` and `headers` are None where the query has no such column;
-    a topic may be null, and is that of the option then; a partition may be null, and is chosen by
-    the key then.
+    """Columns of equal length. `topics` and `headers` are None if the query has no such column. A
+    null topic means the option's topic; a null partition is chosen by the key.
     """
 
     keys: pa.BinaryArray

@@ -32,7 +32,7 @@ class Rejected(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """The outcome of one request: documents to send again, and those that are refused."""
+    """The outcome of one request: documents to send again, and refused ones."""
 
     busy: list[Document]
     rejected: list[Rejected]

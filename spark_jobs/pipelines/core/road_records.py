@@ -114,7 +114,7 @@ def rejection(value: bytes | bytearray | None, now_ms: int) -> str | None:
 
 
 def command_of(value: bytes | bytearray | None, *, since_ms: int, id: str) -> Command | None:  # noqa: A002
-    """The command in a record of the control topic; None for a value that is no command."""
+    """The command in a record of the control topic; None for a value that is not a command."""
     try:
         found: Any = json.loads(bytes(value or b""))
         name = str(found["command"])

@@ -1,3 +1,3 @@
-"""What is compared, how differences are found, and what they mean: DataFrames in, DataFrames out,
-and interval arithmetic. Nothing here reads a broker or writes a file.
+"""The scope of a comparison, the search for differences, and their meaning: DataFrames in,
+DataFrames out, and interval arithmetic. Nothing here reads a broker or writes a file.
 """

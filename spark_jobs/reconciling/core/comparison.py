@@ -1,5 +1,5 @@
 """Comparing two sites' batches: digests by partition and offset range, the runs that differ, and
-what is wrong within one log.
+the problems within one log.
 
 DataFrames of `BATCH_SCHEMA` (or, deep, `RECORD_SCHEMA`) in, small DataFrames out. On an exact link
 a batch is the same on both sites when offsets, epoch, count, size and CRC are. A digest is the sum

@@ -3,7 +3,7 @@ read side by side. Pure.
 
 Offsets here are those of logs: a start is included, an end is not. The ends of the source are taken
 first; then the target is given time to reach them; then the target's ends and the source's again.
-What the target holds beyond the source's latest end is extra.
+Records of the target beyond the source's latest end are extra.
 """
 
 from __future__ import annotations

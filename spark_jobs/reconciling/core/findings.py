@@ -1,8 +1,8 @@
 """The findings of a comparison, and the interval arithmetic that turns differing batches into exact
 offset ranges.
 
-Spark hands over runs of batches that only one site has or that disagree; batch boundaries need not
-be the same on both sites, so runs that overlap are resolved here into disjoint ranges. Offsets are
+Spark returns runs of batches that only one site has or that disagree; batch boundaries may differ
+between the sites, so runs that overlap are resolved here into disjoint ranges. Offsets are
 inclusive at both ends. Pure.
 """
 

@@ -12,7 +12,7 @@ from spark_jobs.reconciling.core.verdict import PartitionReport, RangeReport, Si
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedWave:
-    """The partitions of one wave and what was found in them."""
+    """The partitions of one wave and their findings."""
 
     partitions: tuple[PartitionReport, ...]
     findings: tuple[Finding, ...]

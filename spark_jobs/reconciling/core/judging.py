@@ -32,8 +32,8 @@ BOTH_SITES: Final = "both"
 
 
 class Run(NamedTuple):
-    """Offsets `first_offset` to `last_offset` (both included) of one partition about which the
-    comparison says `kind`: one of the constants above.
+    """Offsets `first_offset` to `last_offset` (both included) of one partition, with the
+    comparison's `kind`: one of the constants above.
     """
 
     topic: str

@@ -28,8 +28,9 @@ class ReadingMode(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicReading:
-    """What is read of one topic. `source_bytes` and `target_bytes` are estimates: the sizes of the
-    logs in proportion to the offsets that are read. `skipped` says which ranges are not, and why.
+    """The part of one topic that is read. `source_bytes` and `target_bytes` are estimates: the
+    sizes of the logs in proportion to the offsets that are read. `skipped` says which ranges are
+    not, and why.
     """
 
     topic: str

@@ -114,9 +114,7 @@ def differing_batches(
 
 
 def differing_records(records: Iterable[RecordRow], *, source: str) -> list[Run]:
-    """The same from single records, so that the runs are exact whatever batches the records came
-    in.
-    """
+    """The same from single records, so that the runs are exact for any batch boundaries."""
     rows = (
         (one.site, (one.topic, one.partition), one.offset, one.offset, (one.leader_epoch, one.key, one.content))
         for one in records

@@ -1,11 +1,11 @@
 """Compares one partition of a translate link at its two ends: by the link's offset map, and by
-content in order where the map says nothing. Pure.
+content in order where the map has no entry. Pure.
 
 Under the map a record at a source offset has one place at the target, and both must hold the same
-record. What the map leaves out is explained where a reason is known: markers, transactions that are
-not committed, records that came from the target, the target's own clients. Everything else is a
-finding. Findings name offsets of the source, except `extra` and `duplicate`, which name offsets of
-the target.
+record. Records that the map leaves out are explained if a reason is known: markers, transactions
+that are not committed, records that came from the target, the target's own clients. Everything else
+is a finding. Findings name offsets of the source, except `extra` and `duplicate`, which name
+offsets of the target.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def _judge_by_map(log: TranslatedLog, found: TranslatedJudgement) -> tuple[list[
 
 
 def _at_target(runs: Sequence[MirroredRun], starts: Sequence[int], offset: int) -> int | None:
-    """Where the map puts a source offset; None where it says nothing."""
+    """Where the map puts a source offset; None if the map has no entry."""
     index = bisect_right(starts, offset) - 1
     if index < 0 or offset >= starts[index] + runs[index].record_count:
         return None

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from spark_jobs.reconciling.core.findings import Explanation, Finding, FindingKind
 
 ERRORS: Final = frozenset({FindingKind.CORRUPT, FindingKind.DUPLICATE})
-"""Findings that lie in one log, whatever the other one holds."""
+"""Findings within one log, independently of the other one."""
 
 
 class Verdict(enum.StrEnum):

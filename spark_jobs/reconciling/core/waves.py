@@ -76,7 +76,7 @@ class FindingLimits:
     in_all: int = NO_BOUND
 
     def is_reached(self, findings: Sequence[Finding]) -> bool:
-        """True if nothing more is listed, whatever else is compared."""
+        """True if the list of differences is full; the comparison itself continues."""
         return bool(self.in_all) and len(findings) >= self.in_all
 
     def listed(self, findings: Iterable[Finding]) -> tuple[Finding, ...]:

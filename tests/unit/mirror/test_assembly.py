@@ -102,7 +102,7 @@ async def test_a_topic_deleted_at_the_source_is_a_reset_and_one_deleted_at_both_
         await eventually(world.is_equal)
         world.source.delete("orders")
         await eventually(lambda: mirror.board.row(FIRST).facts.state is FlowState.RESET)
-        assert "is no longer at the source; the target keeps it" in mirror.board.row(FIRST).facts.reason
+        assert "the source has deleted topic orders; the target keeps its copy" in mirror.board.row(FIRST).facts.reason
         await eventually(lambda: describe(mirror).state == "RESET")
         world.target.delete("orders")
         await eventually(lambda: FIRST not in list(mirror.board))

@@ -36,7 +36,7 @@ class StoredGroups:
         self.notes: dict[tuple[str, TopicPartition], GroupNote] = {}
 
     def apply(self, key: bytes | None, value: bytes | None) -> None:
-        """The next record of the topic. Raises ValueError when it is none of ours."""
+        """The next record of the topic. Raises ValueError if it is not one of our notes."""
         if key is None:
             raise ValueError("a record without a key")
         name = parse_json(key)

@@ -61,7 +61,7 @@ class StoredLink:
     chunks: dict[TopicPartition, dict[int, list[Run]]] = field(default_factory=dict)
 
     def apply(self, key: bytes | None, value: bytes | None) -> None:
-        """The next record of the topic. Raises ValueError when it is none of ours."""
+        """The next record of the topic. Raises ValueError if it is not one of our notes."""
         if key is None:
             raise ValueError("a record without a key")
         name = parse_json(key)

@@ -130,7 +130,7 @@ def link(**fields: Any) -> dict[str, Any]:
     ("changes", "reason"),
     [
         ({}, ""),
-        ({"active_site": ""}, "neither site says who is active"),
+        ({"active_site": ""}, "neither site knows which one is active"),
         ({"unreachable": ("a",)}, "a, the active site, does not answer"),
         ({"protection": None}, "a has not judged it yet in epoch 1"),
         ({"epoch": 2}, "a has not judged it yet in epoch 2"),

@@ -49,7 +49,7 @@ async def test_a_topic_made_again_is_named_with_both_ids_and_mirrored_from_its_s
     async with mirroring(world) as mirror:
         await eventually(world.is_equal)
         world.source.delete("orders")
-        await is_in(mirror, FlowState.RESET, "is no longer at the source")
+        await is_in(mirror, FlowState.RESET, "the source has deleted topic")
         world.source.add("orders", 1, number=7)
         world.source.produce("orders", 0, 2)
         await is_in(
@@ -106,7 +106,7 @@ async def test_a_topic_that_is_hidden_when_the_mirror_starts_is_shown_and_mirror
         world.source.delete("orders")
         await is_in(mirror, FlowState.SOURCE_UNAVAILABLE, "topic_authorization_failed")
         world.source.hidden.clear()
-        await is_in(mirror, FlowState.RESET, "is no longer at the source")
+        await is_in(mirror, FlowState.RESET, "the source has deleted topic")
         world.source.hidden.add("orders")
         await is_in(mirror, FlowState.SOURCE_UNAVAILABLE, "topic_authorization_failed")
 

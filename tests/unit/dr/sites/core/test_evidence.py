@@ -16,7 +16,7 @@ def test_a_cut_is_told_with_its_place_and_what_is_kept_of_it(kept_bytes: int, re
     (cut,) = truncations_of(
         "a", [TruncatedLog(topic="t", partition=3, node_id=2, records=5, bytes=50, kept_bytes=kept_bytes)]
     )
-    assert cut.sentence == f"t-3: broker 2 of a cut 5 records from its replica; {reported}"
+    assert cut.sentence == f"t-3: broker 2 of a truncated 5 records of its replica; {reported}"
 
 
 def test_cuts_come_by_partition_and_broker() -> None:

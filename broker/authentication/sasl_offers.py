@@ -82,12 +82,15 @@ class ScramUsers:
             if found is None:
                 return None
             token = found.token
+            # a session ends with the token's expiry or with its maximum lifetime, whichever is
+            # first (KIP-48)
             expires_at_ms = min(token.expires_at_ms, token.ends_at_ms)
             return found.credential, Login(token.owner.name, expires_at_ms, is_by_token=True)
         credential = self._credential(own, mechanism, name)
         return None if credential is None else (credential, Login(name))
 
     def _credential(self, own: Mapping[str, ScramCredential], mechanism: str, name: str) -> ScramCredential | None:
+        # credentials in ZooKeeper override the one in the file, so an administrator can replace it
         text = self._stored.get(name, {}).get(mechanism)
         if text is None:
             return own.get(name)
@@ -153,6 +156,7 @@ def _mechanism(
         }
         return partial(PlainExchange, passwords)
     look_up = partial(users.login, _own_credential(name, options))
+    # one secret for each process: an unknown name must get the same salt each time
     secret = secrets.token_bytes(32)
 
     def begin() -> Mechanism:
@@ -172,6 +176,7 @@ def _own_credential(mechanism: str, options: Mapping[str, str]) -> dict[str, Scr
     if not user or not password:
         return {}
     salt = secrets.token_bytes(SALT_BYTES)
+    # computed once for each start: the password itself is not kept
     salted = salted_password(mechanism, password, salt, ITERATIONS_MIN)
     return {user: credential_of(mechanism, salted, salt=salt, iterations=ITERATIONS_MIN)}
 

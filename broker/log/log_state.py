@@ -99,9 +99,11 @@ class LogState:
         self._epochs = loaded.epochs
         self._producers = loaded.producers
         self.log_end_offset = self._segments.active.next_offset
+        # the checkpoint may be older than the files, or newer than the bytes that a crash left
         self.log_start_offset = min(max(log_start_offset, self._segments.first.base_offset), self.log_end_offset)
         self._high_watermark = self.log_start_offset
         self.source = SourceSeen()
+        # checked bytes may be in the page cache only, so the saved recovery point still counts
         checked_from = min(max(recovery_point, self.log_start_offset), self.log_end_offset)
         self._durability = Durability(
             self._disk,
@@ -213,6 +215,7 @@ class LogState:
         """Apply the high watermark that replication has reached, limited to the log's start and
         end.
         """
+        # a follower may receive a high watermark above its own log end
         self._high_watermark = min(max(offset, self.log_start_offset), self.log_end_offset)
         self._producers.advance_high_watermark(self._high_watermark)
 
@@ -236,6 +239,7 @@ class LogState:
         first_unstable = self._producers.first_unstable_offset
         if first_unstable is None:
             return self._high_watermark
+        # retention may have passed the first record of an open transaction
         return min(max(first_unstable, self.log_start_offset), self._high_watermark)
 
     @property

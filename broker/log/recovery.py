@@ -134,6 +134,7 @@ class SegmentCheck:
         return self._buffer[at : at + header.size_bytes] if whole else self._buffer[:0]
 
     def _header_fault(self, header: BatchHeader, position: int) -> str:
+        # the magic first: the other fields have other meanings in older formats
         if header.magic != MAGIC:
             return f"magic {header.magic} instead of {MAGIC}"
         if not HEADER_SIZE - LOG_OVERHEAD <= header.batch_length <= self._size - position - LOG_OVERHEAD:

@@ -114,6 +114,8 @@ class Connection(FrameReceiver):
 
     def _handle(self, frame: memoryview) -> None:
         self._is_busy = True
+        # while a request is handled, `answer` must not schedule `_continue`: the receiving loop
+        # goes on itself
         self._is_handling = True
         try:
             if self.gate is None or self.gate.admits(frame):
@@ -123,6 +125,7 @@ class Connection(FrameReceiver):
 
     def _continue(self) -> None:
         """Continue what was delayed while a request or its answer was in progress."""
+        # reading stops while responses wait: a client that does not read stops its own requests
         if self._is_busy or self._outgoing or self.is_closed:
             return
         if self._is_resting:
@@ -130,6 +133,7 @@ class Connection(FrameReceiver):
                 self.close("the broker stops")
             return
         try:
+            # frames that arrived behind the request in flight come before new bytes from the socket
             if self._held:
                 held, self._held = self._held, b""
                 shared = self._server.shared_view
@@ -160,6 +164,7 @@ class Connection(FrameReceiver):
         """
         self._is_busy = False
         self.on_close = None
+        # responses leave in the order of requests, also if a later request was answered first
         if self._places:
             self._places.take_behind().answer(parts, throttle_time_ms=throttle_time_ms, on_sent=on_sent)
         else:
@@ -167,6 +172,8 @@ class Connection(FrameReceiver):
             if parts is not None and not self.is_closed and not self._may_hold(parts):
                 self._begin_sending()
                 self._send()
+        # in the next turn of the loop: many small requests would otherwise nest as deep as there
+        # are requests
         if not self._is_handling:
             self._server.loop.call_soon(self._continue)
 
@@ -174,6 +181,7 @@ class Connection(FrameReceiver):
         """Queue the response; it goes out with the next send."""
         self.used_at_ms = self._server.clock.monotonic_ms()
         if self.is_closed:
+            # the slices hold file descriptors, which a dropped response must release
             release_files(parts or ())
             if on_sent is not None and parts is not None:
                 on_sent.sent(0.0, self.used_at_ms)
@@ -198,6 +206,7 @@ class Connection(FrameReceiver):
     def _on_slot_answered(self, place: Place) -> None:
         if self.is_closed:
             self._accept_response(place.parts, place.throttle_time_ms, place.on_sent)
+        # one pass for all responses that are finished in this turn of the loop
         elif not self._is_answering:
             self._is_answering = True
             self._server.loop.call_soon(self._answer_in_order)
@@ -234,6 +243,7 @@ class Connection(FrameReceiver):
         """Send and receive compressed chunks from here on; call it right after the response that
         announces it.
         """
+        # the uncompressed response must be on its way before the first compressed chunk
         self._send_held()
         if self._outgoing and not self.is_closed:
             self.close("the response before compression could not be sent")
@@ -242,6 +252,8 @@ class Connection(FrameReceiver):
 
     def _rest(self, throttle_time_ms: float) -> None:
         self._is_resting = True
+        # muted as in Kafka: the response is sent at once, and the next request waits for the
+        # throttle time
         self._read(is_wanted=False)
         self._waking = self._server.loop.call_later(throttle_time_ms / 1000, self._wake)
 
@@ -254,6 +266,7 @@ class Connection(FrameReceiver):
         """True for a small response while more requests may be waiting: `_receive_frames` sends it
         with the next ones.
         """
+        # outside of the receiving loop no later request would send the held response
         if not self._is_handling:
             return False
         for part in parts:
@@ -268,6 +281,7 @@ class Connection(FrameReceiver):
         """Close now; drop what was kept for the request in flight."""
         if self.is_closed:
             return
+        # set first: the callbacks below may call `close` again
         self.is_closed = True
         self._server.loop.remove_reader(self._channel.fd)
         self._server.loop.remove_writer(self._channel.fd)
@@ -285,6 +299,7 @@ class Connection(FrameReceiver):
         self._held = b""
         self._channel.close()
         self._connections.connection_closed(self)
+        # taken out before the calls: a callback may set or call them again
         endings, self.on_close, self.on_end = (self.on_close, self.on_end), None, None
         for on_close in endings:
             if on_close is not None:
@@ -298,6 +313,7 @@ class Connection(FrameReceiver):
         """
         self._is_draining = True
         self._quiet_until_ms = self._server.clock.monotonic_ms() + QUIET_WITHIN_MS
+        # an idle client gives no event at the end of its grace period
         self._server.loop.call_later(QUIET_WITHIN_MS / 1000 + TIMER_SLACK_S, self._close_when_quiet)
         self._close_when_quiet()
 

@@ -250,6 +250,7 @@ class Exchange:
         self._queued_ms = began_ms - self._started_ms
         self._metrics.request_queue.record(self._queued_ms)
         answer = await TimedSteps(handling, busy)
+        # the difference of two clocks may be slightly negative
         self._waited_ms = max(clock.monotonic_ms() - began_ms - (busy.so_far_ns() - before_ns) / 1e6, 0.0)
         return answer
 

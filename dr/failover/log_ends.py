@@ -65,6 +65,7 @@ async def truncation_offsets(
     """
     is_promoted = evidence.record.active_site == evidence.site
     floor = evidence.record.leader_epoch_floor
+    # a log that has records of the promoted epoch was truncated by an earlier run
     keys = sorted(
         key for key, one in evidence.copies.items() if not (is_promoted and floor and one.last_log_epoch >= floor)
     )
@@ -106,6 +107,7 @@ async def truncate_logs(client: KafkaClient, record: LinkRecord, evidence: SiteE
     try:
         ends, problems = await _truncate_at_leaders(client, record, offsets)
         if not problems:
+            # groups are moved only if all logs have their final ends
             ends = {key: position.log_end_offset for key, position in evidence.copies.items()} | ends
             problems = await _rewind_groups(client, record, evidence, ends)
     except KafkaClientError as error:
@@ -160,6 +162,7 @@ async def _rewind_groups(
             ahead.setdefault(place.group, {})[key] = CommittedOffset(ends[key])
     problems = []
     for group, offsets in sorted(ahead.items()):
+        # as the link's mirror: a group of a passive site accepts no other commits
         outcome = await client.mirror_offset_commit(group, offsets, link=record.name, link_epoch=record.epoch)
         refused = [f"{key[0]}-{key[1]}" for key, code in outcome.items() if code]
         if refused:

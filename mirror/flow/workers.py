@@ -45,6 +45,7 @@ class _Sentences:
                 sentence.result()
             await working
         finally:
+            # also if this task itself was cancelled: nothing else ends the work
             working.cancel()
             await asyncio.gather(working, return_exceptions=True)
             del self._sentences[name]
@@ -91,6 +92,7 @@ class FetcherPool:
         self._reader_of = {key: fetcher for fetcher, keys in assignment.items() for key in keys}
         for fetcher_key in assignment.keys() - self._fetchers.keys():
             self._start(fetcher_key)
+        # also fetchers that got no partitions: they must drop the ones that they had
         for fetcher_key, fetcher in self._fetchers.items():
             fetcher.assign(assignment.get(fetcher_key, frozenset()))
 
@@ -106,6 +108,7 @@ class FetcherPool:
 
     async def close(self) -> None:
         """End all fetchers and their connections."""
+        # set first: a change of leaders during the stop must not start a fetcher
         self._is_closed = True
         await self._supervisor.stop(FETCHER)
         for fetcher in self._fetchers.values():

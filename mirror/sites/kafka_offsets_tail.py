@@ -69,6 +69,7 @@ class KafkaOffsetsTail:
                 raise Unreachable(f"{OFFSETS_TOPIC}-{index} of the source has no leader")
             node = nodes.setdefault(partition.leader_id, _Node(self._limits))
             node.positions[index] = FetchPosition(0, partition.leader_epoch)
+        # records of open transactions count from their markers on, so they must be read too
         for node_id, node in nodes.items():
             for index, offset in (await self._ends(node_id, node, READ_COMMITTED)).items():
                 node.positions[index] = node.positions[index]._replace(offset=offset)
@@ -94,6 +95,8 @@ class KafkaOffsetsTail:
     async def read_to_end(self) -> Sequence[tuple[int, bytes]]:
         """Read until every record has come that the partitions hold at the time of the call."""
         asked_ms = self._clock.monotonic_ms()
+        # ends of all records, not of committed ones: records of open transactions must be read as
+        # well
         goals = {node_id: await self._ends(node_id, node) for node_id, node in self._nodes.items()}
         found: list[tuple[int, bytes]] = []
         try:
@@ -158,8 +161,10 @@ class KafkaOffsetsTail:
             await asyncio.sleep(response.throttle_time_ms / 1000)
             return []
         found = [(answer.partition_index, self._batches(node, answer)) for _, answer in answers]
+        # a broker may leave out partitions of a fetch that reached its size limit
         is_all = all(at.offset >= node.high_watermarks.get(index, 0) for index, at in node.positions.items())
         if is_all and not response.error_code:  # An answer that ends the fetch session contains no records.
+            # the time of the request: later commits may be missing in the response
             node.complete_at_ms = sent_ms
         return [(index, batches) for index, batches in found if batches]
 

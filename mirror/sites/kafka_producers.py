@@ -54,12 +54,15 @@ class KafkaProducersOfSource:
                     before = self._positions.get(fetched.partition_index, 0)
                     found |= await self._taken(fetched)
                     after = self._positions.get(fetched.partition_index, 0)
+                    # a partition without progress is retried in the next round, so it does not
+                    # count as unfinished
                     is_all = is_all and not before < after < fetched.high_watermark
             except Unreachable as error:
                 problem = str(error)
                 self._client.forget_leaders([TRANSACTIONS_TOPIC])
         if problem and not found:
             raise Unreachable(problem)
+        # with a problem the round ends: its partitions are read in the next one
         return ProducerUpdates(found, is_all or bool(problem))
 
     async def _leaders(self) -> Mapping[int, list[int]]:
@@ -98,6 +101,7 @@ class KafkaProducersOfSource:
             return {}
         try:
             headers = list(iterate_headers(raw, may_end_in_partial=True))
+            # the last batch of a response may be incomplete; its records come with the next fetch
             end = headers[-1][0] + headers[-1][1].size_bytes if headers else 0
             found = producers_in(decode_records(memoryview(raw)[:end]), index)
         except InvalidBatch as error:
@@ -121,6 +125,7 @@ def producers_in(records: Iterable[Record], partition: int) -> dict[str, Transac
     """The last record of each transactional id; records that a mirror wrote there are left out."""
     found: dict[str, TransactionalProducer | None] = {}
     for record in records:
+        # a damaged record must not stop the producers behind it
         try:
             name = None if record.key is None else decode_transaction_key(record.key)
             value = None if record.value is None else decode_transaction_value(record.value)
@@ -129,6 +134,7 @@ def producers_in(records: Iterable[Record], partition: int) -> dict[str, Transac
             continue
         if name is None:
             continue
+        # a mirrored producer belongs to the other site: mirroring it back would make a circle
         if value is None or value.is_carried:
             found[name] = None
         else:
@@ -171,6 +177,7 @@ class KafkaProducersOfTarget:
                 outcomes |= await reached(request)
             except Unreachable:
                 outcomes |= dict.fromkeys(names, ErrorCode.coordinator_not_available)
+        # the coordinator may have moved: look it up again before the next attempt
         for name in producers:
             if outcomes.get(name) is not ErrorCode.none:
                 self._coordinators.pop(name, None)

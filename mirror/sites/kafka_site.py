@@ -68,8 +68,10 @@ class KafkaSite:
         metadata = await reached(self._client.metadata())
         found: dict[str, SiteTopic] = {}
         for name, topic in metadata.topics.items():
+            # a topic with an error is not missing: `absences` finds out why
             if topic.error_code is not ErrorCode.none:
                 continue
+            # a name may be used again after a deletion: only ids show whose copy it is
             if topic.topic_id is None:
                 raise Unreachable(f"the cluster gives topics no ids, among them {name}: Apache Kafka does from 2.8 on")
             leaders = {
@@ -99,6 +101,7 @@ class KafkaSite:
         """Start and end of each log."""
 
         async def ask(node_id: int, keys: Sequence[TopicPartition]) -> dict[TopicPartition, LogEnds | Refused]:
+            # in this order, because retention may move the start between the two requests
             first, last = [
                 await self._client.list_offsets(
                     node_id, {key: OffsetQuery(timestamp) for key in keys}, replica_id=self._replica_id
@@ -145,6 +148,7 @@ class KafkaSite:
         """Groups by id with their state; brokers that do not list theirs are problems."""
         states: dict[str, str] = {}
         now_s = asyncio.get_running_loop().time()
+        # a skipped broker is asked again after the pause
         self._silent = {node_id: silent for node_id, silent in self._silent.items() if silent[0] > now_s}
         for node_id, listed in (await reached(self._client.groups_by_broker(self._silent))).items():
             if isinstance(listed, KafkaClientError):

@@ -82,6 +82,7 @@ class KafkaFetch:
                 answers = self._session.answered(response)
             except BrokerError as error:
                 raise Unreachable(f"source broker {node_id} answers {error.code.name} to a fetch") from error
+            # an empty response under a quota does not mean that the source has no records
             if not is_throttled_away(response):
                 break
             await asyncio.sleep(response.throttle_time_ms / 1000)
@@ -94,11 +95,13 @@ class KafkaFetch:
         try:
             return await reached(self._client.fetch(node_id, request))
         except BaseException:
+            # the broker may have handled the request, so the session's epoch is unknown (KIP-227)
             self._session.reset()
             raise
 
     def _request(self, parts: Sequence[FetchPart]) -> FetchRequest:
         """Build the request; thousands of unchanged parts are not compared one by one."""
+        # identity, not equality: the caller passes the same object as long as no position changes
         repeated = self._session.repeated() if parts is self._last_parts else None
         if repeated is not None:
             return repeated

@@ -117,11 +117,13 @@ class TransactionalAppend:
         if failed:
             first = failed[0]
             is_fenced = any(part.error in FENCING for part in failed)
+            # an abort removes the parts that succeeded too, so all of them are sent again
             self._transactions.break_off(transaction, f"{first.part.key}: {first.message}", is_fenced=is_fenced)
             return [*others, *(self._not_written(part, first) for part in planned)]
         self._transactions.leave(transaction)
         if self._unanswered[node_id] >= APPENDS_MAX:
             self._transactions.fill(transaction)
+        # shielded: all writers of the transaction share this future, and one may be cancelled
         await asyncio.shield(transaction.over)
         return [*others, *(answered(part.part.key, ErrorCode.none, "", part.next_offset) for part in planned)]
 
@@ -131,6 +133,7 @@ class TransactionalAppend:
         order.
         """
         with contextlib.ExitStack() as waiting:
+            # `coming` delays the transaction's end while this caller waits for its turn
             waiting.enter_context(self._transactions.coming())
             async with self._turns.setdefault(node_id, asyncio.Lock()):
                 transaction = await self._transactions.enter()
@@ -154,6 +157,8 @@ class TransactionalAppend:
         if any(part.error is not ErrorCode.none for part in planned):
             return []
         written = [(self._target_name(part), part.part.key.partition) for part in planned if part.to_send]
+        # before the first batch: a broker refuses batches of a partition that the transaction does
+        # not have
         await self._transactions.add(transaction, written)
         connection = await reached(self._client.connection(node_id))
         rounds = rounds_of(planned)

@@ -314,6 +314,8 @@ class TranslatedTarget:
             place = self.places.at_target(key)
             if place in wanted and outcomes.get(place) is ErrorCode.none:
                 self._group_notes.note(group, place, source_offset=at.offset, target_offset=wanted[place].offset)
+        # skipped offsets count as committed: they have no translation yet, or the group is ahead
+        # there
         skipped = {self.places.at_target(key) for key in offsets} - wanted.keys()
         outcomes |= dict.fromkeys(skipped, ErrorCode.none)
         return {key: outcomes.get(self.places.at_target(key), ErrorCode.unknown_server_error) for key in offsets}

@@ -139,11 +139,8 @@ class Connection:
                 self.versions = await self._negotiate()
                 if options.compression is not None:
                     await self._compress(options.compression)
-        except (
-            OSError,
-            UnicodeError,
-            OverflowError,
-        ) as error:  # the latter: what a peer gave as host and port cannot be any
+        # UnicodeError, OverflowError: metadata of a peer may name an impossible host or port
+        except (OSError, UnicodeError, OverflowError) as error:
             reason = "timed out" if isinstance(error, TimeoutError) else (getattr(error, "strerror", "") or str(error))
             self.close(reason)
             raise Unreachable(f"cannot connect: {reason}", node=str(self.address)) from error
@@ -191,6 +188,7 @@ class Connection:
                 silence.sent_until_bytes = self._written_bytes
                 frame = await future
         except TimeoutError as error:
+            # responses come in the order of requests: every later one would be late too
             self.close("a request timed out")
             detail = f"no answer within {timeout_ms:.0f} ms"
             raise RequestTimedOut(detail, node=str(self.address), api_key=api_key) from error
@@ -226,6 +224,7 @@ class Connection:
     ) -> asyncio.Future[memoryview]:
         """Send a request; its caller holds the order of requests."""
         self._check_open(api_key)
+        # inside the lock: a caller that waits for a slot keeps its place in the order
         await self._slots.acquire()
         try:
             await self._stream.writable()
@@ -240,6 +239,7 @@ class Connection:
 
     def _write(self, api_key: int, version: int, body: Sequence[Buffer], body_size: int) -> None:
         correlation_id = self._next_correlation_id
+        # the protocol's correlation id is a signed 32-bit number
         self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
         prefix = frames.request_prefix(api_key, version, correlation_id, self._options.client_id, body_size=body_size)
         self._written_bytes += len(prefix) + body_size
@@ -259,10 +259,12 @@ class Connection:
         pending = self._pending.popleft()
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
         if correlation_id != pending.correlation_id:
+            # back into the queue, so that its caller fails like all others
             self._pending.appendleft(pending)
             self.close(f"answer {correlation_id} came where {pending.correlation_id} was due")
             return
         self._slots.release()
+        # the caller may have been cancelled; its response is read all the same, to keep the order
         if not pending.future.done():
             pending.future.set_result(frame)
 
@@ -300,6 +302,7 @@ class Connection:
             receive_buffer_bytes=options.receive_buffer_bytes,
             send_buffer_bytes=options.send_buffer_bytes,
         )
+        # asyncio cannot derive the name for SNI and the certificate check from a given socket
         host = self.address.host if ssl_context is not None else None
         transport, _ = await loop.create_connection(
             lambda: self._stream, sock=connected, ssl=ssl_context, server_hostname=host
@@ -316,6 +319,7 @@ class Connection:
         answer = await self.call(COMPRESS_CONNECTION, {"codec": CODEC_ZSTD, "level": compression.level})
         if answer.error_code:
             raise broker_error(answer.error_code, node=str(self.address), api_key=COMPRESS_CONNECTION)
+        # only after the response, which is not compressed itself
         self._compressed = CompressedStream(self._stream, compression)
 
     async def _negotiate(self) -> dict[int, VersionRange]:
@@ -326,6 +330,8 @@ class Connection:
         version = NEGOTIATED_VERSION
         answer = await self._ask_versions(version, values)
         with self.trusting():
+            # KIP-511: a broker that does not know this version answers in version 0, and lists its
+            # own
             if _refused(answer):
                 offered = _ranges(schemas.decode(schemas.response_type(18, 0), answer.frame, answer.body_position))
                 version = min(version, offered.get(schemas.API_VERSIONS_KEY, VersionRange(0, 0)).highest)

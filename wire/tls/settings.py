@@ -114,6 +114,7 @@ class TlsSettings(Settings):
                 return pem.unfolded(self.truststore_certificates, pem.CERTIFICATE)
         if self.truststore is None:
             return None
+        # Java's formats are converted to PEM, because OpenSSL does not read them
         store = _store(_TRUST, self.truststore, self.truststore_type, _revealed(self.truststore_password))
         if store is None:
             return self.truststore.read_text(encoding="utf-8")
@@ -170,17 +171,21 @@ class TlsSettings(Settings):
         if path is None:
             _check_no_password(_KEY, password)
             return
+        # PEM files need no conversion
         store = _store(_KEY, path, self.keystore_type, password)
         if store is None:
             accepted = f"a private key and its certificates in PEM, and its password, if it has one, as {_KEY_PASSWORD}"
             with _blamed(f"{_KEY}.location", path, accepted):
                 context.load_cert_chain(str(path), password=key_password or "")
+            # an empty password, not None: OpenSSL would ask for it at the terminal
             return
         if password is None:
             raise ConfigurationError(f"{_KEY}.password", _NOT_SET, f"the password of {path}")
         with _blamed(f"{_KEY}.location", path, "a private key and its certificates"):
             if not store.keys:
                 raise UnusableStore("there is no private key in it")
+        # the first key, where Java lets the broker's authorities choose; without a password of its
+        # own it has the store's
         self._identify_by(context, store.keys[0], password if key_password is None else key_password)
 
     def _identify_by(self, context: ssl.SSLContext, key: StoredKey, password: str) -> None:

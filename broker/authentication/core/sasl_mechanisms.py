@@ -118,6 +118,7 @@ class ScramExchange:
         found = _CLIENT_FIRST.fullmatch(text)
         if found is None:
             raise LoginRefused("Invalid SCRAM client first message format")
+        # RFC 5802: a comma and an equals sign in a name are encoded
         self._name = found["user"].replace("=2C", ",").replace("=3D", "=")
         if found["authorization"] and found["authorization"] != found["user"]:
             raise LoginRefused(
@@ -129,6 +130,7 @@ class ScramExchange:
         known = self._look_up(self._mechanism, self._name, is_token)
         if known is not None:
             self._credential, self._login = known
+        # an unknown name gets a salt as well, so that a client cannot find out which names exist
         salt, iterations = self._invented_salt(), ITERATIONS_MIN
         if self._credential is not None:
             salt, iterations = self._credential.salt, self._credential.iterations
@@ -140,6 +142,8 @@ class ScramExchange:
         found = _CLIENT_FINAL.fullmatch(text)
         if found is None:
             raise LoginRefused("Invalid SCRAM client final message format")
+        # the binding repeats the first message's header: without this check a relay could change it
+        # (RFC 5802)
         if found["nonce"] != self._nonce or _decoded(found["binding"]) != self._header.encode():
             raise LoginRefused("Invalid client nonce in the final client message.")
         if self._credential is None:
@@ -147,8 +151,11 @@ class ScramExchange:
         exchange = f"{self._client_first},{self._server_first},{found['signed']}".encode()
         signature = signed(self._mechanism, self._credential.stored_key, exchange)
         proof = _decoded(found["proof"])
+        # zip would silently compare a part of a proof that is too short
         if len(proof) != len(signature):
             raise self._refused()
+        # the proof is the client key XOR the signature: the server stores only the hash of the
+        # client key
         client_key = bytes(left ^ right for left, right in zip(proof, signature, strict=True))
         if not hmac.compare_digest(hashed(self._mechanism, client_key), self._credential.stored_key):
             raise self._refused()

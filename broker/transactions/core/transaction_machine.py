@@ -199,6 +199,7 @@ def _confirmed(
     known: Transaction | None, command: TransactionCommand, decision: TransactionDecision
 ) -> TransactionDecision:
     """The decision, with a record that changes nothing when it would answer from memory alone."""
+    # a decision with records is confirmed by its own append
     if decision.records or not any(
         isinstance(effect, TransactionAnswer) and _may_be_outdated(command, effect.reply) for effect in decision.effects
     ):
@@ -217,6 +218,8 @@ def _may_be_outdated(command: TransactionCommand, reply: TransactionReply) -> bo
     if isinstance(command, CarryProducer):
         return False
     if isinstance(reply, ProducerReply):
+        # these refusals are retried by clients, or follow from the request: an old coordinator may
+        # give them
         return not reply.needs_producer_id and reply.error not in _NEED_NO_LOG
     codes = {reply.error, *reply.errors.values()} - _NEED_NO_LOG
     return not codes <= {ErrorCode.none} if isinstance(command, VerifyPartitions) else bool(codes)

@@ -67,6 +67,8 @@ class Outgoing(Generic[TokenT]):
 
     def seal(self, compression: Compression) -> bytes:
         """The bytes for the wire, the same for every attempt; a raw batch keeps its own codec."""
+        # sealed once: with other bytes or another sequence, a retry would be a second batch to the
+        # broker
         if not self.sealed:
             identity = self.identity
             if self.is_raw:
@@ -134,6 +136,7 @@ class Accumulator(Generic[TokenT]):
         """Add a record to its partition's open batch, or to a new one."""
         lane = self._lanes.setdefault(place, _Lane())
         batch = lane.waiting[-1] if lane.waiting else None
+        # a batch that was sent may be in the log, so it gets no more records
         is_new = batch is None or batch.is_closed or batch.attempts > 0
         if batch is None or is_new or not self._has_room(batch, len(record.value or b"") + len(record.key or b"")):
             if batch is not None:
@@ -155,6 +158,7 @@ class Accumulator(Generic[TokenT]):
         identity.
         """
         lane = self._lanes.setdefault(place, _Lane())
+        # the raw batch must stay behind the records that were added before it
         if lane.waiting:
             lane.waiting[-1].is_closed = True
         batch = self._open(lane, place, 0, now_ms)
@@ -168,6 +172,7 @@ class Accumulator(Generic[TokenT]):
     def ready(self, now_ms: float) -> Iterator[Outgoing[TokenT]]:
         """The head of every partition that may be sent now."""
         for lane in self._lanes.values():
+            # one batch in flight for each partition: a retry cannot overtake a later batch
             if lane.in_flight is None and lane.waiting and self._due_ms(lane) <= now_ms:
                 yield lane.waiting[0]
 
@@ -198,21 +203,26 @@ class Accumulator(Generic[TokenT]):
         lane = self._lanes[batch.place]
         lane.in_flight = None
         batch.not_before_ms = not_before_ms
+        # to the front: the broker expects the sequences of a partition in order
         lane.waiting.appendleft(batch)
 
     def split(self, batch: Outgoing[TokenT]) -> bool:
         """Replace a batch in flight by its halves; False for one that cannot be split, or may be in
         the log.
         """
+        # a doubtful batch may be in the log: its halves would be written a second time
         if batch.is_raw or batch.record_count < 2 or batch.is_doubtful:
             return False
         records = list(decode_records(batch.sealed))
         middle = len(records) // 2
         halves = [self._half(batch, records, 0, middle), self._half(batch, records, middle, len(records))]
+        # the remainder goes to the second half: the budget of queued bytes must balance
         halves[1].queued_bytes = batch.queued_bytes - halves[0].queued_bytes
         lane = self._lanes[batch.place]
         lane.in_flight = None
         lane.waiting.extendleft(reversed(halves))
+        # the broker's limit is not known here: later batches of the topic are smaller from the
+        # start
         self._topic_bytes_max[batch.place[0]] = min(self._bytes_max(batch.place), batch.size_bytes // 2)
         return True
 
@@ -262,6 +272,7 @@ class Accumulator(Generic[TokenT]):
 
     def _due_ms(self, lane: _Lane[TokenT]) -> float:
         batch = lane.waiting[0]
+        # a retry waits for its backoff, and not for linger.ms
         if batch.attempts:
             return batch.not_before_ms
         is_due = batch.is_closed or len(lane.waiting) > 1 or self.flushes > 0

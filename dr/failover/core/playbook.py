@@ -163,14 +163,19 @@ class FailoverPlaybook:
         """Note fresh evidence; `now_ms` must be monotonic enough to measure a drain."""
         source, target = evidence.source, evidence.target
         self._observed_at_ms = now_ms
+        # also a fence of an earlier run or of another operator: writers are stopped since then at
+        # the latest
         if source is not None and source.record.phase == LinkPhase.FENCED:
             self._drain.stop_writers(now_ms)
+        # the fence was undone by another process: fence again, and count the pause of the writers
+        # anew
         if self.source.observe_fence(evidence):
             self._ended.pop(Step.FENCE, None)
             self._drain.start_writers()
         if target is None:
             return
         self._is_raised = evidence.governing.active_site == self._to_site
+        # after the raise the source's logs do not count: the account covers what was known before
         if self._is_raised:
             return
         if source is not None:
@@ -213,6 +218,7 @@ class FailoverPlaybook:
         # leaves no fence (F-d).
         gave_back = self._ended.get(Step.GIVE_BACK) or self._ended.get(Step.HAND_BACK)
         if gave_back is not None:
+            # the run ends here, so this message is the only report of the failure
             trouble = f"; the writes could not be given back: {gave_back.problem}" if gave_back.problem else ""
             return refuse(gave_back.reason + trouble)
         if failed := self._raise_failure(evidence.target, governing):
@@ -285,12 +291,14 @@ class FailoverPlaybook:
             )
         if refusal := self._divergence_refusal(evidence, target):
             return self._give_back_or_refuse(governing, refusal, now_ms)
+        # a refusal without a fence must not wait for the drain first
         if not fence_refusal(evidence, self._policy, fence_problem=self._fence_problem):
             lacking = self.completion(evidence)
             if not self._drain.is_over(evidence, lacking, now_ms):
                 known = "exactly" if lacking.is_exact else "at least"
                 missing = f"{known} {lacking.remaining_records} records are missing here"
                 return Decision(step=Step.DRAIN, reason=lacking.problem or missing)
+        # checked at the last moment: after the raise there is no way back
         if refusal := self._refusal_of(evidence, target, now_ms):
             return self._give_back_or_refuse(governing, refusal, now_ms)
         return Decision(
@@ -344,6 +352,7 @@ class FailoverPlaybook:
         return divergence_refusal(found, to_site=self._to_site, source_site=source_site)
 
     def _give_back_or_refuse(self, governing: LinkRecord, refusal: str, now_ms: int) -> Decision:
+        # either one is enough: brokers may enforce a fence that the record does not show
         is_fenced = governing.phase == LinkPhase.FENCED or self.source.is_fence_proven
         if not is_fenced:
             return refuse(refusal)
@@ -370,6 +379,7 @@ class FailoverPlaybook:
         source, governing = evidence.source, evidence.governing
         epoch = governing.epoch
         is_behind = supersedes(governing, target.record)
+        # after a restart the run must repeat the raise: brokers may lack the epoch
         if is_behind or (target.lagging_brokers and Step.RAISE not in self._ended):
             return Decision(
                 step=Step.RAISE,
@@ -396,5 +406,6 @@ class FailoverPlaybook:
         return Decision(step=Step.DONE, reason=f"{target.site} is active in epoch {epoch}")
 
     def _may_account(self, target: SiteEvidence, governing: LinkRecord) -> bool:
+        # the first epoch follows no failover, so it has no account
         is_kept = governing.epoch in target.accounted_epochs or governing.epoch == FIRST_EPOCH
         return not is_kept and Step.ACCOUNT not in self._ended

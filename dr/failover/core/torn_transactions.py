@@ -78,6 +78,7 @@ def survey(
     before `since_ms` count as complete: their markers may be below the range that was read.
     """
     known = _transactions(markers, is_carried, since_ms)
+    # without any marker the standby has no commit of the transaction, so nothing of it is torn
     torn = {key: decided for key, decided in known.items() if decided.lacking and decided.markers}
     due: dict[TopicPartition, list[CommitMarker]] = {}
     for decided in torn.values():
@@ -98,10 +99,13 @@ def _transactions(
 ) -> dict[_Key, _Decided]:
     found: dict[_Key, _Decided] = {}
     for place, marker, key in _each(markers):
+        # older transactions were complete at the last failover, and their markers may be expired
+        # since
         if marker.members.decided_at_ms < since_ms:
             continue
         decided = found.get(key)
         if decided is None:
+            # a link may mirror some of the transaction's topics only
             members = (TopicPartition(*at) for at in marker.members.partitions)
             decided = found[key] = _Decided({at for at in members if is_carried(at.topic)})
         decided.markers[place] = marker
@@ -147,6 +151,8 @@ def _cut(
             if end is not None and end <= marker.offset:
                 continue
             ends[place] = marker.offset
+            # the truncation removes later markers as well: their transactions are torn by it and go
+            # the same way
             for other in markers[place]:
                 key = _key(other)
                 if marker.offset <= other.offset and key in known and key not in undone:

@@ -92,6 +92,7 @@ class Flow:
     def decide(self, command: Command, now_ms: int) -> Decision:
         """Decide a command; the state does not change yet."""
         facts = self.facts
+        # orders have no generation: they are never late
         generation = getattr(command, "generation", facts.generation)
         # This is a late answer to a request of an earlier generation.
         if generation != facts.generation:
@@ -184,6 +185,7 @@ class Flow:
             self._break(f"{before.state.value} may not become {facts.state.value} ({facts.reason})")
         if facts.generation < before.generation:
             self._break(f"generation goes back from {before.generation} to {facts.generation}")
+        # progress changes with every batch, and would push the useful entries out of the story
         if facts.reason != before.reason or facts.step is not before.step:
             self._story.append(f"g{facts.generation} {facts.state.value} {facts.step.value}: {facts.reason}")
         self.facts = facts

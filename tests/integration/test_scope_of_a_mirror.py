@@ -16,11 +16,11 @@ from kio.schema.errors import ErrorCode
 from broker.network.answered_errors import errors_in
 from dr.links.administration import create_link
 from tests.support.clients.kafka_clients import Record, librdkafka_produce
+from tests.support.clients.patient_options import patient_options
 from tests.support.eventually import eventually
 from tests.support.pairs.full_sites import LINK, FullSite, LinkedSites
 from tests.support.processes.processes import Processes
 from tests.support.security.identities import Identities
-from wire.client.connection import ConnectionOptions
 from wire.client.raw_client import KafkaClient
 from wire.client.requests.acl_requests import create_acls
 from wire.client.requests.broker_requests import OffsetQuery
@@ -100,7 +100,7 @@ async def prepare(sites: LinkedSites, identities: Identities) -> None:
 
 
 def client(site: FullSite, login: Mapping[str, str]) -> KafkaClient:
-    options = secured(ConnectionOptions(), load_security(dict(login)))
+    options = secured(patient_options(), load_security(dict(login)))
     return KafkaClient(site.link, options, site_local=True)
 
 

@@ -15,9 +15,10 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from runtime.addresses import HostPort
+from tests.support.clients.patient_options import patient_options
 from tests.support.disks.log_batches import batch
 from tests.support.lone_brokers.lone_broker_process import LoneBroker
-from wire.client.connection import Connection, ConnectionOptions, connected
+from wire.client.connection import Connection, connected
 from wire.client.raw_client import KafkaClient, NewTopic
 from wire.client.requests.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 from wire.protocol.messages.private import CODEC_ZSTD, COMPRESS_CONNECTION, CompressConnectionRequest
@@ -44,7 +45,7 @@ def tally() -> CompressionTally:
 
 @pytest.fixture
 async def client(broker: LoneBroker, tally: CompressionTally) -> AsyncIterator[KafkaClient]:
-    options = ConnectionOptions(compression=Compression(level=3, tally=tally))
+    options = patient_options(compression=Compression(level=3, tally=tally))
     async with KafkaClient(broker.bootstrap, options) as compressed:
         kept = NewTopic(name=TOPIC, partition_count=1, replication_factor=1, configs={"retention.ms": "-1"})
         await compressed.create_topics([kept])
@@ -97,7 +98,7 @@ async def test_a_reader_with_little_room_gets_all_of_it(broker: LoneBroker, clie
     for _ in range(20):
         await client.produce(TOPIC, 0, batch([(None, chance().randbytes(2 * NOISE_BYTES))]))
     expected = await fetched(client)
-    options = ConnectionOptions(compression=Compression(level=1), receive_buffer_bytes=4_096)
+    options = patient_options(compression=Compression(level=1), receive_buffer_bytes=4_096)
     async with connected(HostPort("127.0.0.1", broker.port), options) as connection:
         assert connection.is_compressed
         records = await _fetch_through(connection, client)
@@ -130,7 +131,7 @@ async def _fetch_through(connection: Connection, client: KafkaClient) -> bytes:
 async def test_an_unusable_wish_is_refused_and_the_connection_stays_plain(
     broker: LoneBroker, codec: int, level: int, error: ErrorCode
 ) -> None:
-    async with connected(HostPort("127.0.0.1", broker.port), ConnectionOptions()) as connection:
+    async with connected(HostPort("127.0.0.1", broker.port), patient_options()) as connection:
         for _ in range(2):
             answer = await connection.call(COMPRESS_CONNECTION, {"codec": codec, "level": level})
             assert answer.error_code is error
@@ -138,7 +139,7 @@ async def test_an_unusable_wish_is_refused_and_the_connection_stays_plain(
 
 async def test_a_broker_that_does_not_offer_it_is_talked_to_without(broker: LoneBroker) -> None:
     wish = Compression(level=3)
-    options = ConnectionOptions(software_name="somebody-else", compression=wish)
+    options = patient_options(software_name="somebody-else", compression=wish)
     async with connected(HostPort("127.0.0.1", broker.port), options) as connection:
         assert not connection.is_compressed
     assert wish.tally.refusals == 1

@@ -21,12 +21,13 @@ from kio.static.primitive import i64Timedelta
 from runtime.addresses import parse_host_port
 from runtime.clock import SystemClock
 from tests.support.clients.java_clients import DELEGATION_TOKENS, KafkaPrograms
+from tests.support.clients.patient_options import patient_options
 from tests.support.eventually import eventually
 from tests.support.lone_brokers.secured_broker import BROKER, BROKER_PASSWORD, jaas
 from tests.support.processes.secured_kafka import PLAIN_MODULE, SCRAM_MODULE
 from tests.support.sites.site_broker import SiteBroker
 from wire.client.client_errors import Unreachable
-from wire.client.connection import Connection, ConnectionOptions, connected
+from wire.client.connection import Connection, connected
 from wire.client.raw_client import KafkaClient
 from wire.client.requests.acl_requests import create_acls
 from wire.client.security import load_security, secured
@@ -87,7 +88,7 @@ def login(user: str, password: str = "", *, is_token: bool = False) -> dict[str,
 
 
 def connect(broker: SiteBroker, options: Mapping[str, str]) -> AbstractAsyncContextManager[Connection]:
-    found = secured(ConnectionOptions(client_id="tokens"), load_security(options))
+    found = secured(patient_options(client_id="tokens"), load_security(options))
     return connected(parse_host_port(broker.bootstrap), found)
 
 
@@ -98,7 +99,7 @@ async def ask(broker: SiteBroker, options: Mapping[str, str], api_key: int, requ
 
 async def allow(broker: SiteBroker, who: str, operation: Operation, kind: ResourceType, name: str) -> None:
     pattern = ResourcePattern(kind, name, PatternType.LITERAL)
-    options = secured(ConnectionOptions(client_id="acls"), load_security(login(BROKER)))
+    options = secured(patient_options(client_id="acls"), load_security(login(BROKER)))
     async with KafkaClient(broker.bootstrap, options=options) as client:
         await create_acls(client, [Acl(pattern, AccessEntry(f"User:{who}", "*", operation, Permission.ALLOW))])
 

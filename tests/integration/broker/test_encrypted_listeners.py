@@ -25,12 +25,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from runtime.addresses import parse_host_port
 from tests.support.clients.java_clients import API_VERSIONS, KafkaPrograms
 from tests.support.clients.kafka_clients import Record, librdkafka_consume, librdkafka_produce, sockets_left_open
+from tests.support.clients.patient_options import patient_options
 from tests.support.eventually import eventually
 from tests.support.lone_brokers.secured_broker import SecuredBroker
 from tests.support.processes.ports import LOOPBACK
 from tests.support.processes.processes import Processes
 from tests.support.processes.secured_kafka import make_certificates
-from wire.client.connection import ConnectionOptions, connected
+from wire.client.connection import connected
 
 pytestmark = pytest.mark.integration
 
@@ -118,7 +119,7 @@ async def test_replaced_certificates_reach_new_connections_and_leave_those_that_
 ) -> None:
     broker = SecuredBroker(processes, tmp_path)
     address = parse_host_port(broker.at("ENCRYPTED"))
-    async with connected(address, ConnectionOptions(ssl_context=broker.context(is_known=False))) as before:
+    async with connected(address, patient_options(ssl_context=broker.context(is_known=False))) as before:
         other = make_certificates(tmp_path / "other")
         broker.certificates.broker.write_text("-----BEGIN half of a file")
         await eventually(lambda: "changed certificates cannot be used" in broker.process.log_text())
@@ -130,7 +131,7 @@ async def test_replaced_certificates_reach_new_connections_and_leave_those_that_
 
         async def is_served() -> bool:
             with contextlib.suppress(Exception):
-                async with connected(address, ConnectionOptions(ssl_context=trusting)):
+                async with connected(address, patient_options(ssl_context=trusting)):
                     return True
             return False
 

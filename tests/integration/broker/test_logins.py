@@ -16,6 +16,7 @@ from kio.schema.errors import ErrorCode
 from runtime.addresses import parse_host_port
 from tests.support.clients.java_clients import CONFIGS, KafkaPrograms
 from tests.support.clients.kafka_clients import Record, librdkafka_consume, librdkafka_produce, sockets_left_open
+from tests.support.clients.patient_options import patient_options
 from tests.support.clients.raw_client import RawClient
 from tests.support.eventually import eventually, eventually_sync
 from tests.support.lone_brokers.secured_broker import (
@@ -182,7 +183,7 @@ async def own_options(broker: SecuredBroker, mechanism: str, user: str, password
         "sasl.mechanism": mechanism,
         "sasl.jaas.config": jaas(mechanism, user, escaped),
     }
-    return secured(ConnectionOptions(), load_security(given))
+    return secured(patient_options(), load_security(given))
 
 
 async def test_our_own_client_logs_in_and_learns_why_it_is_refused(broker: SecuredBroker) -> None:
@@ -304,7 +305,7 @@ async def test_our_own_client_renews_its_login_by_a_token_on_the_same_connection
             "sasl.oauthbearer.client.credentials.client.id": CLIENT,
             "sasl.oauthbearer.client.credentials.client.secret": SECRET,
         }
-        options = secured(ConnectionOptions(), load_security(given))
+        options = secured(patient_options(), load_security(given))
         async with connected(parse_host_port(broker.at("TOKENS")), options) as connection:
 
             async def is_renewed() -> bool:
@@ -326,5 +327,5 @@ async def test_our_own_client_is_refused_with_a_token_that_another_key_signed(
         "sasl.oauthbearer.token.endpoint.url": (tmp_path / "token").as_uri(),
     }
     with pytest.raises(Unreachable, match="its signature is wrong"):
-        async with connected(parse_host_port(broker.at("TOKENS")), secured(ConnectionOptions(), load_security(given))):
+        async with connected(parse_host_port(broker.at("TOKENS")), secured(patient_options(), load_security(given))):
             pass

@@ -23,6 +23,7 @@ from kio.static.primitive import i64Timedelta
 
 from runtime.addresses import parse_host_port
 from runtime.configuration import read_properties
+from tests.support.clients.patient_options import patient_options
 from tests.support.embedded.embedded_sites import EmbeddedSites, SitesStarter
 from tests.support.processes.ports import LOOPBACK, free_port
 from wire.client.client_errors import Unreachable
@@ -88,7 +89,7 @@ def done(sites: EmbeddedSites, *arguments: str) -> str:
 
 def options(sites: EmbeddedSites, **changes: str) -> ConnectionOptions:
     given = read_properties(Path(sites.document["security"]["admin_client_config"]))
-    return secured(ConnectionOptions(), load_security({**given, **changes}))
+    return secured(patient_options(), load_security({**given, **changes}))
 
 
 async def make_token(sites: EmbeddedSites) -> tuple[str, str]:

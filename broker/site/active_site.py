@@ -73,6 +73,8 @@ class ActiveSite:
 
         Without `timeout_ms` that is the time which the client allows, if its request names one.
         """
+        # a forwarded request is never forwarded again: two sites with different views could send it
+        # in a circle
         if context.is_forwarded:
             return None
         return await self._is_forwarded(active_brokers(image, topics), context, request, timeout_ms)
@@ -126,6 +128,7 @@ class ActiveSite:
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 for address in addresses:
+                    # in turn and not at once: a change must reach one broker only
                     try:
                         return await ask(await self._pool.get(address))
                     except KafkaClientError as error:
@@ -149,6 +152,7 @@ def answer_within_ms(request: Any) -> float:
 
 async def _ask_the_same(connection: Connection, context: RequestContext, request: Any, *, timeout_ms: float) -> Any:
     version = connection.version_for(context.api_key, highest=context.api_version)
+    # another version could lack fields, and the response goes to the client as it is
     if version != context.api_version:
         raise UnsupportedApi(f"version {context.api_version}", node=str(connection.address), api_key=context.api_key)
     body = schemas.encode(request)
@@ -182,10 +186,12 @@ async def in_parts(
     by_site: dict[str | None, list[Any]] = {}
     for entry, name in zip(getattr(request, entries), names, strict=True):
         by_site.setdefault(leading_site(image, [name]), []).append(entry)
+    # one site has all entries: the request is forwarded or handled as a whole
     if len(by_site) < 2:
         return None
     answers = [await handle(replace(request, **{entries: tuple(part)})) for part in by_site.values()]
     fields = {results: tuple(result for answer in answers for result in getattr(answer, results))}
+    # each part may be throttled, and the client should wait for the longest time
     if hasattr(answers[0], "throttle_time"):
         fields["throttle_time"] = max(answer.throttle_time for answer in answers)
     failed = (answer for answer in answers if getattr(answer, "error_code", ErrorCode.none) is not ErrorCode.none)
@@ -222,6 +228,7 @@ def leading_site(image: ClusterImage, topics: Collection[str]) -> str | None:
 def _leading_site(image: ClusterImage, topic: str) -> str | None:
     link = passive_link_for_new_topic(image, topic)
     if link is None:
+        # a topic without a link may exist at one other site only, which then answers for it
         return image.only_site_with(topic)
     return other_site(link, image.site) if link.is_routed else None
 
@@ -243,4 +250,5 @@ def site_brokers(image: ClusterImage, site: str) -> list[HostPort]:
 
 def _link_address(broker: BrokerInfo) -> HostPort | None:
     endpoints = {endpoint.listener: HostPort(endpoint.host, endpoint.port) for endpoint in broker.endpoints}
+    # the listener for links first: others may be reachable inside the site only
     return endpoints.get(LINK_LISTENER) or next(iter(endpoints.values()), None)

@@ -113,6 +113,7 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
 
     async def _take(self, before: ClusterImage, image: ClusterImage) -> list[pb.PartitionFailure]:
         """Make `image` the broker's; the caller holds the lock."""
+        # the same object: nothing changed, so listeners need not run
         if image is before:
             return []
         change = difference(before, image)
@@ -139,6 +140,7 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
         self, request: pb.ControlBatch, context: Context
     ) -> pb.ControlReply:
         """Take over a full image or a change."""
+        # images are applied one after the other: each change builds on the one before
         async with self._lock:
             image = self._cluster.image
             try:
@@ -152,6 +154,7 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
 
     def _remember_departed(self, before: ClusterImage) -> None:
         """Brokers that have just gone are listed for a while longer."""
+        # each departure starts the time anew for all, which at most lists a broker for longer
         if self._cluster.image.departed.keys() - before.departed.keys():
             if self._forgetting is not None:
                 self._forgetting.cancel()
@@ -207,6 +210,7 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
         lock.
         """
         permits, now_ms = self._cluster.permits, self._clock.monotonic_ms()
+        # a negative time withdraws the permit at once
         if request.permit_until_ms < 0:
             permits.withdraw(record.name)
             await self._take(before, unconfirm_link(before, record.name))
@@ -225,6 +229,7 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
 
     def _end_permits_at(self, end_ms: float) -> None:
         """Take roles back when the next permit ends, unless it is renewed by then."""
+        # one timer for all links: it is set again when it fires
         if self._permit_timer is None and end_ms < math.inf:
             delay_s = max(0.0, end_ms - self._clock.monotonic_ms()) / 1000
             self._permit_timer = asyncio.get_running_loop().call_later(delay_s, self._begin_ending_permits)
@@ -236,6 +241,7 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
     async def _end_permits(self) -> None:
         async with self._lock:
             for link in self._cluster.permits.lapsed(self._clock.monotonic_ms()):
+                # the lease may have been removed meanwhile: the role then needs no permit
                 before = self._cluster.image
                 record = before.links.get(link)
                 is_leased = record is not None and record.lease_ms
@@ -339,6 +345,7 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
         context: Context,  # noqa: ARG002
     ) -> pb.DescribeQuarantineReply:
         """This broker's quarantine entries for copies of a link."""
+        # it reads every log directory
         kept = await asyncio.to_thread(self._replicas.quarantined, request.link)
         return pb.DescribeQuarantineReply(
             ends=[

@@ -62,6 +62,7 @@ class Generations:
 
     def wait_ms(self, left_ms: float) -> float:
         """The time to wait for news: at most `left_ms`, and not beyond the next attempt."""
+        # a member that was refused must not join in a tight loop
         pause_ms = self._join_not_before_ms - self._clock.monotonic_ms()
         return min(left_ms, pause_ms) if self.needs_join and pause_ms > 0 else left_ms
 
@@ -81,6 +82,7 @@ class Generations:
         succeed.
         """
         assert self.joining is not None, "call begin_join before"
+        # cleared first: the next poll must be able to join again after an error
         joining, self.joining = self.joining, None
         try:
             membership, starts = await joining
@@ -131,6 +133,7 @@ class Generations:
         """Send heartbeats; if the coordinator is lost, look for it again until the session must
         have ended.
         """
+        # the join itself was an answer of the coordinator
         answered_ms = membership.asked_at_ms
 
         def note_answer(at_ms: float) -> None:
@@ -144,6 +147,7 @@ class Generations:
             except KafkaClientError as error:
                 self._on_problem(str(error))
                 is_refused = isinstance(error, BrokerError) and error.code in NO_MEMBER_ANY_MORE
+                # the coordinator has removed a member that it got no heartbeat from for so long
                 is_over = self._clock.monotonic_ms() - answered_ms > self._options.session_timeout_ms
                 if is_refused or is_over:
                     self.is_expelled = True

@@ -118,6 +118,7 @@ class Reader:
         """Stop reading these. The answer of a fetch in flight is ignored."""
         self.readings.end(list(places))
         self.topics.forget({topic for topic, _ in places} - self.readings.topics)
+        # fetchers whose last partition has ended are waiting, and must end
         for wake in self._wakes.values():
             wake.set()
 
@@ -139,6 +140,7 @@ class Reader:
 
     async def stop_fetchers(self) -> None:
         """End all fetchers; nothing is put after this returns. `begin` starts new ones."""
+        # before the cancellation: responses that are already here are then ignored
         self.readings.end(self.readings.places)
         fetchers = list(self._fetchers.values())
         for fetcher in fetchers:
@@ -161,10 +163,13 @@ class Reader:
         for place in self.readings.places:
             known = self.topics.known(place[0])
             partition = None if known is None else known.partitions.get(place[1])
+            # metadata of a doubted topic may name the leader that has just refused a request
             if partition is not None and self.topics.leader_of(*place) != NO_NODE:
                 self.readings.led_by(place, partition.leader_id, partition.leader_epoch)
         for topic in {topic for topic, _ in self.readings.leaderless()}:
             self.topics.doubt(topic)
+        # fetch clients have caches of their own: without this they would look the same leaders up
+        # again
         for client in self._fetch_clients:
             client.learn(self._client.cluster)
         for fetcher in self.readings.fetchers():
@@ -179,6 +184,7 @@ class Reader:
         for phase, ask in ((Phase.NO_OFFSET, self._find_offsets), (Phase.UNVALIDATED, self._validate)):
             for node_id, readings in self.readings.asking(phase).items():
                 for reading in readings:
+                    # set before the task runs, or the next call would ask a second time
                     reading.is_asking = True
                 self._spawn(self._ask(node_id, readings, ask))
 
@@ -203,6 +209,7 @@ class Reader:
     async def _find_offsets(self, node_id: int, readings: list[Reading]) -> None:
         timed = {r.place: r.start.timestamp for r in readings if r.start.timestamp is not None}
         ends: dict[PartitionKey, dict[int, int]] = {reading.place: {} for reading in readings}
+        # start and end of the log are needed in any case, to check or to reset a position
         for special in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, None):
             queries = {
                 place: OffsetQuery(special if special is not None else timed[place])
@@ -216,6 +223,7 @@ class Reader:
                     raise broker_error(listed.error_code, message=f"{place[0]}-{place[1]}", node=f"node {node_id}")
                 ends[place][0 if special is None else special] = listed.offset
         for reading in readings:
+            # a seek or a revocation during the request makes the answer obsolete
             if self.readings.current(reading.place, reading.generation) is not reading:
                 continue
             start, end = ends[reading.place][EARLIEST_TIMESTAMP], ends[reading.place][LATEST_TIMESTAMP]
@@ -258,6 +266,7 @@ class Reader:
 
     async def _validate(self, node_id: int, readings: list[Reading]) -> None:
         queries = {r.place: EpochQuery(r.fetched.leader_epoch, r.leader_epoch) for r in readings}
+        # KIP-320: the epoch's end shows whether the new leader has the records that were read
         ends = await self._client.epoch_ends(node_id, queries)
         for reading in readings:
             if self.readings.current(reading.place, reading.generation) is not reading:
@@ -273,6 +282,7 @@ class Reader:
                 truncated = LogTruncated(reading.place, reading.fetched, None if at == NO_OFFSET else at)
                 await self._halt(reading, truncated)
             elif at == NO_OFFSET:
+                # the leader knows no common epoch: the reset policy decides
                 self.readings.lost_offset(reading)
             else:
                 _log.warning("the log was truncated below the read position", place=str(reading.place), diverges_at=at)
@@ -319,6 +329,8 @@ class Reader:
                 response = await self._fetch_clients[number].fetch(node_id, session.request(positions, ids))
                 answers = session.answered(response)
             except KafkaClientError as error:
+                # the broker may have handled the request, so the session's epoch is unknown
+                # (KIP-227)
                 session.reset()
                 self.topics.last_problem = str(error)
                 for place in wanted:
@@ -366,6 +378,7 @@ class Reader:
             aborted=tuple(fetched.aborted_transactions or ()),
         )
         await self._sink.put(chunk)
+        # `put` may have waited: a seek in between has moved the position
         if self.readings.current(reading.place, chunk.generation) is reading and reading.fetched == asked.position:
             self.readings.advance(
                 reading,

@@ -90,8 +90,10 @@ class BearerTokens:
 
     def current(self) -> BearerToken:
         """The token to log in by. Blocks while it is read or asked for. Raises NoToken."""
+        # a lock of threads: logins run in threads, and one request for a token is enough
         with self._one_at_a_time:
             now_ms, known = self._clock.now_ms(), self._token
+            # a file is read at each login, since another program may replace the token at any time
             if known is not None and self._file is None and now_ms < self._renewed_at_ms:
                 return known
             try:
@@ -100,9 +102,11 @@ class BearerTokens:
                 if known is None or known.expires_at_ms <= now_ms:
                     raise
                 log.warning("no other token can be had; the former one is used", key=ENDPOINT, reason=str(error))
+                # not at each login: the authorization server may be down
                 self._renewed_at_ms = now_ms + RETRY_MS
                 return known
             self._token = found
+            # as in Kafka's clients, before the expiry, so that a slow server ends no connection
             self._renewed_at_ms = now_ms + int(RENEWED_AFTER * (found.expires_at_ms - now_ms))
             return found
 
@@ -123,6 +127,7 @@ class BearerTokens:
             data=urlencode(form).encode(),
             headers={"Authorization": f"Basic {login}", "Accept": "application/json"},
         )
+        # a context of its own, not the brokers': the authorization server has other authorities
         context = given.trusted or ssl.create_default_context()
         opener = urllib.request.build_opener(_NoRedirection(), urllib.request.HTTPSHandler(context=context))
         try:
@@ -144,6 +149,7 @@ class BearerTokens:
         now_ms = self._clock.now_ms()
         try:
             expires_at_ms = lifetime_of_token(text)
+        # an opaque token has no expiry inside, so the server's `expires_in` counts
         except InvalidToken:
             is_number = isinstance(expires_in_s, int | float) and not isinstance(expires_in_s, bool)
             if not is_number or not 0 < expires_in_s < 1 << 40:

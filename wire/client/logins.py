@@ -83,6 +83,7 @@ def by_password(mechanism: str, user_of: Callable[[], User]) -> Handshake:
     """The handshake of PLAIN and SCRAM. `user_of` may raise ConfigurationError and OSError."""
 
     async def log_in(line: LoginExchange) -> float:
+        # read at each login: the file may have got another password meanwhile
         try:
             user = user_of()
         except (ConfigurationError, OSError) as error:
@@ -113,12 +114,14 @@ def by_bearer_token(tokens: BearerTokens, extensions: dict[str, str]) -> Handsha
     from wire.client.bearer_tokens import NoToken
 
     async def log_in(line: LoginExchange) -> float:
+        # in a thread: it reads a file or waits for an authorization server
         try:
             token = await asyncio.to_thread(tokens.current)
         except NoToken as error:
             raise Unreachable(f"no token to log in with: {error}", node=str(line.address)) from error
         await _choose(line, OAUTHBEARER)
         said = {"auth": f"Bearer {token.text}", **extensions}
+        # RFC 7628: GS2 header without an authorization id, then key-value pairs, each ended by 0x01
         parts = [b"n,,", *(f"{name}={value}".encode() for name, value in said.items()), b"", b""]
         answer = await _authenticate(line, _SEPARATOR.join(parts))
         if answer.message:  # why the token is refused, which the client has to confirm

@@ -90,6 +90,7 @@ class TopicCalls(ClusterAccess):
             "timeout": _ADMIN_TIMEOUT,
         }
         response = await self._retried(lambda: self._call_controller(DELETE_TOPICS, values))
+        # the next metadata request must not answer from the cache
         self.forget_leaders(names)
         return [_outcome(topic) for topic in response.responses]
 
@@ -110,6 +111,7 @@ class TopicCalls(ClusterAccess):
         async def attempt() -> str:
             connection = await self._any_connection()
             response = await connection.call(UNREGISTER_BROKER, {"broker_id": node_id})
+            # the broker could not forward the request; another one may know the new controller
             if response.error_code == ErrorCode.not_controller:
                 raise broker_error(response.error_code, node=str(connection.address), api_key=UNREGISTER_BROKER)
             if response.error_code:
@@ -156,6 +158,7 @@ class TopicCalls(ClusterAccess):
             response = await connection.call(DESCRIBE_CONFIGS, {"resources": resources})
             configs = {}
             for result in response.results:
+                # deleted between the list and the request
                 if result.error_code == ErrorCode.unknown_topic_or_partition:
                     continue
                 if result.error_code:
@@ -174,6 +177,7 @@ class TopicCalls(ClusterAccess):
     async def _call_controller(self, api_key: int, values: Mapping[str, Any]) -> Any:
         await self._refresh([])
         controller = self._cluster.controller_id
+        # any broker forwards, but the controller answers without the detour
         connection = await (self.connection(controller) if controller >= 0 else self._any_connection())
         response = await connection.call(api_key, values)
         for outcome in _outcomes(response):

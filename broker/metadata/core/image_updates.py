@@ -38,6 +38,7 @@ def check_fence(image: ClusterImage, batch: ControlBatch, *, broker_epoch: int) 
         raise StaleControllerEpoch(
             f"controller {batch.controller_id} has epoch {batch.controller_epoch}, this broker follows {image.controller_epoch}"
         )
+    # without a registration, the batch was meant for an earlier process at this address
     if not broker_epoch or (batch.broker_epoch and batch.broker_epoch < broker_epoch):
         raise StaleControllerEpoch(
             f"the batch is for broker epoch {batch.broker_epoch}, the registration is {broker_epoch}"
@@ -50,10 +51,12 @@ def apply_batch(image: ClusterImage, batch: ControlBatch) -> ClusterImage:
     and InvalidPattern for a link whose filters cannot be matched: each request for a topic would
     fail by them.
     """
+    # before anything is built: a pattern that cannot be compiled must not replace a good image
     for link in batch.links:
         for pattern in patterns_of(link):
             check_pattern(pattern)
     quarantined = frozenset(batch.quarantined_topics) if batch.is_full else image.quarantined
+    # a topic in quarantine is malformed in ZooKeeper: its last good state stays
     kept = {name: image.topics[name] for name in quarantined if name in image.topics} if batch.is_full else image.topics
     topics = _merged_topics(kept, image.topics, batch)
     links = _merged_links({} if batch.is_full else image.links, image.links, batch)
@@ -92,6 +95,7 @@ def confirm_link(image: ClusterImage, link: str, epoch: int) -> ClusterImage | N
     that epoch.
     """
     record = image.links.get(link)
+    # the confirmation may be about a later or earlier record than this broker has
     if record is None or record.epoch != epoch:
         return None
     if image.confirmed_epochs.get(link) == epoch:
@@ -103,6 +107,7 @@ def unconfirm_link(image: ClusterImage, link: str) -> ClusterImage:
     """The image with no epoch of the link confirmed: its permit has ended."""
     if link not in image.confirmed_epochs:
         return image
+    # the version grows: listeners and cached responses depend on it
     return replace(image, version=image.version + 1, confirmed_epochs=_without(image.confirmed_epochs, {link}))
 
 

@@ -118,6 +118,7 @@ class Readings:
     def begin(self, place: PartitionKey, start: Start) -> None:
         """Read a partition, or read it from elsewhere."""
         before = self._readings.get(place)
+        # responses and chunks of the former position have an older generation
         self._generations += 1
         position = start.position or Position(-1)
         reading = Reading(
@@ -129,6 +130,7 @@ class Readings:
             consumed=position,
             fetcher_number=fetcher_of(*place, self._fetchers),
         )
+        # kept: a seek does not change the leader, nor whether the partition is paused
         if before is not None:
             reading.leader, reading.leader_epoch = before.leader, before.leader_epoch
             reading.is_paused = before.is_paused
@@ -143,6 +145,7 @@ class Readings:
         """Do not fetch; chunks that were put and not consumed are fetched again later."""
         for place in places:
             if (reading := self._readings.get(place)) is not None and not reading.is_paused:
+                # chunks in the queue are dropped, or a resumed consumer would get them twice
                 self._generations += 1
                 reading.generation = self._generations
                 reading.is_paused = True
@@ -153,6 +156,7 @@ class Readings:
 
     def _take_back(self, reading: Reading) -> None:
         """Fetch again the chunks that were put and not consumed."""
+        # chunks that were fetched and not consumed are dropped, so they are fetched again
         reading.fetched = reading.consumed
         if reading.phase is Phase.UNVALIDATED and reading.fetched.leader_epoch == NO_EPOCH:
             reading.phase = (
@@ -177,9 +181,11 @@ class Readings:
     def led_by(self, place: PartitionKey, leader: int, leader_epoch: int) -> None:
         """The partition's state in newer metadata; an older epoch is ignored."""
         reading = self._readings[place]
+        # brokers learn of a new leader at different times: an older epoch is an outdated answer
         if leader_epoch != NO_EPOCH and leader_epoch < reading.leader_epoch:
             return
         is_new = leader_epoch > reading.leader_epoch and reading.fetched.leader_epoch != NO_EPOCH
+        # KIP-320: the new leader may lack records that were read
         if is_new and reading.phase is Phase.READY:
             reading.phase = Phase.UNVALIDATED
         reading.leader, reading.leader_epoch = leader, leader_epoch
@@ -233,6 +239,7 @@ class Readings:
         """A chunk was put; its partition moves to the end of the line."""
         reading.fetched = position
         reading.high_watermark, reading.log_start_offset = high_watermark, log_start_offset
+        # to the end of the order: the broker fills a response in the order of the request
         self._readings[reading.place] = self._readings.pop(reading.place)
 
     def positions(self) -> Mapping[PartitionKey, Position]:

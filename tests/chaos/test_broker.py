@@ -1,8 +1,8 @@
 """One broker that is killed with SIGKILL at random moments while librdkafka and Java produce to it
 with acks=all.
 
-Promised: every acknowledged record is there once, at the offset that was acknowledged, in order (A1
-to A4); the broker is back by itself and the producers go on without being restarted.
+Promised: every acknowledged record is in the log once, at the acknowledged offset, in order (A1 to
+A4); the broker recovers by itself and the producers continue without a restart.
 """
 
 from __future__ import annotations

@@ -104,8 +104,8 @@ def join_waits(scene: Scene) -> None:
     first, second = scene.classic("a"), scene.classic("b")
     scene.get_on([first])
     reach([second], Stage.JOINING)
-    # the id is given first; then the join waits, and that is what has the other one told to
-    # rebalance
+    # the member gets its id first; then its join waits, and the waiting join makes the coordinator
+    # ask the other member to rejoin
     eventually_sync(lambda: (second.advance(), first.advance(), first.is_told_to_rebalance)[-1], WITHIN_MS)
     assert second.stage is Stage.JOINING
     scene.strike_down()

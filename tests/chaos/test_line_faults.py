@@ -136,7 +136,8 @@ async def test_an_exact_link_gets_on_over_a_line_that_is_up_every_other_ten_seco
             begun = await pair.check_prefix(TOPIC, PARTITIONS)
             await link.strike(FLAPPING_S)
             over = await pair.check_prefix(TOPIC, PARTITIONS)
-            # Whatever was there when the line went down for the first time has arrived, and more.
+            # All records that the mirror had when the line went down for the first time have
+            # arrived, and later ones.
             assert all(end > had for (_, end), (had, _) in zip(over, begun, strict=True)), f"{link}: {begun}, {over}"
             await pair.caught_up_once(TOPIC, PARTITIONS, within_ms=HEALED_WITHIN_MS)
             print(f"passed {link}: (source, target) {begun} before, {over} in the end", flush=True)

@@ -1,10 +1,11 @@
 """Sync links over lines that have every fault of the table, at either end of the mirror, under a
 steady flow of small records.
 
-Promised at every moment: what a producer was told with acks=all, and what consumers were shown, is
-at the target, unless the partition says that it is degraded; on a link that blocks none ever does.
-Once the line is well, and without anybody's help, producers go on, nothing is degraded any more,
-and every record is at both sites, once, in order, where it was acknowledged.
+Promised at every moment: every record that was acknowledged with acks=all, and every record that
+consumers saw, is at the target, unless the partition reports that it is degraded; a link that
+blocks has no degraded partition. After the line has recovered, without any operator, producers
+continue, no partition is degraded, and every record is at both sites, once, in order, at its
+acknowledged offset.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ async def degraded(pair: Pair, link: str) -> dict[int, bool]:
 async def demand_promise_is_kept(
     pair: Pair, load: AcknowledgedLoad, policy: str, topic: str = TOPIC, link: str = LINK
 ) -> None:
-    """In the order of the questions: what was told before a partition says that it is not degraded
-    is at the target after it.
+    """The order of the requests matters: a record that was acknowledged before a partition reports
+    that it is not degraded must be at the target afterwards.
     """
     reported = [max(load.acknowledged_values(index), default=-1) + 1 for index in range(PARTITIONS)]
     seen = await shown(pair, topic)

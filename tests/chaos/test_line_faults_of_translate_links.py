@@ -368,8 +368,8 @@ async def translate_links_under(
 
 
 async def demand_surplus_is_known(mirror: RunningProcess, target: str, topic: str, settings: Mapping[str, str]) -> None:
-    """Nobody sees a record twice, or only who does not ask for read_committed; then no more often
-    than the mirror says.
+    """No read-committed reader sees a record twice; other readers see at most as many repetitions
+    as the mirror reports.
     """
     if settings is SEQUENCES:
         assert not any((await surplus_records(mirror, topic)).values())
@@ -378,8 +378,8 @@ async def demand_surplus_is_known(mirror: RunningProcess, target: str, topic: st
 
 
 async def seen_since(bootstrap: str, topic: str, first: Sequence[int]) -> int:
-    """How many records a read-committed reader finds from these offsets on; markers and what was
-    aborted are none.
+    """The number of records that a read-committed reader finds from these offsets on; markers and
+    aborted records do not count.
     """
     count = 0
     for index, end in enumerate(await stable_ends(bootstrap, topic, PARTITIONS)):

@@ -1,6 +1,6 @@
 """A mirror and its sites killed with -9, and its line cut. Promised: the target is a byte-exact
-prefix of the source at every moment (M1), everything arrives once the fault is gone, and a mirror
-that cannot go on says why. Lines with other faults: test_line_faults.py.
+prefix of the source at every moment (M1), all records arrive after the fault has ended, and a
+mirror that cannot continue reports the reason. Lines with other faults: test_line_faults.py.
 """
 
 from __future__ import annotations

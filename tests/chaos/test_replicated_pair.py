@@ -73,9 +73,7 @@ def sites(tmp_path: Path, sync: str) -> Iterator[EmbeddedSites]:
 
 
 async def victim(sites: EmbeddedSites, chance: random.Random, role: str) -> RunningProcess:
-    """The process of a role; a broker by chance where nobody says which one hosts the
-    controller.
-    """
+    """The process of a role; a random broker if the controller's host is unknown."""
     if role == "mirror":
         return sites.mirror
     kind, site = role.split()

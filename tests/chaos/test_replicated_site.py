@@ -1,10 +1,10 @@
 """A site of three brokers and three ZooKeepers under random faults, while librdkafka and Java
 produce to it with acks=all.
 
-Promised, whatever of it is killed, paused or cut off: every acknowledged record is there where it
-was acknowledged; idempotent producers' records are there once and in order; offsets have no gaps;
-no leader epoch has two leaders; and when the faults are over, producers go on by themselves, all
-replicas are in sync and their files are the same bytes.
+Promised, after any process is killed, paused or disconnected: every acknowledged record is at its
+acknowledged offset; idempotent producers' records are in the log once and in order; offsets have no
+gaps; no leader epoch has two leaders; and after the faults, producers continue by themselves, all
+replicas are in sync and their files have the same bytes.
 
 `ANTIPODE_FAULTS` says how many faults the long run makes, `ANTIPODE_SEED` repeats a run's choices.
 Partitions of the whole network need root and `ip`; without them toxiproxy parts brokers from
@@ -145,8 +145,8 @@ class Loads:
 
 
 async def survive(site: ReplicatedSite, loads: Loads, faults: SiteFaults, count: int) -> None:
-    """So many faults, progress after each, and all promises at the end; the history goes with
-    whatever fails.
+    """This many faults, progress after each, and all promises at the end; a failure shows the
+    history.
     """
     history = faults.history
     try:

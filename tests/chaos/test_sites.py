@@ -1,9 +1,9 @@
 """Two whole sites from `antipode up`, under load, with one part after the other broken.
 
-Promised: the target is a byte-exact prefix of the source at every moment (M1) and catches up once
-the fault is gone; every record that was acknowledged with acks=all is there once, in order, at the
-offset that was acknowledged, on both sites (A1 to A4, A9); and after all of it the sites still stop
-cleanly, on one SIGTERM, with nobody left behind.
+Promised: the target is a byte-exact prefix of the source at every moment (M1) and catches up after
+the fault. Every record that was acknowledged with acks=all is on both sites once, in order, at its
+acknowledged offset (A1 to A4, A9). Afterwards the sites still stop cleanly, on one SIGTERM, and no
+process is left.
 """
 
 from __future__ import annotations

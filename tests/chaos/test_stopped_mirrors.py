@@ -1,10 +1,10 @@
-"""A mirror that shares its link stands still for a minute (SIGSTOP) while it has much on hand;
-another one takes its partitions over.
+"""A mirror that shares its link is paused for a minute (SIGSTOP) while it has many batches in
+flight; another one takes over its partitions.
 
-It wakes up with what it had fetched, its requests that a line held back arrive at the same moment,
-and it can ask nobody whose partitions they are now. Promised (M11): what it writes then is refused
-or already there, so the target shows each record once and in order at every moment; it mirrors
-nothing until others have told it again what is its share. So for exact links, and for translate
+It resumes with its fetched batches. Its delayed requests arrive at the same moment, and it cannot
+ask which daemon owns its partitions. Promised (M11): the target refuses its late batches or has
+them already, so the target shows each record once and in order at every moment; the mirror
+continues only after the others have assigned its share again. So for exact links, and for translate
 links by sequences and in transactions.
 """
 
@@ -43,7 +43,7 @@ SHARING = {"antipode.sharing.enabled": "true", "antipode.sharing.session.timeout
 
 
 class Link(Protocol):
-    """What the scenario asks of a link of one topic."""
+    """The requirements of the scenario for a link of one topic."""
 
     @property
     def source(self) -> str: ...
@@ -91,8 +91,8 @@ class ExactLink:
 
 
 async def demand_that_it_writes_nothing(link: Link, line: Proxy, zookeeper: Proxy, zookeeper_connect: str) -> None:
-    """`line` lies between the mirror that is stopped and its target, `zookeeper` between it and
-    those who share the link.
+    """`line` is the proxy between the paused mirror and its target, `zookeeper` the one between the
+    mirror and the other daemons of the link.
     """
     connect = "antipode.sharing.zookeeper.connect"
     behind = zookeeper.address + zookeeper_connect[zookeeper_connect.index("/") :]

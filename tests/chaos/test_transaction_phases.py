@@ -1,11 +1,10 @@
 """The coordinator of a transaction, or of the group whose offsets it commits, struck in the middle
 of each phase.
 
-Promised: a transaction is read whole or not at all, one that was committed is never lost and one
-that was aborted never read, offsets count with their transaction, and a coordinator that comes to
-itself too late ends nobody's transaction (T1 to T5 of
-`tests/support/histories/transaction_history.py`). Each phase is reached exactly, request by
-request.
+Promised: a transaction is read whole or not at all, a committed one is never lost and an aborted
+one never read, offsets count with their transaction, and a coordinator that resumes too late ends
+no transaction (T1 to T5 of `tests/support/histories/transaction_history.py`). Each phase is reached
+exactly, request by request.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What the matrix is made of: columns, rows that say how each cell is found out, and the outcome of
-a cell.
+"""The parts of the matrix: columns, rows that say how each cell is determined, and the outcome of a
+cell.
 
 A row never states an outcome. It either has a check for a cell, which is run, or declares why the
 client does not offer that feature.
@@ -33,8 +33,8 @@ class Column(StrEnum):
 
 
 BASICS = (Column.PRODUCE, Column.CONSUME, Column.GROUPS, Column.TRANSACTIONS, Column.ADMIN)
-"""What every client is asked for; the other columns are single features, of those clients alone
-that have a check for them.
+"""The checks of every client; the other columns are single features, which only clients with a
+check for them have.
 """
 
 

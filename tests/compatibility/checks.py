@@ -1,5 +1,4 @@
-"""The same stories for every client that can be told to produce, read, join, transact and
-administer.
+"""The same stories for every client that can produce, read, join, transact and administer.
 
 Content, order and offsets are compared, not exit codes: what was produced is read from the leader's
 log, what was read was written there.
@@ -259,8 +258,8 @@ def check_compression(client: Client, site: Site) -> str:
 
 
 def check_admin(client: Client, site: Site) -> str:
-    """A topic's life through its admin calls, each compared at once with what the site says: what
-    was answered is so.
+    """A topic's life through its admin calls; each answer is compared at once with the site's
+    state.
     """
     servers, topic, replicas = site.bootstrap_servers, site.fresh("administered"), site.replication_factor
     client.create_topic(servers, topic, 2, replicas, RETENTION_MS)

@@ -113,7 +113,7 @@ class Pipe:
 
     @property
     def group(self) -> str:
-        """Whose offsets say how far the sink is."""
+        """The group whose offsets show the progress of the sink."""
         return f"connect-{self.sink['name']}"
 
     def add_lines(self) -> None:

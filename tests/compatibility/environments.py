@@ -1,8 +1,8 @@
-"""What the matrix is run at: a lone broker, a site of three, and a routed pair whose clients know
-both sites or the standby alone.
+"""The environments of the matrix: a lone broker, a site of three, and a routed pair whose clients
+know both sites or only the standby.
 
-Each starts by the front door (`antipode up`). Apache Kafka itself is there for those who write
-checks: a check that fails there is wrong.
+Each starts by the front door (`antipode up`). Apache Kafka is one of the environments, for authors
+of checks: a check that fails there is wrong.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ _TOGETHER: tuple[tuple[Environment, ...], ...] = (
 
 
 def each(wanted: Collection[Environment], directory: Path) -> Iterator[tuple[Environment, Site]]:
-    """One environment after the other, each ready; what was started for it ends when the next one
-    is asked for.
+    """One environment after the other, each ready; its processes end when the next one is
+    requested.
     """
     for number, group in enumerate(_TOGETHER):
         needed = [environment for environment in group if environment in wanted]

@@ -1,7 +1,8 @@
-"""The stories of single features that some clients are asked for, each compared with what the site
-says or with what Apache Kafka answers.
+"""The stories of single features that some clients have, each compared with the site's state or
+with Apache Kafka's answer.
 
-A client that is told one of them has the call for it; the tables of `rows` say which ones are.
+The features that a client can be asked to show; the tables of `rows` list the clients with each
+call.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def check_java_patterns(site: Site) -> str:
 
 
 def check_java_commits(site: Site) -> str:
-    """What a consumer that was assigned partitions by hand commits is there for the next one."""
+    """The next consumer finds the commits of a consumer with manually assigned partitions."""
     topic, group = site.create_topic("assigned"), site.fresh("assigned")
     site.write(topic, values(0, 10))
     assert java_client("commit", site, topic, group, str(COMMITTED_OFFSET)) == [str(COMMITTED_OFFSET)]
@@ -87,7 +88,9 @@ def check_java_commits(site: Site) -> str:
 
 
 def check_java_alternations(site: Site) -> str:
-    """No transaction waits for the markers of the one before, whatever its outcome."""
+    """A new transaction does not wait for the markers of the one before, after a commit and after
+    an abort.
+    """
     topics = [site.create_topic("alternated", partitions=4) for _ in range(2)]
     java_client("alternate", site, *topics, site.fresh("alternating"), str(JAVA_ALTERNATIONS))
     for topic in topics:
@@ -151,9 +154,7 @@ def check_librdkafka_ids(client: Librdkafka, site: Site) -> str:
 
 
 def check_librdkafka_patterns(_: Librdkafka, site: Site) -> str:
-    """The broker matches, also after a subscription that was given up and taken up again at
-    once.
-    """
+    """The broker matches the pattern, also for a subscription that was dropped and renewed at once."""
     from confluent_kafka import Consumer
 
     wanted, pattern = _matched_topics(site)

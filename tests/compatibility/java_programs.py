@@ -50,7 +50,7 @@ def java(main_class: str, *arguments: str, given: bytes = b"") -> bytes:
 
 
 def events(printed: bytes) -> list[dict[str, Any]]:
-    """What a verifiable program reports, one JSON object a line."""
+    """The output of a verifiable program, one JSON object on each line."""
     return [json.loads(line) for line in printed.splitlines() if line.startswith(b"{")]
 
 
@@ -130,7 +130,7 @@ def check_verifiable_producer(site: Site) -> str:
 
 
 def check_verifiable_consumer_reads(site: Site) -> str:
-    """What it says it has read is what is there."""
+    """The records that it reports as read are the records in the log."""
     seen = [event for event in _verifiably_consumed(site, "classic") if event["name"] == "record_data"]
     found = [(event["partition"], event["offset"], event["value"]) for event in seen]
     wanted = [(partition, offset, f"value-{partition * 50 + offset}") for partition in range(2) for offset in range(50)]
@@ -159,7 +159,7 @@ def _verifiably_consumed(site: Site, protocol: str) -> list[dict[str, Any]]:
     with output.open("wb") as log:
         consumer = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
     try:
-        # it goes on until it is told to stop, and then leaves the group in order
+        # it continues until it is stopped, and then leaves the group in order
         eventually_sync(lambda: sum(site.committed(group, topic).values()) == RECORDS, WITHIN_S * 1000)
         consumer.terminate()
         consumer.wait(WITHIN_S)

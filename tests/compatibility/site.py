@@ -1,5 +1,5 @@
-"""A site that clients are tried at, and what its logs and group offsets hold, read by nobody's
-client but our batch reader.
+"""A site for client checks, and the content of its logs and group offsets, read only by our batch
+reader.
 
 Values are read as they lie in the leader's log, so a client's own reading proves nothing about its
 writing, nor the other way round.

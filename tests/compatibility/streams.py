@@ -119,8 +119,8 @@ def check_consume(site: Site) -> str:
 
 
 def check_groups(site: Site) -> str:
-    """Two instances share the source; one leaves, the other goes on; the group's offsets are at the
-    end.
+    """Two instances share the source; one leaves, the other continues; the group's offsets are at
+    the end.
     """
     counting = WordCount(site, "at_least_once")
     counting.write()

@@ -1,6 +1,5 @@
 """gRPC messages between processes: from a controller to a broker, from a peer's agents, and link
-records. What a message says is taken whole or refused, and the image that it would change stays as
-it was.
+records. A message is applied as a whole or refused, and a refused one leaves the image as it was.
 """
 
 from __future__ import annotations

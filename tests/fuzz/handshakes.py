@@ -2,8 +2,9 @@
 wrong ends as an `ssl.SSLError` or waits for more, and records that were changed on the way never
 become another content than what was sent.
 
-The client is real, so that inputs get behind the handshake: the first two bytes of an input say
-how many bytes of the client's own go through unchanged, and the rest is put in their place.
+The client is real, so that inputs reach the states behind the handshake: the first two bytes of an
+input are the number of the client's own bytes that pass unchanged, and the input's other bytes
+replace the later ones.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class _Line:
 
 
 def run(data: bytes) -> None:
-    """Shake hands over the line, then send; the server reads nothing but what was sent."""
+    """Complete the handshake over the line, then send; the server reads only the sent bytes."""
     server_context, client_context = _contexts()
     server, client = _End(server_context, is_server=True), _End(client_context, is_server=False)
     line, received, has_sent = _Line(data), b"", False

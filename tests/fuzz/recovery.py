@@ -1,5 +1,5 @@
-"""A log directory with mutated files is opened: the log says what it lost, and what it kept can be
-read and continued.
+"""A log directory with mutated files is opened: the log reports its losses, and the kept batches
+can be read and continued.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ VALUES = {
 }
 """Where any number is not a value."""
 REFUSED = ("sasl.kerberos.service.name", "sasl.oauthbearer.")
-"""What needs Kerberos or OAuth; classes of somebody's own are the rest."""
+"""Keys that need Kerberos or OAuth; the other keys name classes of the user's own."""
 
 
 def known_keys() -> list[tuple[str, str]]:

@@ -76,7 +76,7 @@ def _check_stored(log: PartitionLog, case: Case, judged: Mapping[str, Any]) -> N
 
 
 def test_every_batch_that_is_refused_beyond_kafka_is_named() -> None:
-    """A name that is no difference any more goes."""
+    """The name of a difference that has ended must be removed."""
     assert set(STRICTER) <= set(CASES)
     assert {name for name in STRICTER if JUDGED[name]["error_code"] != 0} == set()
     assert set(JUDGED) == set(CASES)

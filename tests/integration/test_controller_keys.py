@@ -233,7 +233,9 @@ async def test_candidates_whose_files_differ_say_so(stack: AsyncExitStack, zooke
 
 
 def tasks_of_controllers() -> Counter[str]:
-    """Tasks of this process by what they run, without those of tests and of libraries."""
+    """Tasks of this process by the coroutine that they run, without tasks of tests and of
+    libraries.
+    """
     names = (getattr(task.get_coro(), "__qualname__", "") for task in asyncio.all_tasks())
     return Counter(name for name in names if not name.startswith(("test_", "eventually")))
 

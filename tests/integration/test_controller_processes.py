@@ -50,7 +50,7 @@ def create(admin: AdminClient, topic: str, partitions: int) -> None:
 
 
 async def described(nodes: list[SiteNode]) -> dict[int, pb.DescribeControllerReply]:
-    """What each candidate says of itself; those that do not answer or stand by are left out."""
+    """Each candidate's own report; candidates that do not answer or are passive are left out."""
     found = {}
     for node in nodes:
         client = ControllerClient(lambda at=node: [at.grpc_address], timeout_ms=DESCRIBED_WITHIN_MS)  # type: ignore[misc]
@@ -77,7 +77,7 @@ async def active(nodes: list[SiteNode]) -> SiteNode:
 
 
 async def is_only(active: SiteNode, nodes: list[SiteNode]) -> bool:
-    """One that is slow to answer is left out for once: whoever asks, asks again."""
+    """A slow candidate is left out this time: callers ask again."""
     return set(await described(nodes)) == {active.node_id}
 
 

@@ -1,6 +1,4 @@
-"""What must not stop a controller: a broker that never comes back, and znodes that nobody can
-understand.
-"""
+"""Events that must not stop a controller: a broker that never returns, and malformed znodes."""
 
 from __future__ import annotations
 

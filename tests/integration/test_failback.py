@@ -63,7 +63,7 @@ async def entries(sites: LinkedSites) -> dict[tuple[str, int], tuple[int, int]]:
 
 
 async def check_standby(sites: LinkedSites, there: Parted) -> None:
-    """Site a has b's bytes, and what it had alone is in its quarantine, no more and no less."""
+    """Site a has b's bytes, and exactly the records that only it had are in its quarantine."""
     await eventually(lambda: have_both(sites, TOTAL), PATIENT_MS)
     await eventually(lambda: is_mirroring(sites.mirrors["a"]), PATIENT_MS)
     assert sum(end for end, _ in (await check_prefix(sites.b.bootstrap, sites.a.bootstrap)).values()) == TOTAL

@@ -279,8 +279,8 @@ async def test_without_a_living_mirror_a_planned_failover_is_refused_and_no_writ
 async def test_f3_an_active_site_that_stood_still_during_a_promotion_takes_no_write_after_it_has_heard_of_it(
     sites: LinkedSites,
 ) -> None:
-    """What holds without leases: a paused site answers nobody; resumed, it learns of the new epoch
-    from its peer within a second or two.
+    """Without leases: a paused site answers no request; resumed, it learns of the new epoch from
+    its peer within a second or two.
     """
     await linked(sites)
     await produce(sites.a.bootstrap, 40)

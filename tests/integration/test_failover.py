@@ -118,7 +118,7 @@ async def test_a_link_is_confirmed_at_both_sites_and_taken_away_from_both(sites:
 async def test_a_daemon_that_cannot_carry_offsets_is_named_although_another_one_of_the_link_carries_its_own(
     processes: Processes, tmp_path: Path, zookeeper_connect: str
 ) -> None:
-    """What the standby refuses lies in one partition, which one of the two daemons has."""
+    """The records that the standby refuses are in one partition, which one of the two daemons has."""
     limits = {"b": {"offset.metadata.max.bytes": "8"}}
     sites = await asyncio.to_thread(LinkedSites, processes, tmp_path, zookeeper_connect, properties=limits)
     clients = [sites.client("a"), sites.client("b")]
@@ -169,7 +169,7 @@ async def problem_at_standby(clients: Sequence[SiteClient]) -> str:
 
 
 async def is_older(clients: Sequence[SiteClient], than_ms: int) -> bool:
-    """Offsets are as old as those of the part that fails, and it is still told."""
+    """Offsets are as old as those of the failing part, and the report still says so."""
     entry = await at_standby(clients)
     assert entry.mirror_problems
     assert entry.mirror_report_age_ms is not None

@@ -229,7 +229,7 @@ async def test_a_transactional_producer_goes_on_after_the_promotion_and_one_that
 
 class Pipeline:
     """Consume-transform-produce: each transaction writes a record and the group's next offset,
-    until one fails or it is told to stop.
+    until one fails or the test stops it.
     """
 
     def __init__(self, bootstrap: str) -> None:
@@ -337,7 +337,7 @@ async def test_a_group_of_the_newer_protocol_goes_on_at_the_promoted_site(sites:
     assert list(dict.fromkeys(read)) == wanted
 
     async def is_committed() -> bool:
-        """Once the member has heard, with a heartbeat, that it must join anew."""
+        """After a heartbeat's response has asked the member to rejoin."""
         await has_read(8)
         try:
             await asyncio.to_thread(consumer.commit, asynchronous=False)

@@ -1,5 +1,5 @@
-"""Runs of failovers as people see them: one that died is listed, aborted before the point of no
-return, and finished after it, whatever is left of its records.
+"""Runs of failovers as operators see them: a killed run is listed, aborted before the point of no
+return, and finished after it, with any remainder of its records.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is in the way of a link is said before anything of it is stored."""
+"""Obstacles to a link are reported before any part of it is stored."""
 
 from __future__ import annotations
 
@@ -55,9 +55,7 @@ async def checks_of(sites: LinkedSites, *, topics: tuple[str, ...] = (".*",), mi
 async def checks_when(
     sites: LinkedSites, check: str, outcome: Outcome, *, topics: tuple[str, ...] = (".*",)
 ) -> dict[str, LinkCheck]:
-    """The checks once one of them ends so: agents hear of new topics a moment after whoever makes
-    them.
-    """
+    """The checks after one of them has this result: agents learn of new topics a moment later."""
     found = await checks_of(sites, topics=topics)
     assert found[check].outcome is outcome, found
     return found

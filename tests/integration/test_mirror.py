@@ -276,8 +276,8 @@ def quarantine(bootstrap: str, command: str, *arguments: str, code: int = 0) -> 
 
 
 def find_in_quarantine(bootstrap: str, file: Path, log: bytes) -> None:
-    """What b alone had of orders-0 is listed, shown and exported as it was, and goes when it is
-    given up.
+    """The records that only b had in orders-0 are listed, shown and exported unchanged, and are
+    deleted on request.
     """
     (entry,) = json.loads(quarantine(bootstrap, "list", "--topic", "orders", "--output", "json"))
     assert (entry["kind"], entry["topic"], entry["partition"]) == ("reset", "orders", 0)

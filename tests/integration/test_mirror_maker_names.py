@@ -1,8 +1,8 @@
 """Names that people have in their files and on their dashboards, as Apache Kafka's own classes of
 MirrorMaker 2 tell them.
 
-Of keys the list that `tests/golden/test_mirror_maker_keys.py` goes by; of figures those in
-`docs/metrics.md`, which is made from what we show.
+The keys come from the list of `tests/golden/test_mirror_maker_keys.py`, the metrics from
+`docs/metrics.md`, which is generated from our own.
 """
 
 from __future__ import annotations

@@ -99,8 +99,8 @@ async def consume(bootstrap: str, group: str, count: int) -> list[Received]:
 
 
 async def is_each_heartbeat_there_once(bootstrap: str, like: Heartbeat) -> None:
-    """As MirrorMaker 2 has it: those of the direction that ends there, one an interval, whichever
-    mirrors write them.
+    """As in MirrorMaker 2: heartbeats of the direction that ends there, one in each interval, from
+    any mirror.
     """
 
     async def times_of_some_ms() -> list[int]:

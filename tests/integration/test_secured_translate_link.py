@@ -193,8 +193,8 @@ async def test_acls_of_the_source_are_followed_and_those_of_the_target_left_alon
 async def test_a_topic_whose_rights_were_withdrawn_is_not_taken_for_deleted_and_goes_on_when_they_are_back(
     secured: SecuredKafka, apache_kafka: ApacheKafka, processes: Processes, tmp_path: Path
 ) -> None:
-    """The source then answers as if it had no such topic; only who asks for it by name hears
-    why.
+    """The source then answers as if the topic did not exist; only a request by name gets the
+    reason.
     """
     target = apache_kafka.bootstrap_servers
     await create_topic(secured.plain, "withdrawn", 1)

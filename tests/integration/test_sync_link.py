@@ -1,5 +1,5 @@
-"""Sync links between real brokers: what a producer was told, the standby has; and what happens when
-the standby is silent.
+"""Sync links between real brokers: the standby has every acknowledged record; and the effects of a
+standby that does not answer.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ async def sync_pair(
 
 
 async def produce(pair: Pair, value: bytes, *, timeout_ms: int) -> ErrorCode:
-    """One record with acks=all; what the producer is told."""
+    """One record with acks=all; returns the producer's result."""
     async with KafkaClient(pair.source.bootstrap, retry_budget_ms=0) as client:
         try:
             await client.produce(*KEY, batch([(None, value)]), timeout_ms=timeout_ms)
@@ -84,7 +84,7 @@ async def test_nothing_is_acknowledged_or_shown_before_the_standby_has_it(proces
 
 
 async def test_a_mirror_that_dies_holds_everything_until_another_comes(processes: Processes, tmp_path: Path) -> None:
-    """What the dead one had delivered and not told, the next one tells."""
+    """The next daemon reports the records that the killed one had delivered and not reported."""
     pair = await sync_pair(processes, tmp_path, "block")
     for round_ in range(3):
         mirror = pair.start_mirror()
@@ -117,7 +117,7 @@ async def test_a_link_that_degrades_says_so_and_comes_back(processes: Processes,
 
     await eventually(is_back)
     await pair.caught_up(TOPIC)
-    # lest a machine that stands still for so long has it degrade again
+    # a long time, because a machine that stops for so long would make it degrade again
     await pair.make_sync("degrade", LASTING_MS)
     assert await produce(pair, b"together", timeout_ms=TOLD_WITHIN_MS) is ErrorCode.none
     assert [end for _, end in await pair.ends(pair.target, TOPIC, 1)] == [4]

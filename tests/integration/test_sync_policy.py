@@ -48,13 +48,13 @@ async def sites(processes: Processes, tmp_path: Path, zookeeper_connect: str) ->
 
 
 async def is_led(sites: LinkedSites) -> bool:
-    """Whether the active site's broker takes records of the topic, whatever they wait for then."""
+    """True if the active site's broker accepts records of the topic, even if they must wait."""
     reply = await sites.describe("a")
     return [item.is_writable for item in reply.partitions] == [True]
 
 
 async def produce(bootstrap: str, *, timeout_ms: int = 60_000) -> ErrorCode:
-    """One record with acks=all; what the producer is told."""
+    """One record with acks=all; returns the producer's result."""
     async with KafkaClient(bootstrap, retry_budget_ms=0 if timeout_ms == PATIENCE_MS else 30_000) as client:
         try:
             await client.produce(
@@ -153,8 +153,8 @@ def break_off_at(stop_at: str) -> Progress:
 async def test_a_site_promoted_over_a_lost_one_takes_writes_at_once_and_waits_again_when_that_is_back(
     sites: LinkedSites,
 ) -> None:
-    """With runs broken off before each step. `block` says for ever, and so does its timeout: nobody
-    waits for either.
+    """With runs broken off before each step. `block` waits for ever, and so does its timeout: the
+    test waits for neither.
     """
     mirror = sites.start_mirror()
     assert await produce(sites.a.bootstrap) is ErrorCode.none

@@ -36,8 +36,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.java]
 async def test_a_mirror_goes_on_where_the_source_was_compacted_behind_it(
     apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
 ) -> None:
-    """Killed before it noted how far it was; what it mirrored since is no longer all there when it
-    starts again.
+    """Killed before it noted its position; some of the records that it mirrored since then are gone
+    when it starts again.
     """
     source, target, topic = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers, "thinned"
     configs = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.001", "segment.bytes": "1048576"}

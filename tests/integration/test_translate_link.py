@@ -201,8 +201,8 @@ async def test_two_links_between_topics_of_one_name_do_not_make_a_loop(
 
 
 async def is_told_both_ways(a: str, b: str) -> bool:
-    """Each offset of topic `both` at one site is, at the other, where its first record lies that
-    was not read; also by the command.
+    """Each offset of topic `both` at one site is translated to the position of its first unread
+    record at the other; also by the command.
     """
     ours, theirs = await read_partition(a, "both", 0), await read_partition(b, "both", 0)
     async with KafkaClient(a) as source, KafkaClient(b) as target:

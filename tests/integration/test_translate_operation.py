@@ -119,7 +119,7 @@ async def test_daemons_of_a_link_with_different_filters_tell_so_and_what_nobody_
 async def test_members_of_a_links_group_hear_at_what_the_others_fail_and_keep_their_slots(
     apache_kafka: ApacheKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a member says of itself changes while it is one: the slots stay where they are."""
+    """A member's registered data change during its membership: the slots stay in their places."""
     monkeypatch.setattr(sharing, "REPORTED_AGAIN_MS", 500)
     members = [
         Sharing(

@@ -1,5 +1,5 @@
-"""Translate links that write in transactions: what a read-committed reader of the target sees,
-whatever happens to the mirror.
+"""Translate links that write in transactions: the view of a read-committed reader of the target,
+after any interruption of the mirror.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LONG_ANTIPODE = pytest.param(True, id="antipode", marks=pytest.mark.long)
 
 
 def targets(*chosen: Any) -> pytest.MarkDecorator:
-    """Which targets; the long ones are left out of the short run."""
+    """The targets; the short run leaves out the long ones."""
     return pytest.mark.parametrize("is_antipode_the_target", chosen)
 
 
@@ -75,9 +75,7 @@ async def test_many_producers_begin_their_partitions_one_after_the_other(
 async def test_a_transaction_on_a_long_line_takes_in_what_is_on_hand(
     transactional_link: MakeLink, processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
 ) -> None:
-    """Its commit comes after several ways there and back; it is not to be that of a single request
-    each time.
-    """
+    """Its commit takes several round trips; it must not be one of a single request each time."""
     site = await start_lone_site(processes, tmp_path, "far", toxiproxy=toxiproxy, lines=1)
     (line,) = site.lines
     for stream in BOTH_WAYS:

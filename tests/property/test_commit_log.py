@@ -1,5 +1,5 @@
-"""What a partition of `__consumer_offsets` says, read in pieces, against a twin that replays the
-whole log by looking for the newest record that counts.
+"""The content of a partition of `__consumer_offsets`, read in pieces, against a twin that replays
+the whole log and looks for the newest valid record.
 """
 
 from __future__ import annotations

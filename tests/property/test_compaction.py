@@ -1,4 +1,4 @@
-"""Whatever was written, compaction leaves what a plain model says, pass after pass, and a log that
+"""After any writes, compaction leaves the records of a plain model, pass after pass, and a log that
 recovers.
 """
 

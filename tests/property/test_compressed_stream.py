@@ -1,5 +1,5 @@
-"""Compressed chunks: whatever is packed comes out again, however it is cut; whatever else arrives
-is refused within bounds.
+"""Compressed chunks: packed bytes are restored for any boundaries of the pieces; other bytes are
+refused within bounds.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """KIP-848 groups under random members, lost answers, crashes and growing topics: no partition is
 owned twice, and in the end all are owned.
 
-Members are modelled as real clients: they give up what they are told to before they say so, and go
-on with what they own when an answer is lost. The assignors are also tried alone.
+Members are modelled as real clients: they release revoked partitions before they acknowledge it,
+and keep their partitions when an answer is lost. The assignors are also tried alone.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class ConsumerHistory(RuleBasedStateMachine):
 
     @rule()
     def coordinator_moves_unnoticed(self) -> None:
-        """No heartbeat was under way: nobody says more than it would have said."""
+        """No heartbeat was in flight: it would have added no information."""
         self.scene.restart()
 
     @rule()
@@ -173,8 +173,8 @@ class ConsumerHistory(RuleBasedStateMachine):
         assert self.scene.replayed().consumers("g") == self.scene.groups.consumers("g")
 
     def teardown(self) -> None:
-        """Once nobody comes or goes, whoever lives owns all that somebody wants, and the group is
-        stable, whatever answers are lost.
+        """After the last change of members, the live members own all wanted partitions, and the
+        group is stable, also with lost answers.
         """
         for is_lossy in (True, True, False, False, False):
             self.scene.advance(20_000)

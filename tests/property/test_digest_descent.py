@@ -1,4 +1,4 @@
-"""Two logs compared by digests: whatever differs is named, nothing else is, and the questions are
+"""Two logs compared by digests: exactly the differences are named, and the number of requests is
 bounded.
 """
 

@@ -1,4 +1,4 @@
-"""Frames come out of a stream whole and in order, however the network cuts it."""
+"""Frames of a stream are whole and in order, for any boundaries of the received pieces."""
 
 from __future__ import annotations
 

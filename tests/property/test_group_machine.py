@@ -47,7 +47,7 @@ def durable(groups: Groups, only: frozenset[str]) -> tuple[Mapping[str, Group], 
 
 
 class GroupHistory(RuleBasedStateMachine):
-    """Clients that remember what they were told, as real ones do, and some that lie."""
+    """Clients that keep the coordinator's answers, like real ones, and some that lie."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -211,7 +211,7 @@ class GroupHistory(RuleBasedStateMachine):
                 assert kinds & {"join", "sync", "session"}, group
 
     def teardown(self) -> None:
-        """In the end every group comes to rest, and nobody waits any more."""
+        """In the end every group is stable, and no request waits."""
         for _ in range(4):
             self.scene.advance(400_000)
         for group in self.scene.groups:

@@ -1,10 +1,10 @@
 """Groups that change their protocol while clients of both come, go, are rolled from one to the
 other, and coordinators crash.
 
-Clients are modelled as real ones: eager ones give everything up before they join again, cooperative
-ones say what they own, leaders assign by what they are told, and members of the newer protocol give
-up before they say so. At no time do two valid members own one partition; in the end all partitions
-are owned by those who live.
+Clients are modelled as real ones: eager ones release everything before they join again, cooperative
+ones report their partitions, leaders assign by these reports, and members of the newer protocol
+release before they acknowledge. At no time do two valid members own one partition; in the end all
+partitions are owned by those who live.
 """
 
 from __future__ import annotations
@@ -247,7 +247,9 @@ class Classic:
 
 
 def assigned_by_leader(members: tuple[JoinedMember, ...]) -> dict[str, bytes]:
-    """Round robin, but what somebody else still owns is given in the next generation only."""
+    """Round robin, but partitions that another member still owns are assigned in the next
+    generation only.
+    """
     names = sorted(member.member_id for member in members)
     owners = {
         index: member.member_id

@@ -80,7 +80,7 @@ def test_a_changed_file_is_a_configuration_error_or_none(
 
 
 def refusal_of(options: dict[str, str]) -> str | None:
-    """What is said against them; None when they are taken."""
+    """The problems that are reported about them; None when they are taken."""
     try:
         load_security(options)
     except ConfigurationError as error:

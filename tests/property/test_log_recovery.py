@@ -1,5 +1,5 @@
-"""Whatever bytes a crash or a bad disk leaves, recovery yields the longest sound prefix, says what
-it cut, and never crashes.
+"""For any bytes that a crash or a bad disk leaves, recovery yields the longest sound prefix,
+reports the truncated bytes, and never crashes.
 """
 
 import asyncio
@@ -296,7 +296,7 @@ def test_after_a_power_cut_everything_flushed_is_there_and_the_rest_is_a_prefix(
 @given(seed=st.integers(0, 2**32))
 @example(seed=31772061)  # the next segment began at the cut, and the tail came back below the recovery point
 def test_a_cut_that_a_power_cut_undoes_leaves_a_log_that_opens_with_every_offset_once(seed):
-    """As above, but what is cut off is not flushed at once."""
+    """As above, but the truncation is not flushed at once."""
     chance = random.Random(seed)
     with scratch() as folder:
         disk = FaultyDisk(str(folder))

@@ -1,5 +1,5 @@
 """The replication machine under random commands: its invariants hold after each of them, and its
-high watermark is what a naive model says.
+high watermark is that of a naive model.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ STORED = st.lists(st.tuples(st.integers(0, 2), st.sampled_from(KINDS)), max_size
 
 
 def stored_batches(history):
-    """The batches of (producer, what it does) as they lie in a log, one offset each."""
+    """The batches of (producer, its action) in the order of a log, one offset each."""
     epochs = dict.fromkeys(range(3), 0)
     for offset, (producer, kind) in enumerate(history):
         epochs[producer] += kind == "next epoch"

@@ -1,8 +1,8 @@
-"""A source that is compacted and expires while its mirror is down: the mirror goes on where it was,
-or says that nobody can know.
+"""A source is compacted and expires records while its mirror is down: the mirror continues at its
+position, or reports that the position is ambiguous.
 
-Logs are lists of batches from which passes of a compactor take records as brokers do: whatever
-goes, the earlier ones of its key are gone.
+Logs are lists of batches. Passes of a compactor remove records like brokers do: with each record,
+the earlier ones of its key are gone.
 """
 
 from __future__ import annotations
@@ -209,8 +209,8 @@ def _play(scene: Scene, steps: int) -> None:
                 scene.source.compact()
             case "expire":
                 if scene.chance.random() < 0.2:
-                    # What was not mirrored does not expire: that is a gap, and for the flow to
-                    # tell.
+                    # Unmirrored records do not expire here: that would be a gap, which the flow
+                    # reports.
                     count = sum(read_header(one).base_offset in scene.mirrored for one in scene.source.batches[:-1])
                     scene.source.batches = scene.source.batches[scene.chance.randint(0, count // 2) :]
             case "restart":
@@ -405,8 +405,8 @@ def test_records_that_lie_in_another_order_are_others() -> None:
 
 
 def test_a_batch_whose_copy_may_be_what_the_target_lost_is_not_guessed_at() -> None:
-    """Was the second one mirrored and lost its copy, or is it to be mirrored? There were holes
-    before it, so its offset does not tell.
+    """Was the second one mirrored and lost its copy, or is it to be mirrored? Holes before it make
+    its offset useless as evidence.
     """
     first, second = batches_of("a")[0], batches_of("b", first=10)[0]
     whole, last = killed_after([first, second])

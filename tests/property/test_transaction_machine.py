@@ -5,9 +5,9 @@ Two transactional ids, each with one producer that follows the answers and zombi
 ids and epochs, of both protocols. The coordinator may lose an answer or everything that is not in
 its log, between any two steps; markers arrive one by one, or twice.
 
-Two more ids have one faithful producer each, one of each protocol, which nobody fences. They end
-their transactions with alternating outcomes and begin the next one while the markers are under way:
-they are asked to wait, and refused nothing.
+Two more ids have one faithful producer each, one of each protocol, and no other producer fences
+them. They end their transactions with alternating outcomes and begin the next one while the markers
+are under way: they are asked to wait, and refused nothing.
 """
 
 from __future__ import annotations
@@ -216,8 +216,8 @@ class TransactionHistory(RuleBasedStateMachine):
         assert self.scene.replayed().durable_state() == self.scene.transactions.durable_state()
 
     def teardown(self) -> None:
-        """Once everything is carried out, everything that was committed is there, and nobody waits
-        for anything.
+        """After all effects are carried out, every committed record is in the log, and no request
+        waits.
         """
         for name in tuple(self.scene.unmarked):
             self.scene.complete(name)

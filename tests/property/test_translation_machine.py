@@ -279,8 +279,8 @@ def _copy(position: Position) -> Position:
 
 
 def _check_map(source: Source, broker: Broker, translation: Translation) -> None:
-    """What the map has says the truth; a mirror that started at a stored position does not know
-    what came before it.
+    """The entries of the map are true; a mirror that started at a stored position does not know the
+    earlier ones.
     """
     theirs = {record.offset: record.value for batch in source.batches for record in decode_records(batch)}
     ours = {record.offset: record.value for batch in broker.batches for record in decode_records(batch)}

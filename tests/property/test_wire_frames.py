@@ -1,5 +1,5 @@
-"""Every message of every version survives framing, and no bytes whatever get anything but
-MalformedRequest out of it.
+"""Every message of every version survives framing, and malformed bytes only ever cause
+MalformedRequest.
 """
 
 from __future__ import annotations

@@ -332,7 +332,7 @@ class Disk:
         self.files = MemoryFiles()
 
     def recover(self, chance: Random, *, has_lost_power: bool) -> None:
-        """The state for a new process. Its objects are new, because a dead process may still hold
+        """The state for a new process. Its objects are new, because a killed process may still hold
         the old ones.
         """
         for key, stored in tuple(self.logs.items()):

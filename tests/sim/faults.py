@@ -1,12 +1,12 @@
 """The faults of a run with their times and durations: a random schedule of the faults that the site
 promises to survive.
 
-Processes are killed, stopped and resumed, asked to stop; hosts lose power; links are cut in one or
-both directions, slow or reset; nodes lose ZooKeeper alone; its servers lag, or the ensemble is out.
-Leaders and the active controller are struck more often than chance would. Power is lost only where
-nothing is promised away by it: with a flush before each acknowledgement at any time, else once,
-while every partition has another replica in sync (a last replica in sync that forgets is KIP-966,
-which is not done).
+Processes are killed, paused and resumed, or stopped; hosts lose power; links are interrupted in one
+or both directions, slow or reset; nodes lose only ZooKeeper; its servers lag, or the ensemble is
+unavailable. Leaders and the active controller are struck more often than chance would. Power is
+lost only where nothing is promised away by it: with a flush before each acknowledgement at any
+time, else once, while every partition has another replica in sync (a last replica in sync that
+forgets is KIP-966, which is not done).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Seeds played in a process whose sets have one order.
 
-The agents and the mirror go through sets of names, whose order depends on `PYTHONHASHSEED`, and so
-does the history of a seed of two sites. `python -m tests.sim` therefore starts itself again with a
-fixed one, and tests play such seeds in a worker process that has it.
+The agents and the mirror iterate over sets of names, whose order depends on `PYTHONHASHSEED`, and
+so does the history of a seed of two sites. `python -m tests.sim` therefore starts itself again with
+a fixed one, and tests play such seeds in a worker process that has it.
 """
 
 from __future__ import annotations

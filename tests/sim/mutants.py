@@ -162,7 +162,7 @@ def _never_withdraws(_: Original) -> Original:
 
 def _trusts_answers_of_yesterday(position: Original) -> Original:
     """An answer counts although leadership or log changed while it was on its way: any position is
-    as good as the one asked for.
+    accepted as the requested one.
     """
 
     class Always(tuple):  # type: ignore[type-arg]

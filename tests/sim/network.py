@@ -1,10 +1,10 @@
-"""Connections between processes: delay, cuts in one or both directions, resets, refusals and
-silence.
+"""Connections between processes: delay, interruptions in one or both directions, resets, refusals
+and silence.
 
-Bytes of one connection arrive in their order, those of two connections in any. What is sent into a
-cut waits there, as TCP repeats it, until the cut heals or the connection is reset; a reset loses
-what is under way. A killed process refuses and resets, a host without power says nothing at all.
-Serves asyncio's `create_connection` and, through `rpc.py`, gRPC's stubs.
+Bytes of one connection arrive in their order, those of two connections in any. During an
+interruption, sent bytes wait, as TCP repeats them, until the interruption ends or the connection is
+reset; a reset loses the bytes on their way. A killed process refuses and resets, a host without
+power says nothing at all. Serves asyncio's `create_connection` and, through `rpc.py`, gRPC's stubs.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class End:
             self.arrive()
 
     def close(self, *, is_abrupt: bool = False) -> None:
-        """Give the connection up; the other end hears of it behind what was sent before, which an
-        abrupt end loses.
+        """Close the connection; the other end gets the close after the bytes that were sent before,
+        which an abrupt end loses.
         """
         if not self.is_open:
             return

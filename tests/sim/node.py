@@ -3,8 +3,8 @@ simulated process.
 
 Replication, coordinators and the services that handlers use are the broker's own assemblies
 (`broker/assembly/`) over simulated doors. Storage is `disk.py`, connections are `ServedConnection`.
-Of the housekeeping only the watch over silent standbys is there; coordinators and the site's agent
-work only where the kind of the seed asks for them. `Node` outlives its processes and owns their
+The only part of the housekeeping is the watch over silent standbys; coordinators and the site's
+agent run only if the kind of the seed needs them. `Node` outlives its processes and owns their
 disk; `kill`, `lose_power`, `pause` and `stop` are what can happen to one.
 """
 
@@ -384,7 +384,7 @@ class NodesLedger(Protocol):
     disks: dict[int, Disk]
 
     def of_node(self, node: int) -> LogObserver:
-        """What checks the logs of one node."""
+        """The checks of one node's logs."""
         ...
 
     def image_taken(self, node: int, before: ClusterImage, after: ClusterImage) -> None:
@@ -478,7 +478,7 @@ class Node:
             self.process.kill()
 
     def lose_power(self) -> None:
-        """The machine is gone without a word, and what it had not flushed with it."""
+        """The machine loses power without notice, and its unflushed bytes with it."""
         if self.process is not None and self.process.is_alive:
             self.world.tell(f"{self.host} loses power")
             self._has_lost_power = True

@@ -18,7 +18,7 @@ ALL = (*MUTANTS, *TRANSACTION_MUTANTS, *LINK_MUTANTS)
 
 
 SEARCHED_MAX = 150
-"""Seeds that are played when the known one does not catch the defect any more."""
+"""Seeds that are played if the known one does not catch the defect."""
 
 
 def is_caught(number: int) -> bool:

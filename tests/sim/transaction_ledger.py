@@ -102,8 +102,8 @@ class TransactionLedger:
         return self.transactions[label.rpartition(":")[0]]
 
     def possible_offsets(self, producer: str) -> set[int]:
-        """What the group of a producer may have in the end: the offset of its last committed
-        transaction, or of a later one that was asked to commit; -1 for none.
+        """The possible final offsets of a producer's group: the offset of its last committed
+        transaction, or of a later one whose commit was requested; -1 for none.
         """
         own = [one for one in self.transactions.values() if one.producer == producer and one.has_offset]
         last = max((one.number for one in own if one.outcome is Outcome.COMMITTED), default=-1)

@@ -3,10 +3,10 @@ often than not, by both of Kafka's protocols.
 
 A producer behaves as Kafka's clients do: it repeats what has no answer or a retriable one, for
 ever; an abort may overtake its own records; and only errors that Kafka gives as well may end it. An
-instance dies now and then, or is replaced while it goes on, with requests under way. The older
-protocol has one epoch for many transactions, so a request of one that arrives late could touch the
-next one, at Kafka as well (KIP-890): after a transaction with an unanswered request such a producer
-asks for another epoch.
+instance is killed now and then, or is replaced while it continues, with requests in flight. The
+older protocol has one epoch for many transactions, so a request of one that arrives late could
+touch the next one, at Kafka as well (KIP-890): after a transaction with an unanswered request such
+a producer asks for another epoch.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ class TransactionalProducer:
         self.is_idle = True
 
     async def _look(self) -> None:
-        """Until the group's coordinator answers what was committed. A broker that is not the
-        coordinator any more, and does not know it yet, answers an older offset, at Kafka as well.
+        """Until the group's coordinator answers what was committed. A former coordinator that does
+        not know it yet answers an older offset, in Kafka as well.
         """
         groups = CoordinatorClient(self.world, Router(self.world, self.nodes), self.nodes, self.group, 0)
         while not self.ledger.is_waived:
@@ -321,7 +321,7 @@ class Instance:
         return code
 
     async def _initialize(self, *, is_named: bool) -> None:
-        """An epoch of one's own, which fences whatever came before."""
+        """A new epoch, which fences all earlier requests."""
         attempts = 0
         while True:
             attempts += 1

@@ -193,7 +193,9 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         handle._run()
 
     def end(self) -> None:
-        """Cancel whatever is left, of dead processes too, so that nothing outlives the run."""
+        """Cancel all remaining tasks, also those of killed processes, so that nothing outlives the
+        run.
+        """
         self.is_ending = True
         for task in self._tasks:
             _close_what_it_would_await(task)

@@ -2,8 +2,8 @@
 what happened.
 
 `World.doors` replaces what would reach the real world (clock, chance, connections, gRPC channels)
-for as long as a run lasts; everything behind these doors is the product's own code. The history is
-what its state-change log and the faults say, bounded.
+for as long as a run lasts; everything behind these doors is the product's own code. The history
+consists of its state-change log and the faults, bounded.
 """
 
 from __future__ import annotations

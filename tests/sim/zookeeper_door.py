@@ -1,8 +1,8 @@
 """The ZooKeeper door of a simulated process: kazoo's behaviour over a simulated connection.
 
-As kazoo: SUSPENDED while cut off, LOST only once connected again, requests made meanwhile wait,
-those under way fail with an unknown outcome, watches fire when the connection breaks. Sequences of
-the real door that are made of others (`get_or_none`) are inherited.
+As kazoo: SUSPENDED while disconnected, LOST only after the reconnection; requests in between wait,
+requests in flight fail with an unknown outcome, watches fire when the connection breaks. Sequences
+of the real door that are made of others (`get_or_none`) are inherited.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 sessions, ephemerals, watches.
 
 Every write is one transaction with a zxid, ordered by the leader and applied by each server in that
-order, later at some than at others; so reads may be stale, and never go back for one client. A
-session ends when no server has received a request of it for its timeout; its ephemerals go with a
-transaction of their own. While the ensemble is out nothing is ordered and no session ages, and
-every connection breaks.
+order, at different times; so reads may be stale, and never go back for one client. A session ends
+when no server has received a request of it for its timeout; its ephemerals go with a transaction of
+their own. While the ensemble is out nothing is ordered and no session ages, and every connection
+breaks.
 """
 
 from __future__ import annotations

@@ -192,7 +192,7 @@ STEPS = ("place", "remove", "write_manifest")
 
 
 def run_killed_after(archive: Archive, monkeypatch: pytest.MonkeyPatch, step: str, *, is_before: bool) -> None:
-    """A run that ends as by kill -9 before or after the step. It writes no claim: one of this
+    """A run that ends as by kill -9 before or after the step. It writes no claim: a claim of this
     process would be that of a live archiver.
     """
     real = getattr(ArchiveStore, step)

@@ -1,5 +1,6 @@
-"""The audit over two real logs. Promised: each record counts once, whatever interrupts a batch;
-exactly the missing records are reported; what came late, and what programs publish, is counted.
+"""The audit over two real logs. Promised: each record counts once, after any interruption of a
+batch; exactly the missing records are reported; late records, and the counts that programs publish,
+are counted.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Reconciliation on a cluster of processes. Promised: the same verdict as in a local session, also
-when a worker, a broker, or the driver is killed or the link is cut in the middle; workers need the
-bundle alone, and log in as the file that their environment names says.
+if a worker, a broker, or the driver is killed or the link is interrupted; workers need only the
+bundle, and log in with the file that their environment names.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How tests are shared out among the workers of pytest-xdist (`make test`, decision 0130).
 
 A worker takes a group of tests after another. The tests of a file stay together, and so do the
-files that share what is expensive to start: Apache Kafka, a pair with a bridge.
-The groups that take longest come first, so that all workers end at about the same time.
+files that share an expensive fixture: Apache Kafka, a pair with a bridge. The groups that take
+longest come first, so that all workers end at about the same time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Documents and the Makefile speak of what is there."""
+"""Documents and the Makefile mention only existing files, commands and targets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client logs in by, in the words of each client library."""
+"""A client's credentials, in the options of each client library."""
 
 from __future__ import annotations
 

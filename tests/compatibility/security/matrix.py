@@ -107,7 +107,7 @@ def _read_something(client: SecuredClient, servers: str, topic: str, credentials
 
 
 def _complaint(attempt: Callable[[], None]) -> str:
-    """What a client says of what it may not do. AssertionError when it says nothing."""
+    """A client's report of a denied operation. AssertionError when it says nothing."""
     try:
         attempt()
     except NothingReported:

@@ -1,4 +1,5 @@
-"""What Apache Kafka's StandardAuthorizer says of ACLs and requests, which `__main__.py` asks it.
+"""The verdicts of Apache Kafka's StandardAuthorizer on ACLs and requests; `__main__.py` produces
+them.
 
 A case is a site's ACLs, its settings and one request; `judged.json` has each with the verdict.
 """

@@ -38,7 +38,7 @@ def _ask(*acls: str, operation: str = "READ", name: str = "orders", host: str = 
 
 
 def _implied() -> Iterator[Case]:
-    """What each operation grants and refuses of each other one."""
+    """The operations that each operation grants and refuses."""
     for permission in ("ALLOW", "DENY"):
         for given in sorted(OPERATIONS[ResourceType.TOPIC] | {Operation.ALL}):
             acls = [f"{permission} {ALICE} * {given.name} {_TOPIC}"]

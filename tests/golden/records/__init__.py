@@ -1,5 +1,5 @@
-"""What Apache Kafka says of the batches of `tests/support/disks/mutated_batches.py`, which
-`__main__.py` asks it.
+"""Apache Kafka's verdicts on the batches of `tests/support/disks/mutated_batches.py`; `__main__.py`
+produces them.
 
 `STRICTER` and `codes_for` name where Antipode means to differ.
 """

@@ -1,7 +1,7 @@
 """Have a real Apache Kafka judge the table of mutated batches: `python -m tests.golden.records`
 writes `verdicts.json` anew.
 
-Each batch goes to a partition of its own, so that the log end tells what was stored. What Kafka
+Each batch goes to a partition of its own, so the log end shows whether it was stored. What Kafka
 stored is read back: the fields of the header that a broker may change, and whether the records are
 the same bytes.
 """

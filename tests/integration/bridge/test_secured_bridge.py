@@ -1,5 +1,5 @@
-"""A bridge over TLS at a secured site: who is let in by password, token and certificate, as which
-Kafka user, and what others of its clients cannot do.
+"""A bridge over TLS at a secured site: clients with a password, token or certificate act as their
+Kafka users, and other clients are refused.
 """
 
 from __future__ import annotations

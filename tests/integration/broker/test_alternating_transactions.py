@@ -99,7 +99,7 @@ class Reader:
         self.read: list[Position] = []
 
     def read_until(self, wanted: Collection[Position]) -> list[Position]:
-        """Whatever comes until all of these have been read, at some time; what came now."""
+        """All records until each of these has been read, at any time; the records of this call."""
         now: list[Position] = []
 
         def has_read() -> bool:

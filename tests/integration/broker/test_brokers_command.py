@@ -28,7 +28,7 @@ def site(processes: Processes, tmp_path: Path, zookeeper_connect: str) -> Replic
 
 
 def run(site: ReplicatedSite, *arguments: str, code: int = 0) -> Any:
-    """What a command prints as JSON; what it complains of when it must end with another code."""
+    """The JSON output of a command; its error output if it must end with another code."""
     bootstrap = ",".join(site.nodes[node].bootstrap for node in (FIRST, SECOND))
     ended = run_antipode(*arguments, "-b", bootstrap, "--output", "json")
     assert ended.returncode == code, (arguments, ended.stdout, ended.stderr)
@@ -145,8 +145,8 @@ def test_topics_are_placed_and_shown_as_kafkas_tool_does_it(
 
 
 def test_controlled_shutdown_enable(processes: Processes, tmp_path: Path, zookeeper_connect: str) -> None:
-    """Switched off, a broker that stops asks nobody to take what it leads: its end is noticed like
-    that of one that was killed.
+    """If controlled shutdown is off, a stopping broker transfers no leaderships: its end is noticed
+    like that of a killed one.
     """
     site = ReplicatedSite(processes, tmp_path, zookeeper_connect, {**CALM, "controlled.shutdown.enable": "false"})
     site.create("orders", 3)

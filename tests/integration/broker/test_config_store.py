@@ -1,5 +1,5 @@
-"""Altered broker configs in a real ZooKeeper: every broker hears of them, whoever wrote them, and
-none is lost to a race.
+"""Altered broker configs in a real ZooKeeper: every broker applies them, regardless of the writer,
+and no race loses one.
 """
 
 from __future__ import annotations

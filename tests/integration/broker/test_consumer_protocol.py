@@ -60,8 +60,8 @@ def produce(broker: LoneBroker, topic: str, first: int, end: int) -> None:
 
 
 def distinct(*members: GroupMember) -> set[bytes]:
-    """What was read; a rebalance before the first commit has members read again what others have
-    read.
+    """The records read so far; after a rebalance before the first commit, members read some records
+    again.
     """
     for member in members:
         member.poll()
@@ -87,7 +87,7 @@ class BareMember:
         self._client, self._topic, self._epoch = client, topic, 0
 
     def beat(self) -> None:
-        """Join, or say that it is there."""
+        """Join, or send a heartbeat."""
         values = {
             "group_id": "g",
             "member_id": "bare",

@@ -1,5 +1,5 @@
-"""A copy with three replicas is truncated for a mirror: followers that are down or stand still at
-that moment, and a leader that dies right after it, end with the same bytes.
+"""A copy with three replicas is truncated for a mirror: followers that are down or paused at that
+moment, and a leader that is killed right after it, end with the same bytes.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ class PassiveSite:
         return records
 
     def check(self, mirrored: bytes) -> None:
-        """All replicas are in sync with the same bytes: the shared history and what was mirrored,
-        and none of the records that the site had alone.
+        """All replicas are in sync with the same bytes: the shared history and the mirrored
+        records, and none of the records that only this site had.
         """
         self.site.wait_in_sync(TOPIC)
         self.site.wait_equal(TOPIC, 1)
@@ -146,8 +146,8 @@ async def test_a_follower_that_is_down_during_the_truncation_follows_when_it_ret
 async def test_a_leader_that_dies_after_the_truncation_leaves_no_follower_with_the_removed_end(
     passive: PassiveSite,
 ) -> None:
-    """Followers that stand still have the removed end when one of them is elected: it comes back,
-    and is kept and truncated there too.
+    """Paused followers still have the removed records when one of them is elected: the records
+    return, and are kept in quarantine and truncated there too.
     """
     site, leader = passive.site, passive.leader
     followers = [node for node in NODES if node != leader]

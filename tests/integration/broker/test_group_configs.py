@@ -37,7 +37,7 @@ REBALANCE_TIMEOUT = i32Timedelta.parse(timedelta(minutes=1))
 
 
 def beat(client: RawClient, group: str, member: str, epoch: int) -> Any:
-    """Join, or say that the member is there."""
+    """Join, or send a heartbeat."""
     values = {
         "group_id": group,
         "member_id": member,
@@ -50,7 +50,7 @@ def beat(client: RawClient, group: str, member: str, epoch: int) -> Any:
 
 
 def interval_ms(port: int, group: str) -> float:
-    """What a member that joins is answered; 0 while there is no coordinator."""
+    """The coordinator's answer to a joining member; 0 while the group has no coordinator."""
     with RawClient(port) as client:
         client.call(10, 4, {"key_type": 0, "coordinator_keys": [group]})
         answer = beat(client, group, str(uuid.uuid4()), 0)
@@ -132,8 +132,8 @@ def test_a_groups_session_timeout_is_in_force_for_its_members(start_broker: Call
         assert alter(client, "short", (SESSION, SET, "60001")) is ErrorCode.invalid_config
         assert listed(client) == ["short"]
         eventually_sync(lambda: interval_ms(broker.port, "short") == 500)
-        # the member of the first group falls silent and is out; that of the other one has the
-        # broker's 45 s
+        # the member of the first group stops its heartbeats and is removed; the member of the other
+        # group has the broker's 45 s
         for group in ("short", "usual"):
             assert beat(client, group, "m", 0).error_code is ErrorCode.none
         eventually_sync(lambda: members(client, "short") == 0)

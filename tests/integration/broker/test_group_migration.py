@@ -69,8 +69,7 @@ def work(load: GroupLoad, members: list[GroupMember]) -> None:
             member.poll()
             member.try_commit()
         owned = [member.partitions() for member in members]
-        # one who has only just been made may be late; until it has its part the group is what it
-        # was
+        # a new member may be late; the group is unchanged until it has its part
         return (
             all(owned)
             and sorted(itertools.chain.from_iterable(owned)) == list(range(PARTITIONS))

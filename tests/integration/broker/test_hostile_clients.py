@@ -1,6 +1,4 @@
-"""Bytes that nobody should send: the connection that sent them is closed, others go on, memory
-stays bounded.
-"""
+"""Malformed bytes: the connection that sent them is closed, others continue, memory stays bounded."""
 
 from __future__ import annotations
 

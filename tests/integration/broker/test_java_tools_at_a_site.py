@@ -1,5 +1,5 @@
-"""What Apache Kafka's own tools are told by a whole site (broker, controller, ZooKeeper) when they
-ask for what cannot be.
+"""The errors that Apache Kafka's own tools show for impossible requests to a whole site (broker,
+controller, ZooKeeper).
 """
 
 from __future__ import annotations

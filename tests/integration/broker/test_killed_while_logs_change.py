@@ -74,8 +74,8 @@ def newest(port: int) -> dict[bytes, int]:
 
 
 def read_by_librdkafka(bootstrap: str, wanted: dict[bytes, int]) -> None:
-    """Read from the start until each key has its newest value; whatever the client complains of is
-    an error.
+    """Read from the start until each key has its newest value; any complaint of the client is an
+    error.
     """
     from confluent_kafka import Consumer, TopicPartition
 

@@ -41,8 +41,8 @@ async def test_large_requests_share_one_bound_and_none_is_lost(start: Starter) -
 
 @pytest.mark.parametrize("receive_buffer_bytes", [-1, 2048, 65_536])
 async def test_requests_of_all_sizes_are_answered_however_they_come(start: Starter, receive_buffer_bytes: int) -> None:
-    """Small ones behind large ones, cut anywhere, while connections wait for each other's memory
-    and the windows are small.
+    """Small requests behind large ones, split anywhere, while connections wait for memory and the
+    windows are small.
     """
     handler = Held()
     handler.is_prompt = True

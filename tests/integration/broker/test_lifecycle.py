@@ -1,4 +1,4 @@
-"""Start, stop, crash and come back; what is in the way is said in one message."""
+"""Start, stop, crash and restart; an obstacle is reported in one message."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Link roles at a broker process: who may write, what a mirror may append, and what a promotion
-changes.
+"""Link roles at a broker process: writers that are admitted, batches that a mirror may append, and
+the effects of a promotion.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PEER = 2001
 
 
 class LinkedSite:
-    """A broker of site b, told by hand what its controller and site agent would tell it."""
+    """A broker of site b; the test sends the messages of its controller and site agent."""
 
     def __init__(self, broker: LoneBroker, stub: Any, client: RawClient) -> None:
         self.broker = broker
@@ -211,9 +211,8 @@ async def test_a_log_that_the_source_left_behind_restarts_where_the_source_begin
 
 
 async def test_a_log_that_lost_its_end_restarts_nowhere_while_the_source_has_what_it_lacks(site: LinkedSite) -> None:
-    """M1: what came to a log is lost there, what is before it expires at the source meanwhile; the
-    mirror, which knows nothing of
-    that yet, goes on with the next batch.
+    """M1: the target's log loses its last batches while the source expires the earlier ones; the
+    mirror does not know it yet, and continues with the next batch.
     """
     await site.set_link(epoch=1, active="a")
     first, _second, _third, fourth = source_log(3, 4, 5, 6)

@@ -30,7 +30,8 @@ def site(processes: Processes, tmp_path: Path, zookeeper_connect: str) -> Replic
         "min.insync.replicas": "2",
         "num.replica.fetchers": "2",
         "auto.leader.rebalance.enable": "false",
-        # nobody loses his lead or his place because the machine stands still for some seconds
+        # no broker may lose its leadership or its place in sync because the machine stops for some
+        # seconds
         "zookeeper.session.timeout.ms": "30000",
         "replica.lag.time.max.ms": "30000",
     }

@@ -42,8 +42,8 @@ TOGETHER = b"together"
 
 
 class Together:
-    """Handles frames that begin with `TOGETHER` side by side, the others alone; answers each with
-    its own bytes when told so.
+    """Handles frames that begin with `TOGETHER` concurrently, the others alone; answers each with
+    its own bytes on request.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
 """Our clients while the leader and the group's coordinator are killed at a site of three brokers.
 
-Promised: with acks=all and idempotence no record is lost or written twice; a group goes on from
-what it committed; nothing is delivered out of order; no error reaches the application within its
-time limits.
+Promised: with acks=all and idempotence no record is lost or written twice; a group continues at its
+committed offsets; records are delivered in order; no error reaches the application within its time
+limits.
 """
 
 from __future__ import annotations

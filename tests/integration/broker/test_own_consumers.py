@@ -145,8 +145,8 @@ async def test_a_group_is_shared_with_librdkafka_and_handed_over(broker: LoneBro
         await eventually(lambda: len(ours.assignment) == PARTITIONS)
         await pulled.has(100)
         await eventually(lambda: set(pulled.values) == set(range(100)))
-        # nothing was committed before the others left, so it has begun anew with what was theirs
-        # and its own
+        # the others had committed nothing before they left, so it has begun again with their
+        # partitions and its own
         await eventually(lambda: sum(at.offset for at in ours.positions().values()) == 100)
         await pulled.stop()
         await ours.commit()

@@ -126,7 +126,7 @@ def test_a_killed_producer_loses_what_its_queue_had_and_no_more(
 
 
 def _figures(port: int) -> dict[str, float]:
-    """What the producer shows by now; nothing before it listens."""
+    """The producer's metrics so far; the server starts with this call."""
     try:
         with urlopen(f"http://{LOOPBACK}:{port}/metrics", timeout=30) as page:
             lines = page.read().decode().splitlines()

@@ -87,15 +87,15 @@ def client_id() -> str:
 
 
 class Throttles(list[float]):
-    """What librdkafka says of throttling, in ms."""
+    """librdkafka's report of throttling, in ms."""
 
     def __call__(self, event: Any) -> None:
         self.append(event.throttle_time * 1000)
 
 
 def produce_all(broker: LoneBroker, topic: str, client: str) -> tuple[float, Throttles]:
-    """Send a megabyte in requests of two records; how long it took in seconds, and which throttling
-    was told.
+    """Send a megabyte in requests of two records; returns the seconds that it took, and the
+    reported throttle times.
     """
     throttles = Throttles()
     producer = Producer(
@@ -126,9 +126,7 @@ def consume_all(broker: LoneBroker, topic: str, client: str) -> tuple[float, Thr
             "throttle_cb": throttles,
         }
     )
-    assigned: list[
-        float
-    ] = []  # nothing is fetched before: the client does so in threads of its own, while nobody reads
+    assigned: list[float] = []  # no fetch before this: the client would fetch in its own threads, without a reader
     consumer.subscribe([topic], on_assign=lambda *_: assigned.append(time.monotonic()))
     count = 0
     while count < RECORDS:
@@ -197,7 +195,9 @@ def test_the_answer_comes_first_and_then_the_connection_rests(broker: LoneBroker
         client.call(18, 0, {})
         assert time.monotonic() - began >= throttle_ms / 1000
         limited.limit(producer_byte_rate=20)
-        assert _raw_produce(client, topic, BIG) > 1_000_000, "who waits for an answer does not wait for so long"
+        assert _raw_produce(client, topic, BIG) > 1_000_000, (
+            "a client that waits for a response is not throttled for that time"
+        )
         # another connection of the same client is not held back for what the first one did
         other.call(18, 0, {})
 

@@ -34,9 +34,7 @@ class Operator:
         self._site = site
 
     def run(self, *arguments: str, code: int = 0) -> Any:
-        """What a command prints as JSON; what it complains of when it must end with another
-        code.
-        """
+        """The JSON output of a command; its error output if it must end with another code."""
         ended = run_antipode(*arguments, "-b", self._site.bootstrap, "--output", "json")
         assert ended.returncode == code, (arguments, ended.stdout, ended.stderr)
         return json.loads(ended.stdout) if ended.stdout else ended.stderr

@@ -112,7 +112,7 @@ async def test_a_paused_process_that_goes_on_harms_nothing(
 
 @pytest.fixture
 def calm_site(processes: Processes, tmp_path: Path, zookeeper_connect: str) -> ReplicatedSite:
-    """Nobody is taken for dead who only stood still for a moment."""
+    """No broker counts as dead that was only paused for a moment."""
     return ReplicatedSite(processes, tmp_path, zookeeper_connect, CALM)
 
 
@@ -384,9 +384,7 @@ def test_leaders_go_back_to_preferred_replicas_on_request(calm_site: ReplicatedS
 
 
 def committed(site: ReplicatedSite, group: str) -> int:
-    """As the coordinator says, once there is one: the client gives up on one that is a coordinator
-    no more.
-    """
+    """The coordinator's answer; the client drops a broker that has ceased to be the coordinator."""
     consumer = Consumer({"bootstrap.servers": site.bootstrap, "group.id": group, "log_level": 2})
 
     def reported() -> list[TopicPartition] | None:
@@ -419,7 +417,7 @@ def commit(site: ReplicatedSite, group: str, offset: int) -> None:
 
 
 def coordinator(site: ReplicatedSite, group: str) -> int:
-    """As whoever is asked knows, which may have to hear of an election first."""
+    """The view of the asked broker, which may learn of an election a moment later."""
 
     def found() -> int:
         try:

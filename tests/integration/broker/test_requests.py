@@ -336,8 +336,8 @@ def test_min_insync_replicas_above_the_replication_factor_does_not_block(lone_br
 
 
 def test_a_topic_that_must_be_flushed_is_flushed_before_the_answer(processes: Processes, tmp_path: Path) -> None:
-    """Its flush is held: the answer waits, and so do consumers, and a topic without flush.messages
-    is answered meanwhile without a flush.
+    """Its flush is held: the response and consumers wait, and a topic without flush.messages is
+    answered meanwhile without a flush.
     """
     flushes = Flushes(tmp_path)
     environment = {FLUSHES_VARIABLE: str(tmp_path)}

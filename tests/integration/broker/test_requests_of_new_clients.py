@@ -1,5 +1,5 @@
-"""Requests that newer clients and tools send, against a broker process: topics in pages, and what a
-broker without security says.
+"""Requests that newer clients and tools send to a broker process: topics in pages, and the answers
+of a broker without security.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Who is slow, and who is idle: connections whose bytes come or go in small pieces live on, those
-where nothing moves end.
+"""Slow and idle connections: connections whose bytes move in small pieces stay open, and
+connections without progress are closed.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ async def start() -> AsyncIterator[Starter]:
 
 
 async def test_a_sender_too_slow_to_wake_the_broker_is_seen_to_move(start: Starter) -> None:
-    """Less has come than the socket tells of; that a request goes on coming must show all the
-    same.
+    """Fewer bytes have arrived than the socket reports; the progress of the request must show all
+    the same.
     """
     handler = Held()
     handler.is_prompt = True

@@ -1,5 +1,5 @@
-"""Topics that nobody made by hand: who may have them made, and when the coordinators' own can
-be.
+"""Automatic creation of topics: which clients may cause it, and when the coordinators' topics can
+be created.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def coordinator_errors(client: RawClient) -> list[ErrorCode]:
 
 
 def topic_errors(client: RawClient, *topics: str) -> list[ErrorCode]:
-    """What Metadata says of the topics when the client would have them made."""
+    """The Metadata response about the topics to a client that allows their creation."""
     return [topic.error_code for topic in client.metadata(*topics, may_create=True).topics]
 
 

@@ -216,8 +216,8 @@ def test_javas_transaction_tool_lists_describes_and_aborts(
 
 
 class Load:
-    """Transactions of two records, one in each partition, until told to stop; notes how each one
-    ended.
+    """Transactions of two records, one in each partition, until the test stops them; notes how each
+    one ended.
     """
 
     def __init__(self, broker: LoneBroker, topic: str, name: str) -> None:

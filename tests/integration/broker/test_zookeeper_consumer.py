@@ -1,9 +1,9 @@
 """The classic high-level consumer on a real ZooKeeper and a real broker (rows HC-, RB-, FT-, OF-).
 
-Promised: at rest every partition has one owner, and its owner's node says which; a rebalance that
-is interrupted after any step is made up for by the next attempt; a member that is killed is
-replaced when its session is over; with auto commit a handover between two members that live repeats
-nothing and loses nothing.
+Promised: in a stable group every partition has one owner, and its node names the owner. A rebalance
+that is interrupted after any step is completed by the next attempt. A killed member is replaced
+when its session expires. With auto commit, a transfer of a partition between two live members
+repeats and loses no record.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ async def test_members_come_and_go_and_every_partition_has_one_owner(site: Site)
             await consumer.create_streams({topic: 1})
             await eventually(lambda expected=expected: shares() == expected, WITHIN_MS)
 
-            async def is_named() -> bool:  # whoever owns is written down after it has taken over
+            async def is_named() -> bool:  # each owner is noted after it has taken over
                 owned = {index: thread for each in consumers for (_, index), thread in each.owned.items()}
                 return await owners(site.connect, group, topic) == owned
 
@@ -222,7 +222,7 @@ async def test_a_member_that_does_not_hear_zookeeper_stops_before_its_session_is
 async def test_nobody_else_reads_a_partition_while_a_member_in_a_black_hole_still_does(
     site: Site, toxiproxy: Toxiproxy
 ) -> None:
-    """RB-06: nothing tells the member that it is cut off; no connection ends."""
+    """RB-06: the member gets no notice of its disconnection; no connection ends."""
     topic = await site.new_topic(2)
     group = f"g-{topic}"
     address, _, path = site.connect.partition("/")

@@ -1,9 +1,9 @@
 """Unmodified clients of five kinds against a pair of sites, every advertised address of which is
 behind toxiproxy.
 
-Promised: produce with acks=all, read in a group, commit, and resume after a restart, whichever
-site's address a client was given; and after `antipode failover` the same clients, unchanged and
-some of them never restarted, go on at the promoted site at the same offsets (F1).
+Promised: clients can produce with acks=all, read in a group, commit, and resume after a restart,
+with an address of either site. After `antipode failover` the same clients, unchanged and some of
+them without a restart, continue at the promoted site at the same offsets (F1).
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ async def test_clients_learn_addresses_of_proxies_only(shared_pair: ProxiedPair)
                 brokers = (await client.metadata()).brokers.values()
                 return {str(broker.address) for broker in brokers} == proxied
 
-            # A site hears of the other's new addresses when it next asks.
+            # A site learns the other's new addresses at its next request.
             await eventually(learns_proxies_only)
 
 

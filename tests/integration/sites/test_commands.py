@@ -1,9 +1,9 @@
 """The commands of `antipode` as a person types them, on one pair of sites from `antipode up`.
 
 Promised: text for people and one JSON document for programs; exit code 0 done, 1 failed, 2 wrong
-usage (`reconcile`: equal, different, not compared); and for what is in the way one message that
-names the option or the thing, its value, and what is accepted. Commands that only look, or have
---dry-run, change nothing.
+usage (`reconcile`: equal, different, not compared); and for an obstacle one message that names the
+option or the thing, its value, and what is accepted. Commands that only look, or have --dry-run,
+change nothing.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ class Pair:
         return ended
 
     def json(self, *arguments: str, code: int = 0) -> Any:
-        """What it prints with `--output json`: one line."""
+        """The output with `--output json`: one line."""
         printed = self.run(*arguments, "--output", "json", code=code).stdout
         assert printed.count("\n") == 1, printed
         return json.loads(printed)
 
     def well(self) -> dict[str, Any]:
-        """The sites' status, as soon as it ends with 0: on a busy machine somebody may be silent
-        for a moment.
+        """The sites' status, as soon as the command ends with 0: on a busy machine a process may
+        not answer for a moment.
         """
         return eventually_sync(lambda: dict(self.json("status")))
 
@@ -74,8 +74,8 @@ class Pair:
         return {row["topic"]: row["partitions"] for row in self.json(*self.at(site, "topics", "list"))}
 
     def wait_listed(self, topic: str, partitions: int) -> dict[str, int]:
-        """All topics of site a, with this one among them: b's brokers, who may be asked, hear of
-        a's changes a moment later.
+        """All topics of site a, including this one: b's brokers, which may be asked, learn of a's
+        changes a moment later.
         """
 
         def listed() -> dict[str, int] | None:

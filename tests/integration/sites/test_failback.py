@@ -1,5 +1,5 @@
-"""A site that was lost comes back with records that the promoted site never had: they go into
-quarantine, only what the site lacks is copied, and a switchover back loses nothing.
+"""A lost site returns with records that the promoted site never had: they go into quarantine, only
+the missing records are copied, and a switchover back loses nothing.
 """
 
 from __future__ import annotations

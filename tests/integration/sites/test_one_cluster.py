@@ -1,9 +1,9 @@
 """A routed pair is one cluster: what any broker has answered as done, every broker of both sites
 knows when it is asked next.
 
-Changes go through a random broker; all others are asked at once and once, without a retry. Only
-what a broker itself says that it no longer waited for (the other site did not answer within a
-second, on a busy machine) does not count, and is tried again.
+Changes go through a random broker; all others are asked at once and once, without a retry. A
+timeout that a broker itself reports (the other site did not answer within a second, on a busy
+machine) does not count, and the step is repeated.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Pair:
         return sum(len(GIVEN_UP.findall(text)) for text in logs)
 
     def counted(self, act: Callable[[], Result]) -> Result:
-        """What the act comes to when all brokers were answered by the other site."""
+        """The act's result after the other site has answered all brokers."""
         while True:
             before = self.given_up()
             try:
@@ -185,7 +185,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 
 
 def agreed(found: list[Any]) -> Any:
-    """What all brokers say; AssertionError when they differ."""
+    """The views of all brokers; AssertionError when they differ."""
     assert all(shape == found[0] for shape in found), found
     return found[0]
 

@@ -112,7 +112,7 @@ class Reader:
             self._run(command, text)
 
     def _run(self, command: Command, text: str) -> str:
-        """What the shell says to the text."""
+        """The shell's output for the text."""
         ended = subprocess.run(
             ["bash", "-c", text],
             input="y\n",

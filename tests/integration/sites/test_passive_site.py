@@ -1,10 +1,10 @@
 """Administration and clients at the passive site, with librdkafka's admin client that can reach no
 broker but those there.
 
-Promised: topics, partitions and configs of linked topics are made, changed, described and deleted
-through the passive site as through the active one, and the mirror brings the outcome back; what is
-written past the roles is refused; and when the active site cannot be asked, each request is
-answered by one clear error within its time, and nothing is changed on this side alone.
+Promised: topics, partitions and configs of linked topics can be created, changed, described and
+deleted through the passive site as through the active one, and the mirror copies the outcome back.
+Writes against the roles are refused. If the active site does not answer, each request gets one
+clear error within its time, and nothing changes on this side alone.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from wire.protocol.messages.private import SITE_METADATA
 pytestmark = pytest.mark.integration
 
 WITHIN_S = 120
-"""Within this each request is answered, whatever has happened to the active site."""
+"""Each request is answered within this time, in any state of the active site."""
 AT_HOME = "home-.*"
 METADATA = 3
 CREATE_TOPICS = 19
@@ -89,8 +89,8 @@ class PassiveSite:
         return value
 
     def asking_a(self, act: Callable[[], Result]) -> Result:
-        """What the act comes to when a answers b's question: on a busy machine b goes on without
-        that after a second or two.
+        """The act's result after a has answered b's request: on a busy machine b continues without
+        an answer after a second or two.
         """
         while True:
             before = self.sites.unanswered_questions("b")
@@ -433,7 +433,7 @@ def test_while_the_active_site_cannot_be_reached_changes_are_refused_and_reads_a
 def _grows(passive: PassiveSite, topic: str) -> bool:
     try:
         passive.grow(topic, 2)
-    except KafkaException:  # as well when a did so before, and b did not hear of it in time
+    except KafkaException:  # also if a did so before, and b did not get the report in time
         return passive.partitions("a", topic) == 2
     return True
 

@@ -1,5 +1,5 @@
-"""Sites change places again and again under transactional producers that nobody restarts: no
-producer ends, and each acknowledged transaction is there once.
+"""Sites change roles again and again under transactional producers without restarts: no producer
+ends, and each acknowledged transaction is in the log once.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def is_protected(sites: EmbeddedSites) -> bool:
 
 
 def committed_more(load: TransactionalLoad | JavaTransactionalLoad, wanted: int) -> bool:
-    """Whether the producer has committed so many. It is no use to wait for one that has ended."""
+    """Whether the producer has committed so many. Waiting for an ended process is useless."""
     return load.committed_count >= wanted or bool(load.fatal)
 
 

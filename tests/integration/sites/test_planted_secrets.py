@@ -75,7 +75,7 @@ def sites(tmp_path: Path) -> Iterator[EmbeddedSites]:
 
 
 def planted(sites: EmbeddedSites) -> dict[str, str]:
-    """All secrets by what they are: those of the test, and those that `antipode up` made."""
+    """All secrets by their kind: those of the test, and those that `antipode up` created."""
     security = sites.directory / "security"
     made = {
         f"password of {user}": password for user, password in read_properties(security / "kafka.properties").items()
@@ -153,7 +153,7 @@ def work(sites: EmbeddedSites, tmp_path: Path) -> dict[str, str]:
 
 
 def described(sites: EmbeddedSites) -> dict[str, str]:
-    """What brokers say of their configs, and to a wrong login."""
+    """The brokers' answers about their configs, and to a wrong login."""
     options = librdkafka_options(
         load_security(read_properties(Path(sites.document["security"]["admin_client_config"])))
     )

@@ -76,7 +76,7 @@ def sites(tmp_path: Path) -> Iterator[EmbeddedSites]:
 
 
 def said(sites: EmbeddedSites, *arguments: str) -> str:
-    """What a command says, whether or not it fails."""
+    """A command's output, after success and after failure."""
     answer = sites.command(*arguments)
     return answer.stdout + answer.stderr
 

@@ -1,5 +1,5 @@
-"""Records of a lost site, brought to the active one: each once, whatever ends the command, and none
-of a transaction that was not committed.
+"""Records of a lost site are replayed to the active one: each once, after any interruption of the
+command, and none of an uncommitted transaction.
 """
 
 from __future__ import annotations

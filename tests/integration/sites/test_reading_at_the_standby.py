@@ -1,5 +1,5 @@
-"""A consumer near the standby reads there (KIP-392), whichever site it was given, and goes on when
-the sites change places.
+"""A consumer near the standby reads there (KIP-392), with an address of either site, and continues
+when the sites change roles.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ async def test_a_byte_that_changed_on_a_disk_is_healed_with_the_other_sites_byte
     sites: EmbeddedSites, ends: int, site: str, position: int, verdict: str
 ) -> None:
     (segment,) = segments(sites, site)
-    produce(sites, 1)  # the one of the last test is no longer at the end of a leaf
+    produce(sites, 1)  # the damaged batch of the last test has left the end of a leaf
     assert (await equal_ends(sites))[TOPIC, 0] == ends + 1
     before = content(sites, site)
     flip_a_bit_of_the_last_batch(segment, position)

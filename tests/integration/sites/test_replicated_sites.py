@@ -165,7 +165,7 @@ async def test_what_too_few_replicas_of_the_standby_have_is_not_acknowledged(sta
         return await in_sync(sites, "b") == [others[0]]
 
     await eventually(is_succeeded)
-    sites.restart(sites.process(f"broker-{others[1]}"))  # one alone does not say what is safe
+    sites.restart(sites.process(f"broker-{others[1]}"))  # one replica alone does not show which records are safe
 
     async def is_kept() -> bool:
         return await shown(sites, "b") == end + 1

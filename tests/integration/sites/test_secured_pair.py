@@ -1,5 +1,5 @@
-"""A pair whose control plane demands certificates and whose Kafka listeners demand logins: who is
-refused what, and a failover, a way back and a switchover by those who may.
+"""A pair whose control plane demands certificates and whose Kafka listeners demand logins: refused
+callers, and a failover, a failback and a switchover by authorized ones.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def elsewhere(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def login(sites: EmbeddedSites, user: str) -> ClientSecurity:
-    """What the client properties of admin or user say."""
+    """The client properties of admin or user."""
     return load_security(read_properties(Path(sites.document["security"][f"{user}_client_config"])))
 
 
@@ -78,8 +78,8 @@ def produce(sites: EmbeddedSites, count: int, *, site: str = "a") -> None:
 
 
 def refusals_of_kafka_listeners(sites: EmbeddedSites, site: str) -> None:
-    """Of a client in plaintext, one without a login, and one with a wrong password, at the listener
-    for clients and at that of the link.
+    """The errors of a client in plaintext, one without a login, and one with a wrong password, at
+    the listener for clients and at the link's.
     """
     options = user_options(sites)
     no_login = {"security.protocol": "ssl", "ssl.ca.pem": options["ssl.ca.pem"]}
@@ -137,7 +137,7 @@ def acls_are_at(sites: EmbeddedSites, site: str) -> bool:
 
 
 def outcomes(sites: EmbeddedSites) -> dict[str, str]:
-    """Of the checks whether those who may do something at a may do it at b."""
+    """The checks whether principals that are authorized at a are authorized at b."""
     found = json.loads(sites.command("links", "check", "a-b", "--output", "json").stdout)["checks"]
     wanted = ("principals", "listeners", "certificates")
     return {one["check"]: one["outcome"] for one in found if one["check"] in wanted}

@@ -1,9 +1,9 @@
 """`antipode up`, the front door that other people's programs are pointed at.
 
-Promised: one line of JSON, with the keys of the contract, once everything is ready; a clean stop,
-with code 0 and nobody left behind, on SIGTERM and Ctrl-C at any moment; the same data and addresses
-when it is started again; and for what is in the way one clear message, the exit code of the house
-(1 failed, 2 wrong usage), and nothing left running.
+Promised: one line of JSON, with the keys of the contract, after everything is ready; a clean stop,
+with code 0 and without any process left, on SIGTERM and Ctrl-C at any moment; the same data and
+addresses after a restart; for an obstacle one clear message, the documented exit code (1 failed, 2
+wrong usage), and no process left.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ PROGRESS = ("starting ZooKeeper", "starting brokers", "linking a to b", "stoppin
 
 
 def refused(sites: EmbeddedSites, code: int, *arguments: str) -> str:
-    """Start what cannot start: it ends with the code and one message, and leaves nobody behind. The
-    message.
+    """Start with an obstacle: the command ends with the code and one message, and leaves no
+    process. The message.
     """
     sites.start(*arguments)
     ended = sites.wait_ended()

@@ -1,5 +1,5 @@
-"""The active site proves all the time that its standby is equal, and says until when and what is
-not.
+"""The active site proves continuously that its standby is equal, and reports the time of the proof
+and the differences.
 """
 
 from __future__ import annotations

@@ -247,7 +247,7 @@ class LinkFaults(FaultSchedule):
     # --- the end
 
     def heal(self) -> None:
-        """Nothing is wrong any more."""
+        """All faults have ended."""
         self._process.kill()
         world = self._world
         world.tell("everything is healed")

@@ -1,5 +1,5 @@
-"""What must hold of two sites, held against what happens: every append, every link record that is
-stored anywhere, every permit after every step, and what clients were told.
+"""The invariants of two sites, checked at each event: every append, every stored link record, every
+permit after every step, and every answer to a client.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acknowledged:
-    """One batch that a client was told to be safe."""
+    """One batch that a client knows to be safe."""
 
     place: Place
     base_offset: int

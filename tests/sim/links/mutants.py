@@ -81,7 +81,7 @@ def _keeps_no_record(_: Original) -> Original:
 
 
 def _shares_everything(_: Original) -> Original:
-    """Histories are compared by their ends alone: the shorter one is taken for the common one."""
+    """Histories are compared by their ends alone: the shorter one counts as the common one."""
 
     def end_of(one: Any, other: Any) -> int:
         return int(min(one.end_offset, other.end_offset))

@@ -1,4 +1,4 @@
-"""What a seed of two sites stands for, and the names of everything in its world."""
+"""The plan of a seed of two sites, and the names of all nodes in its world."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Story(enum.Enum):
     STALE_MIRROR = "stale mirror"
     """A mirror stops with batches in hand, and wakes after the account of the failover is kept."""
     TWO_OPERATORS = "two operators"
-    """What one operator has sent arrives after the move of another one."""
+    """One operator's request arrives after the move by another one."""
     DEGRADED = "degraded"
     """A leader that has stopped waiting for its standby is lost."""
 

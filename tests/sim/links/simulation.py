@@ -159,7 +159,9 @@ class LinkSimulation(SeedRun):
         return missing_for_protection(self.world, self.sites, self.ledger)
 
     def _wait_for(self, missing: Callable[[], list[str]], seconds: float, when: str) -> None:
-        """Until nothing is missing; what still is after so long breaks `progress`."""
+        """Until no record is missing; records that are still missing after this time break
+        `progress`.
+        """
         until_s = self.world.loop.now_s + seconds
         left = ["nothing was looked at"]
         while left and not self.world.violations and self.world.loop.now_s < until_s:

@@ -24,7 +24,7 @@ LOOK_S: Final = 0.05
 PROMOTED_S_MAX: Final = 25.0
 """How long a story waits for a promotion, which may be refused."""
 IN_FLIGHT_S: Final = 0.0015
-"""What a leader has appended is on its way to its follower by then."""
+"""The leader's appended records are on their way to its follower at that time."""
 
 
 class StoryFaults(LinkFaults):
@@ -77,7 +77,7 @@ class StoryFaults(LinkFaults):
 
     async def _vows(self) -> None:
         """The arbiter knows for how long the site is absent, and not that it goes on by vows. Then
-        the site comes back to the promoted one before it reaches the arbiter.
+        the site contacts the promoted one before it reaches the arbiter.
         """
         active = await self._beginning()
         to_arbiter = _both_ways(self._sites.hosts(active), ARBITERS)
@@ -105,9 +105,9 @@ class StoryFaults(LinkFaults):
         self._join(self._around(active), f"site {active} comes back")
 
     async def _twice(self) -> None:
-        """The site that comes back has records of its own, and no mirror that would have them given
-        up, when the other one is lost. It must not promote itself; an operator who accepts the loss
-        may promote it.
+        """When the other site is lost, the returning site has records of its own, and no mirror
+        that would quarantine them. It must not promote itself; an operator who accepts the loss may
+        promote it.
         """
         active = await self._beginning()
         await self._fall_behind(active)
@@ -155,8 +155,8 @@ class StoryFaults(LinkFaults):
         await self._come_back(active)
 
     async def _two_operators(self) -> None:
-        """What one operator reports to the site that it has left arrives after another one has made
-        that site active again.
+        """One operator's report to the former site arrives after another operator has made that
+        site active again.
         """
         active = await self._beginning()
         first, second = self._operators[1], self._operators[0]
@@ -230,7 +230,7 @@ class StoryFaults(LinkFaults):
         return [*self._sites.of_site(site), self._sites.mirrors[site]]
 
     async def _promote(self, site: str, *, may_die: bool = False, accepts_loss: bool = False) -> None:
-        """Wait until the site is promoted: by itself, or by an operator, who may die in between."""
+        """Wait until the site is promoted: by itself, or by an operator, who may be interrupted."""
         plan, chance = self._sites.plan, self._world.chance
         operator = self._operators[0]
         patience_s = chance.choice((0.0, 3 * plan.lease_ms / 1000 + 6)) if plan.mode is FailoverMode.AUTOMATIC else 0.0
@@ -256,8 +256,8 @@ class StoryFaults(LinkFaults):
         return held is not None and held.is_open and held.epoch == max(epochs, default=0)
 
     async def _come_back(self, site: str) -> None:
-        """The site that was lost comes back; its mirror may come later, and processes may die while
-        it is reinstated.
+        """The lost site returns; its mirror may start later, and processes may be killed during the
+        reinstatement.
         """
         chance = self._world.chance
         mirror = self._sites.mirrors[site]

@@ -1,7 +1,7 @@
 """A bounded, steady load through librdkafka with acks=all, and the checker of what became of it.
 
-Each record says which partition it is for and its number there, so one look at a log tells whether
-an acknowledged record is missing, twice, at another offset than acknowledged, or out of order (A1
+Each record contains its partition and its number there, so one read of a log shows whether an
+acknowledged record is missing, repeated, at another offset than acknowledged, or out of order (A1
 to A4 and A9 of the anomaly checkers).
 """
 
@@ -46,9 +46,9 @@ class AcknowledgedLoad:
         self._per_tick = max(1, int(records_per_second * TICK_S))
         self._sent = [0] * partitions
         self._places: list[dict[int, int | None]] = [{} for _ in range(partitions)]
-        """Number of the record to its acknowledged offset, by partition. None when librdkafka lost
+        """Number of the record to its acknowledged offset, by partition. None if librdkafka lost
         the answer and a later one of the same sequence implies it: acknowledged, at an offset that
-        the client was not told.
+        the client does not know.
         """
         self._times: list[list[float]] = [[] for _ in range(partitions)]
         """When each acknowledgement came, by partition."""

@@ -1,5 +1,5 @@
-"""Other people's clients behind one interface, so that the same story can be told of each: kcat,
-librdkafka, aiokafka, kafka-python, Java.
+"""Other projects' clients behind one interface, so that one story runs with each: kcat, librdkafka,
+aiokafka, kafka-python, Java.
 
 Each produces values in order to partition 0 with acks=all and reads in a group, committing what it
 read. A client whose program is not on the machine says so (`missing`), and its tests are skipped

@@ -38,7 +38,7 @@ class GroupMember:
         self.consumer.subscribe([topic])
 
     def poll(self) -> int:
-        """Take what is there; how many records came so far."""
+        """Read the available records; returns the number of records so far."""
         while (message := self.consumer.poll(0.05)) is not None:
             if message.error() is None:
                 self.values.append(message.value() or b"")

@@ -61,7 +61,7 @@ class JavaMember:
         self._ended(30)
 
     def end(self) -> None:
-        """End, whatever it does."""
+        """End the process in any state."""
         if self._process.poll() is None:
             self._process.kill()
         self._ended(10)

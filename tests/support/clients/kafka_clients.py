@@ -145,7 +145,7 @@ def _received_by_librdkafka(message: Any) -> Received:
 
 
 def _raise_unless_passing(error: Any) -> None:
-    """librdkafka reports what it retries by itself as events too; only what it gives up on is a
+    """librdkafka also reports errors that it retries by itself as events; only a final error is a
     failure.
     """
     from confluent_kafka import KafkaError, KafkaException

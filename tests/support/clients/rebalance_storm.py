@@ -60,7 +60,7 @@ class Member:
         self.commits: list[Commit] = []
         self.refused_commits = 0
         self.stray_count = 0
-        """Records that its client handed out although they are none of what it was given now."""
+        """Records that its client delivered although they are not from its present partitions."""
         self.failure: Exception | None = None
         self._owned: dict[int, Ownership] = {}
         self._asks_positions = protocol == ASKING_PROTOCOL

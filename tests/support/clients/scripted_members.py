@@ -4,8 +4,8 @@ and commit goes into a history.
 A member is in one `Stage` at a time and moves by `advance`, which never waits: it sends the next
 request, or looks whether the last one has been answered. `reach` drives several members to a stage,
 where a test can break their coordinator; a member that it keeps in JOINED has joined and not yet
-synced. What they read is made up (the offsets that follow the committed one), for the coordinator
-keeps offsets only.
+synced. Their reads are invented (the offsets after the committed one), because the coordinator
+keeps only offsets.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ class Holdings:
             self._history.ownerships.append(one)
 
     def give_up(self, partitions: Iterable[int], *, is_lost: bool = False) -> None:
-        """These are no more the member's; `is_lost` when the coordinator may have given them away
-        before.
+        """These have ceased to be the member's; `is_lost` when the coordinator may have given them
+        away before.
         """
         for partition in tuple(partitions):
             one = self.owned.pop(partition)
@@ -359,7 +359,7 @@ class ClassicMember:
         return self.holdings.send_commit(self.member_id, self.generation)
 
     def leave(self) -> None:
-        """Leave in order, with what it holds given up first."""
+        """Leave in order, after releasing all partitions."""
         self.coordinator_lost()
         self.holdings.give_up(self.partitions)
         if self.member_id:
@@ -391,8 +391,8 @@ class ConsumerMember:
         return set(self.holdings.owned)
 
     def advance(self) -> None:
-        """Send a heartbeat, or take its answer when it is there. What it is asked to give up it
-        gives up with the next call.
+        """Send a heartbeat, or take its answer when it is there. It releases revoked partitions
+        with the next call.
         """
         try:
             if self._sent is None:
@@ -462,7 +462,9 @@ Member = ClassicMember | ConsumerMember
 
 
 def reach(members: Sequence[ClassicMember], *stages: Stage) -> None:
-    """Drive the members until each is in one of the stages; those that are there are left alone."""
+    """Drive the members until each is in one of the stages; members that are there already stay as
+    they are.
+    """
 
     def are_there() -> bool:
         for member in members:

@@ -70,8 +70,6 @@ class SteadyBatches:
                 await asyncio.sleep(self._pause_s)
 
     def _value(self, index: int) -> bytes:
-        """Names its batch wherever one looks, so that bytes of another one in its place are
-        seen.
-        """
+        """Names its batch in every field, so that bytes of another batch in its place are noticed."""
         name = f"{self.batches}-{index}-".encode()
         return (name * (self._record_bytes // len(name) + 1))[: self._record_bytes]

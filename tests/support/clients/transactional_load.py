@@ -1,8 +1,8 @@
 """Transactions without a pause, by librdkafka's producers or by Java's, for as long as a test moves
 sites: which values were committed, and whether a producer ended with a fatal error.
 
-Each transaction writes its value to two partitions and stays open for a moment. What must be
-aborted is aborted and tried again with another value, as applications do it.
+Each transaction writes its value to two partitions and stays open for a moment. Transactions that
+must be aborted are aborted and repeated with another value, as applications do it.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class EmbeddedSites:
         )
 
     def wait_ready(self) -> Environment:
-        """Until the line is printed. AssertionError with what it said when it ends instead."""
+        """Until the line is printed. AssertionError with its output if the process ends instead."""
         eventually_sync(lambda: self.output.endswith("\n") or not self.is_running, READY_WITHIN_MS)
         assert self.is_running, f"antipode up ended with {self.wait_ended()}: {self.errors}"
         self.document = json.loads(self.output)

@@ -41,8 +41,8 @@ class Answer:
 
 
 class SiteWriter:
-    """Writes record after record with acks=all to one broker, whatever that answers, until the
-    block ends.
+    """Writes record after record with acks=all to one broker, after any answer, until the block
+    ends.
     """
 
     def __init__(self, bootstrap_servers: str, node_id: int, topic: str) -> None:

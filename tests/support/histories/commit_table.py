@@ -54,7 +54,7 @@ def answers(port: int) -> dict[str, str]:
 
 
 def _identities(scene: Scene) -> Iterator[tuple[str, Scene]]:
-    """The scene's group with what a client may say of itself."""
+    """The scene's group with the data that a client may send about itself."""
     members = {"own member": scene.member, "stranger": STRANGER, "no member": ""}
     generations = {"generation + 1": scene.generation + 1, "generation -1": -1}
     generations["own generation" if scene.generation >= 0 else "generation 0"] = max(scene.generation, 0)

@@ -55,8 +55,8 @@ class Strike:
 
     @contextmanager
     def replication_held(self) -> Iterator[None]:
-        """Nothing is replicated from the coordinator meanwhile; short, for sessions in ZooKeeper go
-        on.
+        """Replication from the coordinator stops meanwhile; for a short time, because sessions in
+        ZooKeeper continue.
         """
         held = self._site.nodes.keys() - self._struck - {self.node_id}
         for node_id in held:
@@ -114,8 +114,8 @@ class Strike:
         return int(found.get(self._partition, -1))
 
     def heal(self) -> None:
-        """Let it go on or start it again, and wait until it knows that it coordinates no more and
-        all replicas are in sync.
+        """Resume or restart it, and wait until it knows that it has ceased to coordinate and all
+        replicas are in sync.
         """
         node = self._site.nodes[self.node_id]
         if self._blow is Blow.KILL:

@@ -68,8 +68,8 @@ class LoneMembership:
 
 
 class LoneController(controller_pb2_grpc.ControllerServicer):
-    """Decides at once and tells the one broker. Topics are kept in a file, so that a restarted
-    process knows them.
+    """Decides at once and sends the decision to the one broker. Topics are kept in a file, so that
+    a restarted process knows them.
     """
 
     def __init__(self, state_path: str) -> None:
@@ -126,7 +126,8 @@ class LoneController(controller_pb2_grpc.ControllerServicer):
             brokers=[self._broker],
             **fields,
         )
-        # gRPC cancels the handler when its client dies, and what was stored must reach the broker
+        # gRPC cancels the handler when its client dies, and a stored change must still reach the
+        # broker
         await asyncio.shield(asyncio.ensure_future(self._apply(batch)))
 
     async def _apply(self, batch: broker_pb2.ControlBatch) -> None:

@@ -18,8 +18,8 @@ from wire.protocol.ids import TopicPartition
 
 
 class ControllerScene:
-    """Golden scripts: one line a command; the answer is what was decided, told, and what it
-    leaves.
+    """Golden scripts: one command on each line; the answer shows the decision, the messages, and
+    the resulting state.
     """
 
     def __init__(self) -> None:

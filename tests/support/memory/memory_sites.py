@@ -92,7 +92,7 @@ class MemorySite:
         # Topics that are not shown, and those that a list just lacks.
         self.hidden: set[str] = set()
         self.unlisted: set[str] = set()
-        # What daemons said of groups' offsets.
+        # The daemons' reports on groups' offsets.
         self.words: list[SyncReport] = []
         self.commits: list[tuple[str, TopicPartition, int]] = []
         self.is_up = True
@@ -102,8 +102,8 @@ class MemorySite:
         self.refusals: dict[str, str] = {}
         # What the controller was asked, request by request.
         self.requests: list[tuple[Action, ...]] = []
-        # What was kept before it was deleted: batches by offset, by partition and topic id; and
-        # what every such wish is answered.
+        # Records that were kept before a deletion: batches by offset, by partition and topic id;
+        # and the answers to these requests.
         self.quarantined: dict[tuple[TopicPartition, UUID], dict[int, bytes]] = {}
         self.quarantine_refusal = ""
         # Runs in front of each such wish and may raise.

@@ -36,7 +36,7 @@ class MemoryWorld:
         )
         self.is_link_there = True
         self.reads = 0
-        # What the source is told of what the target has, on sync links.
+        # The reports to the source about the target's ends, on sync links.
         self.reported: list[dict[TopicPartition, int]] = []
         # Which partitions the daemon mirrors, of a link that several share.
         self.owns: Callable[[TopicPartition], bool] = lambda _: True

@@ -207,7 +207,7 @@ class LinkedSites:
     def start_mirror(
         self, into: str = "b", *, name: str = "", settings: Mapping[str, str] | None = None
     ) -> RunningProcess:
-        """Run the link's mirror that writes into a site; `name` tells daemons of one link apart."""
+        """Run the link's mirror that writes into a site; `name` distinguishes daemons of one link."""
         directory = self._directory / f"mirror-into-{into}{name}"
         self.mirror_grpc = self.mirrors[into] = f"{LOOPBACK}:{free_ports(1)[0]}"
         self.mirror_site = into
@@ -269,8 +269,8 @@ class LinkedSites:
             await client.create_topics([NewTopic(name=name, partition_count=partitions, replication_factor=1)])
 
     async def describe(self, site: str) -> DescribeLinkReply:
-        """The link at a site. Its agent is asked again where it does not answer in the few seconds
-        that it is given: it may stand still.
+        """The link at a site. The agent is asked again if it does not answer within a few seconds:
+        it may be paused.
         """
         retrying = jittered_backoff(retry_on=(SiteUnreachable, SiteRefused), budget_ms=ANSWERED_WITHIN_MS)
         reply: DescribeLinkReply = await retrying(self.client(site).describe_link, LINK)

@@ -2,8 +2,8 @@
 mirror finds a link.
 
 `python -m tests.support.pairs.lone_site key=value...` runs it. The agent keeps one set of link
-records in a file, tells them to the broker, and confirms them by itself, because no other site is
-asked. Only what a mirror calls is there.
+records in a file, sends them to the broker, and confirms them by itself, because no other site
+exists. Only what a mirror calls is there.
 """
 
 from __future__ import annotations

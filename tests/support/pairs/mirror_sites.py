@@ -46,7 +46,7 @@ DESCRIBED_WITHIN_S = 120
 ADOPTED_WITHIN_S = 120
 ANSWERED_WITHIN_MS = 60_000
 KEEPS_UP_RECORDS = 100
-"""Of a load that goes on, what is on its way at any moment."""
+"""The records of a running load that are in flight at any moment."""
 
 
 @dataclass

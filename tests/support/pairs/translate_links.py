@@ -321,7 +321,7 @@ async def wait_nothing_lost(
 
 async def demand_surplus_is_counted(mirror: RunningProcess, target: str, topic: str, partitions: int = 1) -> None:
     """The records that only read-uncommitted readers find at the target are at most those that the
-    mirror says of it.
+    mirror reports.
 
     Of a mirror that was not started again: the figure is that of its process.
     """

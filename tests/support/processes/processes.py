@@ -147,7 +147,7 @@ class Processes:
         )
 
     def end_all(self) -> None:
-        """kill -9 whatever still runs, the last one started first."""
+        """kill -9 all processes that still run, the last started first."""
         for process in reversed(self._processes):
             process.kill()
         self._processes.clear()

@@ -1,8 +1,8 @@
 """Compares the logs of a site's replicas on disk batch by batch, and determines their leaders by
 the records that the brokers' logs tell.
 
-Called when nothing is written any more; the bytes are those of the segment files, so nothing that a
-broker says of itself is believed.
+Called when all writes have ended; the bytes come from the segment files, independently of the
+brokers' own reports.
 """
 
 from __future__ import annotations

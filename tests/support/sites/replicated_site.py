@@ -25,8 +25,8 @@ from tests.support.sites.site_node import SiteNode
 NODES = (1001, 1002, 1003)
 SETTLE_WITHIN_MS = 120_000
 CALM = {"zookeeper.session.timeout.ms": "6000", "replica.lag.time.max.ms": "6000"}
-"""For tests of one leader: a machine that stands still for seconds costs no broker its session and
-no replica its place in sync.
+"""For tests of one leader: a machine that stops for seconds costs no broker its session and no
+replica its place in sync.
 """
 ASKED_MS = 1_500
 """librdkafka asks the broker that it used last, so it must give a connection up soon that leads to
@@ -148,7 +148,7 @@ class ReplicatedSite:
         return int(self._metadata(None).controller_id)
 
     def _metadata(self, topic: str | None) -> ClusterMetadata:
-        """From whichever broker answers: one that is paused does not."""
+        """From any broker that answers: a paused one does not."""
 
         def ask() -> ClusterMetadata | None:
             for asker in self._askers:

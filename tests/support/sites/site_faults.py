@@ -1,5 +1,5 @@
 """Faults of a replicated site, begun and ended one by one or two at a time from a seed, with a
-history that can be told.
+printable history.
 
 A fault has a victim and a time that it lasts. Where the network only reaches from nodes to
 ZooKeeper (`zookeeper_proxies.py`), kinds that cut anything else are left out. Whatever a fault did,

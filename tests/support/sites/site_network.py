@@ -1,10 +1,10 @@
-"""A network of namespaces for a site's processes, in which any of them can be cut off from any
+"""A network of namespaces for a site's processes, in which any of them can be disconnected from any
 other, in one direction or both.
 
 Each place is a namespace with one address on a bridge; the tests' own process has an address there
-too. A cut is silent, as a pulled cable is: packets from one place to another go to a hardware
-address that no process has, and connections simply hang. That needs neither netem nor a packet
-filter, only root and `ip`; where they are not to be had, `network_is_possible` says so and
+too. An interruption is silent, like that of a pulled cable: packets from one place to another go to
+a hardware address that no process has, and connections simply hang. That needs neither netem nor a
+packet filter, only root and `ip`; where they are not to be had, `network_is_possible` says so and
 everything runs on loopback.
 """
 
@@ -39,7 +39,7 @@ HERE = Place()
 
 
 class SiteNetwork:
-    """Places that can be cut off from each other."""
+    """Places that can be disconnected from each other."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._id = f"an{os.getpid():x}"

@@ -1,5 +1,5 @@
-"""The matrix's page is what a run wrote: its rows are the declared ones and its text is that of the
-JSON file beside it.
+"""The matrix's page is the output of a run: its rows are the declared ones and its text is that of
+the JSON file beside it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What brokers are told and what is written, apart from the connections that carry it."""
+"""The messages to brokers and the stored states, without the connections that carry them."""
 
 from __future__ import annotations
 

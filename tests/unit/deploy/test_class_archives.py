@@ -1,4 +1,6 @@
-"""Class archives: which JVMs use one, and that what does not fit or cannot be made is left out."""
+"""Class archives: the JVMs that use one; an archive that does not fit or cannot be made is left
+out.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding the outside programs: what is taken, what is refused, and what the refusal says."""
+"""Finding the outside programs: accepted ones, refused ones, and the text of a refusal."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Records that expired unseen are a gap of an empty copy too, whichever daemon finds it; what was
-gone before the copy was made is none.
+"""Records that expired unmirrored are a gap of an empty copy too, for any daemon that finds it;
+records that were gone before the copy was created are not.
 """
 
 from __future__ import annotations

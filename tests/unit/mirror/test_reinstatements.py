@@ -30,8 +30,8 @@ PROMOTED_FROM = 5
 
 
 def diverged(policy: ReinstatePolicy, *, epoch: int = 2) -> MemoryWorld:
-    """Both partitions have four batches of one history; the first copy goes on alone under epoch 3,
-    the source under epoch 7. The second copy alone has records.
+    """Both partitions have four batches of one history; the first copy continues alone under epoch
+    3, the source under epoch 7. The second copy alone has records.
     """
     world = MemoryWorld()
     world.record.reinstate_policy, world.record.epoch = policy.value, epoch
@@ -46,7 +46,7 @@ def diverged(policy: ReinstatePolicy, *, epoch: int = 2) -> MemoryWorld:
 
 
 def tails(world: MemoryWorld) -> dict[TopicPartition, set[bytes]]:
-    """What the copies have alone."""
+    """The records that only the copies have."""
     return {FIRST: set(world.target.logs[FIRST].batches[4:]), SECOND: set(world.target.logs[SECOND].batches)}
 
 

@@ -1,5 +1,5 @@
-"""What `links reset` removes and the source does not have is in quarantine first, wherever the
-reset is interrupted (G-15, F12).
+"""Records that `links reset` removes and that the source does not have are in quarantine first, for
+an interruption at any step (G-15, F12).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COPY_ID = UUID(int=1)
 
 
 def diverged() -> MemoryWorld:
-    """Both partitions have four batches of one history; the copy of the first goes on alone under
+    """Both partitions have four batches of one history; the copy of the first continues alone under
     epoch 3, the source under epoch 7.
     """
     world = MemoryWorld()
@@ -164,7 +164,7 @@ class Comparing:
 )
 async def test_the_same_epochs_with_other_batches_are_another_history(found: Comparison, kept_from: int) -> None:
     """Two sites that both were active in one epoch of the link: the whole copy is kept, since no
-    epoch tells where it differs.
+    epoch shows the first difference.
     """
     world = diverged()
     world.verifier = comparing = Comparing(found)

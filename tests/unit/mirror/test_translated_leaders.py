@@ -62,8 +62,8 @@ def copies(source: MemorySite, target: MemorySite, naming: Naming) -> Translated
 async def test_leaders_of_copies_are_found_while_the_source_is_silent(
     sites: tuple[MemorySite, MemorySite], translated: TranslatedTarget
 ) -> None:
-    """What was fetched before the source was lost is to arrive, whoever leads at the target by
-    then.
+    """Batches that were fetched before the source was lost must arrive, at any leader of the
+    target.
     """
     source, target = sites
     assert (await translated.topics())["orders"].leaders == {0: Leader(2001, 0), 1: Leader(2001, 0)}

@@ -51,8 +51,8 @@ async def test_a_question_about_positions_that_breaks_off_is_asked_again(
 
 
 async def test_what_a_lost_source_has_left_behind_follows_the_targets_leader() -> None:
-    """What was fetched may be all that there is, and the leader at the target dies as well before
-    it has it.
+    """The fetched batches may be the last copy, and the leader at the target is killed as well
+    before it has them.
     """
     world = world_with(batches=3)
     world.before_append = lambda: ErrorCode.not_leader_or_follower
@@ -71,8 +71,8 @@ async def test_what_a_lost_source_has_left_behind_follows_the_targets_leader() -
 async def test_an_answer_of_a_broker_that_leads_no_more_says_nothing_about_the_source(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Another leader after an unclean election has another history; the answer of the one before
-    must not stand for it.
+    """Another leader after an unclean election has another history; the former leader's answer must
+    not count for it.
     """
     world = world_with(partitions=1, batches=3)
     log = world.source.logs[FIRST]
@@ -107,7 +107,7 @@ class Unreadable:
 async def test_what_a_fetcher_had_in_hand_when_it_died_is_fetched_again_by_whoever_has_the_partition_then(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The leader moves while the dead fetcher is not replaced yet; and no more records come."""
+    """The leader moves while the failed fetcher is not replaced yet; and no further records arrive."""
     monkeypatch.setattr(supervision, "RESTART_INITIAL_MS", 400)
     world = world_with(partitions=2, batches=0)
     fetch = MemoryFetch.fetch

@@ -36,7 +36,7 @@ def test_values_come_from_files_directories_and_the_environment(
     assert found["primary.sasl.jaas.config"] == 'Module required username="mirror" password="it is secret";'
     assert found["primary.bootstrap.servers"] == "p1:9092"
     assert found["topics"] == "orders.*"
-    assert found["groups"] == "${other:x}", "nobody provides it: it is a value like any other, as in Kafka"
+    assert found["groups"] == "${other:x}", "no provider has it: it is a value like any other, as in Kafka"
 
 
 def test_files_directories_and_the_environment_need_no_provider_to_be_named(

@@ -1,4 +1,4 @@
-"""Work that nobody awaits: whatever ends it is seen, and it begins anew."""
+"""Work that no caller awaits: its end is always reported, and it starts again."""
 
 from __future__ import annotations
 

@@ -67,8 +67,8 @@ async def test_after_a_proposal_that_nobody_answered_the_active_controller_is_lo
 
 
 class Working(Candidate):
-    """Makes a topic, which takes until it is told to; to proposals it answers as a server does that
-    shuts down.
+    """Creates a topic, which takes until the test releases it; to proposals it answers like a
+    server that shuts down.
     """
 
     def __init__(self) -> None:

@@ -1,5 +1,5 @@
-"""What has configs of its own, listed at one site of a routed link: each site has groups of which
-its peer knows nothing.
+"""Resources with configs of their own, listed at one site of a routed link: each site has groups
+that its peer does not know.
 """
 
 from __future__ import annotations

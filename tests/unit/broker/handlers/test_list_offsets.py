@@ -1,5 +1,5 @@
-"""What a new leader answers to ListOffsets before it knows how far the former one had told clients
-that records are safe.
+"""A new leader's answers to ListOffsets before it knows the high watermark that the former one had
+reported to clients.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ async def test_a_groups_partition_takes_part(doors: Any, version: int) -> None:
     assert doors.transactions.describe("tx").partitions == {TopicPartition("__consumer_offsets", 3)}
     refused = await ask(doors, "add_offsets_to_txn", version, group_id="", **given)
     assert refused.error_code is ErrorCode.invalid_group_id
-    # the group may be one that nobody has looked for yet
+    # the group may be one that no client has looked up yet
     assert doors.asked_for == ["__consumer_offsets"]
 
 

@@ -108,8 +108,8 @@ def test_a_read_anywhere_in_a_log_fifty_times_larger_asks_the_disk_for_no_more(t
 
         taken.append(most(disk, look, offsets))
     small, large = taken
-    # a sparse index leads to within 4096 bytes, whatever the log's size; its last halving may fall
-    # either way
+    # a sparse index leads to within 4096 bytes, for every size of the log; its last halving may
+    # fall either way
     assert large[0] <= small[0] + 2
     assert large[1] <= small[1] + 2 * 4096
     assert large[2:4] == (0, 0)

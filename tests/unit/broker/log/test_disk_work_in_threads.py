@@ -1,4 +1,4 @@
-"""What takes a disk long never holds the event loop, and what runs in threads keeps its order."""
+"""Slow disk work never blocks the event loop, and work in threads keeps its order."""
 
 from __future__ import annotations
 
@@ -354,7 +354,7 @@ async def test_work_under_way_for_a_deleted_log_leaves_the_log_alone_that_is_mad
     await eventually(lambda: bool(disk.in_threads))
     logs.delete(log)
     making = asyncio.create_task(make_again())
-    # where nothing keeps the new log waiting, it is there when the old one's work goes on
+    # if nothing delays the new log, it exists when the old one's work continues
     await asyncio.wait([making], timeout=0.2)
     disk.gate.set()
     await asyncio.gather(working, making)

@@ -1,5 +1,5 @@
-"""What a broker with thousands of small partitions does not do: files that say nothing, and writes
-at a stop that change nothing.
+"""Work that a broker with thousands of small partitions avoids: files without information, and
+writes at a stop that change nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who may write where a leader has just changed: producers that are known, and those that begin
+"""Writers that are admitted after a change of leaders: known producers, and producers that begin
 with their first batch.
 """
 

@@ -1,5 +1,5 @@
-"""What is kept of logs before their copies are deleted: whole or not at all, whatever stops it in
-between.
+"""The records of logs that are kept before their copies are deleted: whole or not at all, after any
+interruption.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which waiting fetches of followers hear of what."""
+"""The fetches of followers that each change wakes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a follower's log loses to another history is counted and kept, whatever stops the cut in
-between.
+"""The records that a follower truncates are counted and kept, after any interruption of the
+truncation.
 """
 
 from __future__ import annotations

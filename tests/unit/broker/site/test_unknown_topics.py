@@ -1,6 +1,4 @@
-"""Which peers are asked about topics that no view has, by name and by id, and what of their answers
-counts.
-"""
+"""The peers that are asked about unknown topics, by name and by id, and the answers that count."""
 
 from __future__ import annotations
 

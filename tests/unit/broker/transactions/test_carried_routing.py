@@ -1,5 +1,5 @@
-"""Whose reports of producers and members a site's coordinators take: those of the link to the site
-that coordinates, or has coordinated, in its stead.
+"""The reports of producers and members that a site's coordinators accept: those of the link to the
+site that coordinates, or has coordinated, instead of it.
 """
 
 from __future__ import annotations

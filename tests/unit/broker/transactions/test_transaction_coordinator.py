@@ -248,7 +248,7 @@ async def test_an_append_whose_outcome_is_unknown_is_read_from_the_log(site: Sit
     assert refused.value.code is ErrorCode.coordinator_not_available
     wanted = TransactionState.COMPLETE_COMMIT if is_in_the_log else TransactionState.ONGOING
     await eventually(lambda: site.state() is wanted)
-    # the producer asks again, and hears the same in either case
+    # the producer asks again, and gets the same answer in either case
     assert await site.end(0) == ProducerReply(producer_id=7, producer_epoch=1)
 
 

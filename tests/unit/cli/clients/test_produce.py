@@ -1,4 +1,4 @@
-"""What `antipode produce` says of how records are spread over partitions."""
+"""The report of `antipode produce` about the spread of records over partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a controller that runs alone says of its file."""
+"""The report of a controller that runs alone about its file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ GIVEN = {"node.id": "3", "zookeeper.connect": "z:1", "antipode.site.name": "a"}
 
 
 def said_of(**given: str) -> dict[str, str | None]:
-    """Keys (underscores for dots) that something is said of, and what each may mean."""
+    """Reported keys (underscores for dots), and the key that each may mean."""
     with capture_logs() as said:
         load_controller_file({**GIVEN, **{key.replace("_", "."): value for key, value in given.items()}})
     return {entry["key"]: entry.get("meant") for entry in said}

@@ -55,8 +55,8 @@ def test_any_other_refusal_is_told_at_once() -> None:
 def test_what_is_there_is_told_by_a_broker_that_was_given(
     monkeypatch: pytest.MonkeyPatch, answering: list[str], asked_times: int
 ) -> None:
-    """The client has learned of others, which may not have heard of a topic that was just made,
-    when the machine is busy.
+    """The client knows several brokers, and on a busy machine some of them do not know a new topic
+    yet.
     """
     left = list(answering)
 

@@ -1,5 +1,5 @@
-"""Options that say where sites are: both ways give the same thing, and what cannot be used is a
-usage error that says what can.
+"""Options that name sites: both forms give the same result, and an unusable value is a usage error
+that names the accepted ones.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A stream of the classic consumer: what follows damage, and what is told again."""
+"""A stream of the classic consumer: the reads after damage, and the errors that are reported again."""
 
 from __future__ import annotations
 

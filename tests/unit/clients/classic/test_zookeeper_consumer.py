@@ -117,7 +117,7 @@ class Alone:
         return self.nodes[path], SimpleNamespace(czxid=1)
 
     async def exists(self, _: str) -> None:
-        """Not there, and heard of all the same."""
+        """Deleted, and still reported."""
 
     async def ensure_path(self, path: str) -> None:
         """It is there."""

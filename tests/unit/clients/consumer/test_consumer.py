@@ -271,7 +271,7 @@ async def test_a_batch_that_does_not_open_is_not_passed_and_neither_is_what_lies
         found: list[int] = []
 
         async def read_records(count: int) -> None:
-            while len(found) < count:  # on a busy machine nothing may come for so long, and then the rest
+            while len(found) < count:  # on a busy machine no record may arrive for so long, and then the remaining ones
                 async for _, record in consumer.records(timeout_ms=500):
                     found.append(int(record.value or b""))
 

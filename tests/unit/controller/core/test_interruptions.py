@@ -1,5 +1,5 @@
-"""A controller may die after any stored fact: whoever follows ends in the same state, and epochs
-never go back.
+"""A controller may be killed after any stored fact: its successor ends in the same state, and
+epochs never go back.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a client may ask of topics: every refusal by its code, and what is granted beside it."""
+"""Clients' requests about topics: every refusal by its code, and the requests that are granted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A controller that takes over finds brokers that have restarted while nobody looked."""
+"""A newly elected controller finds brokers that have restarted without a controller."""
 
 from __future__ import annotations
 

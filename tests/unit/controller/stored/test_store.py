@@ -1,4 +1,4 @@
-"""What a stored partition state says about the registrations that its writer knew."""
+"""The information of a stored partition state about the registrations that its writer knew."""
 
 from __future__ import annotations
 

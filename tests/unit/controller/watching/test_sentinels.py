@@ -1,5 +1,5 @@
-"""Sentinels over a real port: who is held for dead is taken back as soon as it answers, whatever
-came first.
+"""Sentinels over a real port: a broker that is presumed dead counts as alive again as soon as it
+answers, after any other event.
 """
 
 from __future__ import annotations

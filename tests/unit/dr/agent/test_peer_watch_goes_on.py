@@ -1,4 +1,4 @@
-"""The watch over a peer goes on whatever it meets there and at home."""
+"""The watch over a peer continues after every error, at the peer and at home."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ async def test_the_own_broker_gets_the_peers_view_although_the_links_cannot_be_l
 
 
 async def test_the_own_broker_learns_at_every_look_that_a_view_which_it_has_still_stands() -> None:
-    """What peers' brokers reported is forgotten only when a newer view says something else."""
+    """Reports of peers' brokers are dropped only if a newer view contradicts them."""
     home = Home()
 
     async def on_level(_: LinkRecord) -> None:

@@ -303,8 +303,8 @@ async def test_a_znode_that_is_gone_is_gone_although_the_connection_was_lost_whi
 
 
 async def test_the_next_look_waits_for_all_reads_of_one_that_failed() -> None:
-    """One that ended later would change what nobody decodes again, or fail where nobody tries
-    again.
+    """A reader that ended later would change a value that is not decoded again, or fail without a
+    retry.
     """
     may_end, ended = asyncio.Event(), list[str]()
 

@@ -1,5 +1,5 @@
-"""Asking until a link is complete: what fails meanwhile is asked again, what fails at the end is
-said.
+"""Asking until a link is complete: temporary failures are repeated, a failure at the end is
+reported.
 """
 
 from __future__ import annotations

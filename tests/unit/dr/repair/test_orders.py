@@ -1,5 +1,5 @@
-"""What a repair orders, from the batches of both sites: damage is replaced by proof alone, a copy
-is truncated where the active site's history is known to count, and everything else is refused.
+"""The orders of a repair, from the batches of both sites: damage is replaced by proof alone, a copy
+is truncated if the active site's history is known to count, and all other cases are refused.
 """
 
 from __future__ import annotations

@@ -23,7 +23,9 @@ AGENTS = ("one:1", "two:1", "three:1", "four:1")
 
 
 class Agents:
-    """Agents of which some answer; the silent ones behind the first give up when all are asked."""
+    """Agents of which some answer; the calls to the silent ones behind the first end when all are
+    asked.
+    """
 
     def __init__(self, answering: str = "") -> None:
         self.answering = answering

@@ -1,4 +1,4 @@
-"""What a scrape of the mirror says of times, and of what is on its way: only what is of now."""
+"""The mirror's metrics of times and of records in flight: only current values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `antipode links verify` says of a partition: by batch, and by record where an end
+"""The output of `antipode links verify` for a partition: by batch, and by record if an end
 compacts.
 """
 

@@ -1,5 +1,5 @@
-"""The board's own part of the story: what it says of a partition's lag, whatever the machine's
-clock does.
+"""The board's own part of the story: its report of a partition's lag, for any steps of the
+machine's clock.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def test_a_source_is_not_heard_because_a_clock_was_put_back(board: FlowBoard, cl
 
 
 def test_what_the_source_had_is_complete_as_of_when_it_was_asked(board: FlowBoard, clock: ManualClock) -> None:
-    """An answer may take long, and says nothing of what came after it was given."""
+    """An answer may take long, and has no information about later changes."""
     asked_at_ms = clock.now_ms()
     clock.advance(40_000)
     tell(board, NothingFetched(generation=1, asked_at_ms=asked_at_ms, **END))

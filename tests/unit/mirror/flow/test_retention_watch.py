@@ -1,5 +1,5 @@
-"""A mirror that falls behind by a large part of the source's retention says so, also while the
-source is silent.
+"""A mirror that falls behind by a large part of the source's retention reports it, also while the
+source does not answer.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""What a link's source is told: ends of histories that its present leader has confirmed, and
-of no other ones.
-"""
+"""The reports to a link's source: only ends of histories that its present leader has confirmed."""
 
 from __future__ import annotations
 
@@ -79,8 +77,8 @@ async def test_a_paused_partition_is_not_told_of_to_a_new_leader() -> None:
 
 
 async def test_a_quiet_partition_is_told_of_again_and_again_while_others_are_busy() -> None:
-    """Its leader at the source may be a new one, or was out of reach when it was told; producers
-    and consumers wait for it.
+    """The partition's leader at the source may be new, or was unreachable at the last report;
+    producers and consumers wait for it.
     """
     world = sync_world()
     reported: list[dict[TopicPartition, int]] = []

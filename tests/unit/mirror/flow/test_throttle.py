@@ -36,8 +36,8 @@ async def test_no_more_passes_in_a_second_than_the_rate_allows() -> None:
     began_ms = clock.monotonic_ms()
     async with mirroring(world, **{"antipode.throttle.bytes.per.second": str(rate)}):
         await eventually(lambda: is_complete(world, "orders"))
-    # One second's worth is there from the start, the other half has to wait (but for one answer's
-    # overdraft).
+    # The tokens of one second exist from the start, the other half has to wait (except for the
+    # overdraft of one answer).
     assert clock.monotonic_ms() - began_ms > 600
 
 

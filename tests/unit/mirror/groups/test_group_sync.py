@@ -1,5 +1,5 @@
 """Consumer groups' offsets over sites in memory: they live as long as at the source, and one
-group's trouble is nobody else's.
+group's problem does not affect others.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ async def test_offsets_that_the_target_lets_expire_are_written_again(
 
 
 async def test_a_daemon_without_a_share_of_its_link_does_not_say_that_everything_is_carried(world: MemoryWorld) -> None:
-    """Such as one that does not reach those who give out the shares: perhaps nobody carries
+    """Such as a daemon that cannot reach the assigner of the shares: perhaps no daemon mirrors
     anything.
     """
     world.owns, world.slots = lambda _: False, frozenset()

@@ -1,4 +1,4 @@
-"""Transactional ids on their way: what is told, what is told again, and what is no news."""
+"""Transactional ids on their way: reports, repeated reports, and changes that are not reported."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Scene:
         return stand(self.record, "b")
 
     async def reported(self) -> list[dict[str, TransactionalProducer]]:
-        """What a round tells."""
+        """The reports of a round."""
         self.target.requests.clear()
         await self.sync.round()
         return self.target.requests

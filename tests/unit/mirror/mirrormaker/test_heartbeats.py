@@ -27,7 +27,7 @@ class Cluster:
 
 
 class World:
-    """Two clusters, and mirrors between them that start when they are told to."""
+    """Two clusters, and mirrors between them that start on request."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.clock = ManualClock()
@@ -48,8 +48,8 @@ class World:
         return Heartbeats(**ends, **aliases, interval_ms=INTERVAL_MS, write=write, clock=self.clock)
 
     async def interval(self, *mirrors: Heartbeats) -> tuple[int, int]:
-        """How many heartbeats come to a and to b within one; only those of the direction that ends
-        there do.
+        """The number of heartbeats that arrive at a and at b within one interval; only those of the
+        direction that ends there do.
         """
         before = {name: len(cluster.records) for name, cluster in self.clusters.items()}
         for mirror in mirrors:

@@ -1,4 +1,4 @@
-"""What the mirror asks the target's controller for at once, and what it makes of each answer."""
+"""The mirror's batched requests to the target's controller, and its reaction to each answer."""
 
 from __future__ import annotations
 

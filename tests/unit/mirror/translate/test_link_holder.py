@@ -1,5 +1,5 @@
 """Daemons of a translate link that is not shared: one carries it, the others wait and take over,
-whatever is interrupted.
+after any interruption.
 """
 
 from __future__ import annotations

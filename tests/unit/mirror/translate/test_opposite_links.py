@@ -1,4 +1,4 @@
-"""Which link is the opposite one of a topic, by what links have noted at the source."""
+"""The opposite link of a topic, from the notes of links at the source."""
 
 from __future__ import annotations
 

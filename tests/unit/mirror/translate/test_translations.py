@@ -1,4 +1,4 @@
-"""What a translate link tells of what its target has too much of."""
+"""A translate link's report of the surplus records at its target."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ KEY = TopicPartition("t", 0)
 
 @pytest.mark.parametrize(("transactions", "counted"), [(None, 5), (MagicMock(), 9)])
 def test_the_count_goes_on_when_a_partition_is_begun_anew(transactions: Any, counted: int) -> None:
-    """Markers lie between the batches of one that writes in transactions: there only broken-off
-    ones count.
+    """Between the batches of a link that writes in transactions there are markers: only aborted
+    records count there.
     """
     translations = Translations(MagicMock(), MagicMock(), clock=ManualClock(), transactions=transactions)
     before = translations.of(KEY).surplus

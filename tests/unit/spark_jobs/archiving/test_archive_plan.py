@@ -1,5 +1,5 @@
-"""What a run of the archive reads and what the next one goes on with: no offset twice, none lost
-without a hole that names it, nothing behind damage.
+"""The range that a run of the archive reads, and the start of the next one: no offset twice, none
+lost without a hole that names it, nothing behind damage.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What is compared of two logs, and how it is cut: nothing twice, nothing left out, and no alarm
-for what came in meanwhile.
+"""The ranges of two logs that are compared, and their division: nothing twice, nothing left out,
+and no alarm for newer records.
 """
 
 from __future__ import annotations

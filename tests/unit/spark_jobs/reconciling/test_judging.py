@@ -1,5 +1,5 @@
-"""What collected rows mean, without Spark: defects, differences, records in other batches,
-compaction, and retention that goes on during a run.
+"""The meaning of collected rows, without Spark: defects, differences, records in other batches,
+compaction, and retention during a run.
 """
 
 from __future__ import annotations

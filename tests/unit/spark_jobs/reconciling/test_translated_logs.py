@@ -1,5 +1,5 @@
-"""One partition of a translate link at both ends. Promised: every planted defect is named by its
-offsets and by nothing else; what a link leaves out for a reason is explained and is no finding.
+"""One partition of a translate link at both ends. Promised: exactly the planted defects are named
+by their offsets; records that a link leaves out for a reason are explained and are not findings.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Which partitions a wave takes, when it waits, which findings are listed; what is told before a
-run; and that judged waves survive as JSON.
+"""The partitions of a wave, its waits, the listed findings; the text before a run; and judged waves
+that survive as JSON.
 """
 
 from __future__ import annotations

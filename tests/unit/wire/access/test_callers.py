@@ -1,4 +1,4 @@
-"""Certificates' names and tokens: which caller they name, whatever is in them."""
+"""The callers that certificates' names and tokens identify, for any content."""
 
 from __future__ import annotations
 

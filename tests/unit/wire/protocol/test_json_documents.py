@@ -1,4 +1,4 @@
-"""JSON of other processes: a document or a ValueError, whatever the bytes are."""
+"""JSON of other processes: a document or a ValueError, for any bytes."""
 
 from __future__ import annotations
 

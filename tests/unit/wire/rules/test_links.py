@@ -1,4 +1,4 @@
-"""What a link carries, and what a site may do under it."""
+"""The topics of a link, and a site's rights under it."""
 
 from __future__ import annotations
 

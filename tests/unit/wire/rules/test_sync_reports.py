@@ -1,4 +1,4 @@
-"""What the words of several daemons on groups' offsets mean for their link."""
+"""The meaning of several daemons' reports on groups' offsets for their link."""
 
 from __future__ import annotations
 

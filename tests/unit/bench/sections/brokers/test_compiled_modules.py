@@ -1,4 +1,6 @@
-"""Compiled and interpreted brokers beside one peer: names of figures, and proof of what runs."""
+"""Compiled and interpreted brokers beside one peer: names of figures, and proof of the running
+variant.
+"""
 
 from __future__ import annotations
 

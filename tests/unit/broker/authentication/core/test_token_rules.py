@@ -1,4 +1,4 @@
-"""What may be done with delegation tokens, by whom and until when; and their form in ZooKeeper."""
+"""Rights to delegation tokens, with their time limits; and the tokens' form in ZooKeeper."""
 
 from __future__ import annotations
 

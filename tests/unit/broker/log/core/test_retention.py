@@ -1,4 +1,4 @@
-"""Which segments retention gives up, and when a segment is full."""
+"""The segments that retention deletes, and the limit at which a segment is full."""
 
 from broker.log.core.retention import (
     RELATIVE_OFFSET_MAX,

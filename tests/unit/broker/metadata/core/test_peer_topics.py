@@ -1,4 +1,4 @@
-"""A peer's topics from its views and from the reports between them, in whatever order they come."""
+"""A peer's topics from its views and from the reports between them, in any order of arrival."""
 
 from __future__ import annotations
 

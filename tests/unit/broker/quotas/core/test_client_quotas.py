@@ -1,4 +1,6 @@
-"""Quotas as Kafka has them: which entity holds, what counts together, how long a client rests."""
+"""Quotas as in Kafka: the entity that applies, the clients that count together, the throttle time
+of a client.
+"""
 
 from __future__ import annotations
 

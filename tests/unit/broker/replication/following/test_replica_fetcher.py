@@ -1,5 +1,5 @@
-"""A fetcher goes on whatever it meets: a defect, an answer that cannot be used, one that came too
-late, a leader that is away.
+"""A fetcher continues after every problem: a defect, an unusable answer, a late one, a missing
+leader.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Producers of the other site that a mirror made known: who goes on after the promotion, and who is
+"""Mirrored producers of the other site: those that continue after the promotion, and those that are
 fenced.
 """
 

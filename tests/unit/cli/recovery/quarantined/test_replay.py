@@ -90,7 +90,7 @@ def origin(offset: int) -> Origin:
 
 
 class Target:
-    """What the active site's log says, in place of a `TargetLog`'s questions."""
+    """The answers of the active site's log, instead of a `TargetLog`'s."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, start: int = 0, there: tuple[int, ...] = ()) -> None:
         self.asked: list[tuple[int, int]] = []

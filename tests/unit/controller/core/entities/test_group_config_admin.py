@@ -1,5 +1,5 @@
-"""Configs of groups at the controller: what is stored, told to brokers and taken over from
-others.
+"""Configs of groups at the controller: stored ones, those sent to brokers, and those that other
+programs wrote.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Client quotas at the controller: what is granted, refused, told to brokers and taken over from
-others.
+"""Client quotas at the controller: granted and refused ones, those sent to brokers, and those that
+other programs wrote.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Leaderships that move although nobody died, and brokers that are only held for dead."""
+"""Leadership changes without a failure, and brokers that are only presumed dead."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_no_leader_goes_back_while_any_partition_is_reassigned(model: SiteModel)
 
 
 def test_three_brokers_that_fail_one_after_the_other_leave_all_leaders_with_the_last_until_the_balance() -> None:
-    """The published story: leaders 1, 2, 3; broker 1 dies, then broker 2; both come back."""
+    """The published story: leaders 1, 2, 3; broker 1 dies, then broker 2; both return."""
     model = SiteModel()
     model.alive(1, 2, 3)
     model.take_over()

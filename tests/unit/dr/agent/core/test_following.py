@@ -106,8 +106,8 @@ class Sites:
         raise AssertionError("the sites go on changing their links")
 
     def promote(self, name: str, site: str) -> None:
-        """What a failover stores: the next epoch at the promoted site, then at the other one if it
-        answers.
+        """The records of a failover: the next epoch at the promoted site, then at the other one if
+        it answers.
         """
         record = self.stores[site][name]
         highest = max(one.leader_epoch_floor for one in self.stores[site].values())

@@ -1,5 +1,5 @@
-"""Who may write under a lease: the machine's rules one by one, and two sites with an arbiter under
-clocks that drift and messages that are late; mutants show that each rule is needed.
+"""The right to write under a lease: the machine's rules one by one, and two sites with an arbiter
+under clocks that drift and messages that are late; mutants show that each rule is needed.
 """
 
 from __future__ import annotations

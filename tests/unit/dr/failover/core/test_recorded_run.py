@@ -1,4 +1,6 @@
-"""Who carries on a failover run: its process while it reports, else what the link's record says."""
+"""The driver of a failover run: its process while it reports, else the one that the link's record
+names.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Torn transactions and the latest cut without them, against hand-made logs and random ones."""
+"""Torn transactions and the latest consistent point, against hand-made logs and random ones."""
 
 from __future__ import annotations
 

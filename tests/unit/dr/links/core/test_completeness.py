@@ -1,5 +1,5 @@
-"""Until when a link's target has everything: claimed only for what evidence shows, and never taken
-back.
+"""The time until which a link's target has everything: reported only on evidence, and never
+reduced.
 """
 
 from __future__ import annotations
@@ -135,8 +135,8 @@ def test_a_mirror_that_has_begun_tells_by_its_lag() -> None:
     assert reported(lag_records=5, lag_ms=40, mirrored_records=9) == 960
     assert reported(lag_records=5, lag_ms=40) == NEVER
     assert reported(lag_records=-1, lag_ms=40, mirrored_records=9) == NEVER
-    # One that says when it last knew is taken at its word: a lag of zero is that of the last answer
-    # that it had from the source.
+    # A report with a time is believed: a lag of zero belongs to the last answer that the mirror had
+    # from the source.
     assert reported(lag_records=0, lag_ms=0, complete_ms_ago=300) == 700
     assert reported(lag_records=-1, lag_ms=40, complete_ms_ago=900) == 100
 

@@ -1,4 +1,4 @@
-"""What is looked at before a link is made, and what comes of it."""
+"""The checks before a link is created, and their results."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What two sites hold beside their records: each kind of difference is named, and what a mirror
-carries in its own way is none.
+"""The state of two sites beside their records: each kind of difference is named, and values that a
+mirror translates are not differences.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What sites tell, as values."""
+"""The reports of sites, as values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lease of a link as its record says it, as a person changes it, and what is wrong with it."""
+"""The lease of a link: its form in the record, changes by a person, and its problems."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a returning site had alone makes the account of its failover final."""
+"""The extra records of a returning site make the account of its failover final."""
 
 from __future__ import annotations
 

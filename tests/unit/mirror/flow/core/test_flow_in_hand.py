@@ -1,5 +1,5 @@
-"""What was fetched and is still on its way to the target: no state gives it up, and none forgets
-what had no room (M1, M9).
+"""Batches that were fetched and are on their way to the target: no state drops them, and refused
+ones are not lost (M1, M9).
 """
 
 from __future__ import annotations
@@ -109,9 +109,7 @@ def test_what_had_no_room_while_the_source_was_being_asked_is_fetched_again() ->
     streaming.tell(SourceLeaderChanged(reason="another leader"))
     asked = streaming.generation
     streaming.find_no_room()
-    assert streaming.generation > asked, (
-        "an answer about the end that was given up would be taken for one about this end"
-    )
+    assert streaming.generation > asked, "an answer about the former end would count as one about this end"
 
 
 @pytest.mark.parametrize("gap_policy", GapPolicy)

@@ -282,7 +282,7 @@ class World:
         return None
 
     def break_connection(self) -> None:
-        """Requests in flight: a prefix is processed, nobody is told."""
+        """Requests in flight: a prefix is processed, and no answer is sent."""
         processed = self.chance.randint(0, len(self.in_flight)) if self.is_target_up else 0
         for position, entry in enumerate(list(self.in_flight)):
             if position < processed:

@@ -1,4 +1,4 @@
-"""Which partitions are stalled, and what is done about them when."""
+"""Stalled partitions, and the remedies with their times."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_question_without_an_answer_is_asked_anew_but_not_one_that_is_repeated
 
 
 def test_a_target_that_takes_nothing_and_a_turn_that_is_waited_for_are_told_and_left_alone() -> None:
-    """What was fetched is kept for such a target: to start anew would drop it."""
+    """Fetched batches are kept for such a target: a restart would drop them."""
     watched = Watched()
     assert watched.look_for(20, facts(state=FlowState.PREPARING)) == []
     assert watched.is_stalled

@@ -1,4 +1,4 @@
-"""Ranks, the line of those who wait, and the byte rate."""
+"""Ranks, the queue of waiting fetchers, and the byte rate."""
 
 from __future__ import annotations
 

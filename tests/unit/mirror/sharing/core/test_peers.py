@@ -1,6 +1,4 @@
-"""What daemons that share a link register of themselves, and what follows where they do not
-agree.
-"""
+"""The registered data of daemons that share a link, and the effects of a disagreement."""
 
 from __future__ import annotations
 

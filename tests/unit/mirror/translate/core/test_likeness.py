@@ -1,4 +1,4 @@
-"""How far a target is a copy, told from the two logs alone."""
+"""How far a target is a copy, derived from the two logs alone."""
 
 from __future__ import annotations
 

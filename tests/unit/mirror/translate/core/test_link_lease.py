@@ -1,5 +1,5 @@
-"""Of all daemons of a link that is not shared one carries it at a time, whatever is written late,
-killed or stopped.
+"""Of all daemons of a link that is not shared, one carries it at a time, with late writes, kills
+and pauses.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A receiver that is woken once for a good part of a large frame, and never waits for what nobody
+"""A receiver wakes once for a good part of a large frame, and never waits for bytes that no client
 sends.
 """
 

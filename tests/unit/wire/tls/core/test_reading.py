@@ -1,5 +1,5 @@
-"""Stores of keytool's, compared with what keytool says of them; stores of others; wrong passwords;
-files that are none or damaged.
+"""keytool's stores, compared with keytool's own listing; stores of other programs; wrong passwords;
+files that are not stores, or damaged.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where a follower cuts its log, and how it goes on after an error."""
+"""The offset at which a follower truncates its log, and its continuation after an error."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Claims of slots: whatever is interleaved or cut off, nobody writes a slot that another one has
-taken over, nor from an old position.
+"""Claims of slots: under any interleaving and interruption, no daemon writes a slot that another
+one has taken over, nor from an old position.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def test_each_record_is_seen_once_and_in_order_whoever_believes_to_own_a_slot() 
 
 
 def share_and_go_on(daemons: list[Daemon], target: Target, seed: int) -> None:
-    """With slots that do not overlap everybody comes to write, and the claims of the dead are
+    """With slots that do not overlap every daemon gets to write, and the claims of ended ones are
     gone.
     """
     for number, daemon in enumerate(daemons):

@@ -1,5 +1,5 @@
-"""What a link's topic holds comes back as it was, by the last value of each key, whatever
-compaction left of it.
+"""The content of a link's topic is restored by the last value of each key, for any remainder after
+compaction.
 """
 
 from __future__ import annotations

@@ -66,8 +66,9 @@ class EncryptedListeners:
                 continue
             connected.setblocking(False)
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            client = f"{address[0]}:{address[1]}"
-            handshakes.begin(connected, self._certificates.context(), client=client, on_done=self._begin)
+            handshakes.begin(
+                connected, self._certificates.context(), host=address[0], port=address[1], on_done=self._begin
+            )
 
     def _begin(self, tls: ssl.SSLSocket | None, *, is_wrong_certificate: bool) -> None:  # noqa: ARG002  the signature of OnDone
         if tls is None:

@@ -34,7 +34,7 @@ from wire.tls.handshakes import TlsHandshakes
 
 log = get_logger(__name__)
 
-ACCEPTS_PER_CALLBACK_MAX: Final = 64  # then others have their turn on the loop
+ACCEPTS_PER_CALLBACK_MAX: Final = 16  # half a millisecond; then others have their turn on the loop
 ACCEPT_PAUSE_S: Final = 0.1
 MEMORY_CHECK_INTERVAL_MS: Final = 5_000
 HELD_CONNECTIONS_MAX: Final = 1000
@@ -270,7 +270,7 @@ class ConnectionServer:
             else:
                 self._open(TlsChannel(tls), entrance, tls, listener=listener, address=address)
 
-        self.handshakes.begin(plain, entrance.context, client=address, on_done=on_done)
+        self.handshakes.begin(plain, entrance.context, host=host, port=port, on_done=on_done)
 
     def _open(
         self, channel: Channel, entrance: Entrance | None, tls: ssl.SSLSocket | None, *, listener: str, address: str

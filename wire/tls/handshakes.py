@@ -1,9 +1,12 @@
 """TLS handshakes before a connection exists: bounded in number and time, and outside the loop.
 
 A handshake costs a millisecond or two of arithmetic, which a thread of its own does; the loop only
-waits for the socket. At `HANDSHAKES_MAX`, a new handshake ends the oldest one: half-open
-connections use up places, but never lock a client out. A handshake that is not complete after
-`HANDSHAKE_TIMEOUT_S` ends too.
+waits for the socket. The thread works on one step of one handshake, and gets the next one when the
+loop comes round: clients that are served have their turn in between. Networks take turns at the
+thread, and at `HANDSHAKES_MAX` the network with most handshakes loses one
+(`core/handshake_turns.py`), so that a storm from one address does not keep others out. A handshake
+that is not complete after `HANDSHAKE_TIMEOUT_S` ends too. A connection costs no memory of TLS until
+its client has sent a byte.
 
 Callers: broker/network/connection_server.py, bridge/access/tls_connections.py.
 """
@@ -17,8 +20,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Protocol
 
+from runtime.client_networks import network_of
 from runtime.logs import get_logger
-from runtime.supervision import in_background
+from runtime.supervision import note_death
+from wire.tls.core.handshake_turns import HandshakeTurns
 
 log = get_logger(__name__)
 
@@ -37,26 +42,53 @@ class OnDone(Protocol):
     def __call__(self, tls: ssl.SSLSocket | None, *, is_wrong_certificate: bool) -> None: ...
 
 
-class _Step:
-    """The thread's current work for one handshake."""
+class _Handshake:
+    """One handshake. Only the thread touches its socket while it works on it."""
 
-    def __init__(self) -> None:
+    __slots__ = ("_plain", "client", "context", "descriptor", "is_watched", "on_done", "timer", "tls", "work")
+
+    def __init__(self, plain: socket.socket, context: ssl.SSLContext, client: str, on_done: OnDone) -> None:
+        self._plain = plain
+        self.descriptor = plain.fileno()
+        self.context = context
+        self.client = client
+        self.on_done = on_done
+        self.tls: ssl.SSLSocket | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.is_watched = False
         self.work: asyncio.Future[None] | None = None
 
-    def close(self, tls: ssl.SSLSocket) -> None:
-        """Close the socket after the thread has finished with it: otherwise the descriptor might
+    @property
+    def has_client_gone(self) -> bool:
+        """True if the client has closed the connection without a byte; False once TLS has begun."""
+        if self.tls is not None:
+            return False
+        try:
+            return not self._plain.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def advance(self) -> None:
+        """Do the next step, in the thread. ssl.SSLWantReadError or ssl.SSLWantWriteError when the
+        client has to go on, OSError or ValueError when the handshake has failed.
+        """
+        if self.tls is None:
+            self.tls = self.context.wrap_socket(self._plain, server_side=True, do_handshake_on_connect=False)
+        self.tls.do_handshake()
+
+    def close(self) -> None:
+        """Close the socket, once the thread no longer works on it: otherwise the descriptor might
         already belong to another socket.
         """
-        if self.work is None or self.work.done():
-            tls.close()
-            return
+        if self.work is not None and not self.work.done():
+            self.work.add_done_callback(lambda _: self._close())
+        else:
+            self._close()
 
-        def ended(work: asyncio.Future[None]) -> None:
-            if not work.cancelled():
-                work.exception()
-            tls.close()
-
-        self.work.add_done_callback(ended)
+    def _close(self) -> None:
+        (self._plain if self.tls is None else self.tls).close()
 
 
 class TlsHandshakes:
@@ -66,100 +98,105 @@ class TlsHandshakes:
         self._loop = asyncio.get_running_loop()
         # one thread: handshakes must not take CPU from clients that are served
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tls-handshake")
-        self._under_way: dict[asyncio.Task[str], None] = {}
+        self._turns: HandshakeTurns[_Handshake] = HandshakeTurns()
+        self._work: asyncio.Future[None] | None = None
+        self._is_stopped = False
         self.completed_count = 0
         self.failed_count = 0
 
     def __len__(self) -> int:
-        return len(self._under_way)
+        return len(self._turns)
 
-    def begin(
-        self,
-        plain: socket.socket,
-        context: ssl.SSLContext,
-        *,
-        client: str,
-        on_done: OnDone,
-    ) -> None:
-        """Shake hands on an accepted, non-blocking socket."""
-        try:
-            tls = context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
-        except (OSError, ValueError):  # the client has gone
-            plain.close()
-            self._end(on_done, None, "")
+    def begin(self, plain: socket.socket, context: ssl.SSLContext, *, host: str, port: int, on_done: OnDone) -> None:
+        """Shake hands on an accepted, non-blocking socket of a client at this address."""
+        handshake = _Handshake(plain, context, f"{host}:{port}", on_done)
+        self._turns.add(handshake, network_of(host))
+        handshake.timer = self._loop.call_later(HANDSHAKE_TIMEOUT_S, self._time_out, handshake)
+        self._watch(handshake, self._loop.add_reader)
+        if len(self._turns) > HANDSHAKES_MAX:
+            self._fail(self._turns.surplus(), "ended by the server: too many handshakes")
+
+    def _watch(self, handshake: _Handshake, watch: Callable[..., object]) -> None:
+        handshake.is_watched = True
+        watch(handshake.descriptor, self._on_ready, handshake)
+
+    def _unwatch(self, handshake: _Handshake) -> None:
+        if handshake.is_watched:
+            handshake.is_watched = False
+            self._loop.remove_reader(handshake.descriptor)
+            self._loop.remove_writer(handshake.descriptor)
+
+    def _on_ready(self, handshake: _Handshake) -> None:
+        self._unwatch(handshake)
+        # a thread's turn for each port scan and each look of a load balancer would delay others
+        if handshake.has_client_gone:
+            self._fail(handshake, "closed by the client")
             return
-        if len(self._under_way) >= HANDSHAKES_MAX:
-            # the oldest: an honest client completes its handshake within a second
-            next(iter(self._under_way)).cancel()
-        step = _Step()
-        task = in_background("tls handshake", self._run(tls, step))
-        self._under_way[task] = None
+        self._turns.ready(handshake)
+        self._work_on_next()
 
-        def ended(task: asyncio.Task[str]) -> None:
-            self._under_way.pop(task, None)
-            is_done = not task.cancelled() and task.exception() is None and not task.result()
-            if not is_done:
-                reason = "" if task.cancelled() or task.exception() else task.result()
-                log.debug("tls handshake failed", client=client, reason=reason or "ended by the server")
-                step.close(tls)
-                self._end(on_done, None, reason)
-            else:
-                self._end(on_done, tls, "")
+    def _work_on_next(self) -> None:
+        if self._work is not None or self._is_stopped:
+            return
+        handshake = self._turns.next()
+        if handshake is None:
+            return
+        self._work = handshake.work = self._loop.run_in_executor(self._thread, handshake.advance)
+        self._work.add_done_callback(lambda work: self._on_worked(handshake, work))
 
-        task.add_done_callback(ended)
+    def _on_worked(self, handshake: _Handshake, work: asyncio.Future[None]) -> None:
+        self._work = None
+        # it may have ended while the thread worked
+        if handshake in self._turns:
+            self._turns.waits_for_client(handshake)
+            self._take_result(handshake, work)
+        self._work_on_next()
 
-    def _end(self, on_done: OnDone, tls: ssl.SSLSocket | None, reason: str) -> None:
-        if tls is None:
-            self.failed_count += 1
+    def _take_result(self, handshake: _Handshake, work: asyncio.Future[None]) -> None:
+        try:
+            work.result()
+        except ssl.SSLWantReadError:
+            self._watch(handshake, self._loop.add_reader)
+        except ssl.SSLWantWriteError:
+            self._watch(handshake, self._loop.add_writer)
+        except (OSError, ValueError) as error:
+            self._fail(handshake, _reason(error))
+        except Exception as error:  # an error of this program
+            note_death("tls handshake", client=handshake.client)
+            self._fail(handshake, _reason(error))
         else:
-            self.completed_count += 1
-        on_done(tls, is_wrong_certificate=reason.startswith(_WRONG_CERTIFICATE))
+            self._complete(handshake)
 
-    async def _run(self, tls: ssl.SSLSocket, step: _Step) -> str:
-        """Shake hands. Returns the reason of a failure; empty if it succeeded."""
-        try:
-            async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
-                while True:
-                    # in the thread: the arithmetic of one handshake would hold the loop for a
-                    # millisecond
-                    step.work = self._loop.run_in_executor(self._thread, tls.do_handshake)
-                    try:
-                        # shielded: a cancelled handshake must not free a socket that the thread
-                        # works on
-                        await asyncio.shield(step.work)
-                    except ssl.SSLWantReadError:
-                        await self._ready(tls, self._loop.add_reader, self._loop.remove_reader)
-                    except ssl.SSLWantWriteError:
-                        await self._ready(tls, self._loop.add_writer, self._loop.remove_writer)
-                    else:
-                        return ""
-        except (OSError, ValueError) as error:  # ValueError: the socket was closed in between
-            return _reason(error)
+    def _complete(self, handshake: _Handshake) -> None:
+        self._end(handshake)
+        self.completed_count += 1
+        handshake.on_done(handshake.tls, is_wrong_certificate=False)
 
-    async def _ready(self, tls: ssl.SSLSocket, watch: Callable[..., object], unwatch: Callable[..., object]) -> None:
-        ready: asyncio.Future[None] = self._loop.create_future()
-        descriptor = tls.fileno()
+    def _fail(self, handshake: _Handshake, reason: str) -> None:
+        self._end(handshake)
+        self.failed_count += 1
+        log.debug("tls handshake failed", client=handshake.client, reason=reason)
+        handshake.close()
+        handshake.on_done(None, is_wrong_certificate=reason.startswith(_WRONG_CERTIFICATE))
 
-        def note() -> None:
-            if not ready.done():
-                ready.set_result(None)
+    def _time_out(self, handshake: _Handshake) -> None:
+        self._fail(handshake, f"not done within {HANDSHAKE_TIMEOUT_S:g} s")
 
-        watch(descriptor, note)
-        try:
-            await ready
-        finally:
-            unwatch(descriptor)
+    def _end(self, handshake: _Handshake) -> None:
+        self._turns.discard(handshake)
+        self._unwatch(handshake)
+        if handshake.timer is not None:
+            handshake.timer.cancel()
 
     async def stop(self) -> None:
         """End those under way."""
-        tasks = list(self._under_way)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        self._is_stopped = True
+        for handshake in self._turns.all:
+            self._fail(handshake, "the server stops")
+        if self._work is not None:
+            await asyncio.wait([self._work])
         self._thread.shutdown(wait=False)
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, TimeoutError):
-        return f"not done within {HANDSHAKE_TIMEOUT_S:g} s"
     return str(getattr(error, "reason", None) or getattr(error, "strerror", None) or error)

@@ -99,7 +99,7 @@ async def connect(certificates: Certificates) -> AsyncIterator[Connect]:
             )
             accepted, _ = await loop.sock_accept(listening)
             accepted.setblocking(False)
-            handshakes.begin(accepted, context, client="test", on_done=on_done)
+            handshakes.begin(accepted, context, host="client", port=1, on_done=on_done)
             reader, writer = await opening
             pairs.append(Pair(reader, writer, await done))
             return pairs[-1]

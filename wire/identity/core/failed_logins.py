@@ -10,9 +10,10 @@ Callers: broker/network/connection_server.py, bridge/access/logins.py.
 
 from __future__ import annotations
 
-import ipaddress
 from collections import OrderedDict
 from typing import Final
+
+from runtime.client_networks import network_of
 
 ADDRESSES_MAX: Final = 10_000
 FAILURES_MAX_KEY: Final = "antipode.failed.logins.max"
@@ -24,7 +25,6 @@ times a minute (kafka-python); it must not lock out others behind its address.
 """
 WINDOW_MS: Final = 60_000
 DELAY_MS: Final = 100
-_IPV6_NETWORK_BITS: Final = 64
 
 
 class _Failures:
@@ -55,7 +55,7 @@ class FailedLogins:
         """A login of the address has failed; True if the address is refused from now on."""
         if not self.failures_max:
             return False
-        host = _host_of(address)
+        host = network_of(address)
         found = self._failures.get(host)
         if found is None or now_ms - found.began_at_ms >= self.window_ms:
             until_ms = now_ms if found is None else found.refused_until_ms
@@ -75,21 +75,9 @@ class FailedLogins:
         # nearly always empty: the address of a good client need not be parsed
         if not self._failures:
             return False
-        found = self._failures.get(_host_of(address))
+        found = self._failures.get(network_of(address))
         return found is not None and found.refused_until_ms > now_ms
 
     def refused_count(self, now_ms: float) -> int:
         """The number of addresses that are refused."""
         return sum(found.refused_until_ms > now_ms for found in tuple(self._failures.values()))
-
-
-def _host_of(address: str) -> str:
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if isinstance(parsed, ipaddress.IPv4Address):
-        return address
-    if parsed.ipv4_mapped is not None:
-        return str(parsed.ipv4_mapped)
-    return str(ipaddress.ip_network((parsed, _IPV6_NETWORK_BITS), strict=False).network_address)

@@ -37,8 +37,11 @@ PRODUCER_SETTINGS: Final = {
     "batch.size": "131072",
     "queue.buffering.max.messages": "1000000",
     "queue.buffering.max.kbytes": "1048576",
-    "message.timeout.ms": "60000",
+    "message.timeout.ms": "0",
 }
+"""No record expires in the queue: on a slow machine a large load takes minutes, and `produce`
+itself notices when nothing moves.
+"""
 EVENLY: Final = {"acks": "1", "sticky.partitioning.linger.ms": "0"}
 """Chooses a partition for each record: by default, the library sends a burst of large records to
 one partition.

@@ -136,12 +136,15 @@ def login_line(properties: Mapping[str, str], mechanism: str) -> LoginModule:
     return module
 
 
-def plain_users(properties: Mapping[str, str]) -> tuple[str, ...]:
-    """The names of a listener's PLAIN users; empty if it does not offer PLAIN."""
+def plain_passwords(properties: Mapping[str, str]) -> dict[str, str]:
+    """The passwords of a listener's PLAIN users, by name; empty if it does not offer PLAIN."""
     if PLAIN not in (name.strip() for name in properties.get(ENABLED, "").split(",")):
-        return ()
-    options = login_line(properties, PLAIN).options
-    return tuple(key.removeprefix(_USER_PREFIX) for key in options if key.startswith(_USER_PREFIX))
+        return {}
+    return _passwords(login_line(properties, PLAIN).options)
+
+
+def _passwords(options: Mapping[str, str]) -> dict[str, str]:
+    return {key.removeprefix(_USER_PREFIX): value for key, value in options.items() if key.startswith(_USER_PREFIX)}
 
 
 def _mechanism(
@@ -151,10 +154,7 @@ def _mechanism(
         return partial(OauthBearerExchange, _token_check(properties, tokens))
     options = login_line(properties, name).options
     if name == PLAIN:
-        passwords = {
-            key.removeprefix(_USER_PREFIX): value for key, value in options.items() if key.startswith(_USER_PREFIX)
-        }
-        return partial(PlainExchange, passwords)
+        return partial(PlainExchange, _passwords(options))
     look_up = partial(users.login, _own_credential(name, options))
     # one secret for each process: an unknown name must get the same salt each time
     secret = secrets.token_bytes(32)

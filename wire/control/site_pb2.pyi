@@ -150,7 +150,7 @@ class PrincipalAcls(_message.Message):
     def __init__(self, principal: _Optional[str] = ..., acls: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ListenerSurvey(_message.Message):
-    __slots__ = ("name", "protocol", "mechanisms", "client_auth", "authorities", "certificate_ends_at_ms", "mapping_rules", "authorities_found", "certificate_issuer", "unnamed_host", "tls_versions", "token_rules")
+    __slots__ = ("name", "protocol", "mechanisms", "client_auth", "authorities", "certificate_ends_at_ms", "mapping_rules", "authorities_found", "certificate_issuer", "unnamed_host", "tls_versions", "token_rules", "plain_passwords")
     class AuthoritiesFoundEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -165,6 +165,13 @@ class ListenerSurvey(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class PlainPasswordsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     NAME_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     MECHANISMS_FIELD_NUMBER: _ClassVar[int]
@@ -177,6 +184,7 @@ class ListenerSurvey(_message.Message):
     UNNAMED_HOST_FIELD_NUMBER: _ClassVar[int]
     TLS_VERSIONS_FIELD_NUMBER: _ClassVar[int]
     TOKEN_RULES_FIELD_NUMBER: _ClassVar[int]
+    PLAIN_PASSWORDS_FIELD_NUMBER: _ClassVar[int]
     name: str
     protocol: str
     mechanisms: _containers.RepeatedScalarFieldContainer[str]
@@ -189,7 +197,8 @@ class ListenerSurvey(_message.Message):
     unnamed_host: str
     tls_versions: _containers.RepeatedScalarFieldContainer[str]
     token_rules: _containers.ScalarMap[str, str]
-    def __init__(self, name: _Optional[str] = ..., protocol: _Optional[str] = ..., mechanisms: _Optional[_Iterable[str]] = ..., client_auth: _Optional[str] = ..., authorities: _Optional[_Iterable[str]] = ..., certificate_ends_at_ms: _Optional[int] = ..., mapping_rules: _Optional[str] = ..., authorities_found: _Optional[_Mapping[str, AuthoritySurvey]] = ..., certificate_issuer: _Optional[str] = ..., unnamed_host: _Optional[str] = ..., tls_versions: _Optional[_Iterable[str]] = ..., token_rules: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    plain_passwords: _containers.ScalarMap[str, int]
+    def __init__(self, name: _Optional[str] = ..., protocol: _Optional[str] = ..., mechanisms: _Optional[_Iterable[str]] = ..., client_auth: _Optional[str] = ..., authorities: _Optional[_Iterable[str]] = ..., certificate_ends_at_ms: _Optional[int] = ..., mapping_rules: _Optional[str] = ..., authorities_found: _Optional[_Mapping[str, AuthoritySurvey]] = ..., certificate_issuer: _Optional[str] = ..., unnamed_host: _Optional[str] = ..., tls_versions: _Optional[_Iterable[str]] = ..., token_rules: _Optional[_Mapping[str, str]] = ..., plain_passwords: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class AuthoritySurvey(_message.Message):
     __slots__ = ("subject", "ends_at_ms")

@@ -2,12 +2,13 @@
 standby: users, ACLs, super users, listeners, certificates. Pure.
 
 A survey comes from one broker of each site and contains no secret
-(`broker/site/security_survey.py`).
+(`broker/site/security_survey.py`). Of passwords of PLAIN it has one byte of a hash, so that 1 of
+256 differences is not seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from dr.links.core.link_preflight import LinkCheck, Outcome
@@ -27,6 +28,7 @@ def security_checks(
     problems = [
         *_authorizer_problems(active, standby, sites),
         *_user_problems(active, standby, target, carried=not is_made),
+        *_password_problems(active, standby, target),
         *_acl_problems(active, standby, target, carried=not is_made),
     ]
     if active.delegation_tokens:
@@ -73,6 +75,20 @@ def _user_problems(active: SecuritySurvey, standby: SecuritySurvey, target: str,
         problems.append(f"users of PLAIN cannot log in at {target}: {named(u.removeprefix(_PLAIN) for u in plain)}")
     if scram:
         problems.append(f"SCRAM users are missing at {target}: {named(scram)}")
+    return problems
+
+
+def _password_problems(active: SecuritySurvey, standby: SecuritySurvey, target: str) -> list[str]:
+    there = {found.name: found.plain_passwords for found in standby.listeners}
+    problems = []
+    for found in active.listeners:
+        # a user whom the standby lacks is reported by `_user_problems`
+        others: Mapping[str, int] = there.get(found.name, {})
+        wrong = {user for user, check in found.plain_passwords.items() if others.get(user, check) != check}
+        if wrong:
+            problems.append(
+                f"users of PLAIN have another password at listener {found.name} of {target}: {named(wrong)}"
+            )
     return problems
 
 

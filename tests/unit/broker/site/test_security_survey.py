@@ -10,7 +10,9 @@ from broker.metadata.core.cluster_image import ClusterImage
 from broker.settings.loading import load_broker_settings
 from broker.site.security_survey import names_host, security_survey
 from tests.support.lone_brokers.token_signer import TokenSigner
+from tests.support.processes.secured_kafka import PLAIN_MODULE
 from tests.support.security.identities import Identities
+from wire.control.site_pb2 import SecuritySurvey
 
 RULES = "RULE:^CN=([^,]*).*$/$1/L,DEFAULT"
 AUDIENCE = "sasl.oauthbearer.expected.audience"
@@ -54,8 +56,8 @@ def test_a_survey_has_what_decides_about_clients_and_no_secret(tmp_path: Path) -
     assert "PRIVATE" not in str(survey)
 
 
-def test_a_listener_without_logins_may_lack_the_users_of_others() -> None:
-    line = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="secret";'
+def survey_with(users: str) -> SecuritySurvey:
+    """The survey of a broker whose listener CLIENT has these users of PLAIN."""
     settings = load_broker_settings(
         {
             "node.id": "1",
@@ -64,10 +66,27 @@ def test_a_listener_without_logins_may_lack_the_users_of_others() -> None:
             "log.dirs": "none",
             "zookeeper.connect": "none:1",
             "sasl.enabled.mechanisms": "PLAIN",
-            "listener.name.client.plain.sasl.jaas.config": line,
+            "listener.name.client.plain.sasl.jaas.config": f"{PLAIN_MODULE} required {users};",
         }
     )
-    assert security_survey(settings, ClusterImage(site="a", node_id=1)).users == ["PLAIN alice"]
+    return security_survey(settings, ClusterImage(site="a", node_id=1))
+
+
+def test_a_listener_without_logins_may_lack_the_users_of_others() -> None:
+    assert survey_with('user_alice="secret"').users == ["PLAIN alice"]
+
+
+def test_a_byte_of_a_hash_shows_another_password_and_nothing_of_it() -> None:
+    survey = survey_with('user_alice="secret" user_bob="secret"')
+    plain, found = survey.listeners
+    assert not plain.plain_passwords
+    assert set(found.plain_passwords) == {"alice", "bob"}
+    assert all(check in range(256) for check in found.plain_passwords.values())
+    # the name counts: equal passwords of two users are not to be seen
+    assert found.plain_passwords["alice"] != found.plain_passwords["bob"]
+    assert survey_with('user_alice="secret"').listeners[1].plain_passwords["alice"] == found.plain_passwords["alice"]
+    assert survey_with('user_alice="other"').listeners[1].plain_passwords["alice"] != found.plain_passwords["alice"]
+    assert "secret" not in str(survey)
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,11 @@ def test_what_only_the_standby_has_is_no_problem() -> None:
     assert warnings(survey(), more) == []
 
 
+def test_a_user_whom_one_site_lacks_has_no_other_password() -> None:
+    here, there = listener(plain_passwords={"alice": 1}), listener(plain_passwords={"carl": 2})
+    assert warnings(survey(listeners=[here]), survey(listeners=[there])) == []
+
+
 @pytest.mark.parametrize(
     ("active", "standby", "detail"),
     [
@@ -58,6 +63,11 @@ def test_what_only_the_standby_has_is_no_problem() -> None:
         ({}, {"users": ["SCRAM-SHA-256 bob"]}, "users of PLAIN cannot log in at b: alice"),
         ({}, {"users": ["PLAIN alice"]}, "SCRAM users are missing at b: SCRAM-SHA-256 bob"),
         ({}, {"acls": [PrincipalAcls(principal="User:alice", acls=[2])]}, "ACLs are missing at b, by principal: User:alice (1)"),
+        (
+            {"listeners": [listener(plain_passwords={"alice": 1, "carl": 2})]},
+            {"listeners": [listener(plain_passwords={"alice": 3, "carl": 2})]},
+            "users of PLAIN have another password at listener CLIENT of b: alice",
+        ),
         ({"delegation_tokens": 2}, {}, "2 delegation tokens exist only at a: create new ones after a failover"),
         ({}, {"listeners": []}, "b has no listener CLIENT"),
         ({}, {"listeners": [listener(protocol="SASL_PLAINTEXT")]}, "listener CLIENT of b is SASL_PLAINTEXT, not SASL_SSL"),

@@ -23,8 +23,9 @@ from runtime.configuration import read_properties
 from runtime.retries import jittered_backoff
 from spark_jobs.logs.cluster_client import open_client, replica_id_of
 from spark_jobs.logs.core.cluster_options import ClusterOptions
+from spark_jobs.logs.core.split_reading import Fetch, SplitReading
 from spark_jobs.logs.core.splits import Split
-from wire.batches.record_batch import BatchHeader, InvalidBatch, iterate_headers, verify_crc
+from wire.batches.record_batch import BatchHeader, InvalidBatch, verify_crc
 from wire.client.client_errors import TRANSIENT, BrokerError
 from wire.client.connection import ConnectionOptions
 from wire.client.raw_client import KafkaClient
@@ -123,54 +124,44 @@ async def _read(where: str | ClusterOptions, split: Split, *, keeps_repeated: bo
 async def _batches(
     reader: KafkaClient, replica_id: int, split: Split, *, keeps_repeated: bool
 ) -> AsyncGenerator[StoredBatch]:
-    offset = split.first_offset
-    while offset < split.until_offset:
-        data, log_start_offset = await _fetch(reader, split, offset, replica_id)
-        if log_start_offset > offset:
-            offset = log_start_offset  # Retention has deleted these offsets since the survey.
+    reading = SplitReading(split, fetch_bytes=FETCH_BYTES_MAX, keeps_repeated=keeps_repeated)
+    while (fetch := reading.next_fetch()) is not None:
+        data, log_start_offset = await _fetch(reader, split, fetch, replica_id)
+        if log_start_offset > fetch.offset:
+            reading.skip_to(log_start_offset)  # Retention has deleted these offsets since the survey.
             continue
-        before, has_begun = offset, False
         try:
-            for position, header in iterate_headers(data, may_end_in_partial=True):
-                # An answer may begin below the offset; later records below the offset are
-                # repetitions.
-                is_below = header.base_offset < split.first_offset and not split.is_first
-                if (header.next_offset <= offset or is_below) and not (keeps_repeated and has_begun):
-                    offset = max(offset, header.next_offset)
-                    continue
-                if header.base_offset >= split.until_offset:
-                    return
+            for position, header in reading.batches(fetch, data):
                 yield StoredBatch(
                     header,
                     verify_crc(data, position, header),
-                    offset,
+                    reading.offset,
                     data[position : position + header.size_bytes],
                 )
-                offset, has_begun = max(offset, header.next_offset), True
         except InvalidBatch:
-            yield StoredBatch(None, is_crc_valid=False, expected_offset=offset, records=memoryview(b""))
-            return
-        if offset == before:
+            yield StoredBatch(None, is_crc_valid=False, expected_offset=reading.offset, records=memoryview(b""))
             return
 
 
-async def _fetch(reader: KafkaClient, split: Split, offset: int, replica_id: int) -> tuple[memoryview, int]:
+async def _fetch(reader: KafkaClient, split: Split, fetch: Fetch, replica_id: int) -> tuple[memoryview, int]:
     async for attempt in jittered_backoff(retry_on=TRANSIENT, budget_ms=RETRY_BUDGET_MS):
         with attempt:
-            found = await _fetch_once(reader, split, offset, replica_id)
+            found = await _fetch_once(reader, split, fetch, replica_id)
     return found
 
 
-async def _fetch_once(reader: KafkaClient, split: Split, offset: int, replica_id: int) -> tuple[memoryview, int]:
+async def _fetch_once(reader: KafkaClient, split: Split, fetch: Fetch, replica_id: int) -> tuple[memoryview, int]:
     """The bytes at the offset, and where the log starts now."""
     place = (split.topic, split.partition)
     try:
-        fetched = await fetch_at_leader(reader, place, offset, max_bytes=FETCH_BYTES_MAX, replica_id=replica_id)
+        fetched = await fetch_at_leader(
+            reader, place, fetch.offset, max_bytes=fetch.max_bytes, replica_id=replica_id
+        )
     except BrokerError as error:
         if error.code is not ErrorCode.offset_out_of_range:
             raise
         start = (await reader.offsets_at([place], EARLIEST_TIMESTAMP, replica_id=replica_id))[place]
-        if start > offset:
+        if start > fetch.offset:
             return memoryview(b""), start
         raise
     return records_of(fetched), fetched.log_start_offset

@@ -16,7 +16,11 @@ from functools import partial
 from itertools import takewhile
 from typing import Final, TypeVar
 
-from broker.log.core.leaf_digests import (
+from broker.log.errors import CorruptLog
+from broker.log.partition_log import PartitionLog
+from broker.log.segments.log_slice import LogSlice
+from broker.log.threads import in_thread
+from wire.batches.leaf_digests import (
     DIGEST_BYTES,
     LEAF_OFFSETS,
     LeafRun,
@@ -27,10 +31,6 @@ from broker.log.core.leaf_digests import (
     part_digest,
     sealed_leaf,
 )
-from broker.log.errors import CorruptLog
-from broker.log.partition_log import PartitionLog
-from broker.log.segments.log_slice import LogSlice
-from broker.log.threads import in_thread
 
 PIECE_BYTES: Final = 4 * 1024 * 1024
 

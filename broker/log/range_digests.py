@@ -22,10 +22,10 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from broker.log.core.leaf_digests import DIGEST_BYTES, LEAF_OFFSETS, LeafRun, first_whole_leaf, sealed_leaf
 from broker.log.directories.folder import Folder
 from broker.log.errors import storage_errors
 from runtime.disk import Disk, read_file, write_all, write_over
+from wire.batches.leaf_digests import DIGEST_BYTES, LEAF_OFFSETS, LeafRun, first_whole_leaf, sealed_leaf
 
 RANGE_DIGESTS: Final = "range-digests"
 

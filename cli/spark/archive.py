@@ -91,25 +91,34 @@ def archive(
 @app.command()
 def verify(
     source: Annotated[str, typer.Option("--from", help="The archive.")],
+    bootstrap_server: Annotated[
+        str,
+        typer.Option(help="Brokers of a site with whose logs batches are compared, by digests.", show_default=False),
+    ] = "",
     cores: Cores = 0,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Read every file of an archive, and check its size, its checksum, and the checksums and
-    offsets of its batches.
+    offsets of its batches. With --bootstrap-server also compare each range with the site's log.
 
-    Exit code 0 when every file is as its manifest says, else 1.
+    Exit code 0 when every file is as its manifest says and no range differs from the site, else 1.
 
-    Example: antipode archive verify --from file:///var/archive
+    Example: antipode archive verify --from file:///var/archive --bootstrap-server 127.0.0.1:9092
     """
     from spark_jobs.archiving.verification import verify as verified
 
     with failures_as_messages(), spark_here("antipode archive verify", cores) as spark:
-        found = verified(spark, source, report_progress)
+        found = verified(spark, source, report_progress, bootstrap=bootstrap_server)
     if output is OutputFormat.JSON:
         print_json(found.as_document())
     else:
         for problem in found.problems[:SHOWN_MAX]:
             console.print(f"  [red]{problem}[/]", highlight=False)
+        for reason in found.not_compared[:SHOWN_MAX]:
+            console.print(f"  not compared: {reason}", highlight=False)
+        if bootstrap_server:
+            equal = f"{found.compared_ranges} ranges compared with the site, {len(found.not_compared)} not"
+            console.print(equal, highlight=False)
         sizes = f"{found.files} files, {found.bytes:,} bytes, {found.manifests} manifests"
         console.print(f"{sizes}: {len(found.problems)} problems", highlight=False)
     raise typer.Exit(ExitCode.FAILED if found.problems else ExitCode.DONE)

@@ -11,16 +11,15 @@ from typing import Final
 import pyarrow as pa
 
 from spark_jobs.connector.core.planning import OffsetRange
-from spark_jobs.logs.cluster_client import RETRY_BUDGET_MS, open_client
+from spark_jobs.logs.cluster_client import open_client
 from spark_jobs.logs.core.cluster_options import ClusterOptions
+from spark_jobs.logs.range_contents import range_contents
 from wire.client.client_errors import broker_error
-from wire.client.raw_client import KafkaClient
-from wire.client.requests.range_digest_requests import RangeContent, RangeQuery, request_range_digests
+from wire.client.requests.range_digest_requests import RangeContent, RangeQuery
 from wire.protocol.messages.range_digest_messages import DIGEST_BYTES, RANGE_DIGESTS
 
 LEAVES_PER_RANGE: Final = 64
 """The number of a broker's leaves that one row covers."""
-_PAUSE_S: Final = 0.1
 _SCHEMA: Final = pa.schema(
     [
         ("site", pa.string()),
@@ -58,24 +57,10 @@ async def _ask(options: ClusterOptions, wanted: OffsetRange) -> RangeContent:
     query = RangeQuery(*wanted.place, wanted.first_offset, wanted.until_offset, LEAVES_PER_RANGE)
     client = await open_client(options)
     try:
-        async with asyncio.timeout(RETRY_BUDGET_MS / 1000) as limit:
-            pending = -1
-            while True:
-                found = await _ask_once(client, query)
-                if not found.pending_leaves:
-                    return found
-                if found.pending_leaves != pending:  # The broker still reads its log, so the request is repeated.
-                    pending = found.pending_leaves
-                    limit.reschedule(asyncio.get_running_loop().time() + RETRY_BUDGET_MS / 1000)
-                await asyncio.sleep(_PAUSE_S)
+        found = (await range_contents(client, [query]))[query]
     finally:
         await client.close()
-
-
-async def _ask_once(client: KafkaClient, query: RangeQuery) -> RangeContent:
-    node = await client.leader(query.topic, query.partition)
-    found = (await request_range_digests(await client.connection(node), [query]))[query]
     if found.error_code:
         message = f"{query.topic}-{query.partition}: {found.error_message}"
-        raise broker_error(found.error_code, message=message, node=f"node {node}", api_key=RANGE_DIGESTS)
+        raise broker_error(found.error_code, message=message, api_key=RANGE_DIGESTS)
     return found

@@ -154,9 +154,7 @@ async def _fetch_once(reader: KafkaClient, split: Split, fetch: Fetch, replica_i
     """The bytes at the offset, and where the log starts now."""
     place = (split.topic, split.partition)
     try:
-        fetched = await fetch_at_leader(
-            reader, place, fetch.offset, max_bytes=fetch.max_bytes, replica_id=replica_id
-        )
+        fetched = await fetch_at_leader(reader, place, fetch.offset, max_bytes=fetch.max_bytes, replica_id=replica_id)
     except BrokerError as error:
         if error.code is not ErrorCode.offset_out_of_range:
             raise

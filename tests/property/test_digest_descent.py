@@ -9,8 +9,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.log.core.leaf_digests import DIGEST_BYTES, joined_headers, leaf_range, node_digests, part_digest
 from dr.proof.core.descent import DIFFERENCES_MAX, LEAVES_MAX, NODES_ASKED_MAX, NODES_MAX, Descent, Question
+from wire.batches.leaf_digests import DIGEST_BYTES, joined_headers, leaf_range, node_digests, part_digest
 from wire.batches.record_batch import BatchHeader
 from wire.protocol.messages.range_digest_messages import HEADERS
 

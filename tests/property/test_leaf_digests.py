@@ -4,10 +4,22 @@ and any change of a batch changes its leaf and every node above.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.log.core.leaf_digests import DIGEST_BYTES, LEAF_OFFSETS, LeafRun, leaf_range, node_count, node_digests
+from wire.batches.leaf_digests import (
+    DIGEST_BYTES,
+    LEAF_OFFSETS,
+    LeafRun,
+    RangeRun,
+    joined_headers,
+    leaf_range,
+    node_count,
+    node_digests,
+    part_digest,
+)
 from wire.batches.record_batch import BatchHeader
 
 MIN_FIELDS = BatchHeader(0, 100, 1, 2, 0, 0, 0, 1, 1, -1, -1, -1, 1)
@@ -90,3 +102,17 @@ def test_a_range_is_its_parts_of_leaves_and_the_whole_ones_between(first: int, o
     assert leaves.end - leaves.first == len(whole) + leaves.has_part_first + leaves.has_part_last
     assert leaves.first * LEAF_OFFSETS <= first < (leaves.first + 1) * LEAF_OFFSETS
     assert (leaves.end - 1) * LEAF_OFFSETS < first + offsets <= leaves.end * LEAF_OFFSETS
+
+
+@given(headers())
+def test_a_range_that_is_read_batch_by_batch_has_the_digest_of_its_whole_and_partial_leaves(
+    batches: list[BatchHeader],
+) -> None:
+    first, end = batches[0].base_offset, batches[-1].next_offset
+    run = RangeRun(first)
+    for header in batches:
+        run.take(header)
+    leaves = leaf_range(first, end)
+    edges = [first, *(leaf * LEAF_OFFSETS for leaf in range(leaves.first + 1, leaves.end)), end]
+    parts = [part_digest(joined_headers(batches, left, right)) for left, right in pairwise(edges)]
+    assert run.digest(end) == node_digests(b"".join(parts), leaves.first, span=0)

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,8 @@ pytestmark = pytest.mark.timeout(360)
 
 NOW_MS = round(time.time() * 1000)
 DAY_MS = 86_400_000
+PARTITION_LEADER_EPOCH_POSITION = 15
+"""The last byte of a batch's leader epoch, which no checksum covers."""
 
 
 def batch(*values: bytes | Record, timestamp_ms: int = NOW_MS) -> bytes:
@@ -128,6 +131,32 @@ def test_a_changed_byte_a_lost_file_and_a_lost_manifest_are_named(archive: Archi
         "the manifests of runs 2 are missing",
         f"{logs.topic}-0: a range begins at offset 2, expected 1",
     )
+
+
+def test_each_range_is_compared_with_the_digests_of_a_site(archive: Archive) -> None:
+    logs = archive.logs
+    for values in ([b"1"] * 3_000, [b"2"] * 3_000, [b"3"] * 3_000):
+        logs.append(logs.a, batch(*values))
+        archive.run()
+    checked = verify(archive.spark, archive.address, bootstrap=logs.a.bootstrap)
+    assert (checked.problems, checked.compared_ranges, checked.not_compared) == ((), 3, ())
+    _, second, _ = archive.files(".batches")
+    manifest = archive.directory / "manifests" / "00000002.json"
+    kept, rewritten = second.read_bytes(), bytearray(second.read_bytes())
+    rewritten[PARTITION_LEADER_EPOCH_POSITION] ^= 1
+    second.write_bytes(rewritten)
+    manifest.write_text(manifest.read_text().replace(sha256(kept).hexdigest(), sha256(rewritten).hexdigest()))
+    assert archive.problems() == ()
+    delete_records(logs.a.bootstrap, logs.topic, 3_000)
+    checked = verify(archive.spark, archive.address, bootstrap=logs.a.bootstrap)
+    assert checked.problems == (f"{logs.topic}-0 offsets 3000 to 5999 differ from the log of the site",)
+    assert checked.compared_ranges == 2
+    assert checked.not_compared == (
+        f"{logs.topic}-0 offsets 0 to 2999: the log of the site has offsets 3000 to 8999 at present",
+    )
+    elsewhere = verify(archive.spark, archive.address, bootstrap=logs.b.bootstrap)
+    assert (elsewhere.problems, elsewhere.compared_ranges) == ((), 0)
+    assert all("no topic with this id" in reason for reason in elsewhere.not_compared)
 
 
 def test_what_the_source_deleted_before_it_was_archived_is_a_hole_in_report_and_manifest(archive: Archive) -> None:

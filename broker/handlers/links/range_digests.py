@@ -16,7 +16,6 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32, i64
 
-from broker.log.core.leaf_digests import LEAF_OFFSETS, first_whole_leaf, node_count, sealed_leaf
 from broker.log.digesting import digests_between, headers_between, seal_some
 from broker.log.errors import OffsetOutOfRange, StorageError
 from broker.log.partition_log import PartitionLog
@@ -24,6 +23,7 @@ from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
 from broker.replication.hosted_partition import PartitionFailure
 from broker.replication.replicas import Replicas
+from wire.batches.leaf_digests import LEAF_OFFSETS, first_whole_leaf, node_count, sealed_leaf
 from wire.protocol.ids import DEBUGGING_CONSUMER
 from wire.protocol.messages.private import PRIVATE_VERSIONS
 from wire.protocol.messages.range_digest_messages import (

@@ -2,7 +2,7 @@
 all.
 
 A broker answers with digests of what the logs that it leads hold in a range of offsets
-(`broker/log/core/leaf_digests.py`). A leaf has `leaf_offsets` offsets from a multiple of that
+(`wire/batches/leaf_digests.py`). A leaf has `leaf_offsets` offsets from a multiple of that
 number, a node spans neighbouring leaves, and a leaf or node at either end of the range counts only
 records in the range. A batch belongs to the range and the leaf of its base offset.
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from broker.log import digesting
-from broker.log.core.leaf_digests import DIGEST_BYTES, LEAF_OFFSETS
 from broker.log.digesting import digests_between, headers_between, seal_some
 from broker.log.partition_log import PartitionLog
 from broker.log.range_digests import RANGE_DIGESTS
 from tests.support.disks.log_batches import batch
 from tests.support.disks.logs_on_disk import NOW_MS, abandon_opened_logs, config, open_log
+from wire.batches.leaf_digests import DIGEST_BYTES, LEAF_OFFSETS
 from wire.batches.record_batch import HEADER_SIZE
 
 RECORDS = 500

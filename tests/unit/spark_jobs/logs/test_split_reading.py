@@ -5,6 +5,7 @@ that answers as a broker does.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 import pytest
@@ -68,10 +69,9 @@ def test_each_batch_is_read_as_often_as_the_log_has_it(
     log = [*WHOLE[:twice], *[WHOLE[twice]] * copies, *WHOLE[twice + 1 :]]
     held = [read_header(one).base_offset for one in log]
     for edges in ([0, 60], [0, 20, 60], [0, 25, 60], [0, 30, 60], [0, 10, 20, 30, 40, 50, 60]):
-        splits = list(zip(edges, edges[1:], strict=False))
         found = [
             offset
-            for first, until in splits
+            for first, until in pairwise(edges)
             for offset in read(log, first, until, fetch_bytes=fetch_bytes, is_last_found=is_last_found)
         ]
         assert found == held, edges

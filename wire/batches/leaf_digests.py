@@ -7,7 +7,7 @@ order, so over offsets, leader epochs, sizes, times and checksums; a leaf withou
 digest of nothing. A node of the tree spans neighbouring leaves: its digest is computed from their
 digests.
 
-Callers: broker/log/range_digests.py, broker/log/digesting.py.
+Callers: broker/log/range_digests.py, broker/log/digesting.py, spark_jobs/archiving/verification.py.
 """
 
 from __future__ import annotations
@@ -81,6 +81,25 @@ def joined_headers(headers: Iterable[BatchHeader], first_offset: int, end_offset
 def part_digest(headers: bytes) -> bytes:
     """The digest of a part of a leaf: that of a leaf with no other batches than these."""
     return blake2b(headers, digest_size=DIGEST_BYTES).digest()
+
+
+class RangeRun:
+    """The digest of a range of offsets, from the headers of its batches in log order: the same as a
+    broker's for the whole range.
+    """
+
+    def __init__(self, first_offset: int) -> None:
+        self._first_leaf = first_offset // LEAF_OFFSETS
+        self._leaves = LeafRun(self._first_leaf)
+
+    def take(self, header: BatchHeader) -> None:
+        """Add the next batch of the range."""
+        self._leaves.take(header)
+
+    def digest(self, end_offset: int) -> bytes:
+        """The digest of the range up to `end_offset`, which ends the run."""
+        self._leaves.seal_to(-(-end_offset // LEAF_OFFSETS))
+        return node_digests(bytes(self._leaves.sealed), self._first_leaf, span=0)
 
 
 class LeafRange(NamedTuple):

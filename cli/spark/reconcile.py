@@ -145,7 +145,6 @@ def reconcile(
                     {
                         "--quick": is_quick,
                         "--watch": is_watched,
-                        "--until": until,
                         "--resume": is_resumed,
                         "--explain": is_explained,
                         "--limit": limit,
@@ -202,7 +201,7 @@ def _refuse_together(*, is_quick: bool, given: Mapping[str, object]) -> None:
 def _refuse_with_translate_links(has_brokers: bool, given: Mapping[str, object]) -> None:
     options = [name for name, value in given.items() if value]
     if options:
-        raise usage_error(f"--translate-link and --by-content compare whole logs; they do not take {options[0]}")
+        raise usage_error(f"--translate-link and --by-content read both ends once; they do not take {options[0]}")
     if not has_brokers:
         raise usage_error("--translate-link and --by-content need the brokers of both ends: --source and --target")
 

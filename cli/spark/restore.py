@@ -1,6 +1,6 @@
-"""`antipode restore`: topics from an archive of batches into a site that does not have them.
+"""`antipode restore`: topics from an archive into a site that does not have them.
 
-The site gets a link for the time of the restore, under which it is passive for these topics, so
+For an archive of batches the site gets a link for the time of the restore, under which it is passive for these topics, so
 that clients cannot write between the restored batches. At the end the site becomes active under it
 in a leader epoch above those of the archive, and the link is deleted.
 """
@@ -36,38 +36,56 @@ ENFORCED_WITHIN_MS = 10_000
 
 
 def restore(
-    archive: Annotated[str, typer.Option("--from", help="The archive, made with --format batches.")],
+    archive: Annotated[str, typer.Option("--from", help="The archive, of batches or of records.")],
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
-    at: Annotated[str, typer.Option("--at", help="The site of --environment or --site [default: the only one].")] = "",
+    at: Annotated[
+        str,
+        typer.Option("--at", help="Of batches: the site of --environment or --site [default: the only one]."),
+    ] = "",
     environment: EnvironmentFile = None,
     site: SiteOptions = None,
     topics: Annotated[str, typer.Option(help="Topics: a regular expression on whole names.")] = ".*",
     cores: Cores = 0,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Restore topics with their ids, offsets, leader epochs and bytes. Refused for a topic that is
-    not empty at the site.
+    """Restore topics: from batches with their ids, offsets, leader epochs and bytes, from records as
+    an ordinary producer, with the old place in headers. Refused for a topic that is not empty.
 
     Example: antipode restore --from file:///var/archive --bootstrap-server 127.0.0.1:9192
     --environment out/sites/environment.json --at b
     """
-    from spark_jobs.archiving.restore import planned
+    from spark_jobs.archiving.core.manifest import BATCHES
+    from spark_jobs.archiving.record_restore import restored_records
+    from spark_jobs.archiving.restore import archive_format, planned
 
-    known = agents(environment, site)
-    name = at or (next(iter(known)) if len(known) == 1 else "")
-    if name not in known:
-        raise usage_error(f"--at {at!r} is no known site; accepted: {', '.join(sorted(known))}")
     with failures_as_messages():
+        is_of_batches = archive_format(archive) == BATCHES
+        known, name = _site_at(at, environment, site) if is_of_batches else ({}, "")
         plan = planned(archive, bootstrap_server, topics)
         with spark_here("antipode restore", cores) as spark:
-            report = restored(spark, plan, archive=archive, bootstrap=bootstrap_server, site=name, known=known)
+            if is_of_batches:
+                report = restored(spark, plan, archive=archive, bootstrap=bootstrap_server, site=name, known=known)
+            else:
+                report = restored_records(
+                    spark, plan, address=archive, bootstrap=bootstrap_server, progress=report_progress
+                )
     if output is OutputFormat.JSON:
         print_json(asdict(report))
         return
     for sentence in report.skipped:
         console.print(f"  [red]not restored:[/] {sentence}", highlight=False)
-    counts = f"{len(report.topics)} topics, {report.partitions} partitions, {report.offsets:,} offsets"
+    what = "offsets" if is_of_batches else "records"
+    counts = f"{len(report.topics)} topics, {report.partitions} partitions, {report.offsets:,} {what}"
     console.print(f"restored {counts} in {report.elapsed_ms / 1000:.1f} s", highlight=False)
+
+
+def _site_at(at: str, environment: EnvironmentFile, site: SiteOptions) -> tuple[Agents, str]:
+    """The agents of all sites that are given, and the name of the chosen one."""
+    known = agents(environment, site)
+    name = at or (next(iter(known)) if len(known) == 1 else "")
+    if name not in known:
+        raise usage_error(f"--at {at!r} is no known site; accepted: {', '.join(sorted(known))}")
+    return known, name
 
 
 def restored(

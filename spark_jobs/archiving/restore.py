@@ -54,7 +54,9 @@ class LinkClaim(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreReport:
-    """The result of a restore."""
+    """The result of a restore. `offsets` counts the records where an archive of records was
+    restored.
+    """
 
     archive: str
     topics: tuple[str, ...]
@@ -64,6 +66,14 @@ class RestoreReport:
     elapsed_ms: int
 
 
+def archive_format(address: str) -> str:
+    """The format of an archive's files. Raises OperationalFailure when there is no archive."""
+    manifests = ArchiveStore.at(address).manifests()
+    if not manifests:
+        raise OperationalFailure(f"there is no archive at {address}: it holds no manifest")
+    return manifests[0].format
+
+
 def planned(address: str, bootstrap: str, topics: str) -> RestorePlan:
     """The plan of a restore. Raises OperationalFailure when the archive or the site does not allow
     it.
@@ -71,8 +81,6 @@ def planned(address: str, bootstrap: str, topics: str) -> RestorePlan:
     manifests = ArchiveStore.at(address).manifests()
     if not manifests:
         raise OperationalFailure(f"there is no archive at {address}: it holds no manifest")
-    if manifests[0].format != BATCHES:
-        raise OperationalFailure(f"the archive {address} holds {manifests[0].format}: a restore needs batches")
     is_wanted = topic_filter([topics], [])
     plan = restore_plan(manifests, is_wanted)
     if not plan.topics:
@@ -80,8 +88,8 @@ def planned(address: str, bootstrap: str, topics: str) -> RestorePlan:
     offsets: dict[str, int] = {}
     for (name, _), ends in log_ends(bootstrap, is_wanted).items():
         offsets[name] = offsets.get(name, 0) + ends.end_offset
-    there = {topic.name: (topic.topic_id, offsets[topic.name]) for topic in site_topics(bootstrap, is_wanted).topics}
-    if problems := refusals(plan, there):
+    there = {topic.name: topic for topic in site_topics(bootstrap, is_wanted).topics}
+    if problems := refusals(plan, there, offsets, is_of_batches=manifests[0].format == BATCHES):
         raise OperationalFailure("; ".join(problems))
     return plan
 
@@ -127,7 +135,7 @@ def append_log(address: str, bootstrap: str, link: LinkClaim, log: LogToRestore)
     OSError.
     """
     store = ArchiveStore.at(address)
-    batches = (batch for path in log.paths for batch in stored_batches(store.chunks(path)))
+    batches = (batch for paths in log.ranges for path in paths for batch in stored_batches(store.chunks(path)))
     return asyncio.run(_appended(bootstrap, link, log, joined(batches, APPEND_BYTES)))
 
 

@@ -1,4 +1,4 @@
-"""Compares the ranges of an archive with the logs of a site by the digests that its brokers keep."""
+"""Compares the ranges of an archive with the logs of a site, by the digests that its brokers keep."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _reason(answer: RangeContent | None) -> str:
     if answer is None:
         return "the site has no topic with this id"
     if answer.error_code is ErrorCode.offset_out_of_range:
-        return f"the log of the site has offsets {answer.log_start_offset} to {answer.high_watermark - 1} at present"
+        return "the site has deleted them, or does not have them yet"
     return (answer.error_message or answer.error_code.name) if answer.error_code else ""
 
 

@@ -19,7 +19,8 @@ from runtime.process import OperationalFailure
 from spark_jobs.logs.core.splits import LogEnds, Split
 from spark_jobs.logs.log_reader import read_splits
 from spark_jobs.logs.stored_rows import opened_records
-from spark_jobs.logs.survey import compacted_topics, log_ends
+from spark_jobs.logs.survey import compacted_topics, first_since, log_ends
+from spark_jobs.reconciling.core.extents import bounded
 from spark_jobs.reconciling.core.findings import Explanation, Finding, FindingKind
 from spark_jobs.reconciling.core.small_comparison import content_of
 from spark_jobs.reconciling.core.translated_logs import (
@@ -31,7 +32,7 @@ from spark_jobs.reconciling.core.translated_logs import (
     judged,
 )
 from spark_jobs.reconciling.core.verdict import PartitionReport, ReconciliationReport, Side
-from spark_jobs.reconciling.request import Request
+from spark_jobs.reconciling.request import NO_BOUND, Request
 from spark_jobs.session import Progress
 from wire.batches.transaction_records import decode_marker
 from wire.client.client_errors import KafkaClientError
@@ -107,8 +108,15 @@ def _compared(
     source = log_ends(request.source_bootstrap, lambda name: name in wanted)
     if not source:
         raise OperationalFailure("no topic of the link matches, so that nothing was compared")
-    notes = _settled(read_notes, source, request.settle_timeout_ms)
-    target = log_ends(request.target_bootstrap, lambda name: name in wanted.values())
+    is_copy = frozenset(wanted[topic] for topic, _ in source).__contains__
+    source_until: Mapping[PartitionKey, int] = {}
+    if request.until_ms != NO_BOUND:
+        source_until = first_since(request.source_bootstrap, wanted.__contains__, request.until_ms)
+    notes = _settled(read_notes, bounded(source, source_until), request.settle_timeout_ms)
+    target = log_ends(request.target_bootstrap, is_copy)
+    target_until: Mapping[PartitionKey, int] = {}
+    if request.until_ms != NO_BOUND:
+        target_until = first_since(request.target_bootstrap, is_copy, request.until_ms)
     _check_size(request, source, target)
     compacted = compacted_topics(request.source_bootstrap, sorted({topic for topic, _ in source}))
     compacted |= compacted_topics(request.target_bootstrap, sorted({topic for topic, _ in target}))
@@ -128,6 +136,8 @@ def _compared(
             target_start=copy_ends.start_offset,
             own_producers=notes.own_producers,
             is_compacted=key[0] in compacted or copy_key[0] in compacted,
+            source_until=source_until.get(key, ends.end_offset),
+            target_until=target_until.get(copy_key, copy_ends.end_offset),
         )
         found = judged(log)
         faults = [*_damage(request, key, here, there), *found.findings(*key)]

@@ -1,4 +1,4 @@
-"""`antipode reconcile` of a translate link between two sites, without Java. Promised: equal is
+"""`antipode reconcile` of a translate link between two sites, without a Java of its own. Promised: equal is
 reported of a link that has mirrored everything, with transactions and clients at the target;
 records that are not mirrored are named by their offsets at the source, by the map and by content.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +24,22 @@ from tests.support.pairs.translate_links import (
     run_transactions,
     start_translate_mirror,
 )
+from tests.support.processes.apache_kafka import ApacheKafka
 from tests.support.processes.processes import Processes
 from wire.client.raw_client import KafkaClient
 
 pytestmark = pytest.mark.integration
 
 TOPIC = "orders"
+FIRST_TIME_MS = 1_700_000_000_000
+"""The timestamp of batch 0 of `produce_batches`; that of batch n is n ms later."""
 
 
 async def reconciled(source: str, target: str, out: Path, *options: str) -> tuple[int, dict[str, Any]]:
     """The exit code and the report."""
-    sites = ["--source", source, "--target", target, "--whitelist", TOPIC, "--settle-timeout-ms", "3000"]
-    command = ["reconcile", *sites, *options, "--out", str(out), "--output", "json"]
+    sites = ["--source", source, "--target", target, "--settle-timeout-ms", "3000"]
+    topics = [] if "--whitelist" in options else ["--whitelist", TOPIC]
+    command = ["reconcile", *sites, *topics, *options, "--out", str(out), "--output", "json"]
     ended = await asyncio.to_thread(CliRunner().invoke, app, command)
     assert ended.stdout, (ended.stderr, ended.exception)
     return ended.exit_code, json.loads(ended.stdout)
@@ -74,7 +79,39 @@ async def test_both_ends_of_a_translate_link_are_compared_record_by_record(
     mirror.kill()
     await produce_batches(source, TOPIC, 1, 20, 2)
     for options in (["--translate-link", "a-b"], ["--by-content"]):
-        exit_code, report = await reconciled(source, target, tmp_path / options[0], *options)
-        found = [one for one in report["findings"] if one["kind"] == "missing"]
-        assert exit_code == 1
-        assert [(one["partition"], one["first_offset"], one["last_offset"]) for one in found] == [(1, 100, 109)], report
+        for until, last in (([], 109), (["--until", str(FIRST_TIME_MS + 21)], 104)):
+            exit_code, report = await reconciled(source, target, tmp_path / options[0], *options, *until)
+            found = [one for one in report["findings"] if one["kind"] == "missing"]
+            assert exit_code == 1
+            places = [(one["partition"], one["first_offset"], one["last_offset"]) for one in found]
+            assert places == [(1, 100, last)], report
+
+
+async def test_both_ends_may_be_apache_kafka(
+    apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
+) -> None:
+    source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
+    topic = f"reconciled-{uuid.uuid4().hex[:8]}"
+    await create_topic(source, topic, 1)
+    await produce_batches(source, topic, 0, 0, 10)
+    await asyncio.to_thread(run_transactions, source, topic, 0)
+    settings = {"whitelist": topic, "link.name": topic}
+    mirror = start_translate_mirror(processes, tmp_path, "mirror", source, target, settings)
+
+    async def is_equal() -> None:
+        exit_code, report = await reconciled(
+            source, target, tmp_path / "equal", "--translate-link", topic, "--whitelist", topic
+        )
+        assert (exit_code, report["verdict"], report["findings"]) == (0, "equal", []), report
+        assert {one["kind"] for one in report["explanations"]} == {"marker", "uncommitted"}
+
+    await eventually(is_equal)
+    mirror.kill()
+    before = len((await read_partition(source, topic, 0, is_committed=False)).offsets)
+    await produce_batches(source, topic, 0, 20, 2)
+    exit_code, report = await reconciled(
+        source, target, tmp_path / "unequal", "--translate-link", topic, "--whitelist", topic
+    )
+    (found,) = report["findings"]
+    assert (exit_code, found["kind"], found["last_offset"] - found["first_offset"]) == (1, "missing", 9)
+    assert found["first_offset"] >= before

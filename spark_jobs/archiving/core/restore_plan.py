@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from spark_jobs.archiving.core.manifest import ArchivedTopic, Manifest, by_log, newest_topics
+from spark_jobs.archiving.core.manifest import BATCHES, ArchivedTopic, Manifest, by_log, newest_topics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogToRestore:
-    """A partition's files in order, which hold its offsets from `first_offset` to `end_offset`
-    without a hole.
+    """A partition's ranges in order, each with its files. Of batches they hold the offsets from
+    `first_offset` to `end_offset` without a hole.
     """
 
     topic: str
@@ -22,13 +22,13 @@ class LogToRestore:
     partition: int
     first_offset: int
     end_offset: int
-    paths: tuple[str, ...]
+    ranges: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestorePlan:
-    """The plan of a restore. `skipped` are sentences about offsets that are left out: a log cannot
-    have a hole in its middle, so it begins with the first file after the last hole.
+    """The plan of a restore. `skipped` are sentences about offsets that are left out: a log of
+    batches cannot have a hole in its middle, so it begins with the first file after the last hole.
     """
 
     topics: tuple[ArchivedTopic, ...]
@@ -38,7 +38,10 @@ class RestorePlan:
 
 
 def restore_plan(manifests: Sequence[Manifest], is_wanted: Callable[[str], bool]) -> RestorePlan:
-    """The wanted topics of the archive in their last life."""
+    """The wanted topics of the archive in their last life. Records get new offsets, so that holes
+    leave none of them out.
+    """
+    is_of_batches = all(manifest.format == BATCHES for manifest in manifests)
     topics = tuple(topic for name, topic in sorted(newest_topics(manifests).items()) if is_wanted(name))
     ids = {topic.topic_id for topic in topics}
     holes = [hole for manifest in manifests for hole in manifest.holes]
@@ -46,7 +49,7 @@ def restore_plan(manifests: Sequence[Manifest], is_wanted: Callable[[str], bool]
     for log, ranges in sorted(by_log(manifests).items()):
         if log.topic_id not in ids:
             continue
-        begin = max((hole.end_offset for hole in holes if hole.log == log), default=0)
+        begin = max((hole.end_offset for hole in holes if hole.log == log), default=0) if is_of_batches else 0
         kept = [one for one in ranges if one.first_offset >= begin]
         for one in ranges[: len(ranges) - len(kept)]:
             place = f"{one.topic}-{one.partition}"
@@ -62,23 +65,28 @@ def restore_plan(manifests: Sequence[Manifest], is_wanted: Callable[[str], bool]
                     partition=log.partition,
                     first_offset=kept[0].first_offset,
                     end_offset=kept[-1].end_offset,
-                    paths=tuple(file.path for one in kept for file in one.files),
+                    ranges=tuple(tuple(file.path for file in one.files) for one in kept),
                 )
             )
     return RestorePlan(topics=topics, logs=tuple(logs), highest_leader_epoch=max(epochs), skipped=tuple(skipped))
 
 
-def refusals(plan: RestorePlan, there: Mapping[str, tuple[str, int]]) -> list[str]:
-    """The reasons why the site cannot take the topics. `there` has, by name, the id of each topic
-    of the site and the number of offsets that its logs hold.
+def refusals(
+    plan: RestorePlan, there: Mapping[str, ArchivedTopic], offsets: Mapping[str, int], *, is_of_batches: bool
+) -> list[str]:
+    """The reasons why the site cannot take the topics. `there` has the topics of the site by name,
+    `offsets` how many their logs hold.
     """
     problems = []
     for topic in plan.topics:
-        if topic.name not in there:
+        present = there.get(topic.name)
+        if present is None:
             continue
-        topic_id, offsets = there[topic.name]
-        if offsets:
+        if offsets.get(topic.name):
             problems.append(f"topic {topic.name} is not empty at the site: delete it there, or restore elsewhere")
-        elif topic_id != topic.topic_id:
+        elif is_of_batches and present.topic_id != topic.topic_id:
             problems.append(f"topic {topic.name} exists at the site with another topic id: delete it there")
+        elif present.partition_count < topic.partition_count:
+            counts = f"{present.partition_count} partitions, the archive has {topic.partition_count}"
+            problems.append(f"topic {topic.name} exists at the site with {counts}: delete it there")
     return problems

@@ -35,7 +35,9 @@ class SplitReading:
         self._fetch_bytes = fetch_bytes
         self._keeps_repeated = keeps_repeated
         self._known: list[BatchHeader] = []
-        """The last batches of the log: those that end at `offset`, and those that end before them."""
+        """The last batches of the log: those that end at `offset`, after those that end before
+        them.
+        """
         self._before = 0
         """The number of `_known` that end before `offset`."""
         self._largest_bytes = 0

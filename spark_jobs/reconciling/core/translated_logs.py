@@ -27,6 +27,7 @@ from spark_jobs.reconciling.core.findings import (
 
 SOURCE: Final = "source"
 TARGET: Final = "target"
+NO_BOUND: Final = 1 << 63
 
 
 class MirroredRun(NamedTuple):
@@ -55,7 +56,9 @@ class PlacedRecord(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranslatedLog:
     """One partition: what both ends hold, in log order, and the runs of its map, oldest first.
-    `own_producers` are the ids under which the link writes.
+    `own_producers` are the ids under which the link writes. What lies at `source_until` or
+    `target_until` or later is not judged; it is given so that a transaction or a copy that reaches
+    over that bound is understood.
     """
 
     topic: str
@@ -67,6 +70,8 @@ class TranslatedLog:
     target_start: int = 0
     own_producers: Collection[int] = ()
     is_compacted: bool = False
+    source_until: int = NO_BOUND
+    target_until: int = NO_BOUND
 
 
 @dataclass(slots=True)
@@ -141,7 +146,12 @@ def _judge_by_map(log: TranslatedLog, found: TranslatedJudgement) -> tuple[list[
     starts = [run.source_offset for run in log.runs]
     for record in log.source:
         place = _at_target(log.runs, starts, record.offset)
-        if record.is_marker:
+        if record.offset >= log.source_until:
+            if place is not None:
+                mapped.add(place)
+            elif not record.is_marker and record.offset not in uncommitted:
+                rest.append(record)
+        elif record.is_marker:
             found.explain(ExplanationKind.MARKER, SOURCE, record.offset, "markers of transactions are not mirrored")
         elif record.offset in uncommitted:
             found.explain(ExplanationKind.UNCOMMITTED, SOURCE, record.offset, "their transactions are not committed")
@@ -217,6 +227,8 @@ def _unmapped_target(log: TranslatedLog, found: TranslatedJudgement, mapped: Col
         if copy.offset in mapped:
             continue
         origin = _at_target(by_target, starts, copy.offset)
+        if copy.offset >= log.target_until and (copy.is_marker or copy.offset in uncommitted):
+            continue
         if copy.is_marker:
             found.explain(ExplanationKind.MARKER, TARGET, copy.offset, "markers of transactions at the target")
         elif copy.offset in uncommitted:
@@ -243,21 +255,25 @@ def _judge_by_content(
     last_place = -1
     for record in source:
         equal = waiting[record.content, record.timestamp_ms if has_times else None]
-        if not equal:
+        if record.offset >= log.source_until:
+            if equal:
+                equal.popleft()
+        elif not equal:
             if record.key is not None and newest.get(record.key, -1) > record.offset:
                 found.explain(ExplanationKind.COMPACTED, TARGET, record.offset, "a newer record of the key follows")
             else:
                 found.find(FindingKind.MISSING, record.offset, "the target has no record of this content")
-            continue
-        place = equal.popleft().offset
-        if record.offset < noted_until:
-            found.explain(ExplanationKind.RETURNED, SOURCE, record.offset, "they came from the target")
-        elif place < last_place:
-            found.find(FindingKind.DIVERGED, record.offset, "the target has them in another order")
         else:
-            last_place = place
+            place = equal.popleft().offset
+            if record.offset < noted_until:
+                found.explain(ExplanationKind.RETURNED, SOURCE, record.offset, "they came from the target")
+            elif place < last_place:
+                found.find(FindingKind.DIVERGED, record.offset, "the target has them in another order")
+            else:
+                last_place = place
     contents = {one.content for one in log.source}
-    for left in sorted(one for queue in waiting.values() for one in queue):
+    left_over = (one for queue in waiting.values() for one in queue if one.offset < log.target_until)
+    for left in sorted(left_over):
         if log.runs and left.producer_id not in log.own_producers:
             found.explain(ExplanationKind.LOCAL, TARGET, left.offset, "other clients of the target wrote them")
         elif left.content in contents:

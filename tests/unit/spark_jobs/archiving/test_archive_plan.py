@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from spark_jobs.archiving.core.archive_plan import ArchivePlan, Piece, Stored, plan, settled
 from spark_jobs.archiving.core.claims import Claim, claim_of, ended_here, others, unchanged
 from spark_jobs.archiving.core.manifest import (
+    RECORDS,
     ArchivedFile,
     ArchivedRange,
     ArchivedTopic,
@@ -29,6 +30,7 @@ from spark_jobs.archiving.core.manifest import (
     without_expired,
 )
 from spark_jobs.archiving.core.restore_plan import refusals, restore_plan
+from spark_jobs.archiving.core.restored_records import ArchivedRecord, headers_of
 from spark_jobs.archiving.core.retention import expiry
 from spark_jobs.logs.core.splits import LogEnds, Split
 
@@ -146,15 +148,37 @@ def test_a_manifest_survives_json_and_anything_else_is_refused() -> None:
 def test_a_restored_log_begins_after_its_last_hole_and_what_is_left_out_is_named() -> None:
     runs = [manifest(1, range_of(0, 5, epoch=7)), manifest(2, range_of(6, 9, epoch=3), holes=(hole(5, 6),))]
     found = restore_plan(runs, lambda _: True)
-    assert [(log.first_offset, log.end_offset, log.paths) for log in found.logs] == [(6, 9, ("batches/6",))]
+    assert [(log.first_offset, log.end_offset, log.ranges) for log in found.logs] == [(6, 9, (("batches/6",),))]
     assert (len(found.skipped), found.highest_leader_epoch) == (1, 7)
+    of_records = restore_plan([replace(run, format=RECORDS) for run in runs], lambda _: True)
+    assert (of_records.skipped, [log.ranges for log in of_records.logs]) == ((), [(("batches/0",), ("batches/6",))])
 
 
 def test_a_topic_that_is_there_is_taken_only_when_it_is_empty_and_the_same() -> None:
     found = restore_plan([manifest(1, range_of(0, 5))], lambda _: True)
-    assert refusals(found, {}) == refusals(found, {"orders": (ID, 0)}) == []
-    assert "not empty" in refusals(found, {"orders": (ID, 1)})[0]
-    assert "another topic id" in refusals(found, {"orders": ("other", 0)})[0]
+
+    def refused(offsets: int = 0, *, is_of_batches: bool = True, **fields: object) -> list[str]:
+        there = {"orders": replace(ORDERS, **fields)}  # type: ignore[arg-type]
+        return refusals(found, there, {"orders": offsets}, is_of_batches=is_of_batches)
+
+    assert refusals(found, {}, {}, is_of_batches=True) == refused() == []
+    assert "not empty" in refused(1)[0]
+    assert "another topic id" in refused(topic_id="other")[0]
+    assert refused(topic_id="other", is_of_batches=False) == []
+    assert "exists at the site with 0 partitions" in refused(partition_count=0)[0]
+
+
+def test_a_restored_record_names_its_first_place() -> None:
+    record = ArchivedRecord(7, 1_000, b"k", b"v", [("own", None)])
+    added = headers_of("orders", 2, record)
+    assert added == (
+        ("own", None),
+        ("antipode.restored.topic", b"orders"),
+        ("antipode.restored.partition", b"2"),
+        ("antipode.restored.offset", b"7"),
+        ("antipode.restored.timestamp", b"1000"),
+    )
+    assert headers_of("copy", 0, record._replace(offset=9, headers=added)) == added
 
 
 def test_retention_takes_whole_ranges_from_the_start_of_each_log() -> None:

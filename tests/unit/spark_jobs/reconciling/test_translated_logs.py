@@ -180,3 +180,33 @@ def test_records_that_are_not_noted_yet_are_compared_by_content() -> None:
     runs = (MirroredRun(0, SHIFT, 12),)
     assert found(compare(copies(), runs=runs)) == []
     assert found(compare(copies()[:18], runs=runs)) == [("missing", 18, 19)]
+
+
+@pytest.mark.parametrize("runs", [RUN, ()])
+def test_nothing_behind_the_bounds_is_judged(runs: Sequence[MirroredRun]) -> None:
+    late = [one for one in copies() if one.offset < SHIFT + 15]
+    assert found(compare(late, runs=runs)) == [("missing", 15, 19)]
+    assert found(compare(late, runs=runs, source_until=15, target_until=SHIFT + 15)) == []
+    assert found(compare(late, runs=runs, source_until=17, target_until=SHIFT + 17)) == [("missing", 15, 16)]
+    extra = [*copies(), record(SHIFT + COUNT, 99, LINK)]
+    assert found(compare(extra, runs=runs, target_until=SHIFT + COUNT)) == []
+
+
+@pytest.mark.parametrize("runs", [RUN, ()])
+def test_copies_of_records_behind_the_bound_are_no_duplicates(runs: Sequence[MirroredRun]) -> None:
+    again = [*(record(number) for number in range(15)), *(record(15 + number, number) for number in range(5))]
+    copied = [one._replace(offset=SHIFT + one.offset, producer_id=LINK) for one in again]
+    judgement = compare(copied, runs=runs, source=again, source_until=15, target_until=SHIFT + COUNT)
+    assert (found(judgement), explained(judgement)) == ([], [])
+
+
+def test_a_transaction_that_ends_behind_the_bound_is_committed() -> None:
+    log = [
+        record(0, 0, CLIENT)._replace(is_transactional=True),
+        record(1),
+        record(2, 2, CLIENT)._replace(is_marker=True, is_commit=True),
+    ]
+    copied = [record(SHIFT, 0, LINK), record(SHIFT + 1, 1, LINK)]
+    judgement = compare(copied, runs=[MirroredRun(0, SHIFT, 2)], source=log, source_until=1)
+    assert (found(judgement), explained(judgement)) == ([], [])
+    assert found(compare([], runs=[MirroredRun(0, SHIFT, 2)], source=log, source_until=1)) == [("missing", 0, 0)]

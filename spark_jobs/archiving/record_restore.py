@@ -18,7 +18,7 @@ from kio.schema.errors import ErrorCode
 from pyspark.sql import SparkSession
 
 from clients.producer.producer import Producer
-from clients.producer.producer_options import DeliveryTimedOut, ProducerOptions, ProducerRecord
+from clients.producer.producer_options import Delivered, DeliveryTimedOut, ProducerOptions, ProducerRecord
 from runtime.process import OperationalFailure
 from spark_jobs.archiving.core.manifest import ArchivedTopic
 from spark_jobs.archiving.core.restore_plan import LogToRestore, RestorePlan
@@ -40,7 +40,9 @@ _COLUMNS: Final = ("offset", "timestamp", "key", "value", "headers")
 def restored_records(
     spark: SparkSession, plan: RestorePlan, *, address: str, bootstrap: str, progress: Progress = lambda _: None
 ) -> RestoreReport:
-    """Create the topics that are not there, and write the records of all logs. OperationalFailure."""
+    """Create the topics that are not there, and write the records of all logs.
+    OperationalFailure.
+    """
     started = time.monotonic()
     asyncio.run(_create(bootstrap, plan.topics))
     write_one = partial(write_log, address, bootstrap)
@@ -105,7 +107,7 @@ async def _written(bootstrap: str, log: LogToRestore, records: Iterator[Archived
     return count
 
 
-async def _confirmed(waiting: Sequence[asyncio.Future[object]]) -> None:
+async def _confirmed(waiting: Sequence[asyncio.Future[Delivered]]) -> None:
     try:
         await asyncio.gather(*waiting)
     except DeliveryTimedOut as error:

@@ -1,4 +1,4 @@
-"""`antipode reconcile` of a translate link between two sites, without a Java of its own. Promised: equal is
+"""`antipode reconcile` of a translate link between two sites, without Spark. Promised: equal is
 reported of a link that has mirrored everything, with transactions and clients at the target;
 records that are not mirrored are named by their offsets at the source, by the map and by content.
 """
@@ -98,12 +98,13 @@ async def test_both_ends_may_be_apache_kafka(
     settings = {"whitelist": topic, "link.name": topic}
     mirror = start_translate_mirror(processes, tmp_path, "mirror", source, target, settings)
 
-    async def is_equal() -> None:
+    async def is_equal() -> bool:
         exit_code, report = await reconciled(
             source, target, tmp_path / "equal", "--translate-link", topic, "--whitelist", topic
         )
         assert (exit_code, report["verdict"], report["findings"]) == (0, "equal", []), report
         assert {one["kind"] for one in report["explanations"]} == {"marker", "uncommitted"}
+        return True
 
     await eventually(is_equal)
     mirror.kill()

@@ -1,5 +1,5 @@
-"""Records of an archive as they are written again: with headers that say which record of the archive
-each one was, since a restored record has another offset. Pure.
+"""Records of an archive as they are written again: with headers that say which record of the
+archive each one was, since a restored record has another offset. Pure.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`antipode restore`: topics from an archive into a site that does not have them.
 
-For an archive of batches the site gets a link for the time of the restore, under which it is passive for these topics, so
-that clients cannot write between the restored batches. At the end the site becomes active under it
-in a leader epoch above those of the archive, and the link is deleted.
+For an archive of batches the site gets a link for the time of the restore, under which it is
+passive for these topics, so that clients cannot write between the restored batches. At the end the
+site becomes active under it in a leader epoch above those of the archive, and the link is deleted.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def restore(
     cores: Cores = 0,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Restore topics: from batches with their ids, offsets, leader epochs and bytes, from records as
-    an ordinary producer, with the old place in headers. Refused for a topic that is not empty.
+    """Restore topics: from batches with their ids, offsets, leader epochs and bytes, from records
+    as an ordinary producer, with the old place in headers. Refused for a topic that is not empty.
 
     Example: antipode restore --from file:///var/archive --bootstrap-server 127.0.0.1:9192
     --environment out/sites/environment.json --at b

@@ -13,6 +13,7 @@ import json
 import os
 import random
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -60,12 +61,12 @@ def sites(start_sites: SitesStarter) -> EmbeddedSites:
     return start_sites()
 
 
-@pytest.fixture
-async def load(sites: EmbeddedSites) -> AsyncIterator[AcknowledgedLoad]:
+@asynccontextmanager
+async def mirrored_load(sites: EmbeddedSites, **given: int) -> AsyncIterator[AcknowledgedLoad]:
     """A load on site a, every partition of which is being mirrored."""
     async with site_client(sites.bootstrap("a")) as client:
         await client.create_topics([NewTopic(name=TOPIC, partition_count=PARTITIONS, replication_factor=1)])
-    with AcknowledgedLoad(sites.bootstrap("a"), TOPIC, PARTITIONS) as running:
+    with AcknowledgedLoad(sites.bootstrap("a"), TOPIC, PARTITIONS, **given) as running:
         running.wait_acknowledged(SOME_RECORDS)
 
         async def is_mirrored() -> bool:
@@ -74,6 +75,13 @@ async def load(sites: EmbeddedSites) -> AsyncIterator[AcknowledgedLoad]:
                 return len(ends) == PARTITIONS and all(ends.values())
 
         await eventually(is_mirrored)
+        yield running
+
+
+@pytest.fixture
+async def load(sites: EmbeddedSites) -> AsyncIterator[AcknowledgedLoad]:
+    """The load of most tests."""
+    async with mirrored_load(sites) as running:
         yield running
 
 
@@ -309,20 +317,19 @@ async def compared(sites: EmbeddedSites) -> bool:
 
 @pytest.mark.long
 @pytest.mark.timeout(3_600)
-async def test_reconciliations_under_load_and_faults_raise_no_false_alarm(
-    sites: EmbeddedSites, load: AcknowledgedLoad
-) -> None:
+async def test_reconciliations_under_load_and_faults_raise_no_false_alarm(sites: EmbeddedSites) -> None:
     seed = os.environ.get(SEED_VARIABLE) or str(random.SystemRandom().randrange(10**9))
     runs_wanted = int(os.environ.get(RUNS_VARIABLE, "100"))
     print(f"{SEED_VARIABLE}={seed}")
     chance = random.Random(seed)
     runs = equal = 0
-    while equal < runs_wanted:
-        during = asyncio.create_task(compared(sites))
-        name, fault = _a_fault(chance, sites)
-        await asyncio.to_thread(fault, load)
-        found = [await during, await compared(sites)]
-        runs, equal = runs + len(found), equal + sum(found)
-        print(f"{name}: {equal} of {runs} runs equal, {load.acknowledged} records acknowledged", flush=True)
-        await asyncio.to_thread(load.wait_acknowledged, SOME_RECORDS)
-    await all_is_well(sites, load)
+    async with mirrored_load(sites, records_per_second=100, records_max=1_000_000) as load:
+        while equal < runs_wanted:
+            during = asyncio.create_task(compared(sites))
+            name, fault = _a_fault(chance, sites)
+            await asyncio.to_thread(fault, load)
+            found = [await during, await compared(sites)]
+            runs, equal = runs + len(found), equal + sum(found)
+            print(f"{name}: {equal} of {runs} runs equal, {load.acknowledged} records acknowledged", flush=True)
+            await asyncio.to_thread(load.wait_acknowledged, SOME_RECORDS)
+        await all_is_well(sites, load)

@@ -52,20 +52,25 @@ class CountingLine:
         self.carried_bytes = 0
         self.port, self._to_port = port, to_port
         self._loop = asyncio.new_event_loop()
+        self._is_over = asyncio.Event()
         is_listening = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(is_listening,), daemon=True)
+        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._serve(is_listening),))
         self._thread.start()
         is_listening.wait()
 
     def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        """End after the connections of the command, which closes its own."""
+        self._loop.call_soon_threadsafe(self._is_over.set)
         self._thread.join()
+        self._loop.close()
 
-    def _run(self, is_listening: threading.Event) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_until_complete(asyncio.start_server(self._accept, "127.0.0.1", self.port))
-        self._loop.call_soon(is_listening.set)
-        self._loop.run_forever()
+    async def _serve(self, is_listening: threading.Event) -> None:
+        server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
+        async with server:
+            is_listening.set()
+            await self._is_over.wait()
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_connection("127.0.0.1", self._to_port)

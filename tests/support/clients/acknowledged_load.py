@@ -29,7 +29,7 @@ Settings = dict[str, Any]
 
 class AcknowledgedLoad:
     """Produces to the partitions in turn from `start` (or entering the block) until `finish`, at
-    most `RECORDS_MAX` records.
+    most `records_max` records.
     """
 
     def __init__(
@@ -39,10 +39,12 @@ class AcknowledgedLoad:
         partitions: int,
         *,
         records_per_second: int = RECORDS_PER_SECOND,
+        records_max: int = RECORDS_MAX,
         settings: Settings | None = None,
     ) -> None:
         self._topic = topic
         self._partitions = partitions
+        self._records_max = records_max
         self._per_tick = max(1, int(records_per_second * TICK_S))
         self._sent = [0] * partitions
         self._places: list[dict[int, int | None]] = [{} for _ in range(partitions)]
@@ -164,7 +166,7 @@ class AcknowledgedLoad:
 
     def _produce(self) -> None:
         partition = 0
-        while not self._is_over.is_set() and self.sent < RECORDS_MAX:
+        while not self._is_over.is_set() and self.sent < self._records_max:
             for _ in range(self._per_tick):
                 number = self._sent[partition]
                 try:

@@ -1,4 +1,4 @@
-"""Compares the ranges of an archive with the logs of a site, by the digests that its brokers keep."""
+"""Compares the ranges of an archive with the logs of a site, by the digests of its brokers."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ import pytest
 from cli.spark.reconcile import NOT_COMPARED
 from dr.drill.faults import Toxic
 from runtime.process import ExitCode
-from tests.support.clients.acknowledged_load import AcknowledgedLoad
+from tests.support.clients.acknowledged_load import RECORDS_MAX, RECORDS_PER_SECOND, AcknowledgedLoad
 from tests.support.embedded.embedded_sites import EmbeddedSites, SitesStarter
 from tests.support.eventually import eventually
 from tests.support.pairs.site_comparison import caught_up, check_prefix, log_ends, site_client
@@ -62,11 +62,15 @@ def sites(start_sites: SitesStarter) -> EmbeddedSites:
 
 
 @asynccontextmanager
-async def mirrored_load(sites: EmbeddedSites, **given: int) -> AsyncIterator[AcknowledgedLoad]:
+async def mirrored_load(
+    sites: EmbeddedSites, *, records_per_second: int = RECORDS_PER_SECOND, records_max: int = RECORDS_MAX
+) -> AsyncIterator[AcknowledgedLoad]:
     """A load on site a, every partition of which is being mirrored."""
     async with site_client(sites.bootstrap("a")) as client:
         await client.create_topics([NewTopic(name=TOPIC, partition_count=PARTITIONS, replication_factor=1)])
-    with AcknowledgedLoad(sites.bootstrap("a"), TOPIC, PARTITIONS, **given) as running:
+    with AcknowledgedLoad(
+        sites.bootstrap("a"), TOPIC, PARTITIONS, records_per_second=records_per_second, records_max=records_max
+    ) as running:
         running.wait_acknowledged(SOME_RECORDS)
 
         async def is_mirrored() -> bool:

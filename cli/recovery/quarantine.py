@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cli.clients.consume import WithKeys, WithPlaces
 from cli.recovery.quarantined import entries
+from cli.recovery.quarantined.exported import ExportFormat, write_records
 from cli.recovery.quarantined.replay import Replay, ReplayPlan
 from cli.shared.failures import failures_as_messages, usage_error
 from cli.shared.kafka_admin import DEFAULT_BOOTSTRAP, BootstrapServer, ask_cluster, client_of
@@ -19,6 +20,9 @@ from cli.shared.output import Output, OutputFormat, console, print_json, progres
 from cli.shared.record_output import shown_as
 from runtime.process import OperationalFailure
 from runtime.times import iso_time
+
+if TYPE_CHECKING:
+    from wire.client.raw_client import KafkaClient
 
 app = typer.Typer(
     help="Records that were removed from logs and kept: ends of copies that `links reset` put away, and what replicas truncated.\n\n"
@@ -102,25 +106,49 @@ def export(
     to: Annotated[Path, typer.Option("--to", help="The file to write; it must not be there yet.")],
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
     broker: OneBroker = None,
+    form: Annotated[
+        ExportFormat,
+        typer.Option("--as", help="log: the unchanged batches; json-lines or parquet: the records for other programs."),
+    ] = ExportFormat.LOG,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Write the unchanged batches of an entry into a file that Kafka's dump tool can read.
+    """Write an entry into a file: the unchanged batches, which Kafka's dump tool can read, or its
+    records as JSON lines or Parquet.
 
-    Example: antipode quarantine export 0.cut.orders-3 --to 00000000000000000000.log
+    Example: antipode quarantine export 0.cut.orders-3 --to orders-3.parquet --as parquet
     """
     with failures_as_messages():
-        entry, content = ask_cluster(
-            bootstrap_server, lambda client: entries.whole(client, name, broker), is_site_local=True
-        )
         try:
-            with to.open("xb") as file:
-                file.write(content)
+            if form is ExportFormat.LOG:
+                entry, content = ask_cluster(
+                    bootstrap_server, lambda client: entries.whole(client, name, broker), is_site_local=True
+                )
+                with to.open("xb") as file:
+                    file.write(content)
+            else:
+                entry = _export_records(name, to, bootstrap_server, broker, form)
         except OSError as error:
             raise OperationalFailure(f"--to {to}: {error.strerror}") from error
     if output is OutputFormat.JSON:
         print_json({**entry, "file": str(to)})
+    elif form is not ExportFormat.LOG:
+        console.print(
+            f"{entry['records']:,} records of {entry['topic']}-{entry['partition']} are in {to}", markup=False
+        )
     else:
         console.print(f"{len(content):,} bytes of {entry['topic']}-{entry['partition']} are in {to}", markup=False)
+
+
+def _export_records(
+    name: str, to: Path, bootstrap_server: str, broker: int | None, form: ExportFormat
+) -> dict[str, Any]:
+    """Write the entry's records; the entry with their number."""
+
+    async def write(client: KafkaClient) -> dict[str, Any]:
+        entry = await entries.one(client, name, broker)
+        return {**entry, "records": await write_records(entries.batches(client, entry), entry, to, form)}
+
+    return ask_cluster(bootstrap_server, write, is_site_local=True)
 
 
 @app.command()

@@ -60,7 +60,7 @@ class Printed:
 def shown_as(output: OutputFormat, *, has_keys: bool, shows_offsets: bool) -> Callable[[PartitionKey, Record], None]:
     """The function that prints one record."""
     if output is OutputFormat.JSON:
-        return lambda place, record: print_json(_document(place, record))
+        return lambda place, record: print_json(record_document(place, record))
 
     def show(place: PartitionKey, record: Record) -> None:
         parts = [f"{place[0]}-{place[1]}@{record.offset}".encode()] if shows_offsets else []
@@ -73,7 +73,8 @@ def shown_as(output: OutputFormat, *, has_keys: bool, shows_offsets: bool) -> Ca
     return show
 
 
-def _document(place: PartitionKey, record: Record) -> dict[str, Any]:
+def record_document(place: PartitionKey, record: Record) -> dict[str, Any]:
+    """The JSON form of a record."""
     from wire.batches.records import printable_name
 
     return {

@@ -188,18 +188,20 @@ async def requested(sites: EmbeddedSites, site: str) -> RequestFailoverReply:
 
 @pytest.mark.long
 async def test_f17_a_slow_control_plane_stops_no_writer_and_no_site_is_promoted_over(start_sites: SitesStarter) -> None:
-    lease_ms, latency_ms = 15_000, 5_000
-    patient = ("--broker-config", "antipode.arbiter.session.timeout.ms=15000")
+    """Each message waits for five seconds on its way, in both directions: an answer takes ten."""
+    lease_ms, latency_ms = 20_000, 5_000
+    # the longest session that the arbiter grants: a heartbeat is answered before the next one
+    patient = ("--broker-config", "antipode.arbiter.session.timeout.ms=40000")
     sites = start_sites("--arbiter", "--lease-ms", str(lease_ms), "--failover", "automatic", *patient)
     await create_topic(sites)
     network = sites.network
-    slow = Toxic(kind="latency", attributes={"latency": latency_ms, "jitter": 0}, streams=("downstream",))
+    slow = Toxic(kind="latency", attributes={"latency": latency_ms, "jitter": 0})
     async with writer(sites, "a") as at_a:
         await at_a.writes()
         known = len(at_a.answers)
         for kind in ("grpc", ARBITER_KIND):
             network.add(network.selected(kind=kind), [slow])
-        deadline_ms = at_a.answers[-1].answered_at_ms + 3 * lease_ms
+        deadline_ms = at_a.answers[-1].answered_at_ms + 2 * lease_ms
 
         async def has_passed() -> bool:
             return at_a.answers[-1].answered_at_ms >= deadline_ms

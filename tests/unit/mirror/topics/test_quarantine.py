@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from kio.schema.errors import ErrorCode
 from typer.testing import CliRunner
@@ -132,3 +133,54 @@ async def test_the_commands_list_export_and_delete_what_the_brokers_keep(tmp_pat
         assert (await run(cluster, "delete", name, "--yes")).exit_code == 0
         assert not store.entries
         assert (await run(cluster, "show", name)).exit_code == 1
+
+
+MARKER = encode_batch([Record(b"\0\0\0\0", b"", 1)], base_offset=33, producer_id=1, producer_epoch=0, attributes=0x30)
+
+
+async def test_the_records_of_an_entry_are_exported_for_other_programs(tmp_path: Path) -> None:
+    name, lines, table = str(ENTRY["name"]), tmp_path / "exported.jsonl", tmp_path / "exported.parquet"
+    records = [
+        Record(b"k", b"written at b", 1_700_000_000_123, [("h", b"1")]),
+        Record(None, b"\xff", 1_700_000_000_124),
+        Record(b"gone", None, 1_700_000_000_125),
+    ]
+    async with ScriptedCluster(nodes=2) as cluster:
+        store = Store(cluster)
+        store.content = encode_batch(records, base_offset=30, leader_epoch=5) + MARKER
+        store.entries = [{**ENTRY, "first_offset": 31, "end_offset": 34, "size_bytes": len(store.content)}]
+        done = await run(cluster, "export", name, "--to", str(lines), "--as", "json-lines", "--output", "json")
+        assert json.loads(done.stdout)["records"] == 2, done.output
+        done = await run(cluster, "export", name, "--to", str(table), "--as", "parquet")
+        assert "2 records of orders-0" in done.output
+        again = await run(cluster, "export", name, "--to", str(table), "--as", "parquet")
+        assert (again.exit_code, "File exists" in again.output) == (1, True)
+    text = await asyncio.to_thread(lines.read_text)
+    assert [json.loads(line) for line in text.splitlines()] == [
+        {
+            "topic": "orders",
+            "partition": 0,
+            "offset": 31,
+            "timestamp_ms": 1_700_000_000_124,
+            "key": None,
+            "value_base64": "/w==",
+            "headers": [],
+            "leader_epoch": 5,
+        },
+        {
+            "topic": "orders",
+            "partition": 0,
+            "offset": 32,
+            "timestamp_ms": 1_700_000_000_125,
+            "key": "gone",
+            "value": None,
+            "headers": [],
+            "leader_epoch": 5,
+        },
+    ]
+    rows = pq.read_table(table).to_pylist()
+    assert [(row["offset"], row["key"], row["value"], row["headers"]) for row in rows] == [
+        (31, None, b"\xff", []),
+        (32, b"gone", None, []),
+    ]
+    assert rows[0]["timestamp"].timestamp() == 1_700_000_000.124

@@ -42,7 +42,7 @@ class LinkFollowing:
         """True if this agent made the change, not another one."""
         match change.step:
             case Step.STORE:
-                return await self._store.adopt(change.record) == change.record
+                return await self._store.replace(change.record, instead_of=change.instead_of)
             case Step.JOIN:
                 return await self._store.join(change.record, beside=change.beside)
             case Step.LEAVE:

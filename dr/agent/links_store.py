@@ -121,6 +121,18 @@ class LinksStore:
                     stored = record
         return stored
 
+    async def replace(self, record: LinkRecord, *, instead_of: LinkRecord | None) -> bool:
+        """Store `record` if the stored one is `instead_of`; False if it is another one. Raises
+        LinkUnknown.
+        """
+        stored, version = await self.get(record.name)
+        if stored != instead_of:
+            return False
+        with contextlib.suppress(BadVersionError):
+            await self._replace(record, version=version, account="")
+            return True
+        return False
+
     async def _replace(self, record: LinkRecord, *, version: int, account: str) -> None:
         path = znodes.link_path(record.name)
         if not account:

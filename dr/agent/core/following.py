@@ -13,7 +13,7 @@ that two agents take at once, is repeated without harm:
 | --- | --- | --- |
 | introduce | a, while it is active | a-b and a-c get each other's standby, and the higher leader-epoch floor of both |
 | follow | c | a-c gets its next epoch, in which b is active and takes the place of a |
-| join | b | b stores a-c, as c has stored it |
+| join | b | b stores a-c, as c has stored it; also when c was promoted before b had the link |
 | stop | a, when it answers again and still regards itself as active | a-c is fenced at a: no client writes there |
 | leave | a, when a-b made it passive | a forgets a-c |
 
@@ -59,7 +59,7 @@ class Step(enum.Enum):
     """The kind of a change to the own site's records."""
 
     STORE = "store"
-    """Store the record if it supersedes the stored one."""
+    """Store the record if the link is as it was when this was decided."""
     JOIN = "join"
     """Store a link that this site does not have, if the record beside it is unchanged."""
     LEAVE = "leave"
@@ -73,8 +73,10 @@ class Change:
     step: Step
     record: LinkRecord
     reason: str
+    instead_of: LinkRecord | None = None
+    """STORE: the record on which the decision is based."""
     beside: str = ""
-    """JOIN: the own link that made this site active."""
+    """JOIN: the own link that names the other end."""
 
 
 def ends_of(link: LinkRecord) -> frozenset[str]:
@@ -160,7 +162,9 @@ def _introduction(site: str, link: LinkRecord, links: Links, *, now_ms: int) -> 
     record = changed(link, leader_epoch_floor=floor, revision=link.revision + 1, updated_at_ms=now_ms)
     _name_sites(record, new)
     names = ", ".join(sorted(new)) or "no other site"
-    return Change(step=Step.STORE, record=record, reason=f"the standbys of {site} know each other: {names}")
+    return Change(
+        step=Step.STORE, record=record, instead_of=link, reason=f"the standbys of {site} know each other: {names}"
+    )
 
 
 def _following(site: str, link: LinkRecord, answers: Mapping[str, SiteAnswer], *, now_ms: int) -> Change | None:
@@ -186,6 +190,7 @@ def _following(site: str, link: LinkRecord, answers: Mapping[str, SiteAnswer], *
     return Change(
         step=Step.STORE,
         record=_followed(link, promotion, standby=site, now_ms=now_ms),
+        instead_of=link,
         reason=f"link {promotion.name} made {promotion.active_site} active in place of {link.active_site}",
     )
 
@@ -221,24 +226,32 @@ def _followed(link: LinkRecord, promotion: LinkRecord, *, standby: str, now_ms: 
 
 
 def _joins(site: str, links: Links, answers: Mapping[str, SiteAnswer]) -> list[Change]:
-    """The links of standbys that follow this site, which it does not have yet."""
+    """The links of standbys that follow this site, or did before they were promoted, and that it
+    does not have yet.
+    """
     found: dict[str, Change] = {}
     for name, answer in answers.items():
         for record in answer.links.values():
-            is_ours = record.active_site == site and ends_of(record) == {site, name}
+            is_ours = ends_of(record) == {site, name} and record.active_site in (site, name)
             if not answer.is_answering or not is_ours or record.name in links:
                 continue
-            beside = next((one.name for one in links.values() if _made_active(one, site, name, record)), "")
+            beside = next((one.name for one in links.values() if _may_join(one, site, name, record)), "")
             if beside:
-                reason = f"site {name} follows {site}, which link {beside} made active"
+                reason = f"site {name} goes on with {site}, which it knows by link {beside}"
                 found[record.name] = Change(step=Step.JOIN, record=record, reason=reason, beside=beside)
     return list(found.values())
 
 
-def _made_active(link: LinkRecord, site: str, standby: str, record: LinkRecord) -> bool:
-    is_same_promotion = link.leader_epoch_floor == record.leader_epoch_floor
-    is_active = role_of(link, site) is SiteRole.ACTIVE
-    return belong_together(link, record) and is_active and is_same_promotion and standby in link.sites
+def _may_join(link: LinkRecord, site: str, standby: str, record: LinkRecord) -> bool:
+    """True if the own link leads to the record: it made this site active, and the standby followed;
+    or the standby was promoted later, before this site had its link.
+    """
+    if not belong_together(link, record) or standby not in link.sites:
+        return False
+    if record.active_site == standby:
+        return record.leader_epoch_floor > link.leader_epoch_floor
+    # an earlier promotion of this site: it lost the active role, and got it back, before it joined
+    return role_of(link, site) is SiteRole.ACTIVE and record.leader_epoch_floor <= link.leader_epoch_floor
 
 
 def _departure(
@@ -255,7 +268,7 @@ def _departure(
     if role_of(link, site) is not SiteRole.ACTIVE:
         return None
     reason = f"{newest.active_site} is active in epoch {newest.epoch}, and {site} does not know why yet"
-    return Change(step=Step.STORE, record=fenced(link, now_ms=now_ms), reason=reason)
+    return Change(step=Step.STORE, record=fenced(link, now_ms=now_ms), instead_of=link, reason=reason)
 
 
 def _made_passive(link: LinkRecord, site: str, newest: LinkRecord) -> bool:

@@ -4,6 +4,7 @@ between, losses on both sides.
 
 from __future__ import annotations
 
+import json
 from functools import partial
 
 import pytest
@@ -12,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from runtime.clock import SystemClock
 from tests.support.clients.acknowledged_load import AcknowledgedLoad
+from tests.support.clients.kafka_clients import Record, librdkafka_produce
 from tests.support.disks.log_batches import batch
 from tests.support.embedded.embedded_sites import LINK, EmbeddedSites, SitesStarter
 from tests.support.eventually import eventually, eventually_sync
@@ -251,3 +253,52 @@ async def test_a_partition_that_nobody_writes_to_may_fail_over_after_its_leader_
         ended = sites.command("failover", LINK, "--to", "b")
         assert ended.returncode == 0, ended.stdout + ended.stderr
         await load.check_log(sites.bootstrap("b"))
+
+
+@pytest.mark.long
+async def test_f12_the_mirror_notices_that_the_source_has_lost_the_end_of_its_log(start_sites: SitesStarter) -> None:
+    """An unclean election at the source: a replica that lacks acknowledged records leads, and
+    writes others. The standby's copy of the lost ones is named, and kept when the copy is truncated.
+    """
+    sites = start_sites("--brokers", "2")
+    admin = AdminClient({"bootstrap.servers": sites.bootstrap("a"), "log_level": 2})
+    configs = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
+    admin.create_topics([NewTopic(TOPIC, 1, 2, config=configs)])[TOPIC].result(120)
+    write(sites, 50)
+    await caught_up(sites.bootstrap("a"), sites.bootstrap("b"))
+
+    async def both_in_sync() -> list[int]:
+        found = await in_sync(sites, "a")
+        assert len(found) == 2
+        return found
+
+    leader, follower = await eventually(both_in_sync)
+    sites.process(f"broker-{follower}").kill()
+    write(sites, 20)
+    await caught_up(sites.bootstrap("a"), sites.bootstrap("b"))
+    sites.process(f"broker-{leader}").kill()
+    sites.restart(sites.process(f"broker-{follower}"))
+    write(sites, 5)
+
+    def is_named() -> bool:
+        found = sites.command("status")
+        assert f"{TOPIC}-0 differs from offset 50 on: b has 20 records of its own" in " ".join(found.stdout.split())
+        return found.returncode == 1
+
+    eventually_sync(is_named)
+    done = sites.command("links", "reinstate", LINK, "--yes")
+    assert done.returncode == 0, done.stdout + done.stderr
+    ends = await caught_up(sites.bootstrap("a"), sites.bootstrap("b"))
+    assert sum(ends.values()) == 55
+    kept = sites.command("quarantine", "list", "--bootstrap-server", sites.bootstrap("b"), "--output", "json")
+    assert {(entry["first_offset"], entry["end_offset"]) for entry in json.loads(kept.stdout)} == {(50, 70)}
+    sites.restart(sites.process(f"broker-{leader}"))
+    write(sites, 5)
+    assert sum((await caught_up(sites.bootstrap("a"), sites.bootstrap("b"))).values()) == 60
+    sites.stop()
+
+
+def write(sites: EmbeddedSites, count: int) -> None:
+    """Records that the source acknowledges with acks=all."""
+    records = [Record(value=b"%d" % number) for number in range(count)]
+    librdkafka_produce(sites.bootstrap("a"), TOPIC, records, settings={"acks": "all"})

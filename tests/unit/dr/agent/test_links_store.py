@@ -181,3 +181,12 @@ async def test_a_deletion_changes_the_links_beside_it_in_the_same_transaction() 
     assert set((await store.get("a-b"))[0].sites) == {"a", "b"}
     with pytest.raises(LinkConflict):
         await store.join(OF_C, beside="a-b")
+
+
+async def test_a_record_is_replaced_only_if_it_is_the_one_that_was_decided_upon() -> None:
+    store = LinksStore(knowing("a", "b"))
+    known, _ = await store.get("a-b")
+    newer = changed(known, revision=1)
+    assert await store.replace(newer, instead_of=known)
+    assert not await store.replace(changed(known, epoch=3), instead_of=known)
+    assert (await store.get("a-b"))[0] == newer

@@ -62,24 +62,24 @@ async def _stored(site: SiteBroker, path: str) -> dict[str, str] | None:
 
 
 async def test_kafkas_own_tool_sets_shows_and_removes_every_kind_of_quota(site: SiteBroker, configs: Run) -> None:
-    await asyncio.gather(*(configs("--alter", "--add-config", values, *entity) for entity, values in SET))
+    for entity, values in SET:
+        await configs("--alter", "--add-config", values, *entity)
     assert await _stored(site, "/config/users/alice") == {"producer_byte_rate": "1024", "request_percentage": "12.5"}
     assert await _stored(site, "/config/users/alice/clients/my%20app") == {"consumer_byte_rate": "2048"}
     assert await _stored(site, "/config/clients/<default>") == {"controller_mutation_rate": "5.0"}
     assert await _stored(site, "/config/ips/10.0.0.1") == {"connection_creation_rate": "20"}
     await site.stop()
     await site.start()
-    shown = await asyncio.gather(*(configs("--describe", *entity) for entity, _ in SET))
+    shown = [await configs("--describe", *entity) for entity, _ in SET]
     assert "Quota configs for user-principal 'alice' are" in shown[0]
     for words in ("producer_byte_rate=1024.0", "request_percentage=12.5"):
         assert words in shown[0]
     assert "Quota configs for user-principal 'alice', client-id 'my app' are consumer_byte_rate=2048.0" in shown[1]
     assert "Quota configs for the default client-id are controller_mutation_rate=5.0" in shown[2]
     assert "Quota configs for ip '10.0.0.1' are connection_creation_rate=20.0" in shown[3]
-    await asyncio.gather(
-        configs("--alter", "--delete-config", "producer_byte_rate", *USER),
-        *(configs("--alter", "--delete-config", values.partition("=")[0], *entity) for entity, values in SET[1:]),
-    )
+    await configs("--alter", "--delete-config", "producer_byte_rate", *USER)
+    for entity, values in SET[1:]:
+        await configs("--alter", "--delete-config", values.partition("=")[0], *entity)
     assert await _stored(site, "/config/users/alice") == {"request_percentage": "12.5"}
     for path in ("/config/users/alice/clients/my%20app", "/config/clients/<default>", "/config/ips/10.0.0.1"):
         assert await _stored(site, path) is None
@@ -141,9 +141,9 @@ async def test_java_clients_slow_to_their_rate_and_report_throttle_times(
         )
         return found.decode()
 
-    slow, quick = await asyncio.gather(produce("slow"), produce("quick"))
+    slow, quick = await produce("slow"), await produce("quick")
     assert _metric(slow, "produce-throttle-time-max") > 0
     assert _metric(quick, "produce-throttle-time-max") == 0
-    slow, quick = await asyncio.gather(consume("slow"), consume("quick"))
+    slow, quick = await consume("slow"), await consume("quick")
     assert _metric(slow, "fetch-throttle-time-max") > 0
     assert _metric(quick, "fetch-throttle-time-max") == 0

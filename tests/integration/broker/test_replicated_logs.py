@@ -4,7 +4,6 @@ on all of them.
 
 from __future__ import annotations
 
-import shutil
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -68,7 +67,8 @@ def log_directories(site: ReplicatedSite, asked: int) -> dict[str, tuple[ErrorCo
 
 
 def fail(directory: Path) -> None:
-    shutil.rmtree(directory)
+    # in one step, because the broker makes files in it meanwhile
+    directory.rename(directory.with_name(f"{directory.name}-lost"))
     directory.write_text("not a directory any more")
 
 

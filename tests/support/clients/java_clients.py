@@ -14,7 +14,7 @@ from pathlib import Path
 from deploy import apache_kafka
 from tests.support.clients.tool_server import run_tool
 
-WITHIN_MS = 120_000
+WITHIN_MS = 240_000
 
 CONSOLE_PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"

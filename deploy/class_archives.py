@@ -90,8 +90,8 @@ class ClassArchive:
             ]
             ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=DUMP_WITHIN_S)
             if ended.returncode != 0 or not (scratch / target.name).is_file():
-                said = "\n".join((ended.stdout + ended.stderr).splitlines()[-OUTPUT_LINES_SHOWN:])
-                raise OperationalFailure(f"Java wrote no archive of {self.name}'s classes:\n{said}")
+                reported = "\n".join((ended.stdout + ended.stderr).splitlines()[-OUTPUT_LINES_SHOWN:])
+                raise OperationalFailure(f"Java wrote no archive of {self.name}'s classes:\n{reported}")
             self.keep(scratch / target.name)
 
 

@@ -108,8 +108,8 @@ def _build(programs: ClientPrograms) -> None:
     ended = subprocess.run(programs.builder, cwd=partial, capture_output=True, text=True, check=False, env=environment)
     if ended.returncode != 0:
         shutil.rmtree(partial, ignore_errors=True)
-        said = "\n".join((ended.stdout + ended.stderr).splitlines()[-OUTPUT_LINES_SHOWN:])
-        raise OperationalFailure(f"the {programs.name} clients could not be built:\n{said}")
+        output = "\n".join((ended.stdout + ended.stderr).splitlines()[-OUTPUT_LINES_SHOWN:])
+        raise OperationalFailure(f"the {programs.name} clients could not be built:\n{output}")
     for old in programs.directory.parent.glob(f"clients-{programs.name}-*"):
         if old != partial:
             shutil.rmtree(old)

@@ -90,8 +90,8 @@ def _fetch(maven: str, jar_set: JarSet) -> None:
     ended = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if ended.returncode != 0:
         shutil.rmtree(partial, ignore_errors=True)
-        said = "\n".join((ended.stdout + ended.stderr).splitlines()[-OUTPUT_LINES_SHOWN:])
-        raise OperationalFailure(f"Maven could not fetch {jar_set.name} {jar_set.version}:\n{said}")
+        output = "\n".join((ended.stdout + ended.stderr).splitlines()[-OUTPUT_LINES_SHOWN:])
+        raise OperationalFailure(f"Maven could not fetch {jar_set.name} {jar_set.version}:\n{output}")
     # renamed at the end: an interrupted download leaves no folder that looks complete
     partial.rename(jar_set.directory)
 

@@ -101,10 +101,10 @@ def _fetch_wheel(scratch: Path, say: Callable[[str], None]) -> contextlib.Abstra
 def _wheel_failure(wheel: subprocess.Popen[str]) -> str | None:
     """Wait for pip; returns its output when it failed, else None."""
     try:
-        _, said = wheel.communicate(timeout=LIMIT_S)
+        _, reported = wheel.communicate(timeout=LIMIT_S)
     except subprocess.TimeoutExpired:
         return f"pip did not install {WHEEL} within {LIMIT_S} s"
-    return f"pip could not install {WHEEL}: {said.strip()}" if wheel.returncode else None
+    return f"pip could not install {WHEEL}: {reported.strip()}" if wheel.returncode else None
 
 
 def _wheel_environment(scratch: Path, say: Callable[[str], None]) -> Mapping[str, str]:
@@ -152,12 +152,12 @@ def _step(name: str, scratch: Path, environment: Mapping[str, str]) -> str | Non
         stderr=subprocess.STDOUT,
     ) as step:
         try:
-            said, _ = step.communicate(timeout=LIMIT_S)
+            reported, _ = step.communicate(timeout=LIMIT_S)
         except subprocess.TimeoutExpired:
             return f"{tool} did not end within {LIMIT_S} s"
     if step.returncode == 0:
         return None
-    lines = said.splitlines()[-OUTPUT_LINES_SHOWN:]
+    lines = reported.splitlines()[-OUTPUT_LINES_SHOWN:]
     return "\n".join([f"{tool}:", *(f"    {line}" for line in lines)])
 
 

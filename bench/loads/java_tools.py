@@ -105,8 +105,10 @@ def _run(main_class: str, arguments: list[str]) -> str:
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=RUN_WITHIN_S
         )
     except subprocess.TimeoutExpired as expired:
-        said = expired.stdout.decode(errors="replace") if isinstance(expired.stdout, bytes) else expired.stdout or ""
-        raise OperationalFailure(f"{main_class} does not end within {RUN_WITHIN_S} s:\n{_tail(said)}") from expired
+        reported = (
+            expired.stdout.decode(errors="replace") if isinstance(expired.stdout, bytes) else expired.stdout or ""
+        )
+        raise OperationalFailure(f"{main_class} does not end within {RUN_WITHIN_S} s:\n{_tail(reported)}") from expired
     if ended.returncode != 0:
         raise OperationalFailure(f"{main_class} ended with {ended.returncode}:\n{_tail(ended.stdout)}")
     return ended.stdout

@@ -147,16 +147,19 @@ def _receive(library: Any, queue: int, topic: str, count: int) -> tuple[int, flo
 
 
 def _client(library: Any, kind: int, bootstrap_servers: str, settings: Mapping[str, str], cleaning: ExitStack) -> int:
-    said = ctypes.create_string_buffer(_ERROR_TEXT_SIZE)
+    reported = ctypes.create_string_buffer(_ERROR_TEXT_SIZE)
     configuration = library.rd_kafka_conf_new()
     for key, value in {"bootstrap.servers": bootstrap_servers, **settings}.items():
-        if library.rd_kafka_conf_set(configuration, key.encode(), value.encode(), said, _ERROR_TEXT_SIZE) != _CONF_OK:
+        if (
+            library.rd_kafka_conf_set(configuration, key.encode(), value.encode(), reported, _ERROR_TEXT_SIZE)
+            != _CONF_OK
+        ):
             library.rd_kafka_conf_destroy(configuration)
-            raise OperationalFailure(f"librdkafka setting {key}={value}: {said.value.decode()}")
-    client = library.rd_kafka_new(kind, configuration, said, _ERROR_TEXT_SIZE)
+            raise OperationalFailure(f"librdkafka setting {key}={value}: {reported.value.decode()}")
+    client = library.rd_kafka_new(kind, configuration, reported, _ERROR_TEXT_SIZE)
     if not client:
         library.rd_kafka_conf_destroy(configuration)
-        raise OperationalFailure(f"librdkafka: {said.value.decode()}")
+        raise OperationalFailure(f"librdkafka: {reported.value.decode()}")
     cleaning.callback(library.rd_kafka_destroy, client)
     return int(client)
 

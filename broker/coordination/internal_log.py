@@ -68,6 +68,7 @@ class InternalLog:
                 return
             yield content
             offset = next_offset
+            # loading a large partition must not block the event loop
             await asyncio.sleep(0)
 
 
@@ -80,6 +81,7 @@ class AwaitedCommit:
         self._replicas = replicas
         self._hosted = hosted
         self.last_offset = last_offset
+        # the same leadership must hold until the commit: after a break the record may be truncated
         self._led_since_epoch = hosted.state.led_since_epoch
         self._done: asyncio.Future[None] | None = None
 
@@ -92,6 +94,7 @@ class AwaitedCommit:
         """Return when the records are committed. Raises PartitionFailure if the disk fails, the
         leadership is lost or the time is over.
         """
+        # the flush comes first: a commit that a loss of power could undo must not be answered
         if self._hosted.log.needs_flush:
             try:
                 await self._hosted.log.flush()

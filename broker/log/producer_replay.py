@@ -55,6 +55,7 @@ def restore_producers(
     """
     remove = remove or partial(_remove, disk)
     notes: list[str] = []
+    # empty first: the state may have been filled before a truncation
     producers.restore([])
     used = -1
     # with no snapshot every batch that the log still has counts
@@ -95,6 +96,8 @@ class ProducerReplay:
     def take(self, header: BatchHeader, content: Buffer) -> AbortedTransaction | None:
         """Like `replay_batch`, immediately or later; only control batches need `content`."""
         producer_id = header.producer_id
+        # without transactions only the last batches of a producer count, so earlier ones are never
+        # replayed
         if not header.attributes & (TRANSACTIONAL_BIT | CONTROL_BIT):
             if producer_id in self._waiting:
                 self._waiting[producer_id].append(header)
@@ -118,6 +121,7 @@ def replay_batch(producers: ProducerStates, header: BatchHeader, content: Buffer
     """Take a stored batch into the state unchecked; the transaction index entry when it is an abort
     marker.
     """
+    # replay is unchecked: the log is the truth, also where it breaks today's rules
     if not header.is_control:
         change = producers.prepare_batch(header, header.base_offset, is_checked=False)
         if not isinstance(change, DuplicateSequence):

@@ -128,7 +128,7 @@ class Connection(FrameReceiver):
         # reading stops while responses wait: a client that does not read stops its own requests
         if self._is_busy or self._outgoing or self.is_closed:
             return
-        if self._is_resting:
+        if self._is_muted:
             if self._is_draining and not self._places:
                 self.close("the broker stops")
             return
@@ -187,7 +187,7 @@ class Connection(FrameReceiver):
                 on_sent.sent(0.0, self.used_at_ms)
             return
         if throttle_time_ms > 0:
-            self._rest(throttle_time_ms)
+            self._mute(throttle_time_ms)
         if parts is not None:
             self._outgoing.extend(parts)
             if on_sent is not None:
@@ -250,15 +250,15 @@ class Connection(FrameReceiver):
         if not self.is_closed:
             self._channel = CompressedChannel(self._channel, level=level)
 
-    def _rest(self, throttle_time_ms: float) -> None:
-        self._is_resting = True
+    def _mute(self, throttle_time_ms: float) -> None:
+        self._is_muted = True
         # muted as in Kafka: the response is sent at once, and the next request waits for the
         # throttle time
         self._read(is_wanted=False)
         self._waking = self._server.loop.call_later(throttle_time_ms / 1000, self._wake)
 
     def _wake(self) -> None:
-        self._is_resting, self._waking = False, None
+        self._is_muted, self._waking = False, None
         self.used_at_ms = self._server.clock.monotonic_ms()
         self._continue()
 
@@ -318,7 +318,7 @@ class Connection(FrameReceiver):
         self._close_when_quiet()
 
     def _close_when_quiet(self) -> None:
-        if self._is_resting and not (self._is_busy or self._places or self._outgoing):
+        if self._is_muted and not (self._is_busy or self._places or self._outgoing):
             self.close("the broker stops")
         if self.is_closed or not self.is_idle:
             return
@@ -340,7 +340,7 @@ class Connection(FrameReceiver):
         """True if no request is in flight, nothing waits to be sent, and the client is not
         throttled.
         """
-        return not (self._is_busy or self._places or self._outgoing or self._is_writing or self._is_resting)
+        return not (self._is_busy or self._places or self._outgoing or self._is_writing or self._is_muted)
 
     @property
     def is_between_requests(self) -> bool:

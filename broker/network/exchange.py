@@ -198,10 +198,10 @@ class Exchange:
     def _reply_entity(self, entity: Any) -> None:
         header = self.header
         self.count_errors(errors_in(entity))
-        said = getattr(entity, "throttle_time", NO_THROTTLE)
-        said_ms = round(said / MILLISECOND)
+        stated = getattr(entity, "throttle_time", NO_THROTTLE)
+        stated_ms = round(stated / MILLISECOND)
         # handlers that know a longer time keep it; the request quota only lengthens it
-        if self.throttle_time_ms(said_ms) > said_ms and hasattr(entity, "throttle_time"):
+        if self.throttle_time_ms(stated_ms) > stated_ms and hasattr(entity, "throttle_time"):
             entity = replace(entity, throttle_time=i32Timedelta.parse(self._throttle_time_ms * MILLISECOND))
         self._finish([encode_response(header.api_key, header.api_version, header.correlation_id, entity)])
 

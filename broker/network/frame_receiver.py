@@ -34,8 +34,8 @@ class FrameReceiver(ResponseSender):
     __slots__ = (
         "_held",
         "_is_busy",
+        "_is_muted",
         "_is_reading",
-        "_is_resting",
         "_large",
         "_large_filled",
         "_places",
@@ -54,7 +54,7 @@ class FrameReceiver(ResponseSender):
         self._places = ResponseSlots(self._on_slot_answered)
         self._is_busy = False
         self._is_reading = False
-        self._is_resting = False
+        self._is_muted = False
         self.gate: SaslSession | None = None
 
     def _handle(self, frame: Frame) -> None:
@@ -129,7 +129,7 @@ class FrameReceiver(ResponseSender):
         if position < len(data) and not self.is_closed:
             self._held = bytes(data[position:])
             # not read while nothing can be handled, so the kernel's buffer slows the client down
-            if self._is_busy or self._is_writing or self._is_resting or self._places.must_wait(self._held):
+            if self._is_busy or self._is_writing or self._is_muted or self._places.must_wait(self._held):
                 self._read(is_wanted=False)
 
     def _handle_frames(self, data: memoryview) -> int:
@@ -137,7 +137,7 @@ class FrameReceiver(ResponseSender):
         position, length = 0, len(data)
         # one frame at a time: the next may depend on this one's outcome
         while length - position >= SIZE.size and not (
-            self._is_busy or self._is_writing or self._is_resting or self.is_closed
+            self._is_busy or self._is_writing or self._is_muted or self.is_closed
         ):
             size: int = SIZE.unpack_from(data, position)[0]
             gate = self.gate

@@ -94,6 +94,7 @@ class Housekeeping:
         await asyncio.sleep((delay_ms or interval(self._configs.current)) / 1000)
         while True:
             try:
+                # one broken log must not stop the job for all other logs
                 await job()
             except StorageError as error:
                 log.warning("background work on the logs failed", job=name, reason=str(error))
@@ -126,6 +127,8 @@ class Housekeeping:
         )
 
     async def _compact(self) -> None:
+        # an incomplete image lacks topics' configs: with the defaults, a compacted topic could lose
+        # records
         if not (self._cluster.image.is_complete and self._configs.current.is_log_cleaner_enabled):
             return
         for sentence in await self._logs.compact(is_copy=self._is_copy):
@@ -151,6 +154,7 @@ class Housekeeping:
             try:
                 await self._digest_log(partition_log)
             except StorageError as error:
+                # the log was closed meanwhile, by a move or a deletion
                 if not partition_log.is_abandoned:
                     self._logs.note_failure(error)
                     log.warning("background work on the logs failed", job="range digests", reason=str(error))

@@ -41,7 +41,7 @@ def parsed_assignors(value: object) -> object:
     """The assignors that a text names, by their short names; ValueError for an unknown one."""
     if not isinstance(value, str):
         return value
-    named = tuple(_KAFKAS_CLASSES.get(name, name) for name in _words(value))
+    named = tuple(_KAFKAS_CLASSES.get(name, name) for name in _entries(value))
     unknown = [name for name in named if name not in ASSIGNORS]
     if unknown or not named or len(set(named)) < len(named):
         raise ValueError(f"accepted: {ASSIGNORS_ACCEPTED}")
@@ -54,13 +54,13 @@ def parsed_protocols(value: object) -> object:
     """
     if not isinstance(value, str):
         return value
-    named = tuple(name.lower() for name in _words(value))
+    named = tuple(name.lower() for name in _entries(value))
     if not set(named) <= {"classic", "consumer", "share", "streams"} or "classic" not in named:
         raise ValueError(f"accepted: {PROTOCOLS_ACCEPTED}")
     return named
 
 
-def _words(text: str) -> list[str]:
+def _entries(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 

@@ -43,28 +43,28 @@ class GroupReports:
         self._received: dict[str, ReceivedReports] = {}
         self._link_epochs: dict[str, int] = {}
 
-    def note_report(self, link: str, word: SyncReport, *, link_epoch: int) -> None:
+    def note_report(self, link: str, report: SyncReport, *, link_epoch: int) -> None:
         """A daemon of the link's mirror has said this, at that epoch."""
         received = self._received.setdefault(link, ReceivedReports())
         if self._link_epochs.get(link) != link_epoch:
             received.forget_reports()
         self._link_epochs[link] = link_epoch
-        received.take(word, self._clock.monotonic_ms(), unix_ms=self._clock.now_ms())
+        received.take(report, self._clock.monotonic_ms(), unix_ms=self._clock.now_ms())
 
     async def describe(self, link: str, *, is_brief: bool = False) -> pb.DescribeGroupOffsetsReply:
         """Groups that the link carries, with their offsets of topics that it carries; of an unknown
         link none.
 
         What was taken before the question counts, commits and decisions of transactions: it is
-        waited for, unless only the mirror's last words are wanted.
+        waited for, unless only the mirror's last reports are wanted.
         """
         if is_brief:
-            return self._words(link)
+            return self._sync_status(link)
         await self._transactions.settled()
         await self._groups.settled()
         image = self._image()
         record = image.links.get(link)
-        reply = self._words(link)
+        reply = self._sync_status(link)
         reply.transactional_producers.CopyFrom(self._producers(record))
         reply.partitions.extend(self._groups.loaded_partitions)
         reply.partition_count = _partition_count(image, OFFSETS_TOPIC)
@@ -113,7 +113,7 @@ class GroupReports:
             ]
         )
 
-    def _words(self, link: str) -> pb.DescribeGroupOffsetsReply:
+    def _sync_status(self, link: str) -> pb.DescribeGroupOffsetsReply:
         """The reports of the mirror's daemons; of another epoch than the link's current one only
         their progress.
         """
@@ -121,7 +121,7 @@ class GroupReports:
         record = self._image().links.get(link)
         is_current = record is not None and record.epoch == self._link_epochs.get(link)
         now_ms = self._clock.monotonic_ms()
-        words = received.words(now_ms) if is_current else ()
+        reports = received.counting_reports(now_ms) if is_current else ()
         ages_ms = received.ages_ms(now_ms)
         youngest_ms = min((age_ms for age_ms in ages_ms if age_ms != NEVER), default=None)
         return pb.DescribeGroupOffsetsReply(
@@ -131,12 +131,12 @@ class GroupReports:
             report_round_ms=received.round_ms if is_current else 0,
             words=[
                 pb.SyncReport(
-                    daemon=word.daemon,
-                    slots=sorted(word.slots),
-                    problems=word.problems,
-                    received_ms_ago=round(word.received_ms_ago),
+                    daemon=report.daemon,
+                    slots=sorted(report.slots),
+                    problems=report.problems,
+                    received_ms_ago=round(report.received_ms_ago),
                 )
-                for word in words
+                for report in reports
             ],
         )
 

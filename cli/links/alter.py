@@ -90,9 +90,9 @@ def alter(
     )
     record = altered.record
     verb = "would be changed" if is_dry_run else "is changed"
-    said = policy_sentence(record) or "acks=all waits for no other site"
-    said += f"; copies are reinstated by {'the mirror' if record.reinstate_policy else 'a person'}"
-    said += f"; {lease_sentence(record)}"
-    print_record(record, f"link {name} {verb} at {record.active_site}: {said}", output)
+    summary = policy_sentence(record) or "acks=all waits for no other site"
+    summary += f"; copies are reinstated by {'the mirror' if record.reinstate_policy else 'a person'}"
+    summary += f"; {lease_sentence(record)}"
+    print_record(record, f"link {name} {verb} at {record.active_site}: {summary}", output)
     if altered.problem:
         print_error(altered.problem)

@@ -119,8 +119,8 @@ def print_description(entry: LinkAtSite) -> None:
         for item in entry.description.partitions
     ]
     title = f"site {entry.site}: {record.active_site} is active in epoch {record.epoch}, {phase_name(record)}"
-    if said := policy_sentence(record):
-        title += f"; {said}"
+    if summary := policy_sentence(record):
+        title += f"; {summary}"
     print_table(title, ("topic", "partition", "start offset", "end offset", "sync"), rows)
     if entry.description.cuts:
         cuts = [

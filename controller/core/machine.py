@@ -132,7 +132,7 @@ class ControllerMachine:
                 isr_changes.alter_partitions(draft, command)
                 return f"broker {command.node_id} proposed in-sync replicas of {len(command.proposals)} partitions"
             case ask.BrokerUnreachable():
-                membership.hold_for_dead(draft, command)
+                membership.presume_dead(draft, command)
                 return f"broker {command.node_id} refuses connections"
             case ask.BrokerAnswered():
                 membership.take_back(draft, command)

@@ -51,8 +51,8 @@ class RemoteShell:
         except (OSError, subprocess.TimeoutExpired) as error:
             raise OperationalFailure(f"host {self.host} does not answer: {error}") from error
         if done.returncode not in accepted:
-            said = (done.stderr or done.stdout).strip()[-500:]
-            raise OperationalFailure(f"host {self.host}: {line!r} ended with {done.returncode}: {said}")
+            reported = (done.stderr or done.stdout).strip()[-500:]
+            raise OperationalFailure(f"host {self.host}: {line!r} ended with {done.returncode}: {reported}")
         return done.returncode, done.stdout
 
     def step_clock(self, by_seconds: int) -> None:

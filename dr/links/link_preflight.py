@@ -39,11 +39,11 @@ async def preflight(
     """
     there, here = await source.survey_link(record), await target.survey_link(record)
     releases = {
-        client.name: None if said is None else said.version for client, said in ((source, there), (target, here))
+        client.name: None if agent is None else agent.version for client, agent in ((source, there), (target, here))
     }
     checks = [version_check(releases)]
     if there is not None and here is not None:
-        refused = [f"site {said.site}: {problem}" for said in (there, here) for problem in said.problems]
+        refused = [f"site {agent.site}: {problem}" for agent in (there, here) for problem in agent.problems]
         checks += judged("links", refused, otherwise="no other link of the two sites conflicts")
         if record.lease_ms:
             arbiters = arbiter_problems({source.name: there.arbiter_id, target.name: here.arbiter_id})

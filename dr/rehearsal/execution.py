@@ -131,12 +131,12 @@ class Rehearsal:
     ) -> Outcome:
         self._progress(name, "")
         started_at_ms, started_ms = self._clock.now_ms(), self._clock.monotonic_ms()
-        outcome, said = FAILED, ""
+        outcome, message = FAILED, ""
         try:
             found = await act()
-            outcome, said = "done", detail(found)
+            outcome, message = "done", detail(found)
         except OperationalFailure as failure:
-            said = str(failure)
+            message = str(failure)
             raise
         finally:
             duration_ms = round(self._clock.monotonic_ms() - started_ms)
@@ -147,7 +147,7 @@ class Rehearsal:
                     started_at_ms=started_at_ms,
                     duration_ms=duration_ms,
                     outcome=outcome,
-                    detail=said,
+                    detail=message,
                 )
             )
         return found

@@ -25,36 +25,36 @@ FETCHER = "fetcher"
 PRODUCER = "producer"
 
 
-class Condemned(Exception):
+class WorkerReplaced(Exception):
     """A running worker that does nothing is ended and replaced."""
 
 
-class _Sentences:
-    """Runs workers until they end, or one is condemned."""
+class _Interruptible:
+    """Runs workers until they end, or one is interrupted."""
 
     def __init__(self) -> None:
-        self._sentences: dict[object, asyncio.Future[None]] = {}
+        self._interruptions: dict[object, asyncio.Future[None]] = {}
 
     async def serve(self, name: object, work: Coroutine[Any, Any, None]) -> None:
-        """Do the work. Raises Condemned if the worker is condemned in the meantime."""
-        sentence = self._sentences[name] = asyncio.get_running_loop().create_future()
+        """Do the work. Raises WorkerReplaced if the worker is interrupted in the meantime."""
+        interruption = self._interruptions[name] = asyncio.get_running_loop().create_future()
         working = asyncio.ensure_future(work)
         try:
-            await asyncio.wait((working, sentence), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((working, interruption), return_when=asyncio.FIRST_COMPLETED)
             if not working.done():
-                sentence.result()
+                interruption.result()
             await working
         finally:
             # also if this task itself was cancelled: nothing else ends the work
             working.cancel()
             await asyncio.gather(working, return_exceptions=True)
-            del self._sentences[name]
+            del self._interruptions[name]
 
-    def condemn(self, name: object, reason: str) -> None:
+    def interrupt(self, name: object, reason: str) -> None:
         """End the work, if it is under way."""
-        sentence = self._sentences.get(name)
-        if sentence is not None and not sentence.done():
-            sentence.set_exception(Condemned(reason))
+        interruption = self._interruptions.get(name)
+        if interruption is not None and not interruption.done():
+            interruption.set_exception(WorkerReplaced(reason))
 
 
 class FetcherPool:
@@ -74,7 +74,7 @@ class FetcherPool:
         self._make = make
         self._fetchers: dict[FetcherKey, Fetcher] = {}
         self._reader_of: dict[TopicPartition, FetcherKey] = {}
-        self._sentences = _Sentences()
+        self._interruptions = _Interruptible()
         self._is_closed = False
 
     def __iter__(self) -> Iterator[Fetcher]:
@@ -104,7 +104,7 @@ class FetcherPool:
 
     def replace(self, key: TopicPartition, reason: str) -> None:
         """Replace the partition's fetcher by another one with connections of its own."""
-        self._sentences.condemn(self._reader_of.get(key), reason)
+        self._interruptions.interrupt(self._reader_of.get(key), reason)
 
     async def close(self) -> None:
         """End all fetchers and their connections."""
@@ -118,7 +118,7 @@ class FetcherPool:
         self._fetchers[fetcher_key] = self._make(fetcher_key)
 
         async def run() -> None:
-            await self._sentences.serve(fetcher_key, self._fetchers[fetcher_key].run())
+            await self._interruptions.serve(fetcher_key, self._fetchers[fetcher_key].run())
 
         async def replace(reason: str) -> None:
             dead = self._fetchers[fetcher_key]
@@ -148,7 +148,7 @@ class ProducerPool:
         self._producers = [make(lane) for lane in range(producers)]
         # Cached, because every partition is looked up several times a second.
         self._lanes: dict[TopicPartition, int] = {}
-        self._sentences = _Sentences()
+        self._interruptions = _Interruptible()
 
     def __iter__(self) -> Iterator[Producer]:
         return iter(self._producers)
@@ -176,7 +176,7 @@ class ProducerPool:
 
     def replace(self, key: TopicPartition, reason: str) -> None:
         """Replace the partition's producer by another one with connections of its own."""
-        self._sentences.condemn(self.lane_of(key), reason)
+        self._interruptions.interrupt(self.lane_of(key), reason)
 
     def report(self) -> None:
         """Report the source's ends to the target for the partitions that have nothing to send."""
@@ -209,7 +209,7 @@ class ProducerPool:
 
     def _start(self, lane: int) -> None:
         async def run() -> None:
-            await self._sentences.serve(lane, self._producers[lane].run())
+            await self._interruptions.serve(lane, self._producers[lane].run())
 
         async def replace(reason: str) -> None:
             dead = self._producers[lane]

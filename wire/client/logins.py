@@ -120,9 +120,9 @@ def by_bearer_token(tokens: BearerTokens, extensions: dict[str, str]) -> Handsha
         except NoToken as error:
             raise Unreachable(f"no token to log in with: {error}", node=str(line.address)) from error
         await _choose(line, OAUTHBEARER)
-        said = {"auth": f"Bearer {token.text}", **extensions}
+        reported = {"auth": f"Bearer {token.text}", **extensions}
         # RFC 7628: GS2 header without an authorization id, then key-value pairs, each ended by 0x01
-        parts = [b"n,,", *(f"{name}={value}".encode() for name, value in said.items()), b"", b""]
+        parts = [b"n,,", *(f"{name}={value}".encode() for name, value in reported.items()), b"", b""]
         answer = await _authenticate(line, _SEPARATOR.join(parts))
         if answer.message:  # why the token is refused, which the client has to confirm
             await _authenticate(line, _SEPARATOR)

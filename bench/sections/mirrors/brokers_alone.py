@@ -78,9 +78,9 @@ def carried_mb_per_s(*, read_from: str, write_to: str, topic: str, size_bytes: f
 
 def _expect(process: subprocess.Popen[str], word: str) -> None:
     assert process.stdout is not None
-    said = process.stdout.readline().strip()
-    if said != word:
-        raise OperationalFailure(f"a process without a mirror printed {said!r}, expected {word!r}")
+    reported = process.stdout.readline().strip()
+    if reported != word:
+        raise OperationalFailure(f"a process without a mirror printed {reported!r}, expected {word!r}")
 
 
 async def _begin(transfers: Sequence[Transfer]) -> None:

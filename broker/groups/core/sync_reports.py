@@ -27,19 +27,19 @@ class ReceivedReports:
         """
         return [NEVER if at_ms is None else max(0, round(now_ms - at_ms)) for at_ms in self._synced_ms]
 
-    def take(self, word: SyncReport, now_ms: float, *, unix_ms: int) -> None:
+    def take(self, report: SyncReport, now_ms: float, *, unix_ms: int) -> None:
         """A daemon has said this."""
-        if word.synced_at_ms:
-            ago_ms = max(0, unix_ms - word.synced_at_ms) if word.synced_ms_ago is None else word.synced_ms_ago
-            for slot in word.slots:
+        if report.synced_at_ms:
+            ago_ms = max(0, unix_ms - report.synced_at_ms) if report.synced_ms_ago is None else report.synced_ms_ago
+            for slot in report.slots:
                 before_ms = self._synced_ms[slot]
                 at_ms = now_ms - ago_ms
                 self._synced_ms[slot] = at_ms if before_ms is None else max(at_ms, before_ms)
-        if word.daemon in self._received:
-            round_ms = now_ms - self._received[word.daemon][1]
-            self._rounds_ms[word.daemon] = (self._rounds_ms.get(word.daemon, (0.0, round_ms))[1], round_ms)
-        self._received[word.daemon] = (word, now_ms)
-        counted = {one.daemon for one in self.words(now_ms)}
+        if report.daemon in self._received:
+            round_ms = now_ms - self._received[report.daemon][1]
+            self._rounds_ms[report.daemon] = (self._rounds_ms.get(report.daemon, (0.0, round_ms))[1], round_ms)
+        self._received[report.daemon] = (report, now_ms)
+        counted = {one.daemon for one in self.counting_reports(now_ms)}
         self._received = {daemon: received for daemon, received in self._received.items() if daemon in counted}
         self._rounds_ms = {daemon: rounds for daemon, rounds in self._rounds_ms.items() if daemon in counted}
 
@@ -48,18 +48,18 @@ class ReceivedReports:
         """The time between the reports of the slowest daemon, in ms; 0 before its second report."""
         return round(max((min(rounds) for rounds in self._rounds_ms.values()), default=0.0))
 
-    def words(self, now_ms: float) -> list[ReceivedReport]:
-        """The words that count."""
+    def counting_reports(self, now_ms: float) -> list[ReceivedReport]:
+        """The reports that count."""
         return counting(
             [
-                ReceivedReport(word.daemon, word.slots, word.problems, now_ms - at_ms)
-                for word, at_ms in self._received.values()
+                ReceivedReport(report.daemon, report.slots, report.problems, now_ms - at_ms)
+                for report, at_ms in self._received.values()
             ]
         )
 
     def resting_ms_ago(self, now_ms: float) -> int:
         """The time in ms since a daemon last reported that it is idle; NEVER if none did."""
-        ages_ms = [round(now_ms - at_ms) for word, at_ms in self._received.values() if word.is_resting]
+        ages_ms = [round(now_ms - at_ms) for report, at_ms in self._received.values() if report.is_resting]
         return min(ages_ms, default=NEVER)
 
     def forget_reports(self) -> None:

@@ -4,8 +4,8 @@ Behaviour: accepted only while a link makes this site passive for the group, and
 epoch, which the group instance id carries (`wire/protocol/messages/private.py`); a group with
 members keeps its offsets (NON_EMPTY_GROUP). Topics need not be here yet. Offset -1 means that the
 active site has removed the offset: it is removed here too. A request without a group is a daemon's
-word on its part of the link: as of when everything is carried, for the account of a failover, and
-what it fails at. Versions: 8 and 9. Not done: nothing.
+report on its part of the link: the time as of which every offset is mirrored, for the account of a
+failover, and its problems. Versions: 8 and 9. Not done: nothing.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ def _note_report(doors: Doors, request: Any, link: str, link_epoch: int) -> None
     record, claim = doors.cluster.image.links.get(link), request.member_id
     if record is None or record.epoch != link_epoch or not (claim.isascii() and claim.isdecimal()):
         return
-    said = next((partition.committed_metadata for topic in request.topics for partition in topic.partitions), None)
+    report = next((partition.committed_metadata for topic in request.topics for partition in topic.partitions), None)
     try:
-        word = decode_report(said, synced_at_ms=int(claim))
+        decoded = decode_report(report, synced_at_ms=int(claim))
     except ValueError:
         return
-    doors.group_reports.note_report(link, word, link_epoch=link_epoch)
+    doors.group_reports.note_report(link, decoded, link_epoch=link_epoch)

@@ -115,6 +115,8 @@ def _base_offsets(directory: str) -> list[int]:
 
 
 def _clone(source: str, target: str, end_offset: int | None) -> ClonedLog:
+    # hard links first: a file that compaction replaces afterwards keeps its content under the
+    # clone's name
     try:
         plan = plan_clone(_base_offsets(source), end_offset)
         shared = [_share(source, target, base) for base in plan.linked]
@@ -131,8 +133,10 @@ def _clone(source: str, target: str, end_offset: int | None) -> ClonedLog:
 
 def _share(source: str, target: str, base: int) -> SharedSegment:
     name = file_name(base, LOG_SUFFIX)
+    # closed segments never change, so the clone shares the file and needs no space for it
     os.link(f"{source}/{name}", f"{target}/{name}")
     found = os.stat(f"{target}/{name}")
+    # copied, not linked: a recovery of the clone writes to the index files
     for suffix in _OF_SEGMENTS:
         with contextlib.suppress(FileNotFoundError):  # small segments have no index
             _copy_small(source, target, file_name(base, suffix))
@@ -167,7 +171,9 @@ def _copy_bounded(source: str, target: str, base: int, end_offset: int | None) -
         if end_offset is not None:
             length = _end_position(reading, path, base, end_offset, length)
         writing = os.open(
-            f"{target}/{file_name(base, LOG_SUFFIX)}", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            # exclusive: an existing file would mean that two clones use the directory
+            f"{target}/{file_name(base, LOG_SUFFIX)}",
+            os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC,
         )
         try:
             done = 0
@@ -188,6 +194,7 @@ def _copy_some(reading: int, writing: int, position: int, size_bytes: int) -> in
     try:
         return os.copy_file_range(reading, writing, size_bytes, position, position)
     except OSError as error:
+        # some file systems and kernels lack the call: sendfile copies within the kernel as well
         if error.errno not in _NO_COPY_BY_RANGE:
             raise
     os.lseek(writing, position, os.SEEK_SET)
@@ -217,6 +224,7 @@ def _indexed_position(path: str, base: int, end_offset: int) -> int:
             content = index.read()
     except FileNotFoundError:
         return 0
+    # the broker may be writing the last entry
     whole = content[: len(content) // OFFSET_ENTRY.size * OFFSET_ENTRY.size]
     below = [position for offset, position in OFFSET_ENTRY.iter_unpack(whole) if base + offset < end_offset]
     return below[-1] if below else 0

@@ -80,6 +80,7 @@ class SparseIndex:
     def floor(self, value: int, *, column: int) -> tuple[int, int] | None:
         """The last entry whose `column` (0 or 1) is at most `value`."""
         waiting = self._waiting[column]
+        # the newest entries are in memory, and most lookups are for them
         if waiting and waiting[0] <= value:
             index = bisect_right(waiting, value) - 1
             return self._waiting[0][index], self._waiting[1][index]
@@ -91,6 +92,8 @@ class SparseIndex:
             descriptor = disk.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 low, high = 0, self._in_file
+                # single reads narrow the range, then one block: fewer system calls than a search to
+                # the end
                 while high - low > _BLOCK_ENTRIES:
                     middle = (low + high) // 2
                     entry = layout.unpack(disk.pread(descriptor, layout.size, middle * layout.size))
@@ -120,6 +123,8 @@ class SparseIndex:
 
     def write(self, *, is_durable: bool = False) -> None:
         """Write waiting entries to the file, which is created if necessary."""
+        # also without entries if the file is missing: Kafka's tools expect the file of a closed
+        # segment
         waiting = list(zip(*self._waiting, strict=True))
         if self._has_file and not waiting and not is_durable:
             return

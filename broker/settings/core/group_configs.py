@@ -114,8 +114,8 @@ def changed(stored: Mapping[str, str], changes: Iterable[PropertyChange], bounds
 
 def _why_unknown(name: str) -> str:
     reason = next((reason for begin, reason in _NOT_HERE.items() if name.startswith(begin)), "")
-    said = f"{name} would have no effect, {reason}" if reason else f"Unknown group config name: {name}"
-    return f"{said}; accepted: {', '.join(GROUP_CONFIGS)}"
+    problem = f"{name} would have no effect, {reason}" if reason else f"Unknown group config name: {name}"
+    return f"{problem}; accepted: {', '.join(GROUP_CONFIGS)}"
 
 
 def _check(configs: Mapping[str, str], bounds: GroupBounds) -> None:

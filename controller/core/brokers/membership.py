@@ -137,7 +137,7 @@ def _stands(broker: Broker, command: BrokersListed) -> bool:
     return found is not None and found.epoch == broker.epoch
 
 
-def hold_for_dead(draft: Draft, command: BrokerUnreachable) -> None:
+def presume_dead(draft: Draft, command: BrokerUnreachable) -> None:
     """Elect other leaders at once, without waiting for the end of the registration: nothing listens
     at the broker's address.
     """

@@ -88,6 +88,7 @@ def _choose(
 ) -> None:
     at_target = group.at_target.get(key)
     is_behind_for_long = False
+    # metadata of the source may be older than the group's own commit at the target (routed links)
     if at_target is not None and offset.offset < at_target.offset:
         since_ms = found.behind_since_ms[key] = group.behind_since_ms.get(key, link.now_ms)
         is_behind_for_long = link.now_ms - since_ms >= BEHIND_BELIEVED_AFTER_MS
@@ -123,11 +124,14 @@ def _missing(
     forgotten: list[TopicPartition] = []
     for key in group.carried.keys() - group.at_source.keys():
         copy = link.copy_of(key)
+        # the partition has left the link: its offsets stay at the target
         if copy is None:
             forgotten.append(key)
             continue
         since[key] = group.missing_since_ms.get(key, link.now_ms)
         is_gone = link.now_ms - since[key] >= FORGOTTEN_AFTER_MS
+        # a topic that is created again lacks its offsets for a while, so they are not removed at
+        # once
         if is_gone and copy.is_ours and copy.is_mirroring:
             removed.append(key)
     return since, tuple(removed), tuple(forgotten)

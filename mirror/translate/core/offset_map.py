@@ -54,6 +54,8 @@ class OffsetMap:
     __slots__ = ("_counts", "_dropped", "_sources", "_targets")
 
     def __init__(self) -> None:
+        # arrays of 64-bit numbers: a map may have millions of runs, and objects would need ten
+        # times the memory
         self._sources = array("q")
         self._targets = array("q")
         self._counts = array("q")
@@ -85,6 +87,7 @@ class OffsetMap:
             raise ValueError(f"a run has at least one record, not {count}")
         last = self.last
         if last is not None:
+            # both must grow: a binary search over either column relies on it
             if source_offset < last.source_end or target_offset < last.target_end:
                 raise RunsOverlap(f"{source_offset}->{target_offset} lies before the end of {last}")
             if source_offset == last.source_end and target_offset == last.target_end:
@@ -129,6 +132,7 @@ class OffsetMap:
     def target_truncated_at(self, target_offset: int) -> None:
         """Drop entries at or after `target_offset`: the target has lost their records."""
         while self._sources and self._targets[-1] + self._counts[-1] > target_offset:
+            # a run may be truncated in its middle
             kept = target_offset - self._targets[-1]
             if kept > 0:
                 self._counts[-1] = kept
@@ -142,12 +146,14 @@ class OffsetMap:
         """
         first_chunk = self._dropped // CHUNK_RUNS
         gone = 0
+        # whole chunks only, because a stored chunk is one record of the link's topic
         while len(self) - gone > CHUNK_RUNS:
             last = self._at(gone + CHUNK_RUNS - 1)
             if last.source_end > source_start or last.target_end > target_start:
                 break
             gone += CHUNK_RUNS
         if gone:
+            # copies, so that the memory of the dropped runs is freed
             self._sources, self._targets, self._counts = self._sources[gone:], self._targets[gone:], self._counts[gone:]
             self._dropped += gone
         return range(first_chunk, first_chunk + gone // CHUNK_RUNS)
@@ -171,6 +177,7 @@ class OffsetMap:
         """
         ordered = sorted(chunks)
         first = len(ordered)
+        # newer chunks are the ones that matter: a gap ends the walk from the newest backwards
         while first > 0 and (first == len(ordered) or ordered[first - 1][0] == ordered[first][0] - 1):
             first -= 1
         built = cls()

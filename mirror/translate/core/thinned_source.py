@@ -123,6 +123,7 @@ class ThinnedMatch:
     def see_target(self, records: Buffer) -> None:
         """Batches of the target's log at or after the stored position."""
         for place, header in iterate_headers(records, may_end_in_partial=True):
+            # batches before the stored position are in the map already
             if header.next_offset <= self._stored.target_next:
                 continue
             self._absent_offsets += max(0, header.base_offset - self._target_end)
@@ -138,6 +139,7 @@ class ThinnedMatch:
                 "so its sequence does not show how many records came before"
             )
         mirrored = self._mirrored.get(header.producer_id, 0)
+        # masked: sequences continue at 0 after 2^31 - 1, as in Kafka
         index = (header.base_sequence - sequence) & SEQUENCE_MASK
         if header.producer_epoch < epoch or index >= _HALF or index < mirrored:
             return  # The batch is from before the stored position, or a duplicate.
@@ -145,6 +147,7 @@ class ThinnedMatch:
         self._ends_early = self._ends_early or first - len(self._copies) > self._absent_offsets
         if self._ends_early:
             return
+        # holes from compaction within a batch: offsets that the sequence counts and the tail lacks
         self._absent_offsets += header.last_offset_delta + 1 - header.record_count
         self._mirrored[header.producer_id] = index + header.last_offset_delta + 1
         self._mirrored_count = first + header.last_offset_delta + 1
@@ -181,6 +184,7 @@ class ThinnedMatch:
         batch = _Batch(header.base_offset, header.base_offset - before, left)
         self._batches.append(batch)
         self._left.update(one.content for one in left)
+        # the first batch of which nothing was mirrored ends the search
         is_new = not self._missing_count and not self._is_counted(batch) and not self._has_copies(batch)
         self._has_ended = is_new or self._left.total() > self._mirrored_count
 
@@ -200,6 +204,7 @@ class ThinnedMatch:
         """Set the translation's position after the whole tail is matched; raises HistoryMismatch if
         it does not fit.
         """
+        # the missing records could belong to any of the producers
         if self._missing_count and len(self._mirrored) > 1:
             raise HistoryMismatch("the target was compacted where it has records of several sites")
         mirrored = [self._is_counted(batch) or self._has_copies(batch) for batch in self._batches]
@@ -213,6 +218,7 @@ class ThinnedMatch:
         position = Position(
             self._source_next(len(passed)), -1, max(self._stored.target_next, self._target_end), self._sequences()
         )
+        # the source itself must have had the mirrored records
         if position.source_next > source_end:
             raise HistoryMismatch(
                 f"{self._mirrored_count} records were mirrored from offset {self._origin} on, and the source ends at {source_end}"
@@ -239,6 +245,8 @@ class ThinnedMatch:
         """
         copies_of = {key: list(copies) for key, copies in self._copies_of.items()}
         pairs: list[tuple[_Left, _Copy | None]] = []
+        # from the end: compaction keeps the last record of a key, so the last ones of both belong
+        # together
         for batch in reversed(passed):
             for left in reversed(batch.records):
                 copies = copies_of.get(left.key)

@@ -80,6 +80,7 @@ class MarkerSender:
 
     async def _round(self, end: TransactionEnd, left: Collection[TopicPartition]) -> set[TopicPartition]:
         """Try once for all; those that are done."""
+        # a new image for each round: leaders may have moved since the last one
         image = self._image()
         done: set[TopicPartition] = set()
         by_leader: dict[int, list[TopicPartition]] = {}
@@ -125,6 +126,7 @@ class MarkerSender:
             response = await self._peers.call(leader, WRITE_TXN_MARKERS, _request(end, partitions), version=_VERSION)
         except KafkaClientError as error:
             log.warning("transaction markers could not be sent", node_id=leader, reason=str(error))
+            # the outcome is unknown, so the next round sends the marker again
             return dict.fromkeys(partitions, _UNREACHED)
         return {
             TopicPartition(topic.name, found.partition_index): found.error_code
@@ -159,6 +161,7 @@ def _by_topic(partitions: Collection[TopicPartition]) -> list[dict[str, object]]
 
 def _members(transaction: Transaction, image: ClusterImage) -> bytes | None:
     """The header for a transaction over several partitions that links mirror."""
+    # one partition alone cannot be torn, so its marker needs no header
     if not image.links or len(transaction.partitions) < 2:
         return None
     mirrored = frozenset(

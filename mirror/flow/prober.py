@@ -53,6 +53,7 @@ class Prober:
 
     def _ask(self, key: TopicPartition, leader: Leader, generation: int, epoch: int, *, is_source: bool) -> None:
         place = (is_source, leader.node_id)
+        # one request at a time for each broker; later questions are gathered for the next one
         self._waiting.setdefault(place, {})[key] = (generation, epoch)
         if place not in self._running:
             self._running[place] = asyncio.get_running_loop().create_task(self._drain(place))
@@ -95,6 +96,7 @@ class Prober:
                 self._board.submit(key, TargetNotFound(generation=generation, reason=reason))
 
     async def _ask_target(self, questions: Mapping[TopicPartition, _Question]) -> None:
+        # the epochs come with the ends, so both are of one moment at the leader
         ends = await self._target.log_ends({key: self._board.row(key).target for key in questions})
         for key, (generation, _) in questions.items():
             answer = ends.get(key)
@@ -117,9 +119,11 @@ class Prober:
                 )
 
     async def _ask_source(self, questions: Mapping[TopicPartition, _Question]) -> None:
+        # before the request: the answer cannot be about anything later
         asked = self._board.moment()
         leaders = {key: self._board.row(key).source for key in questions}
         with_epoch = {key: (leaders[key], epoch) for key, (_, epoch) in questions.items() if epoch >= 0}
+        # before the ends: a truncation in between then shows as an end below the epoch's end
         epoch_ends = await self._source.epoch_ends(with_epoch) if with_epoch else {}
         ends = await self._source.log_ends(leaders)
         for key, (generation, epoch) in questions.items():

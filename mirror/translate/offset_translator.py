@@ -79,6 +79,8 @@ class OffsetTranslator:
         if source is None:
             return cls(link, stored)
         notes = await _source_notes(source, stored)
+        # read again after the source: entries that came in between belong to ends that were just
+        # read
         await read_topic(client, TOPIC_PREFIX + link, stored.apply, first_offset=end)
         return cls(link, stored, notes)
 
@@ -92,6 +94,7 @@ class OffsetTranslator:
         translation, opposite = self._translation(topic, partition), self._opposite(binding, partition)
         last, theirs = translation.map.last, None if opposite is None else opposite.map.last
         end = None if self._source is None else self._source.ends.get(TopicPartition(topic, partition))
+        # without the source's end it is unknown whether the map is complete
         is_complete = end is not None and translation.position.source_next >= end
         there = both_ways.downstream(translation, opposite, offset, is_link_complete=is_complete)
         is_known = last is not None and offset < last.source_end

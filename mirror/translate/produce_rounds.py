@@ -52,6 +52,7 @@ class OutgoingPart:
 
     def fail(self, error: ErrorCode, message: str) -> None:
         """Note that this batch failed: no later batch may be sent before it is sent again."""
+        # the sequences of later batches assume this one, so the target would refuse them
         self.translation.break_off()
         if self.error is ErrorCode.none:
             self.error, self.message = error, message
@@ -88,6 +89,7 @@ class OutgoingPart:
         except NotTheNextBatch as error:
             self.fail(ErrorCode.offset_out_of_range, str(error))
         except InvalidBatch as error:
+            # all or nothing: a part of the batches would leave a gap in the sequences
             self.to_send.clear()
             self.fail(ErrorCode.corrupt_message, str(error))
 
@@ -99,6 +101,8 @@ Round = list[tuple[Part, Planned, bytes]]
 
 def rounds_of(parts: Sequence[Part]) -> list[Round[Part]]:
     """The first batch of each part, the second one of each, and so on."""
+    # one batch of a partition in each request: a Produce request has one set of records for a
+    # partition
     rows = zip_longest(*([(part, *sent) for sent in part.to_send] for part in parts))
     return [[one for one in row if one is not None] for row in rows]
 
@@ -128,6 +132,7 @@ async def send_round(
 
 async def all_of(sending: Sequence[asyncio.Task[None]]) -> None:
     """Wait for all calls; afterwards raise Unreachable if one of them had no answer."""
+    # all outcomes first: the other requests may still be written while one has failed
     outcomes = await asyncio.gather(*sending, return_exceptions=True)
     for outcome in outcomes:
         if isinstance(outcome, BaseException):

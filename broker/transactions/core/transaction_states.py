@@ -103,6 +103,8 @@ class Transaction:
 
     def of_new_producer(self, producer_id: int, *, timeout_ms: int, now_ms: int) -> Transaction:
         """Handed to a producer under a new id, epoch 0."""
+        # the previous id lets the producer find out about an id change when a response was lost
+        # (KIP-360)
         return replace(
             self,
             producer_id=producer_id,
@@ -135,6 +137,7 @@ class Transaction:
             self,
             state=TransactionState.ONGOING,
             partitions=self.partitions | frozenset(partitions),
+            # added partitions do not extend the timeout
             started_ms=now_ms if is_first else self.started_ms,
             updated_ms=now_ms,
             client_version=client_version,
@@ -180,6 +183,8 @@ class Transaction:
         next id.
         """
         if self.is_carried:
+            # the other site's coordinator ends it for the producer, so this site keeps the
+            # producer's epoch
             return replace(self, state=TransactionState.EMPTY, partitions=frozenset(), updated_ms=now_ms)
         is_commit = self.state is TransactionState.PREPARE_COMMIT
         is_rotated = self.next_producer_id != NO_PRODUCER_ID
@@ -196,6 +201,7 @@ class Transaction:
 
     def durable(self) -> Transaction:
         """The part of this value that the log holds."""
+        # only retries need the last epoch, and Kafka's record has no field for it
         return replace(self, last_producer_epoch=NO_EPOCH)
 
     def violations(self) -> Iterable[str]:

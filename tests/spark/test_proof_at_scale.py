@@ -2,7 +2,8 @@
 exchange less than 200 KB; one flipped bit is named, for less than 1 MB.
 
 The files of all partitions but the damaged one are links to the segment of one partition, so that
-20 GB of logs take 20 MB of the disk. Seconds are printed and not judged.
+20 GB of logs take 20 MB of the disk. Seconds and the memory of the command are printed and not
+judged.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import json
 import os
 import random
 import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -20,10 +23,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from typer.testing import CliRunner
 
 from tests.support.disks.log_batches import batch
-from tests.support.embedded.commands import app
 from tests.support.lone_brokers.lone_broker_process import LoneBroker
 from tests.support.processes.ports import free_ports
 from tests.support.processes.processes import Processes
@@ -144,24 +145,32 @@ def sites(processes: Processes, tmp_path: Path) -> Iterator[tuple[LoneBroker, Lo
     line.close()
 
 
-def compare(sites: tuple[LoneBroker, LoneBroker, CountingLine], *, exit_code: int) -> tuple[dict[str, Any], int]:
+def compare(
+    sites: tuple[LoneBroker, LoneBroker, CountingLine], out: Path, *, exit_code: int
+) -> tuple[dict[str, Any], int]:
     """The report, and the bytes that crossed the line."""
     first, _, line = sites
     before, began = line.carried_bytes, time.monotonic()
     given = ["--source", first.bootstrap, "--target", f"127.0.0.1:{line.port}", "--settle-timeout-ms", "0"]
-    ended = CliRunner().invoke(app, ["reconcile", "--quick", *given, "--whitelist", TOPIC, "--output", "json"])
-    assert ended.exit_code == exit_code, (ended.output, ended.exception)
+    command = [sys.executable, "-m", "cli.main", "reconcile", "--quick", *given, "--whitelist", TOPIC]
+    with out.open("wb") as written:
+        process = subprocess.Popen([*command, "--output", "json"], stdout=written)
+        _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == exit_code, out.read_text()
     carried = line.carried_bytes - before
-    print(f"{PARTITIONS} partitions: {time.monotonic() - began:.2f} s, {carried:,} bytes", flush=True)
-    return dict(json.loads(ended.stdout)), carried
+    took = f"{time.monotonic() - began:.2f} s, {carried:,} bytes, {usage.ru_maxrss / 1024:.0f} MB of memory"
+    print(f"{PARTITIONS} partitions: {took}", flush=True)
+    return dict(json.loads(out.read_text())), carried
 
 
 def test_twenty_gigabytes_are_proven_equal_and_one_flipped_bit_is_named_for_few_bytes(
-    sites: tuple[LoneBroker, LoneBroker, CountingLine],
+    sites: tuple[LoneBroker, LoneBroker, CountingLine], tmp_path: Path
 ) -> None:
     _, second, _ = sites
-    compare(sites, exit_code=0)  # each site computes its digests once
-    report, carried = compare(sites, exit_code=0)
+    out = tmp_path / "report.json"
+    compare(sites, out, exit_code=0)  # each site computes its digests once
+    report, carried = compare(sites, out, exit_code=0)
     assert report["verdict"] == "equal"
     ends = [one["end_offset"] for one in report["partitions"]]
     assert ends == [BATCHES * RECORDS] * PARTITIONS
@@ -169,7 +178,7 @@ def test_twenty_gigabytes_are_proven_equal_and_one_flipped_bit_is_named_for_few_
     second.process.stop()
     flip_bit(second.data / f"{TOPIC}-{DAMAGED}")
     second.restart()
-    report, carried = compare(sites, exit_code=1)
+    report, carried = compare(sites, out, exit_code=1)
     (found,) = (one for one in report["partitions"] if one["differences"])
     (difference,) = found["differences"]
     assert (found["partition"], difference["kind"]) == (DAMAGED, "diverged")

@@ -1,11 +1,11 @@
 """The Kafka users that act for HTTP principals: for each rule of impersonation that is in use, a
 producer and an admin client with the rule's own credentials.
 
-How many there are is bounded. One that no request uses is closed after a while, or sooner where
-another rule needs its place: a request of that rule waits until the place is free. One whose rule
-has changed is used by no new request. The unacknowledged records of all users together are bounded,
-and so are those of each user: one user whose records are not acknowledged does not use up the space
-of others.
+How many there are is bounded. A client that no request uses is closed after a while, or sooner if
+another rule needs its place: a request of that rule waits until the place is free. New requests do
+not use a client whose rule has changed. The unacknowledged records of all users together are
+bounded, and so are those of each user: one user whose records are not acknowledged does not use up
+the space of others.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class KafkaUsers:
         return found if found is not None else self._add(rule)
 
     def _add(self, rule: ImpersonationRule) -> KafkaUser | None:
-        # One that is being closed still has its threads and connections.
+        # a client that is being closed still has its threads and connections
         if len(self._users) + len(self._closing) >= self._settings.kafka_users_max:
             return None
         user = KafkaUser(self._settings.with_options(dict(rule.options)), self._metrics, self._share())

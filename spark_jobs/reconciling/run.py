@@ -54,7 +54,7 @@ def reconcile(
 
 @dataclass(slots=True)
 class Reconciliation:
-    """One run: `run` once, after `resume` where it goes on."""
+    """One run: `run` once; for an interrupted run, `resume` first."""
 
     session: Callable[[], SparkSession]
     request: Request

@@ -29,7 +29,7 @@ class TransactionCommand(Struct, frozen=True, kw_only=True):
 class InitProducer(TransactionCommand, frozen=True, kw_only=True):
     """Become the producer of the transactional id; the former one is fenced.
 
-    A producer that names its id and epoch goes on under the next epoch (KIP-360).
+    A producer that names its id and epoch continues under the next epoch (KIP-360).
     `fresh_producer_id` is used when a new id is needed; without it the reply asks for one.
     """
 
@@ -60,7 +60,7 @@ class VerifyPartitions(ProducerCommand, frozen=True, kw_only=True):
 
 
 class EndTransaction(ProducerCommand, frozen=True, kw_only=True):
-    """Commit or abort. With `is_bumped` (EndTxn from version 5 on) the producer goes on under the
+    """Commit or abort. With `is_bumped` (EndTxn from version 5 on) the producer continues under the
     next epoch.
     """
 

@@ -179,7 +179,7 @@ class Transaction:
         )
 
     def ended(self, *, now_ms: int) -> Transaction:
-        """Every partition has its marker; a producer whose epochs are used up goes on under its
+        """Every partition has its marker; a producer whose epochs are used up continues under its
         next id.
         """
         if self.is_carried:

@@ -84,15 +84,22 @@ class Channel:
 
     __slots__ = ("_mark", "_socket", "fd")
 
-    has_received = False
-    """True if bytes can be received although the socket is not readable."""
-    receive_waits_for_send = False
-    """True if the last receive must wait until bytes are sent."""
-
     def __init__(self, plain: socket.socket) -> None:
         self._socket = plain
         self._mark = ReceiveMark(plain)
         self.fd = plain.fileno()
+
+    # properties, not attributes: compiled code reads an attribute of this class directly, and never
+    # calls a property of a derived class
+    @property
+    def has_received(self) -> bool:
+        """True if bytes can be received although the socket is not readable."""
+        return False
+
+    @property
+    def receive_waits_for_send(self) -> bool:
+        """True if the last receive must wait until bytes are sent."""
+        return False
 
     def expect(self, missing_bytes: int) -> None:
         """Set the number of bytes that a frame still needs: the socket may become readable only
@@ -148,11 +155,11 @@ class CompressedChannel(Channel):
         self._unsent: deque[Buffer] = deque()
 
     @property
-    def has_received(self) -> bool:  # type: ignore[override]
+    def has_received(self) -> bool:
         return bool(self._received) or self._below.has_received
 
     @property
-    def receive_waits_for_send(self) -> bool:  # type: ignore[override]
+    def receive_waits_for_send(self) -> bool:
         return self._below.receive_waits_for_send
 
     def expect(self, missing_bytes: int) -> None:

@@ -33,18 +33,22 @@ count them.
 class TlsChannel(Channel):
     """A connection after its handshake."""
 
-    __slots__ = ("_tls", "_unsent", "receive_waits_for_send")
+    __slots__ = ("_receive_waits_for_send", "_tls", "_unsent")
 
     def __init__(self, tls: ssl.SSLSocket) -> None:
         super().__init__(tls)
         self._tls = tls
         self._unsent: memoryview | None = None
-        self.receive_waits_for_send = False
+        self._receive_waits_for_send = False
 
     @property
-    def has_received(self) -> bool:  # type: ignore[override]
+    def has_received(self) -> bool:
         # a decrypted rest does not make the socket readable again
         return self._tls.pending() > 0
+
+    @property
+    def receive_waits_for_send(self) -> bool:
+        return self._receive_waits_for_send
 
     def expect(self, missing_bytes: int) -> None:
         self._mark.expect(missing_bytes - HELD_BY_TLS_BYTES)
@@ -82,9 +86,9 @@ class TlsChannel(Channel):
         except ssl.SSLWantReadError as error:
             raise BlockingIOError from error
         except ssl.SSLWantWriteError as error:
-            self.receive_waits_for_send = True
+            self._receive_waits_for_send = True
             raise BlockingIOError from error
-        self.receive_waits_for_send = False
+        self._receive_waits_for_send = False
         return received
 
     def send_buffers(self, buffers: Sequence[bytes | bytearray | memoryview], *, has_more: bool) -> int:  # noqa: ARG002

@@ -258,7 +258,8 @@ async def test_a_partition_that_nobody_writes_to_may_fail_over_after_its_leader_
 @pytest.mark.long
 async def test_f12_the_mirror_notices_that_the_source_has_lost_the_end_of_its_log(start_sites: SitesStarter) -> None:
     """An unclean election at the source: a replica that lacks acknowledged records leads, and
-    writes others. The standby's copy of the lost ones is named, and kept when the copy is truncated.
+    writes others. The standby's copy of the lost ones is named, and kept when the copy is
+    truncated.
     """
     sites = start_sites("--brokers", "2")
     admin = AdminClient({"bootstrap.servers": sites.bootstrap("a"), "log_level": 2})

@@ -2,9 +2,9 @@
 are cut, agents that decide on old answers and act late or not at all.
 
 Promised, at every moment: no record of a link is replaced by an older one or by one of an earlier
-promotion, and of one epoch there is one active site. At the end, when every site answers: one site writes, every other one is its
-standby by one link, and no link is left over. Each mutant removes one rule, and the schedules find
-it.
+promotion, and of one epoch there is one active site. At the end, when every site answers: one site
+writes, every other one is its standby by one link, and no link is left over. Each mutant removes
+one rule, and the schedules find it.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ imported when the subcommand is called, so that daemons start quickly.
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Final
@@ -108,8 +107,6 @@ def assemble(names: Iterable[str] = COMMANDS) -> typer.Typer:
 def main() -> None:
     """Run the command line; the exit code says done (0), failed (1) or wrong usage (2)."""
     expect_no_garbage()
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    # none is used, and the search for them opens the metadata of every installed package
     first = sys.argv[1:2]
     assemble(first if first and first[0] in COMMANDS else COMMANDS)()
 

@@ -30,9 +30,12 @@ class ConfigurationError(OperationalFailure):
 
 
 class Settings(BaseModel):
-    """Base of every daemon's settings: frozen, filled by dotted alias or by field name."""
+    """Base of every daemon's settings: frozen, filled by dotted alias or by field name. pydantic
+    builds the validator of a class when it is used first; those that are only derived from need
+    none.
+    """
 
-    model_config = ConfigDict(frozen=True, populate_by_name=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, populate_by_name=True, extra="ignore", defer_build=True)
 
 
 SettingsT = TypeVar("SettingsT", bound=Settings)

@@ -55,12 +55,12 @@ class SurvivorsLeftAlone:
         gc.freeze()
 
     def begin(self) -> None:
-        """Collect once, and freeze all present objects."""
-        self.left_alone, self._all_at_last_look = OBJECTS_LEFT_ALONE_MIN, 0
+        """Examine the objects that are not frozen, and freeze the survivors."""
         gc.collect()
         # Python delays a full collection until new objects are a quarter of the survivors of the
         # last one. This second collection has almost no survivors, so the next one is not delayed
         gc.collect()
+        self.left_alone = self._all_at_last_look = gc.get_freeze_count()
 
 
 IMPORTED_OBJECTS: Final = 500_000
@@ -78,14 +78,18 @@ _survivors = SurvivorsLeftAlone()
 
 
 def look_for_garbage_rarely() -> None:
-    """Set the thresholds; call this before the daemon creates its objects."""
+    """Freeze what the imports have made, and set the thresholds; call this before the daemon
+    creates its objects.
+    """
+    # without a collection: almost all imported objects stay, and to examine them delays the start
+    gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS_MAX, MIDDLE_LOOKS, FULL_LOOKS)
     if _survivors not in gc.callbacks:
         gc.callbacks.append(_survivors)
 
 
 def leave_startup_objects_alone() -> None:
-    """Freeze modules and tables, which live as long as the process. Call this when the process is
-    ready.
+    """Freeze the tables that the start has made, which live as long as the process. Call this when
+    the process is ready.
     """
     _survivors.begin()

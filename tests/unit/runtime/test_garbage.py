@@ -48,6 +48,14 @@ def test_a_full_collection_passes_over_what_survived_an_earlier_one(survivors: S
     assert is_looked_at(young)
 
 
+def test_objects_that_are_frozen_before_the_beginning_are_not_examined(survivors: SurvivorsLeftAlone) -> None:
+    seen = weakref.ref(Cycle())
+    gc.freeze()
+    survivors.begin()
+    assert seen() is not None
+    assert survivors.left_alone == gc.get_freeze_count()
+
+
 def test_garbage_that_survived_no_collection_goes_with_the_next(survivors: SurvivorsLeftAlone) -> None:
     survivors.begin()
     seen = weakref.ref(Cycle())

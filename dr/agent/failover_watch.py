@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from dr.agent.arbiter import Arbiter, ArbiterSilent
@@ -17,11 +17,13 @@ from dr.agent.core.silences import Silences
 from dr.agent.links_store import LinksStore
 from dr.agent.peer_watch import PeerWatch
 from dr.agent.site_cache import DISCONNECTED, SiteCache
+from dr.failover.core.drain import LogEnds
 from dr.failover.core.steps import FailoverPolicy
 from dr.failover.execution import FailoverRun
 from dr.failover.journal import Journal
 from dr.failover.report import FailoverReport
 from dr.sites.channels import Channels
+from dr.sites.core.evidence import SiteEvidence
 from dr.sites.core.loss import LossAccount
 from dr.sites.observation import LinkObserver
 from dr.sites.site_client import SiteClient
@@ -42,7 +44,8 @@ ASK_OF_COPY_MS: Final = 2_000
 FIRST_COPY: Final = "the first copy is not known to be complete yet"
 SETTLE_MS: Final = 100
 """Time (ms) in which no batch may arrive from a lost site before the epoch is raised. The site's
-mirror has received nothing for a whole lease.
+mirror has received nothing for a whole lease. The watch measures it while the site is silent, so
+that the failover need not wait for it.
 """
 AGAIN_MS: Final = 10_000
 """The pause (ms) after a refused failover."""
@@ -60,6 +63,19 @@ class _Watched:
     try_again_at_ms: float = 0.0
     is_copy_complete: bool = False
     ask_of_copy_at_ms: float = 0.0
+    ends: LogEnds = field(default_factory=dict)
+    """The ends of the logs here while the active site is silent."""
+    ends_since_ms: float = 0.0
+
+    def note_ends(self, evidence: SiteEvidence, now_ms: float) -> None:
+        """Note the ends of the logs here."""
+        ends = {key: position.safe_end_offset for key, position in evidence.partitions.items()}
+        if ends != self.ends:
+            self.ends, self.ends_since_ms = ends, now_ms
+
+    def settled_ends(self, now_ms: float) -> LogEnds | None:
+        """The ends of the logs here, if they have not grown for SETTLE_MS."""
+        return self.ends if self.ends and now_ms - self.ends_since_ms >= SETTLE_MS else None
 
 
 @dataclass(slots=True)
@@ -152,7 +168,9 @@ class FailoverWatch:
             raise OperationalFailure(
                 views.arbiter_problem or f"the arbiter is not at epoch {record.epoch} of link {record.name}"
             )
-        closed = await self._closed_gates(record, await self._is_copy_complete(record))
+        closed = await self._closed_gates(
+            record, await self._own_evidence(record), await self._is_copy_complete(record)
+        )
         if closed is None:
             raise OperationalFailure(f"link {record.name} is being changed at this moment: repeat the request")
         if closed:
@@ -202,11 +220,15 @@ class FailoverWatch:
         loss = watched.watch.observe(record, views, now_ms=now_ms)
         if not watched.is_copy_complete:
             await self._look_at_copy(record, watched, is_answering=loss.state is LossState.ANSWERS)
+        if loss.state is LossState.SILENT:
+            watched.note_ends(await self._own_evidence(record), self._clock.monotonic_ms())
         if loss.state is not LossState.LOST:
             first_copy = "" if watched.is_copy_complete else f"; {FIRST_COPY} at {self._site}"
             watched.verdict, watched.is_waiting = loss.reason + first_copy, False
             return
-        closed = await self._closed_gates(record, watched.is_copy_complete)
+        evidence = await self._own_evidence(record)
+        watched.note_ends(evidence, self._clock.monotonic_ms())
+        closed = await self._closed_gates(record, evidence, watched.is_copy_complete)
         if closed is None:
             return  # The link's record has just changed: the next look uses the new one.
         if closed:
@@ -218,9 +240,13 @@ class FailoverWatch:
         elif now_ms >= watched.try_again_at_ms:
             await self._fail_over(record, watched, loss.reason)
 
-    async def _closed_gates(self, record: LinkRecord, is_copy_complete: bool) -> list[str] | None:
+    async def _own_evidence(self, record: LinkRecord) -> SiteEvidence:
+        return await self._observer(record).site_evidence(self._own_client())
+
+    async def _closed_gates(
+        self, record: LinkRecord, evidence: SiteEvidence, is_copy_complete: bool
+    ) -> list[str] | None:
         """The closed gates as sentences; None if the link's record has changed meanwhile."""
-        evidence = await self._observer(record).site_evidence(self._own_client())
         if record.epoch != evidence.record.epoch:
             return None
         accounts = (await self._store.failovers(record.name)).values()
@@ -309,7 +335,12 @@ class FailoverWatch:
         self._state_change.error(
             "the active site is lost: failing over", link=record.name, epoch=record.epoch, reason=reason
         )
-        report = await self._carry_out(record, asked_by=f"the agents of {self._site}", needs_lost_source=True)
+        report = await self._carry_out(
+            record,
+            asked_by=f"the agents of {self._site}",
+            needs_lost_source=True,
+            settled_ends=watched.settled_ends(self._clock.monotonic_ms()),
+        )
         counts = self._count(record.name)
         if report.is_done:
             counts.done += 1
@@ -321,7 +352,14 @@ class FailoverWatch:
         watched.try_again_at_ms = self._clock.monotonic_ms() + AGAIN_MS
         self._report(record, watched, f"{reason}; a person has to decide: {report.reason}")
 
-    async def _carry_out(self, record: LinkRecord, *, asked_by: str, needs_lost_source: bool) -> FailoverReport:
+    async def _carry_out(
+        self,
+        record: LinkRecord,
+        *,
+        asked_by: str,
+        needs_lost_source: bool,
+        settled_ends: LogEnds | None = None,
+    ) -> FailoverReport:
         """Run one failover at a time, like `antipode failover`."""
         policy = FailoverPolicy(
             lag_records_max=record.failover_lag_records_max or None,
@@ -347,5 +385,6 @@ class FailoverWatch:
                     policy=policy,
                     clock=self._clock,
                     asked_by=asked_by,
+                    settled_ends=settled_ends,
                 )
                 return await run.run()

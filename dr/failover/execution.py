@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from dr.failover.actions import SiteActions
+from dr.failover.core.drain import LogEnds
 from dr.failover.core.playbook import FailoverPlaybook
 from dr.failover.core.recorded_run import RUNNING
 from dr.failover.core.steps import Decision, FailoverPolicy, Step, StepEnded
@@ -61,6 +62,10 @@ class FailoverRun:
     """Security of clients of the target's brokers; None: the security settings of this process."""
     asked_by: str = ""
     """The user who asked for the run, if that is not the user of this process."""
+    settled_ends: LogEnds | None = None
+    """The ends of the target's logs, if they have not grown for `policy.settle_ms` before the run:
+    nothing is awaited from a lost source while they are the same.
+    """
     _steps: list[StepReport] = field(default_factory=list)
     _unix_at_zero_ms: int = 0
     _asked_s: float = 0.0
@@ -93,7 +98,7 @@ class FailoverRun:
 
     async def _run(self, keeper: RunKeeper) -> FailoverReport:
         observer = self._observer()
-        playbook = FailoverPlaybook(to_site=self.target.name, policy=self.policy)
+        playbook = FailoverPlaybook(to_site=self.target.name, policy=self.policy, settled_ends=self.settled_ends)
         actions = self._actions(playbook, observer)
         started_ms = self.clock.monotonic_ms()
         self.journal.write("run begins", link=self.link, to=self.target.name, policy=asdict(self.policy))

@@ -12,16 +12,23 @@ from dr.failover.core.steps import FailoverPolicy
 from dr.sites.core.evidence import Evidence, SiteEvidence
 from wire.protocol.ids import TopicPartition
 
+LogEnds = Mapping[TopicPartition, int]
+"""The ends of logs by partition."""
+
 
 class Drain:
     """The drain of one run. Times are the playbook's, in ms."""
 
-    def __init__(self, known: KnownSource, policy: FailoverPolicy) -> None:
+    def __init__(self, known: KnownSource, policy: FailoverPolicy, *, settled_ends: LogEnds | None = None) -> None:
+        """`settled_ends`: the ends of the target's logs when they had not grown for `settle_ms`,
+        before this run.
+        """
+        self._settled_ends = settled_ends
         self._known = known
         self._policy = policy
         self._started_at_ms: int | None = None
         self._stopped_at_ms: int | None = None
-        self._ends: Mapping[TopicPartition, int] = {}
+        self._ends: LogEnds = {}
         self._last_arrival_at_ms = 0
 
     @property
@@ -51,10 +58,17 @@ class Drain:
         if ends != self._ends:
             self._ends = ends
             self._last_arrival_at_ms = now_ms
+        if ends != self._settled_ends:
+            self._settled_ends = None
 
     def is_over(self, evidence: Evidence, lacking: Completion, now_ms: int) -> bool:
         """True when the target has everything, or a longer wait makes no sense."""
         if lacking.is_complete:
+            return True
+        # A fenced source that answers can be drained completely, so a pause in the arrivals does
+        # not end the drain.
+        may_arrive = self._known.is_fence_proven and evidence.source is not None
+        if self._settled_ends is not None and not may_arrive:
             return True
         if self._started_at_ms is None:
             return False
@@ -63,9 +77,6 @@ class Drain:
                 return True
         elif now_ms - self._started_at_ms >= self._policy.drain_timeout_ms:
             return True
-        # A fenced source that answers can be drained completely, so a pause in the arrivals does
-        # not end the drain.
-        may_arrive = self._known.is_fence_proven and evidence.source is not None
         return not may_arrive and now_ms - self._last_arrival_at_ms >= self._policy.settle_ms
 
     def stopped_for(self, now_ms: int) -> str:

@@ -60,7 +60,7 @@ Invariants (the tests' names carry the letters):
 from __future__ import annotations
 
 from dr.failover.core.completion import Completion, absent, completion, lack
-from dr.failover.core.drain import Drain
+from dr.failover.core.drain import Drain, LogEnds
 from dr.failover.core.known_source import KnownSource
 from dr.failover.core.preparation import Preparation
 from dr.failover.core.promotion import is_promoted
@@ -94,13 +94,13 @@ class FailoverPlaybook:
     and call `apply` with its result; repeat.
     """
 
-    def __init__(self, *, to_site: str, policy: FailoverPolicy) -> None:
+    def __init__(self, *, to_site: str, policy: FailoverPolicy, settled_ends: LogEnds | None = None) -> None:
         self._to_site = to_site
         self._policy = policy
         self.source = KnownSource(to_site=to_site)
         """The known state of the source; `observe` keeps it up to date."""
         self._preparation = Preparation(policy)
-        self._drain = Drain(self.source, policy)
+        self._drain = Drain(self.source, policy, settled_ends=settled_ends)
         self._ended: dict[Step, StepEnded] = {}
         self._fence_problem = ""
         self._fence_count = 0

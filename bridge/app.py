@@ -11,11 +11,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from bridge.access.gate import Gate, caller_of
 from bridge.access.logins import Logins
 from bridge.core.documents import write
 from bridge.core.media_types import JSON
 from bridge.core.refusals import Refused
+from bridge.gate import Gate, caller_of
 from bridge.metrics import BridgeMetrics
 from bridge.parts import Parts, refused_response
 from bridge.v2_consumers import V2Consumers

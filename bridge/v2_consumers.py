@@ -11,7 +11,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from bridge.access.gate import caller_of
 from bridge.consumer_instance import ConsumerInstance, ReadLimits
 from bridge.consumers import InstanceKey
 from bridge.core.documents import DocumentT, UnusableDocument, embedded_json, read, write
@@ -28,6 +27,7 @@ from bridge.core.v2_documents import (
     Places,
     Subscription,
 )
+from bridge.gate import caller_of
 from bridge.parts import Parts, answer_v2, check_v2, number_in_query
 
 _INSTANCE = "/consumers/{group}/instances/{instance}"

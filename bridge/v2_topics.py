@@ -10,12 +10,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from bridge.access.gate import caller_of
 from bridge.admin import KnownTopic
 from bridge.core import refusals
 from bridge.core.media_types import GENERAL, embedded_format_of, negotiate
 from bridge.core.refusals import Refused, partition_not_found, topic_not_found, unprocessable
 from bridge.core.v2_documents import KeyValue, Produced, ProducedRecord, read_records
+from bridge.gate import caller_of
 from bridge.kafka_errors import refused as kafka_refused
 from bridge.parts import Parts, answer_v2, check_v2, number_in_path
 from bridge.producing import PARTITION_ANY, Delivered, Outcome, OutgoingRecord, Undelivered

@@ -14,12 +14,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from bridge.access.gate import caller_of
 from bridge.admin import KnownPartition, KnownTopic
 from bridge.core.documents import DocumentT, read, write
 from bridge.core.media_types import JSON, check_v3_content, negotiate
 from bridge.core.refusals import bad_request, resource_not_found
 from bridge.core.v3_resources import Document, Resources
+from bridge.gate import caller_of
 from bridge.parts import Parts, number_in_path
 
 CLUSTER = "/v3/clusters/{cluster}"

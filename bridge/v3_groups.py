@@ -9,9 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from bridge.access.gate import caller_of
 from bridge.core.refusals import resource_not_found
 from bridge.core.v3_resources import Document, Lag, Resources
+from bridge.gate import caller_of
 from bridge.parts import Parts, number_in_path
 from bridge.v3_cluster import CLUSTER, answer_v3, resources_of
 

@@ -17,7 +17,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from bridge.access.gate import caller_of
 from bridge.core.document_stream import DocumentStream
 from bridge.core.documents import write
 from bridge.core.media_types import JSON, check_v3_content, negotiate
@@ -37,6 +36,7 @@ from bridge.core.v3_records import (
     timestamp_ms,
     timestamp_text,
 )
+from bridge.gate import caller_of
 from bridge.kafka_errors import refused as kafka_refused
 from bridge.parts import Parts
 from bridge.producing import PARTITION_ANY, Outcome, OutgoingRecord, Undelivered

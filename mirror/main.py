@@ -30,6 +30,7 @@ from mirror.settings.config import MirrorConfig
 from mirror.settings.values import LinkMode
 from mirror.sharing.agreed_settings import self_description
 from mirror.sharing.group_sharing import Sharing
+from mirror.sharing.ownership import OnGain, read_nothing
 from mirror.sharing.shares import Share, SharedLink, WholeLink
 from mirror.sharing.zookeeper_sharing import ZooKeeperSharing
 from mirror.sites.dialing import Dialing
@@ -203,7 +204,7 @@ class MirrorDaemon:
             clock=self._clock,
         )
         self._closing.append(ends)
-        share = self._join(target, link_view) if self._config.is_sharing else WholeLink(self._name)
+        share = self._join(target, link_view, read_nothing) if self._config.is_sharing else WholeLink(self._name)
         return self._config, ends, share, link_view
 
     async def _open_translate_link(self) -> tuple[MirrorConfig, Ends, Share, LinkView]:
@@ -219,7 +220,7 @@ class MirrorDaemon:
                     raise
         if not self._config.is_sharing:
             return ends.mirror_config(), ends, await self._hold(ends), link_view
-        share = self._join(self._config.target_bootstrap_servers, link_view)
+        share = self._join(self._config.target_bootstrap_servers, link_view, ends.read_again)
         ends.share(share.ownership)
         return ends.mirror_config(), ends, share, link_view
 
@@ -235,9 +236,9 @@ class MirrorDaemon:
             await holder.turn()
         return HeldLink(self._name, holder)
 
-    def _join(self, target: Sequence[HostPort], link_view: LinkView) -> SharedLink:
+    def _join(self, target: Sequence[HostPort], link_view: LinkView, on_gain: OnGain) -> SharedLink:
         """The share of a daemon that is one of several."""
-        sharing = self._make_sharing(target)
+        sharing = self._make_sharing(target, on_gain)
         sharing.ownership.own = self_description(self._config, link_view.record, name=self._name)
         return SharedLink(self._name, sharing.ownership, sharing.run)
 
@@ -260,7 +261,7 @@ class MirrorDaemon:
                     raise
         raise AgentsUnreachable("no attempt was made")
 
-    def _make_sharing(self, target: Sequence[HostPort]) -> Sharing | ZooKeeperSharing:
+    def _make_sharing(self, target: Sequence[HostPort], on_gain: OnGain) -> Sharing | ZooKeeperSharing:
         config = self._config
         if config.sharing_zookeeper_connect:
             return ZooKeeperSharing(
@@ -269,6 +270,7 @@ class MirrorDaemon:
                 strategy=config.sharing_strategy,
                 session_timeout_ms=config.sharing_session_timeout_ms,
                 clock=self._clock,
+                on_gain=on_gain,
             )
         options = Dialing(config, client_id=CLIENT_ID).target
         client = KafkaClient(target, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
@@ -278,6 +280,7 @@ class MirrorDaemon:
             strategy=config.sharing_strategy,
             session_timeout_ms=config.sharing_session_timeout_ms,
             clock=self._clock,
+            on_gain=on_gain,
         )
         self._closing.insert(0, sharing)
         return sharing

@@ -174,7 +174,6 @@ class TranslateEnds:
         """The share of a daemon that mirrors the slots that it owns, besides other daemons of the
         link.
         """
-        ownership.on_gain = self._read_again
         if self._transactions is None:
             self.translations.owns = self.translations.may_write = ownership.owns
         else:
@@ -192,8 +191,8 @@ class TranslateEnds:
             daemon=daemon,
             session_timeout_ms=self._config.sharing_session_timeout_ms,
             clock=self._clock,
+            on_gain=self.read_again,
         )
-        holder.ownership.on_gain = self._read_again
         self.translations.owns = holder.ownership.owns
         self.translations.may_write = holder.ownership.owns
         return holder
@@ -331,7 +330,7 @@ class TranslateEnds:
         )
         return TranslatedSource(config.source_bootstrap_servers, self._dialing.source, opposite=opposite)
 
-    async def _read_again(self) -> None:
+    async def read_again(self) -> None:
         """Read what other daemons of the link have written."""
         if self._transactions is None:
             await self.translations.reload()

@@ -187,7 +187,10 @@ class Housekeeping:
         await self._logs.checkpoint_high_watermarks()
 
     async def _move(self) -> None:
-        for sentence in await self._logs.move(bytes_per_second_max=self._configs.current.log_move_bytes_per_second_max):
+        for sentence in await self._logs.move(
+            bytes_per_second_max=self._configs.current.log_move_bytes_per_second_max,
+            on_moved=self._replicas.replace_log,
+        ):
             log.info(sentence)
 
     async def stop(self) -> None:

@@ -61,7 +61,6 @@ class Replicas(HostedPartitions):
         self.leader_throttle = _throttle(settings, settings.leader_throttle_bytes_per_second)
         self.follower_throttle = _throttle(settings, settings.follower_throttle_bytes_per_second)
         logs.on_failure(self._lose)
-        logs.on_moved = self._replace_log
 
     def get(self, image: ClusterImage, topic: str, index: int) -> HostedPartition:
         """The partition; PartitionFailure: its code shows whether the partition exists at another
@@ -118,7 +117,7 @@ class Replicas(HostedPartitions):
                 self.act(hosted, hosted.state.leave())
         self.listeners.offline_changed()
 
-    def _replace_log(self, moved: PartitionLog) -> None:
+    def replace_log(self, moved: PartitionLog) -> None:
         """The partition's log is in another directory now; both have the same batches."""
         hosted = self.hosted.get((moved.topic, moved.partition))
         if hosted is not None:

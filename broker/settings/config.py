@@ -16,8 +16,8 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from broker.authentication.listener_security import (
     PROTOCOLS,
 )
-from broker.groups.core.consumer_protocol.server_assignors import ASSIGNORS
 from broker.metadata.core.read_replicas import LEADER_SELECTOR, SELECTORS
+from broker.settings.core.group_configs import ASSIGNOR_NAMES
 from broker.settings.group_settings import (
     ASSIGNORS_ACCEPTED,
     PROTOCOLS_ACCEPTED,
@@ -259,7 +259,7 @@ class BrokerSettings(Settings):
         default=15_000, alias="group.consumer.max.heartbeat.interval.ms", ge=1, description="accepted: 1 or more"
     )
     consumer_assignors: Annotated[tuple[str, ...], BeforeValidator(parsed_assignors)] = Field(
-        default=tuple(ASSIGNORS), alias="group.consumer.assignors", description=f"accepted: {ASSIGNORS_ACCEPTED}"
+        default=ASSIGNOR_NAMES, alias="group.consumer.assignors", description=f"accepted: {ASSIGNORS_ACCEPTED}"
     )
     rebalance_protocols: Annotated[tuple[str, ...], BeforeValidator(parsed_protocols)] = Field(
         default=REBALANCE_PROTOCOLS,

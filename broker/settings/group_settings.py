@@ -6,14 +6,16 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from broker.groups.core.consumer_protocol.server_assignors import ASSIGNORS
+from broker.settings.core.group_configs import ASSIGNOR_NAMES, RANGE, UNIFORM
 from runtime.configuration import ConfigurationError
 
 _KAFKAS_CLASSES: Final = {
-    "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
-    "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
+    "org.apache.kafka.coordinator.group.assignor.UniformAssignor": UNIFORM,
+    "org.apache.kafka.coordinator.group.assignor.RangeAssignor": RANGE,
 }
-ASSIGNORS_ACCEPTED: Final = f"one or more of {', '.join(ASSIGNORS)} (or Kafka's classes of these), separated by commas"
+ASSIGNORS_ACCEPTED: Final = (
+    f"one or more of {', '.join(ASSIGNOR_NAMES)} (or Kafka's classes of these), separated by commas"
+)
 REBALANCE_PROTOCOLS: Final = ("classic", "consumer", "streams")
 PROTOCOLS_ACCEPTED: Final = (
     "classic and any of consumer, share, streams, separated by commas; there are no share and no streams groups"
@@ -42,7 +44,7 @@ def parsed_assignors(value: object) -> object:
     if not isinstance(value, str):
         return value
     named = tuple(_KAFKAS_CLASSES.get(name, name) for name in _entries(value))
-    unknown = [name for name in named if name not in ASSIGNORS]
+    unknown = [name for name in named if name not in ASSIGNOR_NAMES]
     if unknown or not named or len(set(named)) < len(named):
         raise ValueError(f"accepted: {ASSIGNORS_ACCEPTED}")
     return named

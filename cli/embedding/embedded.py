@@ -21,7 +21,6 @@ from toxiproxy import Toxiproxy
 
 from cli.embedding.link_setup import LinkFilters, ensure_link
 from cli.embedding.part_processes import (
-    DAEMON_MODULES,
     arbiter_part,
     bridge_part,
     broker_part,
@@ -68,6 +67,8 @@ class EmbeddedSites:
 
     layout: Layout
     filters: LinkFilters
+    preloaded: tuple[str, ...]
+    """Modules that the fork server of the parts imports once for all of them."""
     broker_overrides: Mapping[str, str] = field(default_factory=dict)
     report: Report = lambda _: None
     _children: dict[str, Child] = field(default_factory=dict)
@@ -120,7 +121,7 @@ class EmbeddedSites:
         """
         with (
             directory_held(self.layout.directory),
-            closing(own_fork_server(DAEMON_MODULES)) as server,
+            closing(own_fork_server(self.preloaded)) as server,
             forked_by(server),
         ):
             starting, stopping = asyncio.ensure_future(self.start()), asyncio.ensure_future(stop.wait())

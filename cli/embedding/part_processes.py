@@ -39,8 +39,6 @@ from runtime.children import Child
 from runtime.compiled import ROOT
 from runtime.grpc_server import open_channel
 
-DAEMON_MODULES: Final = ("cli.processes.preloaded",)
-"""The modules that the fork server of embedded sites imports."""
 MIRROR_ADMIN: Final = "antipode.control.MirrorAdmin"
 """Serves as soon as a mirror's process is up; the process itself is ready first when it mirrors a
 partition.

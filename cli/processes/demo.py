@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.embedding.layout_plan import Wishes
+from cli.processes.up import PRELOADED
 from cli.recovery.drill import print_result, reconcile_command, run_with_view
 from cli.shared.failures import failures_as_messages, usage_error
 from cli.shared.output import console, report_progress
@@ -61,7 +62,10 @@ def demo(
 
     async def run(stop: asyncio.Event) -> None:
         embedded = EmbeddedSites(
-            layout=layout_in_directory(wishes), filters=LinkFilters(topic_blacklist=BLACKLIST), report=report_progress
+            layout=layout_in_directory(wishes),
+            filters=LinkFilters(topic_blacklist=BLACKLIST),
+            preloaded=PRELOADED,
+            report=report_progress,
         )
         async with embedded.running(stop) as document:
             if document is None:

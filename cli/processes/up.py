@@ -20,6 +20,8 @@ from runtime.process import run_daemon
 from wire.rules.links import DEFAULT_TOPIC_BLACKLIST, LEASE_MS_MAX, LEASE_MS_MIN, FailoverMode, SyncPolicy
 
 DEFAULT_DIRECTORY = Path("out/sites")
+# By name: this process itself imports none of the daemons.
+PRELOADED = ("cli.processes.preloaded",)
 UP_LEASE_MS = 2_000
 """Short, for sites that are tried out on one machine."""
 
@@ -117,7 +119,11 @@ def up(
 
     async def run(stop: asyncio.Event) -> None:
         embedded = EmbeddedSites(
-            layout=layout_in_directory(wishes), filters=filters, broker_overrides=overrides, report=report_progress
+            layout=layout_in_directory(wishes),
+            filters=filters,
+            preloaded=PRELOADED,
+            broker_overrides=overrides,
+            report=report_progress,
         )
         async with embedded.running(stop) as environment:
             if environment is not None:

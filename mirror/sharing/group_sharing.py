@@ -17,7 +17,7 @@ from typing import Any
 from clients.consumer.membership import GroupMember, GroupOptions
 from mirror.link.core.slots import Strategy, decode_slots, encode_slots, share_slots
 from mirror.sharing.core.peers import Daemon, DaemonShare, decode_daemon, encode_daemon, parse_daemon
-from mirror.sharing.ownership import Ownership
+from mirror.sharing.ownership import OnGain, Ownership, read_nothing
 from runtime.clock import Clock
 from runtime.logs import get_logger
 from wire.client.client_errors import KafkaClientError
@@ -49,7 +49,14 @@ class Sharing:
     """
 
     def __init__(
-        self, client: KafkaClient, link: str, *, strategy: Strategy, session_timeout_ms: int, clock: Clock
+        self,
+        client: KafkaClient,
+        link: str,
+        *,
+        strategy: Strategy,
+        session_timeout_ms: int,
+        clock: Clock,
+        on_gain: OnGain = read_nothing,
     ) -> None:
         self._client = client
         self._strategy = strategy
@@ -64,7 +71,7 @@ class Sharing:
         self._member = GroupMember(client, options, clock)
         self._clock = clock
         self._reported_at_ms = -float(REPORTED_AGAIN_MS)
-        self.ownership = Ownership(session_timeout_ms=session_timeout_ms, clock=clock)
+        self.ownership = Ownership(session_timeout_ms=session_timeout_ms, clock=clock, on_gain=on_gain)
 
     async def run(self) -> None:
         """Be a member until cancelled."""

@@ -23,10 +23,18 @@ from wire.protocol.ids import TopicPartition
 _state_change = state_change_logger()
 
 
+OnGain = Callable[[], Awaitable[None]]
+"""Reads the writes of other daemons, before this daemon owns slots that those may have owned."""
+
+
+async def read_nothing() -> None:
+    """The target itself refuses writes that do not continue its logs: no daemon keeps a state."""
+
+
 class Ownership:
     """`group_sharing.py` or `zookeeper_sharing.py` sets it; the mirror asks `owns`."""
 
-    def __init__(self, *, session_timeout_ms: int, clock: Clock) -> None:
+    def __init__(self, *, session_timeout_ms: int, clock: Clock, on_gain: OnGain = read_nothing) -> None:
         self._session_timeout_ms = session_timeout_ms
         self._clock = clock
         self._slots: frozenset[int] = frozenset()
@@ -34,7 +42,7 @@ class Ownership:
         # take longer than a confirmation lasts.
         self._read: frozenset[int] = frozenset()
         self._owned_until_ms = 0.0
-        self.on_gain: Callable[[], Awaitable[None]] | None = None
+        self._on_gain = on_gain
         # The reason why the negotiation got no answer; empty when it did.
         self.problem = ""
         # The description that this daemon publishes, and those that the other daemons have
@@ -80,10 +88,10 @@ class Ownership:
         gained, lost = slots - self.slots, self.slots - slots
         self._read &= slots
         # Slots that this daemon has owned throughout need no reading.
-        if gained - self._read and self.on_gain is not None:
+        if gained - self._read:
             # During the read this daemon owns only slots that it owned before.
             self._slots &= slots
-            await self.on_gain()
+            await self._on_gain()
         self._slots = self._read = slots
         # The time counts from the request, because the answer may have been delayed.
         self.confirm(asked_at_ms)

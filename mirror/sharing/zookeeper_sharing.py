@@ -24,7 +24,7 @@ from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, N
 
 from mirror.link.core.slots import Strategy, share_slots
 from mirror.sharing.core.peers import DaemonShare, encode_daemon, parse_daemon
-from mirror.sharing.ownership import Ownership
+from mirror.sharing.ownership import OnGain, Ownership, read_nothing
 from runtime.clock import Clock
 from runtime.logs import get_logger
 from runtime.process import OperationalFailure
@@ -49,7 +49,16 @@ class ZooKeeperSharing:
     `close` its last step.
     """
 
-    def __init__(self, connect: str, link: str, *, strategy: Strategy, session_timeout_ms: int, clock: Clock) -> None:
+    def __init__(
+        self,
+        connect: str,
+        link: str,
+        *,
+        strategy: Strategy,
+        session_timeout_ms: int,
+        clock: Clock,
+        on_gain: OnGain = read_nothing,
+    ) -> None:
         self._connect = connect
         self._root = f"{ROOT}/{link}"
         self._strategy = strategy
@@ -58,7 +67,7 @@ class ZooKeeperSharing:
         self._changed = asyncio.Event()
         self._claimed: set[int] = set()
         self._registered = b""
-        self.ownership = Ownership(session_timeout_ms=session_timeout_ms, clock=clock)
+        self.ownership = Ownership(session_timeout_ms=session_timeout_ms, clock=clock, on_gain=on_gain)
 
     async def run(self) -> None:
         """Be a member until cancelled."""

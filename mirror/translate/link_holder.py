@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Mapping
 
 from mirror.link.ports import Unreachable
-from mirror.sharing.ownership import Ownership
+from mirror.sharing.ownership import OnGain, Ownership, read_nothing
 from mirror.sharing.process_places import is_gone, own_place
 from mirror.sharing.shares import Worker
 from mirror.translate.core.link_lease import KEY, LinkLease, Notice, Step, decode_notice, encode_notice
@@ -35,7 +35,15 @@ class LinkHolder:
     worker of the mirror, and `close` at the end.
     """
 
-    def __init__(self, store: OffsetStore, *, daemon: str, session_timeout_ms: int, clock: Clock) -> None:
+    def __init__(
+        self,
+        store: OffsetStore,
+        *,
+        daemon: str,
+        session_timeout_ms: int,
+        clock: Clock,
+        on_gain: OnGain = read_nothing,
+    ) -> None:
         self._store = store
         self._daemon = daemon
         self._session_timeout_ms = session_timeout_ms
@@ -50,7 +58,7 @@ class LinkHolder:
         self._taking: asyncio.Task[None] | None = None
         self._problem = ""
         self._has_taken = False
-        self.ownership = Ownership(session_timeout_ms=session_timeout_ms, clock=clock)
+        self.ownership = Ownership(session_timeout_ms=session_timeout_ms, clock=clock, on_gain=on_gain)
         # A sentence while another daemon carries the link; empty otherwise.
         self.waiting_for = ""
 

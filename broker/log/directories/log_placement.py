@@ -60,7 +60,6 @@ class LogPlacement:
         ]
         self.offline: dict[str, str] = {}
         self._failure_listeners: list[Callable[[DirectoryFailure], None]] = []
-        self.on_moved: Callable[[PartitionLog], None] = lambda _: None
         self._now_ms = now_ms
         self._roll_jitter = roll_jitter
         self._logs: dict[TopicPartition, PartitionLog] = {}

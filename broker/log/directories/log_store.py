@@ -171,15 +171,21 @@ class LogStore(LogPlacement):
 
     # -- moving ---------------------------------------------------------------------------------
 
-    async def move(self, *, bytes_per_second_max: float = 0.0) -> list[str]:
-        """Carry out all moves; return one sentence for each, also for failed moves."""
+    async def move(
+        self, *, bytes_per_second_max: float = 0.0, on_moved: Callable[[PartitionLog], None] = lambda _: None
+    ) -> list[str]:
+        """Carry out all moves; return one sentence for each, also for failed moves. `on_moved`
+        is called with the new log as soon as it replaces the original.
+        """
         sentences = []
         while self.moves:
             move = next(iter(self.moves.values()))
             try:
                 copied = await self._mover.copy(move)
                 if not copied and await self._mover.is_nearly_done(move) and self._mover.copy_rest(move):
-                    sentences.append(self._exchange(move))
+                    moved = self._exchange(move)
+                    on_moved(moved)
+                    sentences.append(f"{move.key.topic}-{move.key.partition} is moved to {move.target.path}")
             except StorageError as error:
                 sentences.append(self._give_up(move, error))
                 continue
@@ -195,7 +201,7 @@ class LogStore(LogPlacement):
             self._drop_move(move.key, remove=move.target in self.directories)
         return f"the move of {move.key.topic}-{move.key.partition} to {move.target.path} is given up: {error}"
 
-    def _exchange(self, move: Move) -> str:
+    def _exchange(self, move: Move) -> PartitionLog:
         """Replace the original by the complete copy; both have the same batches now."""
         source, future, key = move.source, move.future, move.key
         assert future is not None
@@ -216,8 +222,7 @@ class LogStore(LogPlacement):
         moved.source = source.source
         self._logs[key] = moved
         self._homes[key] = move.target
-        self.on_moved(moved)
-        return f"{key.topic}-{key.partition} is moved to {move.target.path}"
+        return moved
 
     # -- regular work ------------------------------------------------------------------------------
 

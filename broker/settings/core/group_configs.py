@@ -18,6 +18,12 @@ from kio.schema.errors import ErrorCode
 from broker.settings.core.broker_configs import Operation, PropertyChange
 from wire.rules.topic_config_kinds import BrokerProperty, ConfigKind, InvalidTopicConfig, TopicConfig
 
+UNIFORM: Final = "uniform"
+RANGE: Final = "range"
+ASSIGNOR_NAMES: Final = (UNIFORM, RANGE)
+"""The assignors of `broker/groups/core/consumer_protocol/server_assignors.py`; the first one is the
+default.
+"""
 SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
 HEARTBEAT_INTERVAL: Final = "consumer.heartbeat.interval.ms"
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from bridge.access.gate import CALLER, Caller
 from bridge.access.logins import HttpPrincipal
 from bridge.bodies import BodyRoom
+from bridge.gate import CALLER, Caller
 from bridge.v3_records import _RecordStream
 
 

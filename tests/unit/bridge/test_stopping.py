@@ -11,11 +11,11 @@ import httpx
 from starlette.applications import Starlette
 from starlette.types import Receive, Scope, Send
 
-from bridge.access.gate import CALLER, Caller
 from bridge.access.logins import HttpPrincipal
 from bridge.bodies import Bodies
 from bridge.consumer_instance import ConsumerInstance
 from bridge.core.media_types import EmbeddedFormat
+from bridge.gate import CALLER, Caller
 from bridge.v2_consumers import V2Consumers
 from tests.support.eventually import eventually
 

@@ -13,6 +13,8 @@ import heapq
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple
 
+from broker.settings.core.group_configs import RANGE, UNIFORM
+
 
 class TopicIdPartition(NamedTuple):
     """A partition by its topic's id."""
@@ -99,5 +101,5 @@ def range_by_topic(given: AssignmentInput) -> Mapping[str, Owned]:
     return {member: frozenset(owned) for member, owned in assigned.items()}
 
 
-DEFAULT_ASSIGNOR: Final = "uniform"
-ASSIGNORS: Final[Mapping[str, Assignor]] = {"uniform": uniform, "range": range_by_topic}
+DEFAULT_ASSIGNOR: Final = UNIFORM
+ASSIGNORS: Final[Mapping[str, Assignor]] = {UNIFORM: uniform, RANGE: range_by_topic}

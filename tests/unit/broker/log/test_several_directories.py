@@ -141,7 +141,6 @@ async def test_a_log_moves_while_it_grows(tmp_path):
     log.advance_log_start_offset(7)
     target = other_directory(logs, log)
     moved = []
-    logs.on_moved = moved.append
     assert logs.wish_home("t", 0, target)
     move = logs.moves[TopicPartition("t", 0)]
     await logs._mover.copy(move)
@@ -151,7 +150,7 @@ async def test_a_log_moves_while_it_grows(tmp_path):
     log.start_leader_epoch(9)
     before = read_all(log)
     piece = log.read(20, max_bytes=100)
-    (sentence,) = await logs.move()
+    (sentence,) = await logs.move(on_moved=moved.append)
     assert target.path in sentence
     (new,) = moved
     assert logs.get("t", 0) is new

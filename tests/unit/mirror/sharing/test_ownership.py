@@ -39,9 +39,7 @@ def reading(clock: ManualClock) -> Reading:
 
 @pytest.fixture
 def ownership(clock: ManualClock, reading: Reading) -> Ownership:
-    ownership = Ownership(session_timeout_ms=SESSION_MS, clock=clock)
-    ownership.on_gain = reading
-    return ownership
+    return Ownership(session_timeout_ms=SESSION_MS, clock=clock, on_gain=reading)
 
 
 async def test_what_was_read_is_owned_with_the_next_answer_and_not_read_again(
@@ -66,11 +64,11 @@ async def test_what_others_may_have_had_is_read_again(
     assert reading.count == 2
 
 
-async def test_an_answer_that_came_meanwhile_counts(clock: ManualClock, ownership: Ownership) -> None:
+async def test_an_answer_that_came_meanwhile_counts(clock: ManualClock) -> None:
     async def read() -> None:
         clock.advance(SESSION_MS + 1)
         ownership.confirm(clock.monotonic_ms())
 
-    ownership.on_gain = read
+    ownership = Ownership(session_timeout_ms=SESSION_MS, clock=clock, on_gain=read)
     await ownership.take(SLOTS, asked_at_ms=clock.monotonic_ms())
     assert ownership.slots == SLOTS

@@ -13,6 +13,7 @@ from typing import cast
 import pytest
 
 from mirror.link.ports import Unreachable
+from mirror.sharing.ownership import OnGain, read_nothing
 from mirror.sharing.process_places import is_gone, own_place
 from mirror.translate import link_holder
 from mirror.translate.link_holder import LinkHolder
@@ -72,8 +73,9 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_holder, "own_place", str)
 
 
-def daemon(topic: Topic, clock: ManualClock, name: str) -> LinkHolder:
-    return LinkHolder(cast("OffsetStore", topic), daemon=name, session_timeout_ms=SESSION_MS, clock=clock)
+def daemon(topic: Topic, clock: ManualClock, name: str, on_gain: OnGain = read_nothing) -> LinkHolder:
+    store = cast("OffsetStore", topic)
+    return LinkHolder(store, daemon=name, session_timeout_ms=SESSION_MS, clock=clock, on_gain=on_gain)
 
 
 async def turn(*daemons: LinkHolder) -> None:
@@ -121,13 +123,12 @@ async def test_daemons_that_begin_together_leave_the_link_to_one_of_them(topic: 
 
 
 async def test_a_daemon_that_was_stopped_reads_again_what_its_successor_wrote(topic: Topic, clock: ManualClock) -> None:
-    stopped, successor = daemon(topic, clock, "one:9"), daemon(topic, clock, "two:9")
     readings: list[str] = []
 
     async def read_again() -> None:
         readings.append("stopped")
 
-    stopped.ownership.on_gain = read_again
+    stopped, successor = daemon(topic, clock, "one:9", read_again), daemon(topic, clock, "two:9")
     await turn(stopped, successor)
     clock.advance(SESSION_MS)
     await turn(successor)

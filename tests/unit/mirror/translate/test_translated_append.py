@@ -76,7 +76,6 @@ async def test_a_daemon_of_a_shared_link_writes_as_long_as_its_share_is_confirme
     try:
         ownership = Ownership(session_timeout_ms=1_000, clock=clock)
         link.share(ownership)
-        ownership.on_gain = None
         key = TopicPartition("orders", 0)
         others = (TopicPartition("orders", index) for index in range(1, 100))
         other = next(one for one in others if slot_of(one) != slot_of(key))

@@ -67,14 +67,14 @@ class Broker:
         doors: Doors | None = None,
         on_locked: OnLocked = _leave_alone,
     ) -> None:
+        self._doors = doors = doors or Doors()
         self.settings = settings
         self.metrics = BrokerMetrics(version=installed_version())
         self.configs = DynamicConfigs(settings)
         self.cluster = Cluster(ClusterImage(site=settings.site, node_id=settings.node_id))
-        self.controller = ControllerClient(self._controller_addresses)
+        self.controller = ControllerClient(self._controller_addresses, dial=doors.dial)
         self.failed, self.ready = asyncio.Event(), asyncio.Event()
         self.state = BrokerState.NOT_RUNNING
-        self._doors = doors = doors or Doors()
         self._membership = membership
         self._on_locked = on_locked
         self._ports: dict[str, int] = {}
@@ -103,7 +103,7 @@ class Broker:
             broker_epoch=self._broker_epoch,
             secured=self._inter_broker.secured,
         )
-        self._control = self._make_control(grpc_server)
+        self.control = self._make_control(grpc_server)
         self.serving = Serving(
             self.configs,
             doors,
@@ -114,7 +114,7 @@ class Broker:
             coordination=self.coordination,
             membership=membership,
             controller=self.controller,
-            control=self._control,
+            control=self.control,
             suspected_brokers=self._suspected_brokers,
             inter_broker=self._inter_broker,
         )
@@ -240,7 +240,7 @@ class Broker:
             self._suspected_brokers.on_image,
         ]
         for listener in first:
-            self._control.on_image(listener)
+            self.control.on_image(listener)
         await self._membership.configs.follow(self.configs.take)
         then: list[ImageListener] = [
             coordination.groups.on_image,
@@ -251,7 +251,7 @@ class Broker:
             self._let_clients_in,
         ]
         for listener in then:
-            self._control.on_image(listener)
+            self.control.on_image(listener)
 
     def _registration(self, grpc_port: int) -> BrokerRegistration:
         settings = self.settings
@@ -333,7 +333,7 @@ class Broker:
 
     async def _stop_replication(self) -> None:
         await self.coordination.registration.stop()
-        await self._control.stop()
+        await self.control.stop()
         await self._suspected_brokers.stop()
         await self.replication.stop()
 

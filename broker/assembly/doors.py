@@ -1,18 +1,24 @@
-"""The doors of a broker to the outside world: clock, chance, disk. ZooKeeper is reached through the
-membership, other processes through gRPC channels, clients through sockets.
+"""The doors of a broker to the outside world: clock, chance, disk, logs, sockets and gRPC channels.
+ZooKeeper is reached through the membership, and this process's gRPC server is its composer's.
+Connections that a broker opens itself are made by the event loop.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from broker.log.directories.log_store import LogStore
+from broker.network.sockets import RealSockets, Sockets
 from broker.settings.config_store import BrokerConfigStore
 from runtime.clock import Clock, SystemClock
 from runtime.disk import Disk, RealDisk
+from runtime.grpc_server import open_channel
 from runtime.zookeeper.sessions import SessionState
+from wire.control.clients import Dial
 from wire.znodes.broker_znodes import BrokerRegistration
 
 
@@ -26,6 +32,11 @@ class Doors:
     for secrets.
     """
     disk: Disk = field(default_factory=RealDisk)
+    make_logs: Callable[..., LogStore] = LogStore
+    """Makes the logs over the disk, with the arguments of `LogStore`."""
+    sockets: Sockets = field(default_factory=RealSockets)
+    dial: Dial = open_channel
+    """Opens the gRPC channel to an address."""
 
 
 class SiteMembership(Protocol):

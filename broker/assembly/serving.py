@@ -38,7 +38,6 @@ from broker.site.suspected_brokers import SuspectedBrokers
 from broker.site.topic_change_reports import TopicChangeReports
 from broker.site.topic_creation import TopicCreator
 from runtime.addresses import HostPort
-from runtime.clock import Clock
 from runtime.process import OperationalFailure
 from wire.control.clients import ControllerClient
 
@@ -115,18 +114,19 @@ class Serving:
         self.entrances = Entrances(listener_security(settings), inter_broker.read_again, self._tokens)
         self._certificates = {key: value for key, value in settings.properties.items() if is_certificate_property(key)}
         self._host_addresses = HostAddresses()
-        self.connections = self._make_connections(doors.clock)
+        self.connections = self._make_connections(doors)
 
-    def _make_connections(self, clock: Clock) -> ConnectionServer:
+    def _make_connections(self, doors: Doors) -> ConnectionServer:
         settings = self._settings
         bound = settings.queued_request_bytes_max
         return ConnectionServer(
             self.dispatcher,
             self._host_addresses.limits(settings),
             RequestMemory(bound if bound > 0 else UNBOUNDED),
-            clock,
+            doors.clock,
             self.quotas.connections,
             exempt_listener=_listener_between_brokers(settings),
+            sockets=doors.sockets,
         )
 
     async def on_image(self, before: ClusterImage, after: ClusterImage) -> None:

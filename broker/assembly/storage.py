@@ -13,7 +13,6 @@ from broker.assembly.doors import Doors
 from broker.log.cleaning.cleaner import CleaningPlan, CleaningResult
 from broker.log.cleaning.cleaner_process import CleanerProcesses
 from broker.log.directories.checkpoints import META_PROPERTIES, read_meta_properties
-from broker.log.directories.log_store import LogStore
 from broker.log.errors import StorageError
 from broker.log.recovery import RecoveryReport
 from broker.log.threads import in_thread
@@ -40,7 +39,7 @@ class Storage:
         self._configs = configs
         self._doors = doors
         self.cleaner = CleanerProcesses()
-        self.logs = LogStore(
+        self.logs = doors.make_logs(
             settings.log_dirs,
             doors.disk,
             now_ms=doors.clock.now_ms,

@@ -23,6 +23,7 @@ from broker.network.connection_limits import ConnectionLimits
 from broker.network.connections import Connection, FrameHandler
 from broker.network.frame_receiver import SHARED_BUFFER_BYTES
 from broker.network.request_memory import RequestMemory
+from broker.network.sockets import RealSockets, Sockets
 from broker.network.tls_channel import TlsChannel
 from broker.quotas.core.connection_rates import ConnectionRates
 from runtime.clock import Clock
@@ -58,18 +59,21 @@ class ConnectionServer:
         rates: ConnectionRates,
         *,
         exempt_listener: str = "",
+        sockets: Sockets | None = None,
     ) -> None:
         """`exempt_listener` is the inter-broker listener: neither the rate nor the total number of
         connections applies to it.
         """
         self.handler = handler
+        self._sockets = sockets or RealSockets()
         self._limits = limits
         self.request_bytes_max = limits.request_bytes_max
         self.memory = memory
         self.clock = clock
         self.loop = asyncio.get_running_loop()
         self.shared_view = memoryview(bytearray(SHARED_BUFFER_BYTES))
-        self.connections: set[Connection] = set()
+        # in the order in which they came, in any process: the simulation repeats a history
+        self.connections: dict[Connection, None] = {}
         self.handshakes = TlsHandshakes()
         self.refused_count = 0
         self.failed_logins = FailedLogins(
@@ -114,20 +118,7 @@ class ConnectionServer:
         """
         if entrance is not None:
             self._entrances[name] = entrance
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listening = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            # a broker that restarts must get its port although old connections linger
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if self._limits.receive_buffer_bytes > 0:
-                # before listen: the kernel fixes the window scale when a connection is made
-                listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._limits.receive_buffer_bytes)
-            listening.setblocking(False)
-            listening.bind((host, port))
-            listening.listen(1024)
-        except OSError:
-            listening.close()
-            raise
+        listening = self._sockets.listen(host, port, receive_buffer_bytes=self._limits.receive_buffer_bytes)
         self._listening.append(listening)
         self._names[listening.fileno()] = name
         return int(listening.getsockname()[1])
@@ -289,7 +280,7 @@ class ConnectionServer:
             # before the first frame: only the login may pass the gate
             connection.sasl = entrance.session(connection, self.clock, frame_bytes_max=self.request_bytes_max)
             connection.shut_gate()
-        self.connections.add(connection)
+        self.connections[connection] = None
         self._end_excess()
 
     # --- failed logins
@@ -314,7 +305,7 @@ class ConnectionServer:
 
     def connection_closed(self, connection: Connection) -> None:
         """Bookkeeping of a connection that closed itself."""
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
         if not self.connections and self._all_closed is not None and not self._all_closed.done():
             self._all_closed.set_result(None)
         self._uncount(connection.address)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from random import Random
@@ -260,7 +260,6 @@ class MemoryLogStore:
         self._disk = disk
         self._observer = observer
         self._logs: dict[TopicPartition, MemoryLog] = {}
-        self.on_moved: Callable[[PartitionLog], None] | None = None
         self.offline_count = 0
         self.directories = (SimpleNamespace(path="memory"),)
 

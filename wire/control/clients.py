@@ -13,7 +13,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 
@@ -58,12 +58,20 @@ class _AskAnother(Exception):
     """An attempt failed in a way that another candidate, or a later attempt, may not."""
 
 
+class Dial(Protocol):
+    """Opens a gRPC channel (`runtime/grpc_server.py: open_channel`)."""
+
+    def __call__(self, address: str, *, connect_within_ms: int = ...) -> grpc.aio.Channel:
+        """A channel to the address; an attempt to connect takes at most `connect_within_ms`."""
+        ...
+
+
 class _Line:
     """A channel and the calls that are under way on it."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, dial: Dial) -> None:
         # The next candidate waits while this one connects: a host that is gone does not refuse.
-        self.channel: grpc.aio.Channel = open_channel(address, connect_within_ms=CONNECT_WITHIN_MS)
+        self.channel = dial(address, connect_within_ms=CONNECT_WITHIN_MS)
         self.calls = 0
 
 
@@ -76,8 +84,9 @@ class ControllerClient:
     example, that its topic exists already.
     """
 
-    def __init__(self, seeds: Seeds, *, timeout_ms: float = 10_000) -> None:
+    def __init__(self, seeds: Seeds, *, timeout_ms: float = 10_000, dial: Dial | None = None) -> None:
         self._seeds = seeds
+        self._dial = dial or open_channel
         self._timeout_ms = timeout_ms
         self._address = ""
         self._turn = 0
@@ -221,7 +230,7 @@ class ControllerClient:
         timeout_s = max(deadline - time.monotonic(), ATTEMPT_TIMEOUT_S_MIN)
         line = self._lines.get(address)
         if line is None:
-            line = self._lines[address] = _Line(address)
+            line = self._lines[address] = _Line(address, self._dial)
         line.calls += 1
         stub: Any = ControllerStub(line.channel)  # type: ignore[no-untyped-call]
         try:

@@ -29,12 +29,10 @@ from mirror.link.ports import Unreachable
 from mirror.settings.config import MirrorConfig
 from mirror.settings.values import LinkMode
 from mirror.sharing.agreed_settings import self_description
-from mirror.sharing.group_sharing import Sharing
+from mirror.sharing.group_sharing import GroupSharing
+from mirror.sharing.joining import make_sharing
 from mirror.sharing.ownership import OnGain, read_nothing
 from mirror.sharing.shares import Share, SharedLink, WholeLink
-from mirror.sharing.zookeeper_sharing import ZooKeeperSharing
-from mirror.sites.dialing import Dialing
-from mirror.sites.kafka_site import RETRY_BUDGET_MS
 from mirror.translate.link_holder import HeldLink
 from mirror.translate_ends import TranslateEnds
 from runtime.addresses import HostPort, parse_host_ports
@@ -47,7 +45,6 @@ from runtime.metrics import MetricsServer, new_registry
 from runtime.process import OperationalFailure
 from runtime.retries import jittered_backoff
 from runtime.supervision import BrokenOff, Supervisor, was_asked_to_end
-from wire.client.raw_client import KafkaClient
 from wire.control import mirror_pb2_grpc
 from wire.rules.links import blacklist_of
 
@@ -238,7 +235,9 @@ class MirrorDaemon:
 
     def _join(self, target: Sequence[HostPort], link_view: LinkView, on_gain: OnGain) -> SharedLink:
         """The share of a daemon that is one of several."""
-        sharing = self._make_sharing(target, on_gain)
+        sharing = make_sharing(self._config, target, client_id=CLIENT_ID, on_gain=on_gain, clock=self._clock)
+        if isinstance(sharing, GroupSharing):
+            self._closing.insert(0, sharing)
         sharing.ownership.own = self_description(self._config, link_view.record, name=self._name)
         return SharedLink(self._name, sharing.ownership, sharing.run)
 
@@ -260,30 +259,6 @@ class MirrorDaemon:
                     self._explain(str(error))
                     raise
         raise AgentsUnreachable("no attempt was made")
-
-    def _make_sharing(self, target: Sequence[HostPort], on_gain: OnGain) -> Sharing | ZooKeeperSharing:
-        config = self._config
-        if config.sharing_zookeeper_connect:
-            return ZooKeeperSharing(
-                config.sharing_zookeeper_connect,
-                config.link_name,
-                strategy=config.sharing_strategy,
-                session_timeout_ms=config.sharing_session_timeout_ms,
-                clock=self._clock,
-                on_gain=on_gain,
-            )
-        options = Dialing(config, client_id=CLIENT_ID).target
-        client = KafkaClient(target, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
-        sharing = Sharing(
-            client,
-            config.link_name,
-            strategy=config.sharing_strategy,
-            session_timeout_ms=config.sharing_session_timeout_ms,
-            clock=self._clock,
-            on_gain=on_gain,
-        )
-        self._closing.insert(0, sharing)
-        return sharing
 
     def _explain(self, reason: str) -> None:
         """Set the reason why nothing is mirrored yet, for MirrorAdmin; log it each time it

@@ -43,7 +43,7 @@ class _ReportsOtherSettings(Exception):
     """The description that this daemon published is outdated."""
 
 
-class Sharing:
+class GroupSharing:
     """One daemon's membership in the group of its link. `run` is a worker of the mirror, `close`
     its last step.
     """

@@ -12,7 +12,7 @@ import pytest
 from mirror.link.core.slots import SLOTS, Strategy
 from mirror.sharing import group_sharing as sharing
 from mirror.sharing.core.peers import Daemon, DaemonShare
-from mirror.sharing.group_sharing import Sharing
+from mirror.sharing.group_sharing import GroupSharing
 from runtime.clock import SystemClock
 from tests.support.eventually import eventually
 from tests.support.pairs.antipode_commands import antipode
@@ -122,7 +122,7 @@ async def test_members_of_a_links_group_hear_at_what_the_others_fail_and_keep_th
     """A member's registered data change during its membership: the slots stay in their places."""
     monkeypatch.setattr(sharing, "REPORTED_AGAIN_MS", 500)
     members = [
-        Sharing(
+        GroupSharing(
             KafkaClient(apache_kafka.bootstrap_servers),
             "failing",
             strategy=Strategy.STICKY,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from broker.log.intake import AppendInfo
 from broker.log.partition_log import PartitionLog
 from broker.log.segments.descriptors import DescriptorCache
 from broker.settings.core.topic_configs import LogConfig
@@ -42,6 +43,13 @@ def abandon_opened_logs() -> None:
     """
     while _opened:
         _opened.pop().abandon()
+
+
+def append(
+    log: PartitionLog, records: bytes, *, leader_epoch: int = 0, now_ms: int = NOW_MS, **options: Any
+) -> AppendInfo:
+    """Append as the leader of that epoch, at that time."""
+    return log.append_as_leader(records, leader_epoch=leader_epoch, now_ms=now_ms, **options)
 
 
 def fill(log: PartitionLog, count: int, *, records: int = 2, leader_epoch: int = 0, first_time_ms: int = 0) -> None:

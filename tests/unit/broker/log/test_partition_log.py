@@ -1,7 +1,6 @@
-"""Appending to and reading from one partition's log."""
+"""Appends to one partition's log, truncations, epochs and flushes."""
 
 import asyncio
-import errno
 import os
 
 import pytest
@@ -10,20 +9,12 @@ from kio.schema.errors import ErrorCode
 from broker.log.core.batch_checks import BatchRejected
 from broker.log.core.leader_epochs import EpochEnd
 from broker.log.core.producer_values import OutOfOrderSequence
-from broker.log.directories.deletions import remove_files
-from broker.log.errors import DiskFull, OffsetOutOfRange, StorageError
 from broker.log.segments.timestamps import TimestampOffset
 from broker.log.segments.transaction_index import AbortedTransaction
-from runtime.disk import RealDisk
 from tests.support.disks.faulty_disk import FaultyDisk
 from tests.support.disks.log_batches import TRANSACTIONAL, batch, marker
-from tests.support.disks.logs_on_disk import NOW_MS, fill, open_log, read_all
-from wire.batches.record_batch import read_header
+from tests.support.disks.logs_on_disk import NOW_MS, append, fill, open_log, read_all
 from wire.batches.records import Compression, Record, encode_batch, seal_batch
-
-
-def append(log, records, *, leader_epoch=0, now_ms=NOW_MS, **options):
-    return log.append_as_leader(records, leader_epoch=leader_epoch, now_ms=now_ms, **options)
 
 
 def test_a_leader_gives_offsets_and_its_epoch_and_keeps_the_checksum(tmp_path):
@@ -161,135 +152,6 @@ def test_a_follower_keeps_offsets_and_epochs_holes_included(tmp_path):
     assert log.log_end_offset == 10
 
 
-def test_reading_in_a_hole_gives_the_next_batch_also_across_segments(tmp_path):
-    log = open_log(tmp_path, segment_bytes=100)
-    for offset in (0, 10, 50):
-        log.append_replicated(batch([b"x" * 20], base_offset=offset))
-    assert len(log.segments) == 3
-    for offset, expected in ((0, 0), (3, 10), (10, 10), (11, 50), (50, 50)):
-        with log.read(offset, max_bytes=1) as piece:
-            assert piece.base_offset == expected
-
-
-def test_reads_are_whole_batches_within_the_limit(tmp_path):
-    log = open_log(tmp_path)
-    fill(log, 100)
-    size = log.size_bytes // 100
-    for offset in (0, 1, 60, 61, 198):
-        for limit in (size, size + 1, 3 * size - 1, 3 * size, 10**6):
-            with log.read(offset, max_bytes=limit) as piece:
-                assert piece.base_offset == offset // 2 * 2
-                left = 100 - offset // 2
-                assert len(piece) == min(limit // size, left) * size
-                assert piece.next_offset == piece.base_offset + len(piece) // size * 2
-
-
-def test_a_first_batch_above_the_limit_comes_whole_or_not_at_all(tmp_path):
-    log = open_log(tmp_path)
-    fill(log, 2)
-    with log.read(0, max_bytes=10) as piece:
-        assert (piece.next_offset, read_header(piece.read_bytes()).size_bytes) == (2, len(piece))
-    with log.read(0, max_bytes=10, has_minimum_one_batch=False) as piece:
-        assert len(piece) == 0
-        assert piece.fd == -1
-
-
-def test_nothing_at_or_above_the_end_offset_is_read(tmp_path):
-    log = open_log(tmp_path, segment_bytes=2000)
-    fill(log, 100)
-    for end in (0, 2, 60, 150, 199, 200, 500):
-        offset = 0
-        while True:
-            with log.read(offset, max_bytes=500, end_offset=end) as piece:
-                if not len(piece):
-                    break
-                offset = piece.next_offset
-        assert offset == min(end, 200) // 2 * 2
-        assert log.bytes_between(0, end) == offset // 2 * (log.size_bytes // 100)
-
-
-def test_reading_outside_of_the_log_names_the_valid_range(tmp_path):
-    log = open_log(tmp_path)
-    fill(log, 5)
-    with log.read(10, max_bytes=100) as piece:
-        assert len(piece) == 0
-    log.advance_high_watermark(10)
-    log.advance_log_start_offset(4)
-    for offset in (3, 11, -1):
-        with pytest.raises(OffsetOutOfRange, match="holds 4 to 10"):
-            log.read(offset, max_bytes=100)
-
-
-def test_a_slice_stays_readable_after_its_segment_was_deleted(tmp_path):
-    log = open_log(tmp_path, segment_bytes=500, retention_ms=0)
-    fill(log, 30)
-    log.advance_high_watermark(log.log_end_offset)
-    piece = log.read(0, max_bytes=10**6)
-    assert "retention.ms" in log.expire_segments(NOW_MS + 10**9)
-    log.removals.put_aside()
-    assert log.log_start_offset == log.log_end_offset == 60
-    remove_files(RealDisk(), log.removals.take_due(NOW_MS * 10**6))
-    assert [name for name in os.listdir(tmp_path) if name.endswith(".deleted")] == []
-    assert len(piece.read_bytes()) == len(piece)
-    descriptor = piece.fd
-    piece.release()
-    piece.release()
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(descriptor)
-
-
-def test_segments_roll_by_size_and_time_and_are_all_read(tmp_path):
-    log = open_log(tmp_path, segment_bytes=1000)
-    fill(log, 50)
-    by_size = len(log.segments)
-    assert by_size > 3
-    log.update_config(log.config.__class__(segment_ms=100, index_interval_bytes=200))
-    fill(log, 1, first_time_ms=10_000)
-    assert len(log.segments) == by_size + 1
-    assert log.roll_if_due(NOW_MS + 10_050) is False
-    assert log.roll_if_due(NOW_MS + 10_101) is True
-    assert log.roll_if_due(NOW_MS + 99_999) is False
-    assert [h.base_offset for h in read_all(log, max_bytes=300)] == list(range(0, 102, 2))
-
-
-def test_a_segment_rolls_when_its_index_is_full(tmp_path):
-    log = open_log(tmp_path, segment_index_bytes=40, index_interval_bytes=1)
-    fill(log, 50)
-    assert len(log.segments) > 5
-    assert len(read_all(log)) == 50
-
-
-def test_an_append_larger_than_a_segment_is_refused(tmp_path):
-    log = open_log(tmp_path, segment_bytes=200)
-    with pytest.raises(BatchRejected) as refusal:
-        append(log, batch([b"x" * 300], timestamp_ms=NOW_MS))
-    assert refusal.value.code is ErrorCode.record_list_too_large
-
-
-@pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
-def test_the_first_record_of_a_time_is_found_inside_its_batch(tmp_path, codec):
-    log = open_log(tmp_path, segment_bytes=3000)
-    for number in range(100):
-        times = [NOW_MS + 10 * number + step for step in (0, 3, 6)]
-        append(log, batch([b"x" * 30] * 3, timestamps_ms=times, codec=codec), leader_epoch=number // 50)
-    for number in (0, 1, 49, 50, 99):
-        time_ms = NOW_MS + 10 * number
-        assert log.offset_for_timestamp(time_ms) == TimestampOffset(3 * number, time_ms, number // 50)
-        assert log.offset_for_timestamp(time_ms + 4) == TimestampOffset(3 * number + 2, time_ms + 6, number // 50)
-    assert log.offset_for_timestamp(0).offset == 0
-    assert log.offset_for_timestamp(NOW_MS + 10_000) is None
-    assert log.offset_of_max_timestamp() == TimestampOffset(299, NOW_MS + 996, 1)
-
-
-def test_times_out_of_order_are_found_at_their_first_record(tmp_path):
-    log = open_log(tmp_path)
-    for time_ms in (50, 10, 90, 20, 90, 70):
-        append(log, batch(timestamp_ms=time_ms))
-    assert [log.offset_for_timestamp(time_ms).offset for time_ms in (0, 10, 50, 51, 90)] == [0, 0, 0, 2, 2]
-    assert log.max_timestamp_ms == 90
-    assert log.offset_of_max_timestamp().offset == 2
-
-
 def test_truncation_drops_the_batch_that_spans_the_offset(tmp_path):
     log = open_log(tmp_path, segment_bytes=500)
     fill(log, 20, leader_epoch=1)
@@ -359,70 +221,6 @@ def test_the_last_stable_offset_stops_at_an_open_transaction_and_aborts_are_inde
     assert open_log(tmp_path).aborted_transactions(0, 6) == expected
 
 
-def test_a_failed_write_leaves_no_bytes_and_the_log_goes_on(tmp_path):
-    disk = FaultyDisk(str(tmp_path))
-    log = open_log(tmp_path / "t-0", disk)
-    fill(log, 3)
-    size = log.size_bytes
-    disk.fail_next("write", ".log", code=errno.EIO, written_bytes=40)
-    with pytest.raises(StorageError, match="Input/output error"):
-        fill(log, 1)
-    assert os.path.getsize(tmp_path / "t-0" / f"{0:020d}.log") == size == log.size_bytes
-    fill(log, 1)
-    assert [h.base_offset for h in read_all(log)] == [0, 2, 4, 6]
-
-
-def test_torn_bytes_that_could_not_be_cut_are_cut_by_the_next_append_or_close(tmp_path):
-    disk = FaultyDisk(str(tmp_path))
-    log = open_log(tmp_path / "t-0", disk)
-    fill(log, 1)
-    for finish in (lambda: fill(log, 1), log.close):
-        disk.fail_next("write", ".log", written_bytes=60)
-        disk.fail_next("truncate", ".log")
-        with pytest.raises(StorageError):
-            append(log, batch([b"long" * 100], timestamp_ms=NOW_MS))
-        finish()
-        assert os.path.getsize(tmp_path / "t-0" / f"{0:020d}.log") == log.size_bytes
-
-
-def test_a_full_disk_is_said_clearly_and_passes(tmp_path):
-    disk = FaultyDisk(str(tmp_path))
-    log = open_log(tmp_path / "t-0", disk)
-    fill(log, 3)
-    disk.space_left_bytes = 30
-    with pytest.raises(DiskFull, match="No space left"):
-        fill(log, 1)
-    assert len(read_all(log)) == 3
-    disk.space_left_bytes = None
-    fill(log, 1)
-    assert len(read_all(log)) == 4
-    log.close()
-    assert open_log(tmp_path / "t-0", is_clean=True).log_end_offset == 8
-
-
-def test_an_index_that_cannot_be_written_fails_no_append_and_waits(tmp_path):
-    disk = FaultyDisk(str(tmp_path))
-    log = open_log(tmp_path / "t-0", disk, index_interval_bytes=1)
-    disk.fail_next("write", ".index", code=errno.ENOSPC)
-    fill(log, 1100)
-    assert len(read_all(log)) == 1100
-    log.close()
-    assert os.path.getsize(tmp_path / "t-0" / f"{0:020d}.index") == 8 * 1099
-
-
-def test_an_abort_whose_index_entry_is_lost_stops_the_log(tmp_path):
-    disk = FaultyDisk(str(tmp_path))
-    log = open_log(tmp_path / "t-0", disk)
-    append(log, batch(producer_id=7, sequence=0, attributes=TRANSACTIONAL, timestamp_ms=NOW_MS))
-    disk.fail_next("write", ".txnindex")
-    with pytest.raises(StorageError):
-        append(log, marker(producer_id=7, is_commit=False), is_from_client=False)
-    with pytest.raises(StorageError, match="failed before"):
-        fill(log, 1)
-    log.abandon()
-    assert len(open_log(tmp_path / "t-0", disk).aborted_transactions(0, 9)) == 1
-
-
 def test_an_epoch_without_a_record_is_the_latest_and_wrote_no_offset(tmp_path):
     log = open_log(tmp_path)
     log.start_leader_epoch(3)
@@ -476,19 +274,6 @@ async def test_what_is_rolled_is_flushed_without_the_segment_that_is_written_to(
     assert log.recovery_point == log.log_end_offset
 
 
-async def test_after_a_failed_fsync_nothing_is_promised_any_more(tmp_path):
-    disk = FaultyDisk(str(tmp_path))
-    log = open_log(tmp_path / "t-0", disk)
-    fill(log, 1)
-    disk.fail_next("fdatasync", ".log")
-    with pytest.raises(StorageError):
-        await log.flush()
-    for refused in (lambda: fill(log, 1), lambda: log.read(0, max_bytes=1)):
-        with pytest.raises(StorageError, match="failed before"):
-            refused()
-    assert log.recovery_point == 0
-
-
 def test_flush_is_due_after_its_interval_only_when_something_was_written(tmp_path):
     log = open_log(tmp_path, flush_ms=100)
     assert not log.is_flush_due(NOW_MS * 2)
@@ -497,13 +282,3 @@ def test_flush_is_due_after_its_interval_only_when_something_was_written(tmp_pat
     assert log.is_flush_due(NOW_MS + 100)
     log.flush_now()
     assert not log.is_flush_due(NOW_MS * 2)
-
-
-def test_descriptors_of_old_segments_are_closed_beyond_the_bound(tmp_path):
-    log = open_log(tmp_path, segment_bytes=200)
-    fill(log, 60)
-    log.flush_now()
-    log._descriptors._idle_max = 4
-    before = len(os.listdir("/proc/self/fd"))
-    read_all(log, max_bytes=200)
-    assert len(os.listdir("/proc/self/fd")) <= before + 4

@@ -1,0 +1,88 @@
+"""Failed writes and flushes of one partition's log: a full disk, torn bytes, a lost index entry."""
+
+import errno
+import os
+
+import pytest
+
+from broker.log.errors import DiskFull, StorageError
+from tests.support.disks.faulty_disk import FaultyDisk
+from tests.support.disks.log_batches import TRANSACTIONAL, batch, marker
+from tests.support.disks.logs_on_disk import NOW_MS, append, fill, open_log, read_all
+
+
+def test_a_failed_write_leaves_no_bytes_and_the_log_goes_on(tmp_path):
+    disk = FaultyDisk(str(tmp_path))
+    log = open_log(tmp_path / "t-0", disk)
+    fill(log, 3)
+    size = log.size_bytes
+    disk.fail_next("write", ".log", code=errno.EIO, written_bytes=40)
+    with pytest.raises(StorageError, match="Input/output error"):
+        fill(log, 1)
+    assert os.path.getsize(tmp_path / "t-0" / f"{0:020d}.log") == size == log.size_bytes
+    fill(log, 1)
+    assert [h.base_offset for h in read_all(log)] == [0, 2, 4, 6]
+
+
+def test_torn_bytes_that_could_not_be_cut_are_cut_by_the_next_append_or_close(tmp_path):
+    disk = FaultyDisk(str(tmp_path))
+    log = open_log(tmp_path / "t-0", disk)
+    fill(log, 1)
+    for finish in (lambda: fill(log, 1), log.close):
+        disk.fail_next("write", ".log", written_bytes=60)
+        disk.fail_next("truncate", ".log")
+        with pytest.raises(StorageError):
+            append(log, batch([b"long" * 100], timestamp_ms=NOW_MS))
+        finish()
+        assert os.path.getsize(tmp_path / "t-0" / f"{0:020d}.log") == log.size_bytes
+
+
+def test_a_full_disk_is_said_clearly_and_passes(tmp_path):
+    disk = FaultyDisk(str(tmp_path))
+    log = open_log(tmp_path / "t-0", disk)
+    fill(log, 3)
+    disk.space_left_bytes = 30
+    with pytest.raises(DiskFull, match="No space left"):
+        fill(log, 1)
+    assert len(read_all(log)) == 3
+    disk.space_left_bytes = None
+    fill(log, 1)
+    assert len(read_all(log)) == 4
+    log.close()
+    assert open_log(tmp_path / "t-0", is_clean=True).log_end_offset == 8
+
+
+def test_an_index_that_cannot_be_written_fails_no_append_and_waits(tmp_path):
+    disk = FaultyDisk(str(tmp_path))
+    log = open_log(tmp_path / "t-0", disk, index_interval_bytes=1)
+    disk.fail_next("write", ".index", code=errno.ENOSPC)
+    fill(log, 1100)
+    assert len(read_all(log)) == 1100
+    log.close()
+    assert os.path.getsize(tmp_path / "t-0" / f"{0:020d}.index") == 8 * 1099
+
+
+def test_an_abort_whose_index_entry_is_lost_stops_the_log(tmp_path):
+    disk = FaultyDisk(str(tmp_path))
+    log = open_log(tmp_path / "t-0", disk)
+    append(log, batch(producer_id=7, sequence=0, attributes=TRANSACTIONAL, timestamp_ms=NOW_MS))
+    disk.fail_next("write", ".txnindex")
+    with pytest.raises(StorageError):
+        append(log, marker(producer_id=7, is_commit=False), is_from_client=False)
+    with pytest.raises(StorageError, match="failed before"):
+        fill(log, 1)
+    log.abandon()
+    assert len(open_log(tmp_path / "t-0", disk).aborted_transactions(0, 9)) == 1
+
+
+async def test_after_a_failed_fsync_nothing_is_promised_any_more(tmp_path):
+    disk = FaultyDisk(str(tmp_path))
+    log = open_log(tmp_path / "t-0", disk)
+    fill(log, 1)
+    disk.fail_next("fdatasync", ".log")
+    with pytest.raises(StorageError):
+        await log.flush()
+    for refused in (lambda: fill(log, 1), lambda: log.read(0, max_bytes=1)):
+        with pytest.raises(StorageError, match="failed before"):
+            refused()
+    assert log.recovery_point == 0

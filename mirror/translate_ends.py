@@ -35,7 +35,7 @@ from mirror.translate.core.transaction_cycle import CycleLimits
 from mirror.translate.link_holder import LinkHolder
 from mirror.translate.metrics import TransactionMetrics
 from mirror.translate.notes.group_notes import GroupNotes, OppositeGroupNotes
-from mirror.translate.notes.offset_store import READ_COMMITTED, READ_UNCOMMITTED, OffsetStore
+from mirror.translate.notes.offset_store import OffsetStore
 from mirror.translate.opposite_links import OppositeLinks
 from mirror.translate.provenance import Provenance
 from mirror.translate.record_filter import SourceFilter
@@ -51,7 +51,7 @@ from runtime.clock import Clock
 from runtime.logs import get_logger
 from wire.client.connection import ConnectionOptions
 from wire.client.raw_client import KafkaClient
-from wire.protocol.ids import TopicPartition
+from wire.protocol.ids import READ_COMMITTED, READ_UNCOMMITTED, TopicPartition
 from wire.rules.links import carries_topic
 
 PIPELINED_REQUESTS_MAX = 64

@@ -19,7 +19,7 @@ from bench.measuring.figures import Side
 from runtime.children import Child
 from runtime.process import OperationalFailure
 from wire.client.raw_client import KafkaClient, NewTopic, call_client
-from wire.protocol.ids import DEBUGGING_CONSUMER, PartitionKey
+from wire.protocol.ids import DEBUGGING_CONSUMER, LATEST_TIMESTAMP, PartitionKey
 
 PARTITION_COUNT = 8
 BROKER_SETTINGS = {"log.segment.delete.delay.ms": "1000", "log.retention.check.interval.ms": "1000"}
@@ -27,8 +27,6 @@ BROKER_SETTINGS = {"log.segment.delete.delay.ms": "1000", "log.retention.check.i
 the defaults.
 """
 STOP_TIMEOUT_MS = 60_000
-LATEST_TIMESTAMP = -1
-"""The replica id with which a standby can be read as well."""
 POLL_S = 0.01
 
 

@@ -15,9 +15,10 @@ from kio.schema.errors import ErrorCode
 
 from broker.log.errors import StorageError
 from broker.replication.core.wake_ups import DelayedOperation
-from broker.replication.hosted_partition import ALL_IN_SYNC, HostedPartition, PartitionFailure
+from broker.replication.hosted_partition import HostedPartition, PartitionFailure
 from broker.replication.partition_failures import failure_of
 from broker.replication.replicas import Replicas
+from wire.protocol.ids import ACKS_ALL
 
 READ_BYTES_MAX: Final = 1024 * 1024
 
@@ -144,5 +145,5 @@ class OwnAppend(AwaitedCommit):
     def __init__(
         self, replicas: Replicas, hosted: HostedPartition, records: bytes, *, passes_fence: bool = False
     ) -> None:
-        info = replicas.append(hosted, records, acks=ALL_IN_SYNC, is_from_client=False, passes_fence=passes_fence)
+        info = replicas.append(hosted, records, acks=ACKS_ALL, is_from_client=False, passes_fence=passes_fence)
         super().__init__(replicas, hosted, info.last_offset)

@@ -26,12 +26,10 @@ from broker.replication.core.verification_guards import VerificationGuards
 from broker.settings.core.topic_configs import LogConfig
 from wire.batches.record_batch import Buffer, InvalidBatch, read_header
 from wire.control.cluster_pb2 import LinkRecord
-from wire.protocol.ids import DEBUGGING_CONSUMER, MIRROR, UNKNOWN
+from wire.protocol.ids import ACKS_ALL, DEBUGGING_CONSUMER, MIRROR, READ_COMMITTED, UNKNOWN
 from wire.protocol.messages.produce_codec import RecordError
 from wire.rules.links import blocks
 
-ALL_IN_SYNC: Final = -1
-READ_COMMITTED: Final = 1
 SETTLING_MS: Final = 35_000
 """Producers wait request.timeout.ms for a leader that has vanished, by default 30 s, and send again
 then.
@@ -248,7 +246,7 @@ class HostedPartition:
         is_fence_passed = passes_fence and self.write_error is ErrorCode.not_leader_or_follower
         if self.write_error is not ErrorCode.none and not is_fence_passed:
             raise PartitionFailure(self.write_error)
-        if acks == ALL_IN_SYNC and not self.state.has_enough_in_sync:
+        if acks == ACKS_ALL and not self.state.has_enough_in_sync:
             raise PartitionFailure(ErrorCode.not_enough_replicas)
 
     def check_appendable(self, acks: int, records: Buffer, *, passes_fence: bool) -> None:

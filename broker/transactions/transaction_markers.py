@@ -23,14 +23,14 @@ from broker.coordination.state_shard import CoordinatorRefusal
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.core.group_messages import EndProducerTransaction
 from broker.metadata.core.cluster_image import ClusterImage, LinkRole
-from broker.replication.hosted_partition import ALL_IN_SYNC, HostedPartition, PartitionFailure
+from broker.replication.hosted_partition import HostedPartition, PartitionFailure
 from broker.replication.replicas import Replicas
 from broker.transactions.core.transaction_states import BUMPING_CLIENT_VERSION
 from broker.transactions.marker_groups import COMMIT_TIMEOUT_MS, MarkerGroups, MarkerWrite, TransactionEnd
 from runtime.clock import Clock
 from wire.batches.group_records import OFFSETS_TOPIC
 from wire.batches.transaction_records import encode_marker
-from wire.protocol.ids import TopicPartition
+from wire.protocol.ids import ACKS_ALL, TopicPartition
 
 
 class TransactionMarkers:
@@ -99,7 +99,7 @@ class TransactionMarkers:
         try:
             hosted = self._replicas.get(image, partition.topic, partition.partition)
             passes_fence = write.is_promoting or self._passes_fence(end, partition.topic)
-            hosted.check_writable(ALL_IN_SYNC, passes_fence=passes_fence)
+            hosted.check_writable(ACKS_ALL, passes_fence=passes_fence)
             # the log must show the marker of the same producer's transaction before this one
             if groups.has(hosted.key, end.producer_id):
                 groups.append(hosted.key)

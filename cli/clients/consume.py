@@ -253,9 +253,10 @@ def _until_signal(task: asyncio.Task[Any] | None) -> Any:
 
 async def _modern(wanted: Wanted, bootstrap_server: str, stack: AsyncExitStack) -> Found:
     """Consume in a group of the classic protocol, or partitions without a group."""
-    from clients.consumer.consumer import READ_COMMITTED, Consumer
+    from clients.consumer.consumer import Consumer
     from clients.consumer.consumer_options import ConsumerOptions
     from clients.reader.reader_options import ReaderOptions
+    from wire.protocol.ids import READ_COMMITTED
 
     policy = _policy(wanted)
     options = ConsumerOptions(
@@ -306,7 +307,7 @@ async def _starts(wanted: Wanted, bootstrap_server: str) -> dict[PartitionKey, S
     """The requested partitions and their start positions. OperationalFailure if there are none."""
     from clients.reader.core.positions import Position
     from clients.reader.core.readings import Start
-    from wire.client.requests.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+    from wire.protocol.ids import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
     pattern = _pattern(wanted)
     async with client_of(bootstrap_server) as client:

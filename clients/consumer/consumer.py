@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, Self
+from typing import Self
 
 from clients.consumer.consumer_options import CommitRefused, ConsumerOptions, QuietListener, RebalanceListener
 from clients.consumer.generations import Generations
@@ -34,9 +34,8 @@ from wire.batches.record_batch import InvalidBatch
 from wire.batches.records import Record
 from wire.client.client_errors import KafkaClientError
 from wire.client.raw_client import KafkaClient
-from wire.protocol.ids import PartitionKey
+from wire.protocol.ids import READ_COMMITTED, PartitionKey
 
-READ_COMMITTED: Final = 1
 _log = get_logger("clients.consumer.consumer")
 
 

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from clients.budget import FOREVER_MS
 from clients.core.partitioners import Murmur2Partitioner, Partitioner
 from wire.batches.record_batch import Compression
+from wire.protocol.ids import ACKS_ALL
 
 RECORD_OVERHEAD_BYTES: Final = 64
 """The bytes that a record uses in the queue in addition to its key, value and headers."""
@@ -85,9 +86,9 @@ class ProducerOptions:
     partitioner: Callable[[], Partitioner] = Murmur2Partitioner
 
     def __post_init__(self) -> None:
-        if self.acks not in (-1, 0, 1):
+        if self.acks not in (ACKS_ALL, 0, 1):
             raise ValueError(f"acks {self.acks} is not usable: accepted are 0, 1 and -1 (all)")
-        if self.is_idempotent and self.acks != -1:
+        if self.is_idempotent and self.acks != ACKS_ALL:
             raise ValueError(f"an idempotent producer needs acks=all, not {self.acks}")
 
 

@@ -41,10 +41,10 @@ from runtime.logs import get_logger
 from wire.batches.record_batch import InvalidBatch
 from wire.client.client_errors import BrokerError, KafkaClientError, broker_error, error_code
 from wire.client.raw_client import KafkaClient
-from wire.client.requests.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, EpochQuery, OffsetQuery
+from wire.client.requests.broker_requests import EpochQuery, OffsetQuery
 from wire.client.requests.fetch_requests import FetchRequest
 from wire.client.session_fetch import FetchPosition, SessionFetch
-from wire.protocol.ids import NO_NODE, NO_OFFSET, PartitionKey
+from wire.protocol.ids import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_NODE, NO_OFFSET, PartitionKey
 from wire.protocol.messages.fetch_codec import PartitionFetched
 
 _log = get_logger("clients.reader.reader")

@@ -24,9 +24,9 @@ from clients.reader.core.positions import LogTruncated, Position, PositionLost, 
 from runtime.retries import jittered_backoff
 from wire.client.client_errors import TRANSIENT, BrokerError, broker_error, error_code
 from wire.client.raw_client import KafkaClient
-from wire.client.requests.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, EpochQuery
+from wire.client.requests.broker_requests import EpochQuery
 from wire.client.requests.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
-from wire.protocol.ids import CONSUMER, NO_EPOCH, NO_OFFSET, PartitionKey
+from wire.protocol.ids import CONSUMER, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_EPOCH, NO_OFFSET, PartitionKey
 from wire.protocol.messages.fetch_codec import FetchResponse, PartitionFetched
 
 _NOTHING: Final = memoryview(b"")

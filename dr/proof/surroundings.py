@@ -28,8 +28,7 @@ from wire.client.client_errors import BrokerError, KafkaClientError, Unsupported
 from wire.client.raw_client import KafkaClient
 from wire.client.requests.access_requests import describe_client_quotas, describe_scram_users
 from wire.client.requests.acl_requests import describe_acls
-from wire.client.requests.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from wire.protocol.ids import DEBUGGING_CONSUMER, PartitionKey
+from wire.protocol.ids import DEBUGGING_CONSUMER, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, PartitionKey
 from wire.protocol.messages.quarantine_messages import LIST, QUARANTINE
 from wire.rules.acls import AclFilter
 from wire.rules.client_quotas import QuotaEntity

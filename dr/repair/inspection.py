@@ -23,9 +23,8 @@ from runtime.retries import jittered_backoff
 from wire.batches.record_batch import InvalidBatch, iterate_headers, verify_crc
 from wire.client.client_errors import TRANSIENT, BrokerError, KafkaClientError
 from wire.client.raw_client import KafkaClient
-from wire.client.requests.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from wire.client.requests.range_digest_requests import RangeQuery
-from wire.protocol.ids import DEBUGGING_CONSUMER, PartitionKey
+from wire.protocol.ids import DEBUGGING_CONSUMER, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, PartitionKey
 
 WINDOW_BYTES: Final = 8 * 1024 * 1024
 """Maximum size of one read from a site."""

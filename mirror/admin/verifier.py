@@ -29,8 +29,7 @@ from mirror.translate.translations import Translations
 from wire.batches.record_batch import HEADER_SIZE, BatchHeader, Buffer, InvalidBatch, iterate_headers
 from wire.batches.records import Record, decode_batch
 from wire.client.raw_client import KafkaClient
-from wire.client.requests.broker_requests import EARLIEST_TIMESTAMP
-from wire.protocol.ids import CONSUMER, DEBUGGING_CONSUMER, TopicPartition
+from wire.protocol.ids import CONSUMER, DEBUGGING_CONSUMER, EARLIEST_TIMESTAMP, TopicPartition
 
 READ_BYTES = 1024 * 1024
 

@@ -16,7 +16,7 @@ from mirror.sites.kafka_site import reached
 from mirror.translate.notes.offset_store import read_topic
 from runtime.clock import Clock
 from wire.client.raw_client import KafkaClient
-from wire.client.requests.broker_requests import LATEST_TIMESTAMP
+from wire.protocol.ids import LATEST_TIMESTAMP
 
 Write = Callable[[KafkaClient, Sequence[Heartbeat]], Awaitable[None]]
 """Creates the topic at a cluster if needed, and writes these heartbeats into it."""

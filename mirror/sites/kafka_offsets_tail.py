@@ -22,13 +22,12 @@ from wire.batches.group_records import OFFSETS_TOPIC
 from wire.batches.record_batch import InvalidBatch, iterate_headers
 from wire.client.client_errors import BrokerError, error_code
 from wire.client.raw_client import KafkaClient
-from wire.client.requests.broker_requests import LATEST_TIMESTAMP, OffsetQuery
+from wire.client.requests.broker_requests import OffsetQuery
 from wire.client.requests.fetch_requests import FetchRequest
 from wire.client.session_fetch import FetchPosition, SessionFetch
-from wire.protocol.ids import MIRROR
+from wire.protocol.ids import LATEST_TIMESTAMP, MIRROR, READ_COMMITTED
 from wire.protocol.messages.fetch_codec import PartitionFetched
 
-READ_COMMITTED = 1
 FETCH_BYTES = 1 << 20
 PARTITION_BYTES = 1 << 18
 CATCH_UP_TIMEOUT_S = 10.0

@@ -18,9 +18,9 @@ from wire.batches.records import Record, decode_records
 from wire.batches.transaction_records import TRANSACTIONS_TOPIC, decode_transaction_key, decode_transaction_value
 from wire.client.client_errors import BrokerError, error_code
 from wire.client.raw_client import KafkaClient
-from wire.client.requests.broker_requests import EARLIEST_TIMESTAMP
 from wire.client.requests.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 from wire.protocol.byte_reader import Malformed
+from wire.protocol.ids import EARLIEST_TIMESTAMP
 from wire.protocol.messages.fetch_codec import PartitionFetched
 
 FETCH_BYTES = 1 << 20

@@ -22,10 +22,10 @@ from wire.batches.log_histories import EpochEnd
 from wire.client.client_errors import BrokerError, KafkaClientError
 from wire.client.connection import ConnectionOptions
 from wire.client.raw_client import KafkaClient
-from wire.client.requests.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, EpochQuery, OffsetQuery
+from wire.client.requests.broker_requests import EpochQuery, OffsetQuery
 from wire.client.requests.group_config_requests import alter_group_configs, group_configs
 from wire.client.requests.group_requests import CommittedOffset, FetchedOffset
-from wire.protocol.ids import DEBUGGING_CONSUMER, PartitionKey, TopicPartition
+from wire.protocol.ids import DEBUGGING_CONSUMER, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, PartitionKey, TopicPartition
 from wire.rules.sync_reports import SyncReport
 
 RETRY_BUDGET_MS = 1_000

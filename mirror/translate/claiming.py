@@ -10,11 +10,12 @@ from collections.abc import Callable
 from mirror.link.ports import Unreachable
 from mirror.translate.notes.core.claims import Claim, ClaimName, outlived, rivals_of, successor_of
 from mirror.translate.notes.core.stored_map import claim_record, claim_tombstone
-from mirror.translate.notes.offset_store import READ_COMMITTED, READ_UNCOMMITTED, OffsetStore
+from mirror.translate.notes.offset_store import OffsetStore
 from mirror.translate.transaction_coordinator import TransactionCoordinator
 from runtime.clock import Clock
 from runtime.logs import state_change_logger
 from wire.client.raw_client import KafkaClient
+from wire.protocol.ids import READ_COMMITTED, READ_UNCOMMITTED
 
 NO_TRANSACTIONS = ""
 """In the place of the transactional id: the claim of a mirror that writes without transactions."""

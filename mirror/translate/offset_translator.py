@@ -29,8 +29,7 @@ from mirror.translate.opposite_links import OppositeLinks, UnknownPlace
 from runtime.clock import SystemClock
 from runtime.process import OperationalFailure
 from wire.client.raw_client import KafkaClient
-from wire.client.requests.broker_requests import LATEST_TIMESTAMP
-from wire.protocol.ids import TopicPartition
+from wire.protocol.ids import LATEST_TIMESTAMP, TopicPartition
 
 _START = 0
 

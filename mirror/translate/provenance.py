@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable
 from uuid import UUID
 
 from mirror.sites.kafka_site import reached
-from mirror.translate.notes.offset_store import READ_UNCOMMITTED, TOPIC_PREFIX, read_topic
+from mirror.translate.notes.offset_store import TOPIC_PREFIX, read_topic
 from wire.client.raw_client import KafkaClient
-from wire.protocol.ids import NO_PRODUCER_ID
+from wire.protocol.ids import NO_PRODUCER_ID, READ_UNCOMMITTED
 from wire.protocol.json_documents import parse_json
 
 KNOWN_PRODUCERS_MAX = 100_000

@@ -12,13 +12,11 @@ from clients.reader.core.committed import skipped_batches
 from clients.reader.simple_consumer import fetch_at_leader, records_of
 from mirror.link.ports import FetchAnswer, Unreachable
 from mirror.sites.kafka_site import reached
-from mirror.translate.notes.offset_store import READ_COMMITTED
 from mirror.translate.provenance import Provenance
 from wire.batches.record_batch import BatchHeader, Buffer, InvalidBatch, iterate_headers
 from wire.client.client_errors import BrokerError, KafkaClientError, error_code
 from wire.client.raw_client import KafkaClient
-from wire.client.requests.broker_requests import EARLIEST_TIMESTAMP
-from wire.protocol.ids import TopicPartition
+from wire.protocol.ids import EARLIEST_TIMESTAMP, READ_COMMITTED, TopicPartition
 from wire.protocol.messages.fetch_codec import PartitionFetched
 
 _NOTHING = memoryview(b"")

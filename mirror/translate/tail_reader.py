@@ -21,7 +21,7 @@ from mirror.translate.core.likeness import Likeness, fingerprint
 from mirror.translate.core.resume import HistoryMismatch, SourceIsThinned, TailMatch, end_of_copy, is_before
 from mirror.translate.core.thinned_source import ThinnedMatch
 from mirror.translate.core.translation import Position, Translation
-from mirror.translate.notes.offset_store import READ_COMMITTED, fetch_records, fetch_with_skipped
+from mirror.translate.notes.offset_store import fetch_records, fetch_with_skipped
 from mirror.translate.provenance import Provenance
 from mirror.translate.record_filter import SourceFilter
 from mirror.translate.transaction import TakenOver
@@ -30,8 +30,7 @@ from runtime.clock import Clock
 from runtime.logs import get_logger
 from wire.batches.record_batch import BatchHeader, Buffer, InvalidBatch, iterate_headers
 from wire.client.raw_client import KafkaClient
-from wire.client.requests.broker_requests import LATEST_TIMESTAMP
-from wire.protocol.ids import TopicPartition
+from wire.protocol.ids import LATEST_TIMESTAMP, READ_COMMITTED, TopicPartition
 
 READS_AT_ONCE = 8
 READ_BYTES = 1024 * 1024

@@ -18,15 +18,9 @@ from spark_jobs.logs.core.cluster_options import ClusterOptions
 from wire.batches.record_batch import iterate_headers
 from wire.client.client_errors import TRANSIENT, UnsupportedApi, broker_error
 from wire.client.raw_client import KafkaClient
-from wire.client.requests.broker_requests import (
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
-    EpochEndOffset,
-    EpochQuery,
-    OffsetQuery,
-)
+from wire.client.requests.broker_requests import EpochEndOffset, EpochQuery, OffsetQuery
 from wire.client.requests.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
-from wire.protocol.ids import PartitionKey
+from wire.protocol.ids import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, PartitionKey
 from wire.rules.topic_names import is_internal_topic
 
 DESCRIBE_LOG_DIRS: Final = 35

@@ -19,8 +19,8 @@ from spark_jobs.logs.core.cluster_options import ClusterOptions
 from wire.batches.record_batch import iterate_headers
 from wire.client.client_errors import TRANSIENT, broker_error, error_code
 from wire.client.raw_client import KafkaClient
-from wire.client.requests.broker_requests import EARLIEST_TIMESTAMP
 from wire.client.requests.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
+from wire.protocol.ids import EARLIEST_TIMESTAMP
 from wire.protocol.messages.fetch_codec import PartitionFetched
 
 RACK_VARIABLE: Final = "ANTIPODE_RACK"

@@ -29,9 +29,8 @@ from wire.batches.record_batch import BatchHeader, InvalidBatch, verify_crc
 from wire.client.client_errors import TRANSIENT, BrokerError
 from wire.client.connection import ConnectionOptions
 from wire.client.raw_client import KafkaClient
-from wire.client.requests.broker_requests import EARLIEST_TIMESTAMP
 from wire.client.security import load_security, secure_clients
-from wire.protocol.ids import DEBUGGING_CONSUMER
+from wire.protocol.ids import DEBUGGING_CONSUMER, EARLIEST_TIMESTAMP
 
 COMMAND_CONFIG = "ANTIPODE_COMMAND_CONFIG"
 CLIENT_ID = "antipode-reconcile"

@@ -11,8 +11,7 @@ from spark_jobs.logs.core.splits import LogEnds, is_reached
 from spark_jobs.logs.log_reader import client
 from wire.client.client_errors import KafkaClientError
 from wire.client.raw_client import KafkaClient
-from wire.client.requests.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from wire.protocol.ids import DEBUGGING_CONSUMER, PartitionKey
+from wire.protocol.ids import DEBUGGING_CONSUMER, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, PartitionKey
 from wire.rules.links import matches
 from wire.rules.topic_names import is_internal_topic
 

@@ -34,7 +34,7 @@ from tests.support.pairs.mirror_sites import LINK, Pair, keeps_up, start_struck_
 from tests.support.processes.processes import Processes
 from tests.support.processes.toxiproxy import Toxiproxy
 from wire.client.raw_client import KafkaClient
-from wire.client.requests.broker_requests import LATEST_TIMESTAMP
+from wire.protocol.ids import LATEST_TIMESTAMP
 
 pytestmark = [pytest.mark.chaos, pytest.mark.long]
 

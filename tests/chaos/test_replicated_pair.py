@@ -33,8 +33,7 @@ from tests.support.pairs.site_comparison import Ends, caught_up, check_prefix, l
 from tests.support.pairs.translate_links import until_a_random_moment
 from tests.support.processes.processes import RunningProcess
 from wire.client.client_errors import KafkaClientError
-from wire.client.requests.broker_requests import EARLIEST_TIMESTAMP
-from wire.protocol.ids import DEBUGGING_CONSUMER
+from wire.protocol.ids import DEBUGGING_CONSUMER, EARLIEST_TIMESTAMP
 
 pytestmark = [pytest.mark.chaos, pytest.mark.long]
 

@@ -20,9 +20,8 @@ from tests.support.pairs.site_comparison import batches
 from wire.batches.record_batch import Compression
 from wire.batches.records import Record, decode_batch, encode_batch
 from wire.client.raw_client import KafkaClient, NewTopic, call_client
-from wire.client.requests.broker_requests import LATEST_TIMESTAMP
 from wire.client.requests.group_requests import CommittedOffset
-from wire.protocol.ids import DEBUGGING_CONSUMER
+from wire.protocol.ids import DEBUGGING_CONSUMER, LATEST_TIMESTAMP
 
 SITE_S_DEFAULT = -1
 SETTLE_WITHIN_MS = 60_000

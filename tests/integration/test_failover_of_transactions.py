@@ -28,13 +28,13 @@ from wire.batches.transaction_records import TRANSACTIONS_TOPIC, decode_transact
 from wire.client.raw_client import KafkaClient
 from wire.client.requests.broker_requests import OffsetQuery
 from wire.client.requests.transaction_descriptions import describe_transaction
+from wire.protocol.ids import READ_COMMITTED
 
 pytestmark = pytest.mark.integration
 
 FIND_COORDINATOR = 10
 ANSWERS_MAX = 3
 """So often librdkafka asks for a coordinator."""
-READ_COMMITTED = 1
 TOOL = -2
 
 

@@ -20,7 +20,7 @@ from tests.support.processes.toxiproxy import Toxiproxy
 from wire.batches.records import decode_records
 from wire.client.client_errors import BrokerError
 from wire.client.raw_client import KafkaClient
-from wire.client.requests.broker_requests import LATEST_TIMESTAMP
+from wire.protocol.ids import LATEST_TIMESTAMP
 
 pytestmark = pytest.mark.integration
 

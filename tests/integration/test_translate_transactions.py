@@ -27,7 +27,7 @@ from wire.batches.record_batch import iterate_headers
 from wire.batches.records import Record, decode_batch, encode_batch
 from wire.client.client_errors import KafkaClientError
 from wire.client.raw_client import KafkaClient
-from wire.client.requests.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from wire.protocol.ids import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 KILLS = examples(5)
 MANY_KILLS = 40

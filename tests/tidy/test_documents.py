@@ -9,6 +9,7 @@ from tests.tidy import sources
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)[^)]*\)")
 QUOTED_PATH = re.compile(r"`([a-z_.]+/[\w./-]+\.(?:py|md|proto|txt|yaml|toml|sh))`")
+MODEL_CHANGES_MIN = 20
 TARGET = re.compile(r"^([a-z][a-z-]*):", re.MULTILINE)
 DAEMONS = ("broker", "controller", "mirror", "dr", "spark_jobs", "wire")
 
@@ -41,6 +42,27 @@ def test_files_that_documents_name_are_there() -> None:
         if not _exists(name, path) and not any(_exists(name, f"{package}/{path}") for package in sources.PACKAGES)
     ]
     sources.assert_none(offenders, "the file has moved or is not there yet")
+
+
+def test_the_table_of_changes_names_what_is_in_the_tree() -> None:
+    """A path that begins with a folder counts from the root, a bare file name from the folder of
+    the path before it; `<subject>` is any name.
+    """
+    table = sources.text("ARCHITECTURE.md").partition("## Where does a change belong")[2].partition("\n\nModels")[0]
+    rows = [line for line in table.splitlines() if line.startswith("| ") and "---" not in line][1:]
+    offenders = []
+    for row in rows:
+        folder, is_located = sources.ROOT, False
+        for path in re.findall(r"`([\w.*<>/]+(?:/|\.\w+))`", row.split("|")[2]):
+            pattern = re.sub(r"<\w+>", "*", path).rstrip("/")
+            base = sources.ROOT if "/" in path else folder
+            if not any(base.glob(pattern)):
+                offenders.append(f"{row}: {path}")
+            folder, is_located = (base / pattern).parent, True
+        if not is_located:
+            offenders.append(f"{row}: no path")
+    assert len(rows) >= MODEL_CHANGES_MIN
+    sources.assert_none(offenders, "each row names the files or folders where the change is made")
 
 
 def test_every_package_has_a_page() -> None:

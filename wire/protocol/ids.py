@@ -51,5 +51,19 @@ NO_TIMESTAMP: Final = -1
 UNKNOWN: Final = -1
 """Instead of an offset, a time, a count or an epoch that was not measured or not reported."""
 
+EARLIEST_TIMESTAMP: Final = -2
+"""Instead of a time in ListOffsets: asks for the log's start."""
+LATEST_TIMESTAMP: Final = -1
+"""Instead of a time in ListOffsets: asks for the end that the reader may see."""
+MAX_TIMESTAMP: Final = -3
+"""Instead of a time in ListOffsets: asks for the record with the largest timestamp (KIP-734)."""
+
+READ_UNCOMMITTED: Final = 0
+READ_COMMITTED: Final = 1
+"""Isolation levels of Fetch and ListOffsets."""
+
+ACKS_ALL: Final = -1
+"""acks of a Produce that waits for all in-sync replicas."""
+
 SITE_DEFAULT: Final = -1
 """Partition count or replication factor of a new topic: the one of the site's configs."""

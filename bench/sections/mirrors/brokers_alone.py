@@ -22,13 +22,13 @@ from collections.abc import Awaitable, Callable, Sequence
 import uvloop
 
 from bench.measuring.warm_memory import touch_free_memory
-from bench.peers.systems import LATEST_TIMESTAMP, create_topic, delete_topic, end_offset_sum
+from bench.peers.systems import create_topic, delete_topic, end_offset_sum
 from runtime.compiled import ROOT
 from runtime.process import OperationalFailure
 from wire.batches.record_batch import iterate_headers, patch_placement
 from wire.client.raw_client import KafkaClient
 from wire.client.requests.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
-from wire.protocol.ids import DEBUGGING_CONSUMER
+from wire.protocol.ids import DEBUGGING_CONSUMER, LATEST_TIMESTAMP
 from wire.protocol.messages.fetch_codec import PartitionFetched
 from wire.protocol.messages.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
 

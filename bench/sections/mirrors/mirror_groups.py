@@ -22,9 +22,8 @@ from bench.sections.mirrors.mirror import MirrorPair, antipode_pair
 from runtime.process import OperationalFailure
 from wire.client.client_errors import BrokerError, Unreachable
 from wire.client.raw_client import KafkaClient
-from wire.client.requests.broker_requests import LATEST_TIMESTAMP
 from wire.client.requests.group_requests import CommittedOffset
-from wire.protocol.ids import DEBUGGING_CONSUMER, PartitionKey
+from wire.protocol.ids import DEBUGGING_CONSUMER, LATEST_TIMESTAMP, PartitionKey
 
 TOPIC = "grouped"
 RECORDS = 10_000

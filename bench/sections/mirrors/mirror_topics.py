@@ -24,8 +24,7 @@ from runtime.process import OperationalFailure
 from wire.batches.records import Record, encode_batch
 from wire.client.client_errors import KafkaClientError
 from wire.client.raw_client import KafkaClient, NewTopic
-from wire.client.requests.broker_requests import LATEST_TIMESTAMP
-from wire.protocol.ids import DEBUGGING_CONSUMER
+from wire.protocol.ids import DEBUGGING_CONSUMER, LATEST_TIMESTAMP
 
 TOPIC_COUNTS = (200, 1_000)
 PARTITIONS = 4

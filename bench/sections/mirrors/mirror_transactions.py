@@ -33,7 +33,7 @@ from runtime.process import OperationalFailure
 from wire.batches.record_batch import iterate_headers
 from wire.client.client_errors import BrokerError, Unreachable
 from wire.client.raw_client import KafkaClient
-from wire.client.requests.broker_requests import LATEST_TIMESTAMP
+from wire.protocol.ids import LATEST_TIMESTAMP, READ_COMMITTED
 
 TOPIC = "in-transactions"
 PLACES = [(TOPIC, partition) for partition in range(PARTITION_COUNT)]
@@ -44,7 +44,6 @@ DRAIN_WITHIN_S = 300
 SETTLED_WITHIN_S = 60
 POLL_S = 0.02
 FETCH_BYTES = 8 * 1024 * 1024
-READ_COMMITTED: Final = 1
 IN_TRANSACTIONS: Final = {"antipode.sharing.enabled": "true", "antipode.target.transactions": "true"}
 EXACTLY_ONCE: Final = {"exactly.once.source.support": "enabled", "A->B.consumer.isolation.level": "read_committed"}
 

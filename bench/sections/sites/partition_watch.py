@@ -13,14 +13,14 @@ from collections.abc import Callable, Sequence
 
 from kio.schema.errors import ErrorCode
 
-from bench.peers.systems import LATEST_TIMESTAMP, MeasuredSite
+from bench.peers.systems import MeasuredSite
 from runtime.process import OperationalFailure
 from wire.batches.records import Record, encode_batch
 from wire.client.client_errors import BrokerError, RequestTimedOut, Unreachable
 from wire.client.cluster_metadata import PartitionMetadata
 from wire.client.raw_client import KafkaClient, NewTopic, call_client
 from wire.client.requests.broker_requests import OffsetQuery
-from wire.protocol.ids import PartitionKey
+from wire.protocol.ids import LATEST_TIMESTAMP, PartitionKey
 from wire.protocol.messages.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
 
 WITHIN_S = 120

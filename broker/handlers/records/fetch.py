@@ -35,9 +35,9 @@ from broker.replication.core.fetch_sessions import (
     TopicKey,
 )
 from broker.replication.core.wake_ups import DelayedOperation
-from broker.replication.hosted_partition import READ_COMMITTED, HostedPartition
+from broker.replication.hosted_partition import HostedPartition
 from wire.client.requests.fetch_requests import FetchRequest, parse_fetch_request
-from wire.protocol.ids import CONSUMER, MIRROR, NO_NODE
+from wire.protocol.ids import CONSUMER, MIRROR, NO_NODE, READ_COMMITTED
 from wire.protocol.messages.fetch_codec import (
     HIGHEST_VERSION,
     LOWEST_VERSION,

@@ -24,14 +24,14 @@ from broker.replication.core.fetch_sessions import (
     FetchPlan,
     FetchSessions,
 )
-from broker.replication.hosted_partition import READ_COMMITTED, HostedPartition, PartitionFailure
+from broker.replication.hosted_partition import HostedPartition, PartitionFailure
 from broker.replication.partition_failures import failure_of
 from broker.replication.read_routing import active_leader_epoch, preferred_replica
 from broker.replication.replicas import Replicas
 from broker.settings.dynamic_configs import DynamicConfigs
 from runtime.clock import Clock
 from wire.client.requests.fetch_requests import FetchRequest
-from wire.protocol.ids import CONSUMER, DEBUGGING_CONSUMER, MIRROR
+from wire.protocol.ids import CONSUMER, DEBUGGING_CONSUMER, MIRROR, READ_COMMITTED
 from wire.protocol.messages.fetch_codec import (
     AbortedTransaction,
     EpochEnd,

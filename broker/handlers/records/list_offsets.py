@@ -22,16 +22,13 @@ from broker.network.entities import builder
 from broker.replication.hosted_partition import HostedPartition, PartitionFailure
 from broker.replication.partition_failures import failure_of
 from broker.replication.replicas import Replicas
-from wire.protocol.ids import CONSUMER
+from wire.protocol.ids import CONSUMER, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
 
 API_KEY = 2
 MIN_VERSION = 1
 MAX_VERSION = 11
 OFFSET_NOT_AVAILABLE_FROM: Final = 5
 
-LATEST: Final = -1
-EARLIEST: Final = -2
-MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 EARLIEST_PENDING_UPLOAD: Final = -6
@@ -107,12 +104,12 @@ def _may_go_back(hosted: HostedPartition, timestamp_ms: int, found: _Found) -> b
     """
     if hosted.state.high_watermark >= hosted.state.leader_epoch_start_offset:
         return False
-    return timestamp_ms == LATEST or (timestamp_ms >= 0 and found.offset < 0)
+    return timestamp_ms == LATEST_TIMESTAMP or (timestamp_ms >= 0 and found.offset < 0)
 
 
 def _find(hosted: HostedPartition, timestamp_ms: int, end_offset: int, *, replica_id: int) -> _Found:
     log = hosted.log
-    if timestamp_ms == LATEST:
+    if timestamp_ms == LATEST_TIMESTAMP:
         # The epoch of the record before the returned end: records after it may have later epochs. A
         # client also gets an epoch that has only begun. A tool or mirror compares histories,
         # and an epoch without a record is not part of one.
@@ -120,7 +117,7 @@ def _find(hosted: HostedPartition, timestamp_ms: int, end_offset: int, *, replic
         if is_end_of_log and replica_id >= CONSUMER:
             return _Found(end_offset, -1, log.latest_epoch)
         return _Found(end_offset, -1, hosted.last_record_epoch if is_end_of_log else log.epoch_at(end_offset - 1))
-    if timestamp_ms in (EARLIEST, EARLIEST_LOCAL):
+    if timestamp_ms in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL):
         return _Found(log.log_start_offset, -1, log.epoch_at(log.log_start_offset))
     if timestamp_ms in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return _Found()

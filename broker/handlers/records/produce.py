@@ -39,6 +39,7 @@ from broker.site.controlled_shutdown import ControlledShutdown
 from broker.transactions.transaction_admission import TransactionAdmission
 from runtime.clock import Clock
 from wire.protocol.byte_reader import Buffer
+from wire.protocol.ids import ACKS_ALL
 from wire.protocol.messages.leader_hints import NO_HINT
 from wire.protocol.messages.produce_codec import (
     HIGHEST_VERSION,
@@ -62,7 +63,6 @@ MAX_VERSION = HIGHEST_VERSION
 ADVERTISED_FROM = 0
 """Versions 0 to 2 are listed and refused, see api_versions.py."""
 ACKS_NONE: Final = 0
-ACKS_ALL: Final = -1
 SUSPENDED_MS_MAX: Final = 2_000
 """How long (ms) a request waits while the active role of its link moves."""
 _ACKS = (ACKS_NONE, 1, ACKS_ALL)

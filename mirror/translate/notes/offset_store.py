@@ -27,10 +27,7 @@ from runtime.retries import jittered_backoff
 from wire.batches.record_batch import TRANSACTIONAL_BIT, Buffer, Compression, iterate_headers
 from wire.batches.records import Record, decode_batch, encode_batch
 from wire.client.raw_client import KafkaClient, NewTopic
-from wire.client.requests.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-
-READ_COMMITTED = 1
-READ_UNCOMMITTED = 0
+from wire.protocol.ids import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, READ_COMMITTED, READ_UNCOMMITTED
 
 TOPIC_PREFIX = "antipode-offset-map."
 BATCH_BYTES = 256 * 1024

@@ -13,13 +13,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from wire.protocol.ids import NO_OFFSET, PartitionKey
+from wire.protocol.ids import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET, PartitionKey
 
 PartitionOffsets = dict[PartitionKey, int]
 OffsetsByTopic = dict[str, dict[str, int]]
 
-EARLIEST: Final = -2
-LATEST: Final = -1
 EPOCHS_SUFFIX: Final = " (leader epochs)"
 
 
@@ -38,7 +36,7 @@ class BoundKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """One end of a read. `values` are offsets (EARLIEST, LATEST) or times in Unix ms by partition;
+    """One end of a read. `values` are offsets (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP) or times in Unix ms by partition;
     `timestamp_ms` is one time for all partitions.
     """
 
@@ -155,7 +153,7 @@ def _resolved(
         _check_same_partitions(bound, logs)
     if bound.kind is BoundKind.TIMESTAMPS:
         return {key: found[key] for key in logs}
-    special = {EARLIEST: "start_offset", LATEST: "end_offset"}
+    special = {EARLIEST_TIMESTAMP: "start_offset", LATEST_TIMESTAMP: "end_offset"}
     return {
         key: getattr(logs[key], special[offset]) if offset in special else offset
         for key, offset in bound.values.items()

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from spark_jobs.connector.core.offsets import LATEST, Bound, BoundKind, InvalidOffsets, parse_offsets, parse_partitions
+from spark_jobs.connector.core.offsets import Bound, BoundKind, InvalidOffsets, parse_offsets, parse_partitions
 from spark_jobs.connector.core.planning import NO_LIMIT
 from spark_jobs.logs.core.cluster_options import ClusterOptions, InvalidOption
-from wire.protocol.ids import PartitionKey
+from wire.protocol.ids import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, PartitionKey
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 SPLIT_BYTES: Final = 128 * 1024 * 1024
@@ -307,7 +307,7 @@ def _starting(given: _Given, *, is_stream: bool) -> Bound:
     if key is None:
         return Bound(kind=BoundKind.LATEST if is_stream else BoundKind.EARLIEST)
     bound = _bound(given, key)
-    if not is_stream and (bound.kind is BoundKind.LATEST or LATEST in _offsets(bound)):
+    if not is_stream and (bound.kind is BoundKind.LATEST or LATEST_TIMESTAMP in _offsets(bound)):
         raise InvalidOption(key, given.text(key), "for a batch earliest, or offsets other than -1 (latest)")
     return bound
 
@@ -317,7 +317,7 @@ def _ending(given: _Given) -> Bound:
     if key is None:
         return Bound(kind=BoundKind.LATEST)
     bound = _bound(given, key)
-    if bound.kind is BoundKind.EARLIEST or -2 in _offsets(bound):
+    if bound.kind is BoundKind.EARLIEST or EARLIEST_TIMESTAMP in _offsets(bound):
         raise InvalidOption(key, given.text(key), "latest, or offsets other than -2 (earliest)")
     return bound
 

@@ -20,8 +20,7 @@ from tests.support.eventually import eventually, eventually_sync
 from tests.support.pairs.site_comparison import caught_up, log_ends, site_client
 from wire.client.client_errors import KafkaClientError
 from wire.client.raw_client import KafkaClient
-from wire.client.requests.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from wire.protocol.ids import CONSUMER, DEBUGGING_CONSUMER
+from wire.protocol.ids import CONSUMER, DEBUGGING_CONSUMER, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 

@@ -32,11 +32,10 @@ from tests.support.processes.toxiproxy import Proxy, Toxiproxy
 from wire.batches.record_batch import iterate_headers
 from wire.client.client_errors import TRANSIENT
 from wire.client.raw_client import KafkaClient, NewTopic
-from wire.client.requests.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from wire.control import broker_pb2, controller_pb2, mirror_pb2, mirror_pb2_grpc, site_pb2, site_pb2_grpc
 from wire.control.clients import BrokerControlChannels, ControllerClient
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord, LinkSite
-from wire.protocol.ids import DEBUGGING_CONSUMER
+from wire.protocol.ids import DEBUGGING_CONSUMER, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from wire.protocol.messages.fetch_codec import PartitionFetched
 
 LINK = "a-b"

@@ -15,8 +15,7 @@ from tests.support.eventually import eventually
 from wire.batches.record_batch import BatchHeader, iterate_headers
 from wire.client.client_errors import TRANSIENT, KafkaClientError
 from wire.client.raw_client import KafkaClient
-from wire.client.requests.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from wire.protocol.ids import DEBUGGING_CONSUMER
+from wire.protocol.ids import DEBUGGING_CONSUMER, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from wire.protocol.messages.fetch_codec import PartitionFetched
 
 FETCH_BYTES = 4 * 1024 * 1024

@@ -27,7 +27,7 @@ from wire.batches.record_batch import HEADER_SIZE, Compression, iterate_headers
 from wire.batches.records import Record, decode_batch, encode_batch
 from wire.client.client_errors import TRANSIENT, KafkaClientError
 from wire.client.raw_client import KafkaClient, NewTopic
-from wire.client.requests.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from wire.protocol.ids import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from wire.protocol.messages.fetch_codec import PartitionFetched
 
 CHECK_BYTES = 8 * 1024 * 1024

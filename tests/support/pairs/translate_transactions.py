@@ -30,9 +30,8 @@ from tests.support.pairs.translate_links import (
 from tests.support.processes.processes import Processes, RunningProcess
 from wire.client.client_errors import TRANSIENT
 from wire.client.raw_client import KafkaClient
-from wire.client.requests.broker_requests import LATEST_TIMESTAMP
 from wire.client.requests.transaction_requests import request_identity
-from wire.protocol.ids import TopicPartition
+from wire.protocol.ids import LATEST_TIMESTAMP, TopicPartition
 
 PARTITIONS = 3
 PAUSE_OF_LOAD_S = 0.1

@@ -32,9 +32,6 @@ METADATA: Final = 3
 LIST_OFFSETS: Final = 2
 OFFSET_FOR_LEADER_EPOCH: Final = 23
 
-EARLIEST_TIMESTAMP: Final = -2
-LATEST_TIMESTAMP: Final = -1
-
 # From these versions on topics go by id alone; every broker accepts names.
 _LAST_WITH_NAMES: Final = {0: 12, 1: 12}
 _LAST_OF_FIRST_TRANSACTIONS: Final = 11

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from clients.consumer.consumer import READ_COMMITTED, AlreadyPolling, Consumer, NothingSubscribed, WokenUp
+from clients.consumer.consumer import AlreadyPolling, Consumer, NothingSubscribed, WokenUp
 from clients.consumer.consumer_options import ConsumerOptions
 from clients.reader.core.positions import LogTruncated, Position, PositionLost, ResetPolicy
 from clients.reader.core.readings import Phase, Start
@@ -23,7 +23,7 @@ from wire.batches.record_batch import TRANSACTIONAL_BIT, InvalidBatch
 from wire.batches.records import Record, encode_batch
 from wire.client.client_errors import BrokerError
 from wire.client.raw_client import KafkaClient
-from wire.protocol.ids import PartitionKey
+from wire.protocol.ids import READ_COMMITTED, PartitionKey
 
 
 def fetchers(consumer: Consumer) -> list[str]:

@@ -13,7 +13,7 @@ from tests.support.clients.scripted_cluster import FETCH, LIST_OFFSETS, METADATA
 from wire.batches.records import decode_records
 from wire.client.client_errors import BrokerError, Unreachable
 from wire.client.raw_client import KafkaClient
-from wire.client.requests.broker_requests import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from wire.protocol.ids import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 PLACE = ("t", 0)
 

@@ -11,10 +11,10 @@ from uuid import UUID
 import pytest
 
 from mirror.translate.notes.core.stored_map import writer_record
-from mirror.translate.notes.offset_store import READ_UNCOMMITTED
 from mirror.translate.provenance import Provenance
 from wire.batches.records import Record, encode_batch
 from wire.client.raw_client import KafkaClient
+from wire.protocol.ids import READ_UNCOMMITTED
 
 TOPIC = "antipode-offset-map.a-b"
 EARLIEST = -2

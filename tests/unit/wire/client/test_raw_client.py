@@ -20,11 +20,11 @@ from wire.client.raw_client import (
     NewTopic,
     call_client,
 )
-from wire.client.requests.broker_requests import LATEST_TIMESTAMP, EpochQuery
+from wire.client.requests.broker_requests import EpochQuery
 from wire.client.requests.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 from wire.client.requests.group_requests import CommittedOffset, FetchedOffset, GroupListing
 from wire.client.topic_calls import DYNAMIC_TOPIC_CONFIG, RESOURCE_TOPIC, TOPICS_DESCRIBED_AT_ONCE
-from wire.protocol.ids import PartitionKey
+from wire.protocol.ids import LATEST_TIMESTAMP, PartitionKey
 from wire.protocol.messages.private import MIRROR_OFFSET_COMMIT, SITE_METADATA, parse_link_claim
 from wire.protocol.streams.frames import VersionRange
 

@@ -36,8 +36,8 @@ class BoundKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """One end of a read. `values` are offsets (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP) or times in Unix ms by partition;
-    `timestamp_ms` is one time for all partitions.
+    """One end of a read. `values` are offsets (or EARLIEST_TIMESTAMP, LATEST_TIMESTAMP) or times
+    in Unix ms by partition; `timestamp_ms` is one time for all partitions.
     """
 
     kind: BoundKind

@@ -1,5 +1,5 @@
-"""Truncations whose disk work runs in threads: the loop stays free, and a crash at any step leaves the
-log as before or as after.
+"""Truncations whose disk work runs in threads: the loop stays free, and a crash at any step leaves
+the log as before or as after.
 """
 
 from __future__ import annotations

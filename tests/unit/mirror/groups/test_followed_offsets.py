@@ -1,5 +1,5 @@
-"""Groups whose commits at the source are followed in its offsets topic, instead of being read again and
-again.
+"""Groups whose commits at the source are followed in its offsets topic, instead of being read again
+and again.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Groups whose offsets differ between the sites: reset at the source, moved at the target, or ahead of
-the copy.
+"""Groups whose offsets differ between the sites: reset at the source, moved at the target, or ahead
+of the copy.
 """
 
 from __future__ import annotations

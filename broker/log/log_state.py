@@ -92,12 +92,10 @@ class LogState:
                 now_ms=now_ms,
             )
         )
-        self.recovery = loaded.report
+        self.recovery, self._epochs, self._producers = loaded.report, loaded.epochs, loaded.producers
         self.held = NOTHING_HELD  # what the last retention pass kept beyond the topic's limits
         self.folder = Folder()
         self._segments = Segments(loaded.segments, self._disk)
-        self._epochs = loaded.epochs
-        self._producers = loaded.producers
         self.log_end_offset = self._segments.active.next_offset
         # the checkpoint may be older than the files, or newer than the bytes that a crash left
         self.log_start_offset = min(max(log_start_offset, self._segments.first.base_offset), self.log_end_offset)

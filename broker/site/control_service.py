@@ -45,9 +45,7 @@ log = get_logger(__name__)
 state_change = state_change_logger()
 
 DEPARTED_LISTED_S = 3.0
-"""Time (s) for which Metadata lists a broker that is gone: longer than clients take to ask after
-its death.
-"""
+"""Time (s) for which Metadata lists a broker that is gone: clients still ask about it."""
 
 WRITABLE_NAMED = 5
 """Partitions that a brief description names."""
@@ -128,8 +126,7 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
             try:
                 await listener(before, image)
             except Exception as error:
-                # the image is in force: the other listeners are called, because it will not come
-                # again
+                # the image is in force and does not come again: the other listeners are called
                 note_death("image listener")
                 broken.append(error)
         if broken:

@@ -35,6 +35,7 @@ from clients.reader.core.positions import (
 from clients.reader.core.readings import Fetcher, Phase, Reading, Readings, Start, Wanted
 from clients.reader.reader_options import Chunk, DamagedLog, ReaderOptions, Sink
 from clients.reader.simple_consumer import records_of
+from clients.reader.skipped_offsets import report_skipped
 from clients.topics import Topics
 from runtime.clock import Clock
 from runtime.logs import get_logger
@@ -241,28 +242,10 @@ class Reader:
                 topic, partition = reading.place
                 await self._halt(reading, PositionLost(f"{topic}-{partition}: {what}, which is {start} to {end}"))
             else:
-                self._note_skipped(reading.place, lost, offset, log_start=start, log_end=end)
+                if lost is not None:
+                    skipped = report_skipped(reading.place, lost, offset, log_start=start, log_end=end)
+                    self.skipped_offsets[reading.place] = self.skipped_offsets.get(reading.place, 0) + skipped
                 self.readings.found_offset(reading, Position(offset))
-
-    def _note_skipped(
-        self, place: PartitionKey, lost: Position | None, offset: int, *, log_start: int, log_end: int
-    ) -> None:
-        """The log does not have the position: report where reading continues, and how many offsets
-        are skipped.
-        """
-        if lost is None:
-            return
-        skipped = max(0, offset - lost.offset)
-        self.skipped_offsets[place] = self.skipped_offsets.get(place, 0) + skipped
-        _log.warning(
-            "a read position is out of range",
-            partition=f"{place[0]}-{place[1]}",
-            position=lost.offset,
-            log=f"{log_start} to {log_end}",
-            goes_on_at=offset,
-            skipped_offsets=skipped,
-            read_again_offsets=max(0, lost.offset - offset),
-        )
 
     async def _validate(self, node_id: int, readings: list[Reading]) -> None:
         queries = {r.place: EpochQuery(r.fetched.leader_epoch, r.leader_epoch) for r in readings}

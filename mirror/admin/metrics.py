@@ -114,8 +114,7 @@ class MirrorMetrics(Collector):
             yield from self._peer_families(peers)
         yield from self._partition_families()
         yield from self._stall_families()
-        families = self._mirror_maker_families(oldest_by_partition(unacknowledged))
-        yield from in_formats(families, self._names_formats)
+        yield from in_formats(self._mirror_maker_families(oldest_by_partition(unacknowledged)), self._names_formats)
 
     def describe(self) -> Iterable[Metric]:
         """Describes nothing in advance: the names do not clash with those of the process

@@ -118,7 +118,7 @@ async def test_a_link_is_confirmed_at_both_sites_and_taken_away_from_both(sites:
 async def test_a_daemon_that_cannot_carry_offsets_is_named_although_another_one_of_the_link_carries_its_own(
     processes: Processes, tmp_path: Path, zookeeper_connect: str
 ) -> None:
-    """The records that the standby refuses are in one partition, which one of the two daemons has."""
+    """The standby refuses records of one partition, which one of the two daemons has."""
     limits = {"b": {"offset.metadata.max.bytes": "8"}}
     sites = await asyncio.to_thread(LinkedSites, processes, tmp_path, zookeeper_connect, properties=limits)
     clients = [sites.client("a"), sites.client("b")]

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Protocol
 
-from runtime.client_networks import network_of
+from runtime.addresses import network_of
 from runtime.logs import get_logger
 from runtime.supervision import note_death
 from wire.tls.core.handshake_turns import HandshakeTurns

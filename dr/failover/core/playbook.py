@@ -72,6 +72,7 @@ from dr.failover.core.refusals import (
     fence_refusal,
     lack_refusal,
     lag_refusal,
+    raise_refusal,
     silence_refusal,
 )
 from dr.failover.core.steps import ABORTED, Decision, FailoverPolicy, Step, StepEnded, refuse, truncation_reason
@@ -221,7 +222,7 @@ class FailoverPlaybook:
             # the run ends here, so this message is the only report of the failure
             trouble = f"; the writes could not be given back: {gave_back.problem}" if gave_back.problem else ""
             return refuse(gave_back.reason + trouble)
-        if failed := self._raise_failure(evidence.target, governing):
+        if failed := raise_refusal(self._ended.get(Step.RAISE), governing, evidence.target, to_site=self._to_site):
             return refuse(failed)
         if self._policy.is_abort:
             return self._abort(evidence, governing, now_ms)
@@ -254,20 +255,6 @@ class FailoverPlaybook:
             now_ms=now_ms,
         )
         return Decision(step=Step.HAND_BACK, reason=reason, record=record)
-
-    def _raise_failure(self, target: SiteEvidence, governing: LinkRecord) -> str:
-        """Describe a raise that failed: another process stored another record, or the outcome is
-        unknown. Empty if the raise succeeded or was not tried.
-        """
-        ended = self._ended.get(Step.RAISE)
-        if ended is None or (governing.active_site == self._to_site and not supersedes(governing, target.record)):
-            return ""
-        if ended.stored is None:
-            return f"the epoch could not be raised at {self._to_site} ({ended.problem}); run the failover again to continue"
-        return (
-            f"another operator moved link {governing.name} to epoch {governing.epoch} with {governing.active_site} active "
-            "meanwhile; look at it and run again"
-        )
 
     def _before_the_raise(self, evidence: Evidence, target: SiteEvidence, now_ms: int) -> Decision:
         governing, source = evidence.governing, evidence.source

@@ -4,9 +4,11 @@ a sentence for the operator, empty for no refusal. Pure; caller: `playbook.py`.
 
 from __future__ import annotations
 
-from dr.failover.core.steps import NAMED_IN_A_REASON_MAX, FailoverPolicy
+from dr.failover.core.steps import NAMED_IN_A_REASON_MAX, FailoverPolicy, StepEnded
 from dr.sites.core.divergence import Differences
 from dr.sites.core.evidence import Evidence, SiteEvidence
+from wire.control.cluster_pb2 import LinkRecord
+from wire.rules.links import supersedes
 
 SEEN_LATELY_MS = 60_000
 """A refusal names the last contact of the target's agents with the source if it is at most this old
@@ -44,6 +46,20 @@ def silence_refusal(evidence: Evidence, policy: FailoverPolicy, *, is_fence_prov
     return (
         f"{silent}{seen}, and nothing proves that it is down: a running site continues to take writes, which would be "
         f"lost; stop it, then declare it down (--old-site-is-down)"
+    )
+
+
+def raise_refusal(ended: StepEnded | None, governing: LinkRecord, target: SiteEvidence, *, to_site: str) -> str:
+    """Refuse after a raise that failed: another process stored another record, or the outcome is
+    unknown. `ended` is the run's raise, None if it was not tried.
+    """
+    if ended is None or (governing.active_site == to_site and not supersedes(governing, target.record)):
+        return ""
+    if ended.stored is None:
+        return f"the epoch could not be raised at {to_site} ({ended.problem}); run the failover again to continue"
+    return (
+        f"another operator moved link {governing.name} to epoch {governing.epoch} with {governing.active_site} active "
+        "meanwhile; look at it and run again"
     )
 
 

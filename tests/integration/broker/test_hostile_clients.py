@@ -1,4 +1,4 @@
-"""Malformed bytes: the connection that sent them is closed, others continue, memory stays bounded."""
+"""Malformed bytes: their connection is closed, others continue, and memory stays bounded."""
 
 from __future__ import annotations
 

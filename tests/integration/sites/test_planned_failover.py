@@ -1,4 +1,4 @@
-"""A planned failover of healthy sites is not refused, also if epochs have begun without a record."""
+"""A planned failover of healthy sites is not refused, also if epochs began without a record."""
 
 from __future__ import annotations
 

@@ -129,6 +129,16 @@ class ScriptedBroker:
         return versions_answer(offered)
 
 
+def late(values: Mapping[str, Any], *, delay_ms: float) -> Script:
+    """A script that answers with the same values, so long after each request."""
+
+    async def answer(request: Any, header: RequestHeader) -> Mapping[str, Any]:
+        await asyncio.sleep(delay_ms / 1000)
+        return values
+
+    return answer
+
+
 async def in_pieces(answer: bytes, *, lasting_s: float) -> AsyncIterator[bytes]:
     """An answer that comes byte by byte for about so long, then whole."""
     loop = asyncio.get_running_loop()

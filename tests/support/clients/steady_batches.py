@@ -70,6 +70,6 @@ class SteadyBatches:
                 await asyncio.sleep(self._pause_s)
 
     def _value(self, index: int) -> bytes:
-        """Names its batch in every field, so that bytes of another batch in its place are noticed."""
+        """Names its batch in every field, so that another batch in its place is noticed."""
         name = f"{self.batches}-{index}-".encode()
         return (name * (self._record_bytes // len(name) + 1))[: self._record_bytes]

@@ -207,7 +207,7 @@ class LinkedSites:
     def start_mirror(
         self, into: str = "b", *, name: str = "", settings: Mapping[str, str] | None = None
     ) -> RunningProcess:
-        """Run the link's mirror that writes into a site; `name` distinguishes daemons of one link."""
+        """Run the link's mirror into a site; `name` distinguishes daemons of one link."""
         directory = self._directory / f"mirror-into-{into}{name}"
         self.mirror_grpc = self.mirrors[into] = f"{LOOPBACK}:{free_ports(1)[0]}"
         self.mirror_site = into

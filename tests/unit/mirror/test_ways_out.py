@@ -107,7 +107,7 @@ class Unreadable:
 async def test_what_a_fetcher_had_in_hand_when_it_died_is_fetched_again_by_whoever_has_the_partition_then(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The leader moves while the failed fetcher is not replaced yet; and no further records arrive."""
+    """The leader moves before the failed fetcher is replaced, and no further records arrive."""
     monkeypatch.setattr(supervision, "RESTART_INITIAL_MS", 400)
     world = world_with(partitions=2, batches=0)
     fetch = MemoryFetch.fetch

@@ -1,4 +1,4 @@
-"""A stream of the classic consumer: the reads after damage, and the errors that are reported again."""
+"""A stream of the classic consumer: reads after damage, and errors that are reported again."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def site_with(monkeypatch: pytest.MonkeyPatch, **ids: UUID | None) -> KafkaSite:
 
 
 async def test_topics_without_ids_are_not_passed_over_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in clusters whose inter.broker.protocol.version is below 2.8, with brokers of any release."""
+    """As in clusters whose inter.broker.protocol.version is below 2.8."""
     assert (await site_with(monkeypatch, orders=UUID(int=1)).topics()).keys() == {"orders"}
     with pytest.raises(Unreachable, match="gives topics no ids, among them orders"):
         await site_with(monkeypatch, orders=None, payments=None).topics()

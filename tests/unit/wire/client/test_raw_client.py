@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from runtime.addresses import HostPort
-from tests.support.clients.scripted_broker import NO_TIME, ScriptedBroker
+from tests.support.clients.scripted_broker import NO_TIME, ScriptedBroker, late
 from wire.batches.records import Record, encode_batch
 from wire.client.client_errors import BrokerError, TransientBrokerError, Unreachable, broker_error
 from wire.client.connection import Connection, ConnectionOptions
@@ -113,12 +112,8 @@ async def site() -> AsyncIterator[Site]:
 async def test_a_batch_is_not_sent_again_while_the_leader_may_wait_for_others(site: Site) -> None:
     """The leader takes longer than another request may take, and less than this one allows it."""
 
-    async def produced_late(request: Any, header: Any) -> dict[str, Any]:
-        await asyncio.sleep(3 * options.request_timeout_ms / 1000)
-        return site.produced(1)
-
     options = ConnectionOptions(request_timeout_ms=300)
-    site.brokers[1].on(0, produced_late)
+    site.brokers[1].on(0, late(site.produced(1), delay_ms=3 * options.request_timeout_ms))
     async with KafkaClient(site.bootstrap, options) as client:
         await client.produce("t", 0, BATCH, timeout_ms=60_000)
     assert [header.api_key for header, _ in site.brokers[1].seen].count(0) == 1

@@ -1,15 +1,13 @@
 """Host and port pairs as configuration files write them (`host:port`, `[v6]:port`, comma-separated
-lists), and the part of a client's address by which bounds of addresses count.
+lists).
 """
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 from typing import Final, NamedTuple
 
 WILDCARD_HOSTS: Final = ("0.0.0.0", "::", "")  # noqa: S104
-_IPV6_NETWORK_BITS: Final = 64
 
 
 class HostPort(NamedTuple):
@@ -54,18 +52,3 @@ def reachable_address(listener: HostPort, advertised: HostPort | None, bound_por
     address = advertised or listener
     host = socket.gethostname() if address.host in WILDCARD_HOSTS else address.host
     return HostPort(host, address.port or bound_port)
-
-
-def network_of(address: str) -> str:
-    """The part of a client's address that one host has as its own: all of it, or of IPv6 the first
-    64 bits. Mapped addresses are those of IPv4.
-    """
-    if ":" not in address:
-        return address
-    try:
-        parsed = ipaddress.IPv6Address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if parsed.ipv4_mapped is not None:
-        return str(parsed.ipv4_mapped)
-    return str(ipaddress.IPv6Network((parsed, _IPV6_NETWORK_BITS), strict=False).network_address)

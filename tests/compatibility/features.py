@@ -154,7 +154,7 @@ def check_librdkafka_ids(client: Librdkafka, site: Site) -> str:
 
 
 def check_librdkafka_patterns(_: Librdkafka, site: Site) -> str:
-    """The broker matches the pattern, also for a subscription that is dropped and renewed at once."""
+    """The broker matches the pattern, also if a subscription is dropped and renewed at once."""
     from confluent_kafka import Consumer
 
     wanted, pattern = _matched_topics(site)

@@ -20,8 +20,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Protocol
 
-from runtime.addresses import network_of
 from runtime.logs import get_logger
+from runtime.security.client_networks import network_of
 from runtime.supervision import note_death
 from wire.tls.core.handshake_turns import HandshakeTurns
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final
 
-from runtime.addresses import network_of
+from runtime.security.client_networks import network_of
 
 ADDRESSES_MAX: Final = 10_000
 FAILURES_MAX_KEY: Final = "antipode.failed.logins.max"

@@ -5,8 +5,8 @@ Networks take turns, so a network that begins many handshakes delays its own. A 
 address, or of IPv6 its first 64 bits (`runtime/security/client_networks.py`). When there are too
 many handshakes, the network that has most of them loses one: its oldest that waits for its client,
 as a half-open connection does. If all of them wait for this process, it loses the newest, so that
-the others complete. A client that is alone in its network keeps its place as long as another network
-has two.
+the others complete. A client that is alone in its network keeps its place as long as another
+network has two.
 
 Caller: wire/tls/handshakes.py.
 """

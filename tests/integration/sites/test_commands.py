@@ -494,7 +494,7 @@ def test_reconcile_ends_with_1_for_different_and_2_for_what_was_not_compared(pai
     assert topic["source_bytes"] > 61
     assert topic["target_bytes"] == 0
     assert "--watch compare digests" in pair.run("reconcile", *sides, "--watch", "--deep", code=2).stderr
-    assert "--resume goes on with a run" in pair.run("reconcile", *sides, "--resume", code=2).stderr
+    assert "--resume continues a run" in pair.run("reconcile", *sides, "--resume", code=2).stderr
     assert "link 'x-y' is not in the environment; there: a-b" in pair.run("reconcile", "--link", "x-y", code=2).stderr
     complaint = pair.run("reconcile", "--source", "x", "--target", b, code=2).stderr
     assert "--source 'x' is not usable" in complaint

@@ -40,7 +40,7 @@ LIST_OFFSETS, CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS, DESCRIBE_CONFIGS, CR
 ELECT_LEADERS, ALTER_CONFIGS, ALTER_REASSIGNMENTS, DESCRIBE_PARTITIONS = 43, 44, 45, 75
 TOPIC_RESOURCE, GROUP_RESOURCE, SET, EARLIEST = 2, 32, 0, -2
 GIVEN_UP = re.compile(
-    "responses no longer wait|response does not wait|gets no report|could not be forwarded.*no answer within"
+    "responses do not wait|response does not wait|gets no report|could not be forwarded.*no answer within"
     "|changes could not be reported to a broker"
 )
 TIMEOUT = timedelta(seconds=WITHIN_S)

@@ -50,7 +50,7 @@ def test_a_daemon_goes_on_apart_from_the_terminal_until_it_is_asked_to_stop(file
     log = tmp_path / "controller.log"
     ended = command(file, "--log-file", str(log), "--daemon")
     assert ended.returncode == 0, ended.stderr
-    (pid,) = map(int, re.findall(r"process (\d+) goes on", ended.stdout))
+    (pid,) = map(int, re.findall(r"process (\d+) continues", ended.stdout))
     try:
         assert os.getsid(pid) == pid
         eventually_sync(lambda: "controller elected" in log.read_text())

@@ -162,6 +162,28 @@ def test_an_arbiter_that_is_lost_under_a_fence_gives_the_writes_back() -> None:
     assert link.a.record.phase == LinkPhase.MIRRORING
 
 
+@pytest.mark.parametrize("has_moved", [False, True])
+def test_an_epoch_in_which_writes_were_given_back_has_no_account(has_moved: bool) -> None:
+    """The site stays active in the band of its last promotion, so nothing is lost and nothing is
+    to be compared with the other site.
+    """
+    link = under_a_lease()
+    active, standby = ("b", "a") if has_moved else ("a", "b")
+    if has_moved:
+        Operator(link, to_site="b").run()
+    moved_epochs = sorted(link.site(active).accounts)
+    operator = Operator(link, to_site=standby, policy=SWITCHOVER)
+    for step in operator.steps():
+        if step is Step.FENCE:
+            link.site(standby).arbiter_problem = "the arbiter does not answer"
+    assert "the arbiter does not answer" in refusal(operator)
+    assert link.site(active).write("after the give-back")
+    again = Operator(link, to_site=active)
+    again.run()
+    assert "is active for link a-b already" in refusal(again)
+    assert sorted(link.site(active).accounts) == moved_epochs
+
+
 def test_agents_that_fail_over_by_themselves_stop_when_the_active_site_answers_again() -> None:
     link = under_a_lease()
     operator = Operator(link, policy=FailoverPolicy(needs_lost_source=True))

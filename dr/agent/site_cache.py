@@ -6,16 +6,11 @@ the session is disconnected, the cache keeps the last contents. At the disconnec
 watch, so everything is read again after the reconnect. A malformed znode affects only its own
 topic, broker or link, which the facts name as unreadable: the topic or broker is left out; the link
 keeps its last readable record, or is left out. Owned by the site agent.
-
-Many partition states that change together, as in a promotion, are read a moment after the last of
-them: writers wait for the promotion, and each read costs the process that they wait for about as
-much as the change of a partition.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import partial
 from typing import TypeAlias
@@ -44,14 +39,6 @@ DISCONNECTED = (ConnectionLoss, SessionExpiredError, OperationTimeoutError)
 """Errors after which ZooKeeper may or may not have executed a write."""
 
 READS_AT_ONCE = 200
-STATES_AT_ONCE = 20
-"""Partition states: up to this number of changed ones are read at once, and later ones in portions
-of this number, so that the process serves its clients in between.
-"""
-STATES_QUIET_S = 0.3
-"""The time (s) without a further change after which many changed states are read."""
-STATES_WAIT_S_MAX = 2.0
-"""The longest time (s) from the first of many changed states until they are read."""
 
 Assignments: TypeAlias = dict[str, TopicAssignment]
 States: TypeAlias = dict[tuple[str, int], tuple[StoredPartitionState, int]]
@@ -66,12 +53,6 @@ class SiteCache:
         self._data: dict[str, tuple[bytes, NodeStat] | None] = {}
         self._children: dict[str, list[str]] = {}
         self._dirty: set[str] = set()
-        # Changed partition states, and when the first and the last of them changed.
-        self._dirty_states: set[str] = set()
-        self._states_changed_s = (0.0, 0.0)
-        # What was decoded from the data of a path, valid for the same object in `_data`.
-        self._assignments: dict[str, tuple[object, TopicAssignment]] = {}
-        self._states: dict[str, tuple[object, StoredPartitionState]] = {}
         self._dirty_lists: set[str] = set()
         self._wake = asyncio.Event()
         self._loops = Supervisor()
@@ -87,7 +68,7 @@ class SiteCache:
 
     async def start(self) -> None:
         """Read everything once, then follow."""
-        await until_answered(partial(self._refresh, with_states=True))
+        await until_answered(self._refresh)
         self._loops.start("site cache", self._follow)
 
     async def stop(self) -> None:
@@ -97,36 +78,11 @@ class SiteCache:
     async def _follow(self) -> None:
         self._wake.set()  # changes from before a restart of this loop are still marked dirty
         while True:
-            with_states = await self._wait_for_changes()
+            await self._wake.wait()
+            self._wake.clear()
             async for attempt in jittered_backoff(retry_on=DISCONNECTED):
                 with attempt:
-                    await self._refresh(with_states=with_states)
-
-    async def _wait_for_changes(self) -> bool:
-        """Wait until something is to be read; True if that includes the changed partition
-        states.
-        """
-        loop = asyncio.get_running_loop()
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(self._states_due_s()):
-                    await self._wake.wait()
-            self._wake.clear()
-            due_s = self._states_due_s()
-            with_states = due_s is not None and loop.time() >= due_s
-            if with_states or self._dirty or self._dirty_lists:
-                return with_states
-
-    def _states_due_s(self) -> float | None:
-        """When the changed partition states are to be read, by the loop's clock; None without
-        any.
-        """
-        if not self._dirty_states:
-            return None
-        first_s, last_s = self._states_changed_s
-        if len(self._dirty_states) <= STATES_AT_ONCE:
-            return first_s
-        return min(last_s + STATES_QUIET_S, first_s + STATES_WAIT_S_MAX)
+                    await self._refresh()
 
     @property
     def facts(self) -> SiteFacts:
@@ -181,7 +137,7 @@ class SiteCache:
             if stored is None:
                 continue
             try:
-                assignment, states_of = self._topic(topic, stored)
+                assignment, states_of = self._topic(topic, stored[0])
             except MalformedZnode as error:
                 unreadable[Place("topic", topic)] = str(error)
                 continue
@@ -189,33 +145,14 @@ class SiteCache:
             states.update(states_of)
         return topics, states
 
-    def _topic(self, topic: str, stored: tuple[bytes, NodeStat]) -> tuple[TopicAssignment, States]:
-        assignment = self._assignment(topic, stored)
+    def _topic(self, topic: str, payload: bytes) -> tuple[TopicAssignment, States]:
+        assignment = decode_topic(topic, payload)
         states = {}
         for index in assignment.partitions:
-            path = znodes.partition_state_path(topic, index)
-            state = self._data.get(path)
+            state = self._data.get(znodes.partition_state_path(topic, index))
             if state is not None:
-                known = self._states.get(path)
-                if known is None or known[0] is not state:
-                    known = self._states[path] = state, decode_partition_state(topic, index, state[0])
-                states[topic, index] = (known[1], state[1].version)
+                states[topic, index] = (decode_partition_state(topic, index, state[0]), state[1].version)
         return assignment, states
-
-    def _assignment(self, topic: str, stored: tuple[bytes, NodeStat]) -> TopicAssignment:
-        known = self._assignments.get(topic)
-        if known is None or known[0] is not stored:
-            known = self._assignments[topic] = stored, decode_topic(topic, stored[0])
-        return known[1]
-
-    def _partitions(self, topic: str, stored: tuple[bytes, NodeStat]) -> Iterable[int]:
-        """The topic's partitions; none if the assignment cannot be parsed, so that the topic is
-        left out.
-        """
-        try:
-            return self._assignment(topic, stored).partitions
-        except MalformedZnode:
-            return ()
 
     def _brokers(self, unreadable: dict[Place, str]) -> dict[int, tuple[BrokerRegistration, int]]:
         brokers = {}
@@ -230,8 +167,8 @@ class SiteCache:
         return brokers
 
     def _node_ids(self) -> list[int]:
-        """The registered brokers. A znode whose name is not a number was not written by a broker;
-        the controller ignores it as well.
+        """The registered brokers. A znode whose name is no number was not written by a broker; the
+        controller ignores it as well.
         """
         return [int(name) for name in self._children.get(znodes.BROKER_IDS, ()) if name.isdecimal()]
 
@@ -264,14 +201,11 @@ class SiteCache:
             wanted.add(path)
             stored = self._data.get(path)
             if stored is not None:
-                partitions = self._partitions(topic, stored)
+                partitions = _partitions(topic, stored[0])
                 wanted.update(znodes.partition_state_path(topic, index) for index in partitions)
         return wanted
 
-    async def _refresh(self, *, with_states: bool) -> None:
-        """Read what has changed; the partition states that were read before only
-        `with_states`.
-        """
+    async def _refresh(self) -> None:
         has_changed = False
         while True:
             lists = [
@@ -284,31 +218,23 @@ class SiteCache:
             # malformed one.
             stale = self._dirty & self._data.keys()
             await self._read_each(self._read_data, stale)
-            stale_states = self._dirty_states & self._data.keys() if with_states else set()
-            await self._read_each(self._read_data, stale_states, at_once=STATES_AT_ONCE)
             wanted = self._wanted()
             for path in self._data.keys() - wanted:
                 del self._data[path]
-                self._states.pop(path, None)
             self._dirty &= wanted
-            self._dirty_states &= wanted
             missing = [path for path in wanted if path in self._dirty or path not in self._data]
             await self._read_each(self._read_data, missing)
-            if not lists and not stale and not stale_states and not missing:
+            if not lists and not stale and not missing:
                 break
             has_changed = True
         if has_changed:
-            for topic in self._assignments.keys() - set(self.topic_names):
-                del self._assignments[topic]
             self._facts = None
             self.changes += 1
             for listener in tuple(self._listeners):
                 listener()
 
-    async def _read_each(
-        self, read: Callable[[str], Awaitable[None]], paths: Iterable[str], *, at_once: int = READS_AT_ONCE
-    ) -> None:
-        gate = asyncio.Semaphore(at_once)
+    async def _read_each(self, read: Callable[[str], Awaitable[None]], paths: Iterable[str]) -> None:
+        gate = asyncio.Semaphore(READS_AT_ONCE)
 
         async def one(path: str) -> None:
             async with gate:
@@ -345,12 +271,11 @@ class SiteCache:
     async def _read_data(self, path: str) -> None:
         # As above: a change during the read must mark the path again.
         self._dirty.discard(path)
-        self._dirty_states.discard(path)
         watch = partial(self._data_changed, path)
         try:
             self._data[path] = await self._data_now(path, watch)
         except BaseException:
-            self._mark(path)
+            self._dirty.add(path)
             raise
 
     async def _data_now(self, path: str, watch: Watch) -> tuple[bytes, NodeStat] | None:
@@ -368,20 +293,15 @@ class SiteCache:
         self._wake.set()
 
     def _data_changed(self, path: str, _: WatchedEvent | None) -> None:
-        self._mark(path)
+        self._dirty.add(path)
         self._wake.set()
 
-    def _mark(self, path: str) -> None:
-        """Note that the path has to be read again. A state that was never read is like any other
-        path: its topic is incomplete without it.
-        """
-        if not _is_state(path) or self._data.get(path) is None:
-            self._dirty.add(path)
-            return
-        now_s = asyncio.get_running_loop().time()
-        self._states_changed_s = (self._states_changed_s[0] if self._dirty_states else now_s, now_s)
-        self._dirty_states.add(path)
 
-
-def _is_state(path: str) -> bool:
-    return path.startswith(znodes.TOPICS) and path.endswith("/state")
+def _partitions(topic: str, payload: bytes) -> Iterable[int]:
+    """The topic's partitions; none if the assignment cannot be parsed, so that the topic is left
+    out.
+    """
+    try:
+        return decode_topic(topic, payload).partitions
+    except MalformedZnode:
+        return ()

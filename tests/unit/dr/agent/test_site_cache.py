@@ -10,7 +10,6 @@ import pytest
 from kazoo.exceptions import ConnectionLoss, NoAuthError, NoNodeError
 from kazoo.protocol.states import WatchedEvent
 
-from dr.agent import site_cache
 from dr.agent.core.site_view import Place, unknown_link
 from dr.agent.own_brokers import OwnBrokers
 from dr.agent.site_cache import SiteCache
@@ -23,7 +22,7 @@ from wire.znodes import layout as znodes
 from wire.znodes.broker_znodes import BrokerRegistration, encode_broker
 from wire.znodes.cluster_znodes import ControllerRegistration, encode_controller
 from wire.znodes.link_znodes import encode_link
-from wire.znodes.topic_znodes import StoredPartitionState, TopicAssignment, encode_partition_state, encode_topic
+from wire.znodes.topic_znodes import TopicAssignment, encode_topic
 
 CONTROLLER = ControllerRegistration(controller_id=1, timestamp_ms=0)
 LINK = LinkRecord(name="a-b", source_site="a", target_site="b", active_site="a", epoch=1)
@@ -210,43 +209,6 @@ async def test_changes_are_followed_after_somebody_wrote_what_nobody_expects(pat
         mended.epoch = 2
         nodes.put(own, encode_link(mended))
         await eventually(lambda: cache.facts.links[LINK.name].epoch == 2)
-    finally:
-        await cache.stop()
-
-
-async def test_many_changed_partition_states_delay_no_other_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    def state(epoch: int) -> bytes:
-        return encode_partition_state(StoredPartitionState(leader=1, leader_epoch=epoch, isr=(1,), controller_epoch=1))
-
-    count = 3 * site_cache.STATES_AT_ONCE
-    nodes = Nodes()
-    nodes.nodes[znodes.link_path(OTHER_LINK.name)] = encode_link(OTHER_LINK)
-    topic = TopicAssignment(topic_id=bytes(range(16)), partitions=dict.fromkeys(range(count), (1,)))
-    nodes.nodes[znodes.topic_path("t1")] = encode_topic(topic)
-    for index in range(count):
-        nodes.nodes[znodes.partition_state_path("t1", index)] = state(0)
-    cache = SiteCache("a", nodes)  # type: ignore[arg-type]
-    await cache.start()
-
-    def epochs() -> set[int]:
-        return {found.leader_epoch for found, _ in cache.facts.states.values()}
-
-    try:
-        nodes.put(znodes.partition_state_path("t1", 0), state(1))
-        await eventually(lambda: epochs() == {0, 1})
-        monkeypatch.setattr(site_cache, "STATES_QUIET_S", 3_600.0)
-        monkeypatch.setattr(site_cache, "STATES_WAIT_S_MAX", 3_600.0)
-        for index in range(count):
-            nodes.put(znodes.partition_state_path("t1", index), state(2))
-        raised = LinkRecord()
-        raised.CopyFrom(OTHER_LINK)
-        raised.epoch = 2
-        nodes.put(znodes.link_path(OTHER_LINK.name), encode_link(raised))
-        await eventually(lambda: cache.facts.links[OTHER_LINK.name].epoch == 2)
-        assert epochs() == {0, 1}
-        monkeypatch.setattr(site_cache, "STATES_QUIET_S", 0.0)
-        nodes.put(znodes.partition_state_path("t1", 1), state(3))
-        await eventually(lambda: epochs() == {2, 3})
     finally:
         await cache.stop()
 

@@ -393,8 +393,8 @@ class FailoverPlaybook:
         return Decision(step=Step.DONE, reason=f"{target.site} is active in epoch {epoch}")
 
     def _may_account(self, target: SiteEvidence, governing: LinkRecord) -> bool:
-        # The first epoch follows no failover, so it has no account. Nor has an epoch in which writes
-        # were given back: the same site stays active in the band of its last promotion.
+        # The first epoch follows no failover, so it has no account. Nor has an epoch in which
+        # writes were given back: the site stays active in the band of its last promotion.
         accounted_floors = {0, *(promotion.leader_epoch_floor for promotion in target.promotions)}
         is_kept = governing.epoch in {FIRST_EPOCH, *target.accounted_epochs}
         return not is_kept and governing.leader_epoch_floor not in accounted_floors and Step.ACCOUNT not in self._ended

@@ -15,7 +15,7 @@ BACKLOG: Final = 1024
 
 
 class Sockets(Protocol):
-    """What a broker uses of the network below its connections."""
+    """The network calls that a broker makes below its connections."""
 
     def listen(self, host: str, port: int, *, receive_buffer_bytes: int) -> socket.socket:
         """A non-blocking socket that listens; port 0 lets the system choose. 0 or less leaves the

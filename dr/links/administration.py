@@ -35,9 +35,6 @@ from wire.rules.links import (
 NOTICE_MS = 5_000
 """Time (ms) within which a site's agents must report a stored link."""
 
-CONFIRMED_MS = 15_000
-"""Time (ms) for which an unanswered confirmation of a new link is repeated."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteAddresses:
@@ -176,7 +173,7 @@ async def make_link(checked: CheckedLink, *, source: SiteClient, target: SiteCli
             await _create_at(client, record, stored_at)
         await _check_topic_ids(record, source=source, target=target)
         for client in (source, target):
-            await _confirm_at(client, record)
+            await client.confirm_link(record.name, epoch=record.epoch, lease_ms=record.lease_ms)
     except BaseException as error:
         await asyncio.shield(_undo(record, stored_at, error))
         raise
@@ -190,15 +187,6 @@ async def _create_at(client: SiteClient, record: LinkRecord, stored_at: list[Sit
         stored_at.append(client)  # The site may have stored it although the call failed.
         raise
     stored_at.append(client)
-
-
-async def _confirm_at(client: SiteClient, record: LinkRecord) -> None:
-    """Confirm the link, again when the site does not answer: its ZooKeeper session may have been
-    interrupted for a moment, and a confirmation that is repeated changes nothing.
-    """
-    async for attempt in jittered_backoff(retry_on=SiteUnreachable, budget_ms=CONFIRMED_MS):
-        with attempt:
-            await client.confirm_link(record.name, epoch=record.epoch, lease_ms=record.lease_ms)
 
 
 async def _check_topic_ids(record: LinkRecord, *, source: SiteClient, target: SiteClient) -> None:

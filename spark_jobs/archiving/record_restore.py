@@ -30,6 +30,7 @@ from spark_jobs.logs.log_reader import client
 from spark_jobs.session import Progress
 from wire.client.client_errors import KafkaClientError
 from wire.client.topic_calls import NewTopic
+from wire.protocol.ids import LATEST_TIMESTAMP
 from wire.rules.topic_configs import COPY_BEGINS
 
 ROWS_PER_READ: Final = 1_000
@@ -78,8 +79,8 @@ async def _create(bootstrap: str, topics: Sequence[ArchivedTopic]) -> None:
 
 
 def write_log(address: str, bootstrap: str, log: LogToRestore) -> int:
-    """Write the records of one log in order; returns their number. KafkaClientError, OSError,
-    OperationalFailure.
+    """Write the records of one log in order; returns their number. KafkaClientError, OSError;
+    OperationalFailure if the log is not empty, or a record is not acknowledged in time.
     """
     store = ArchiveStore.at(address)
     return asyncio.run(_written(bootstrap, log, (one for paths in log.ranges for one in records_in(store, paths))))
@@ -87,7 +88,14 @@ def write_log(address: str, bootstrap: str, log: LogToRestore) -> int:
 
 async def _written(bootstrap: str, log: LogToRestore, records: Iterator[ArchivedRecord]) -> int:
     count, waiting = 0, []
+    place = (log.topic, log.partition)
     async with client(bootstrap) as target, Producer(target, ProducerOptions()) as producer:
+        # Spark repeats a task whose worker has died, and that worker may have written records.
+        if (await target.offsets_at([place], LATEST_TIMESTAMP))[place]:
+            raise OperationalFailure(
+                f"{log.topic}-{log.partition} is not empty: an attempt that did not end has written to it; delete the "
+                "topics and restore again"
+            )
         for record in records:
             to_send = ProducerRecord(
                 topic=log.topic,

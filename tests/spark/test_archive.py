@@ -26,7 +26,7 @@ from spark_jobs.archiving.core.claims import Claim
 from spark_jobs.archiving.core.restored_records import PROVENANCE
 from spark_jobs.archiving.expiry import expire
 from spark_jobs.archiving.lock import CLAIMS, ArchiveLock
-from spark_jobs.archiving.record_restore import restored_records
+from spark_jobs.archiving.record_restore import restored_records, write_log
 from spark_jobs.archiving.restore import planned
 from spark_jobs.archiving.store import ArchiveStore
 from spark_jobs.archiving.verification import verify
@@ -234,6 +234,9 @@ def test_records_are_written_again_in_order_with_headers_that_name_their_former_
         assert [(printable_name(name), value) for name, value in one.headers] == [
             (name, value.encode()) for name, value in zip(PROVENANCE, values, strict=True)
         ]
+    # as by a task that Spark repeats after the death of its worker
+    with pytest.raises(OperationalFailure, match="an attempt that did not end has written to it"):
+        write_log(archive.address, logs.b.bootstrap, plan.logs[0])
 
 
 def test_what_is_no_archive_is_refused(spark: SparkSession, tmp_path: Path) -> None:

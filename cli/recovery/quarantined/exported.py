@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import json
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,7 +42,12 @@ async def write_records(batches: Batches, entry: dict[str, Any], to: Path, form:
     """
     write = _write_parquet if form is ExportFormat.PARQUET else _write_json_lines
     with to.open("xb") as file:
-        return await write(_records(batches, entry), entry, file)
+        try:
+            return await write(_records(batches, entry), entry, file)
+        except BaseException:
+            # half a file looks like a whole one, and would be in the way of the next export
+            os.unlink(to)
+            raise
 
 
 async def _records(batches: Batches, entry: dict[str, Any]) -> AsyncIterator[tuple[int, Record]]:

@@ -55,7 +55,7 @@ class SplitReading:
         return Fetch(self._known[0].base_offset, known_bytes + max(self._fetch_bytes, self._largest_bytes))
 
     def skip_to(self, log_start_offset: int) -> None:
-        """Go on at the log's start: retention has deleted what lies before it."""
+        """Continue at the log's start: retention has deleted the records before it."""
         self.offset = max(self.offset, log_start_offset)
         self._known, self._before, self._is_cut = [], 0, False
 
@@ -71,9 +71,9 @@ class SplitReading:
             if header in known:
                 known, has_begun = known[known.index(header) + 1 :], True
                 continue
-            # An answer may begin below the offset; what lies below it later on is a repetition.
+            # An answer may begin below the offset; a batch below it later on is a repetition.
             is_below = header.base_offset < self._split.first_offset and not self._split.is_first
-            # Between batches that are known lies what the split before this one gives out.
+            # The split before this one gives out the batches that lie between known ones.
             is_others = is_below and (not has_begun or bool(known))
             is_repeated = header.next_offset <= self.offset or is_below
             if is_others or (is_repeated and not (self._keeps_repeated and has_begun)):

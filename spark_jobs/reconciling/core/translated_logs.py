@@ -56,9 +56,9 @@ class PlacedRecord(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranslatedLog:
     """One partition: what both ends hold, in log order, and the runs of its map, oldest first.
-    `own_producers` are the ids under which the link writes. What lies at `source_until` or
-    `target_until` or later is not judged; it is given so that a transaction or a copy that reaches
-    over that bound is understood.
+    `own_producers` are the ids under which the link writes. Records at `source_until` or
+    `target_until` or later are not judged; they are given because a transaction or a copy may reach
+    over that bound.
     """
 
     topic: str

@@ -139,7 +139,7 @@ async def test_an_unusable_wish_is_refused_and_the_connection_stays_plain(
 
 async def test_a_broker_that_does_not_offer_it_is_talked_to_without(broker: LoneBroker) -> None:
     wish = Compression(level=3)
-    options = patient_options(software_name="somebody-else", compression=wish)
+    options = patient_options(software_name="another-client", compression=wish)
     async with connected(HostPort("127.0.0.1", broker.port), options) as connection:
         assert not connection.is_compressed
     assert wish.tally.refusals == 1

@@ -112,7 +112,7 @@ async def test_log_levels_are_altered_while_the_broker_runs(tool: Run, refused: 
         logging.getLogger(name).setLevel(logging.NOTSET)
     loud = await refused(CONFIGS, "--alter", *loggers, "--add-config", f"{name}=LOUD")
     assert f"Cannot set the log level of {name} to LOUD" in loud
-    assert "nobody.at.all" in await refused(CONFIGS, "--alter", *loggers, "--add-config", "nobody.at.all=DEBUG")
+    assert "no.such.logger" in await refused(CONFIGS, "--alter", *loggers, "--add-config", "no.such.logger=DEBUG")
 
 
 async def test_records_and_offsets_of_what_is_not_there_are_refused(

@@ -62,7 +62,7 @@ async def test_a_group_that_stands_still_gets_the_offset_that_its_target_knows_b
         await are_carried(world)
         world.target.group_offsets["billing"][FIRST] = GroupOffset(4)
         await rounds_go_by(world)
-        assert world.target.group_offsets["billing"][FIRST] == GroupOffset(4), "nobody looks without a reason"
+        assert world.target.group_offsets["billing"][FIRST] == GroupOffset(4), "read without a reason"
         world.target.outgrown_groups.add("billing")
         await are_carried(world)
 

@@ -184,3 +184,18 @@ async def test_the_records_of_an_entry_are_exported_for_other_programs(tmp_path:
         (32, b"gone", None, []),
     ]
     assert rows[0]["timestamp"].timestamp() == 1_700_000_000.124
+
+
+@pytest.mark.parametrize("form", ["json-lines", "parquet"])
+async def test_an_export_that_finds_a_damaged_batch_leaves_no_half_file(form: str, tmp_path: Path) -> None:
+    name, file = str(ENTRY["name"]), tmp_path / "exported"
+    sound = encode_batch([Record(b"k", b"v", 1)], base_offset=30, leader_epoch=5)
+    damaged = bytearray(encode_batch([Record(b"k", b"v", 1)], base_offset=31, leader_epoch=5))
+    damaged[-1] ^= 0xFF
+    async with ScriptedCluster(nodes=2) as cluster:
+        store = Store(cluster)
+        store.content = sound + bytes(damaged)
+        store.entries = [{**ENTRY, "first_offset": 30, "end_offset": 32, "size_bytes": len(store.content)}]
+        done = await run(cluster, "export", name, "--to", str(file), "--as", form)
+    assert done.exit_code == 1, done.output
+    assert not file.exists()

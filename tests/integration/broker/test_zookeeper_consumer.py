@@ -219,7 +219,7 @@ async def test_a_member_that_does_not_hear_zookeeper_stops_before_its_session_is
         await eventually(lambda: sorted(read.values + others_read.values) == list(range(10)), WITHIN_MS)
 
 
-async def test_nobody_else_reads_a_partition_while_a_member_in_a_black_hole_still_does(
+async def test_no_other_member_reads_a_partition_that_a_member_in_a_black_hole_still_reads(
     site: Site, toxiproxy: Toxiproxy
 ) -> None:
     """RB-06: the member gets no notice of its disconnection; no connection ends."""
@@ -298,7 +298,7 @@ async def test_members_that_cannot_take_part_are_refused_and_the_others_go_on(si
         assert sound.failure is None
 
 
-async def test_a_partition_that_somebody_keeps_fails_the_rebalance_and_leaves_nothing_behind(site: Site) -> None:
+async def test_a_partition_that_another_member_keeps_fails_the_rebalance_and_leaves_nothing_behind(site: Site) -> None:
     topic = await site.new_topic(2)
     group = f"g-{topic}"
     squatter = ZooKeeper(site.connect)

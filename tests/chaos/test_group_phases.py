@@ -16,14 +16,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from tests.support.clients.member_holdings import History, SentCommit
 from tests.support.clients.raw_client import RawClient
 from tests.support.clients.scripted_members import (
     SESSION,
     ClassicMember,
     ConsumerMember,
-    History,
     Member,
-    SentCommit,
     Stage,
     reach,
     read_and_commit,

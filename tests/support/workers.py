@@ -1,8 +1,8 @@
 """How tests are shared out among the workers of pytest-xdist (`make test`, decision 0130).
 
 A worker takes a group of tests after another. The tests of a file stay together, and so do the
-files that share an expensive fixture: Apache Kafka, a pair with a bridge. The groups that take
-longest come first, so that all workers end at about the same time.
+files that share an expensive fixture: Apache Kafka, a site with a bridge, a pair of sites. The
+groups that take longest come first, so that all workers end at about the same time.
 """
 
 from __future__ import annotations
@@ -22,17 +22,22 @@ from deploy.ports import PORT_MAX, PORT_MIN, RANGE_VARIABLE
 WORKER_VARIABLE: Final = "PYTEST_XDIST_WORKER"
 WORKERS_VARIABLE: Final = "PYTEST_XDIST_WORKER_COUNT"
 BRIDGE: Final = "bridge"
-FOLDERS: Final = {"tests/integration/bridge/": BRIDGE}
-"""Folders whose files share a site with a bridge."""
+COMMANDS: Final = "commands"
 TWO_KAFKAS: Final = "two Apache Kafkas"
 ONE_KAFKA: Final = "Apache Kafka"
+FOLDERS: Final = {
+    "tests/integration/bridge/": BRIDGE,
+    "tests/integration/sites/commands/": COMMANDS,
+    "tests/integration/broker/answers_as_apache_kafka/": ONE_KAFKA,
+}
+"""Folders whose files share a site with a bridge, a pair of sites, or an Apache Kafka."""
 FIXTURES: Final = {"kafka_b": TWO_KAFKAS, "transactional_link": TWO_KAFKAS, "apache_kafka": ONE_KAFKA}
 """Fixtures of servers that files share; the first one that a file uses decides."""
 LONGEST: Final = (
     TWO_KAFKAS,
     ONE_KAFKA,
     "tests/integration/sites/test_pages.py",
-    "tests/integration/sites/test_commands.py",
+    COMMANDS,
     "tests/sim/test_simulation.py",
     "tests/sim/test_mutants.py",
     "tests/integration/broker/test_replication.py",

@@ -1,5 +1,5 @@
-"""The partitions that a scripted member of a group holds: reads of them, commits, and the history of
-both. The reads are invented (the offsets after the committed one), because the coordinator keeps
+"""The partitions that a scripted member of a group holds: reads of them, commits, and the history
+of both. The reads are invented (the offsets after the committed one), because the coordinator keeps
 only offsets.
 
 Caller: tests/support/clients/scripted_members.py.

@@ -6,7 +6,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.support.workers import LONGEST, group_of, ports_of_worker, put_longest_first
+from tests.support.workers import group_of, ports_of_worker, put_longest_first
+
+LONG_FILE = "tests/integration/sites/test_up.py"
 
 
 class Item(NamedTuple):
@@ -26,6 +28,8 @@ def test_workers_divide_the_range_of_ports() -> None:
     ("file", "group"),
     [
         ("tests/integration/bridge/test_producing.py", "bridge"),
+        ("tests/integration/sites/commands/test_refusals.py", "commands"),
+        ("tests/integration/broker/answers_as_apache_kafka/test_topics.py", "Apache Kafka"),
         ("tests/integration/test_translate_link.py", "two Apache Kafkas"),
         ("tests/integration/test_translate_transactions.py", "two Apache Kafkas"),
         ("tests/integration/broker/test_heartbeat_table.py", "Apache Kafka"),
@@ -40,13 +44,13 @@ def test_long_groups_come_first_and_others_keep_their_order() -> None:
     others = ["tests/integration/test_beginnings.py::test_b", "tests/integration/test_aggregation.py::test_a"]
     items: list[Any] = [
         Item(others[0]),
-        Item(f"{LONGEST[3]}::test_1"),
+        Item(f"{LONG_FILE}::test_1"),
         Item(others[1]),
         Item("tests/integration/test_translate_link.py::t"),
     ]
     put_longest_first(items)
     assert [item.nodeid for item in items] == [
         "tests/integration/test_translate_link.py::t",
-        f"{LONGEST[3]}::test_1",
+        f"{LONG_FILE}::test_1",
         *others,
     ]

@@ -6,20 +6,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
 
 import pytest
 
 from tests.support.eventually import eventually
-from tests.support.lone_brokers.connection_servers import Held, Starter, connection_servers, framed
+from tests.support.lone_brokers.connection_servers import Held, Starter, framed
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture
-async def start() -> AsyncIterator[Starter]:
-    async with connection_servers() as starter:
-        yield starter
 
 
 async def test_large_requests_share_one_bound_and_none_is_lost(start: Starter) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -14,7 +13,7 @@ from broker.network.connection_server import MEMORY_CHECK_INTERVAL_MS, Connectio
 from broker.network.connections import Connection
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually
-from tests.support.lone_brokers.connection_servers import Held, Starter, connection_servers, framed
+from tests.support.lone_brokers.connection_servers import Held, Starter, framed
 
 pytestmark = pytest.mark.integration
 
@@ -23,12 +22,6 @@ AGES_MS = (IDLE_MS_MAX + 1, MEMORY_CHECK_INTERVAL_MS + IDLE_MS_MAX, IDLE_MS_MAX 
 """Each longer than a connection may be idle; within the second of them all are looked at for
 progress.
 """
-
-
-@pytest.fixture
-async def start() -> AsyncIterator[Starter]:
-    async with connection_servers() as begin:
-        yield begin
 
 
 async def test_a_sender_too_slow_to_wake_the_broker_is_seen_to_move(start: Starter) -> None:

@@ -7,10 +7,11 @@ sites in memory.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from mirror.admin.verifier import Verifier
+from mirror.groups.group_report import AccessState
 from mirror.link.core.topic_plan import NameAtTarget
 from mirror.link.group_ports import GroupPort, OffsetsTail
 from mirror.link.link_watch import LinkView
@@ -31,8 +32,8 @@ class EndsStatus:
     """The topics of MirrorMaker 2 that cannot be written, and the reason."""
     transactions: MirrorTransactions | None = None
     """The transactions at the target; None if the link writes none."""
-    access_problems: Mapping[str, str] = field(default_factory=dict)
-    """Access rules of the source that are not at the target, and why; reported with groups'."""
+    access: AccessState = AccessState()  # noqa: RUF009 (it cannot change)
+    """The access rules that are at the target, and why others are not; reported with groups'."""
 
 
 class Ends(Protocol):

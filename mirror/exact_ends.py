@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from mirror.admin.verifier import ExactVerifier
 from mirror.ends import EndsStatus
 from mirror.groups.group_config_sync import GroupConfigSync
+from mirror.groups.group_report import AccessState
 from mirror.groups.transactional_ids import TransactionalIdSync
 from mirror.link.link_watch import LinkView
 from mirror.link.ports import AppendPort, FetchPort
@@ -79,6 +80,7 @@ class ExactEnds:
             source=self._source_client,
             target=self._target_client,
             link=link,
+            clock=clock,
             interval_ms=config.acl_sync_interval_ms,
             excluded_principals=config.acl_principal_blacklist,
         )
@@ -120,8 +122,9 @@ class ExactEnds:
         """Save nothing: the sites keep the whole state of an exact link."""
 
     def status(self) -> EndsStatus:
-        """Return the access rules that are not at the target."""
-        return EndsStatus(access_problems=self._access.problems)
+        """Return the access rules that are at the target, and those that are not."""
+        carried = None if self._config.is_syncing_acls is False else self._access.carried
+        return EndsStatus(access=AccessState(self._access.problems, carried))
 
     def surplus_records(self) -> Mapping[TopicPartition, int]:
         """Return nothing: an exact target has one copy of each record."""

@@ -56,7 +56,7 @@ def make_group_sync(
         metrics=metrics,
         daemon=share.daemon,
         slots=lambda: share.slots,
-        other_problems=lambda: ends.status().access_problems,
+        access=lambda: ends.status().access,
     )
 
 

@@ -18,6 +18,7 @@ from broker.metadata.core.cluster_image import ClusterImage
 from broker.network.peer_brokers import PeerBrokers
 from broker.replication.replicas import Replicas
 from broker.settings.config import BrokerSettings
+from broker.site.access_digests import SiteAccess
 from broker.site.group_handover import GroupHandover
 from broker.site.group_reports import GroupReports
 from broker.transactions.hanging_transactions import HangingTransactions
@@ -84,7 +85,13 @@ class Coordination:
             expiry_interval_ms=settings.transactional_id_cleanup_interval_ms,
         )
         self.admission = TransactionAdmission(settings.node_id, self.routing, self.transactions, self.peers)
-        self.group_reports = GroupReports(image, self.groups, self.transactions, clock)
+        self.group_reports = GroupReports(
+            image,
+            self.groups,
+            self.transactions,
+            clock,
+            SiteAccess(image, has_authorizer=bool(settings.authorizer_class)),
+        )
         self.handover = GroupHandover(image, self.groups)
         self.hanging = HangingTransactions(replicas, self.markers)
 

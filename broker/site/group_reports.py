@@ -14,6 +14,7 @@ from broker.coordination.state_shard import CoordinatorRefusal
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.core.sync_reports import ReceivedReports
 from broker.metadata.core.cluster_image import ClusterImage
+from broker.site.access_digests import SiteAccess
 from broker.transactions.core.transaction_states import TransactionState
 from broker.transactions.transaction_coordinator import TransactionCoordinator
 from runtime.clock import Clock
@@ -35,11 +36,13 @@ class GroupReports:
         groups: GroupCoordinator,
         transactions: TransactionCoordinator,
         clock: Clock,
+        access: SiteAccess,
     ) -> None:
         self._image = image
         self._groups = groups
         self._transactions = transactions
         self._clock = clock
+        self._access = access
         self._received: dict[str, ReceivedReports] = {}
         self._link_epochs: dict[str, int] = {}
 
@@ -72,6 +75,8 @@ class GroupReports:
         reply.transaction_partition_count = _partition_count(image, TRANSACTIONS_TOPIC)
         if record is None:
             return reply
+        if (digests := self._access.fenced_digests(record)) is not None:
+            reply.fenced_access.CopyFrom(pb.AccessDigests(by_part=digests))
         reply.committing_transactions = sum(
             transaction.state is TransactionState.PREPARE_COMMIT and _is_carried(record, transaction.partitions)
             for transaction in self._transactions.list_transactions()
@@ -129,12 +134,14 @@ class GroupReports:
             synced_ms_ago=ages_ms,
             resting_ms_ago=received.resting_ms_ago(now_ms) if is_current else NEVER,
             report_round_ms=received.round_ms if is_current else 0,
+            access_synced_ms_ago=received.access_synced_ms_ago(now_ms),
             words=[
                 pb.SyncReport(
                     daemon=report.daemon,
                     slots=sorted(report.slots),
                     problems=report.problems,
                     received_ms_ago=round(report.received_ms_ago),
+                    carried_access=None if report.access is None else pb.AccessDigests(by_part=report.access.digests),
                 )
                 for report in reports
             ],

@@ -196,6 +196,8 @@ def print_account(account: LossAccount) -> None:
         console.print(f"  {loss.sentence}", highlight=False)
     if account.groups is not None:
         console.print(f"  {account.groups.sentence}", highlight=False)
+    if account.access is not None:
+        console.print(f"  {account.access.sentence}", highlight=False)
     for sentence in account.transaction_sentences:
         console.print(f"  {sentence}", highlight=False, markup=False)
     lost = f"{'exactly' if account.is_exact else 'at least'} {account.known_lost_records} records"

@@ -17,7 +17,14 @@ import grpc
 from dr.agent.site_cache import SiteCache
 from dr.sites.channels import UNANSWERED, Channels, problem_of
 from dr.sites.core.evidence import NOT_ASKED
-from dr.sites.core.mirror_reports import report_round_ms, resting_ms_ago, sync_reports_of_mirror
+from dr.sites.core.mirror_reports import (
+    access_synced_ms_ago,
+    carried_access,
+    fenced_access,
+    report_round_ms,
+    resting_ms_ago,
+    sync_reports_of_mirror,
+)
 from runtime.clock import Clock
 from wire.batches.group_records import OFFSETS_TOPIC
 from wire.batches.transaction_records import TRANSACTIONS_TOPIC
@@ -104,6 +111,9 @@ class OwnBrokers:
                 answered_at_ms=now_ms,
                 resting_ms_ago=resting_ms_ago(replies),
                 report_round_ms=report_round_ms(replies),
+                carried_access=carried_access(replies),
+                access_synced_ms_ago=access_synced_ms_ago(replies),
+                has_mirror_reported=any(reply.words for reply in replies),
             )
         problems = [f"broker {node_id}: {problem}" for node_id, reply, problem in answers if reply is None]
         if not answers:
@@ -118,6 +128,10 @@ class OwnBrokers:
             answered_at_ms=now_ms,
             resting_ms_ago=resting_ms_ago(replies),
             report_round_ms=report_round_ms(replies),
+            fenced_access=fenced_access(replies),
+            carried_access=carried_access(replies),
+            access_synced_ms_ago=access_synced_ms_ago(replies),
+            has_mirror_reported=any(reply.words for reply in replies),
             committing_transactions=sum(reply.committing_transactions for reply in replies),
             transaction_problems=_without_coordinator(TRANSACTIONS_TOPIC, transactions),
             transactional_producers=_producers(replies),

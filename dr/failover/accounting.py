@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dr.failover.core.playbook import FailoverPlaybook
 from dr.failover.core.promotion import failed_over_from, kept_ends
 from dr.failover.log_ends import site_client
+from dr.sites.core.access_rules import access_loss
 from dr.sites.core.evidence import Evidence, SiteEvidence, SiteGroups
 from dr.sites.core.group_offsets import group_loss
 from dr.sites.core.loss import LossAccount
@@ -108,6 +109,7 @@ class Accounting:
             peer_seen_at_ms=evidence.peer_seen_at_ms,
             differences=playbook.source.differences(evidence, source_site=from_site, ends=kept),
             leader_epoch_floor=record.leader_epoch_floor,
+            access=access_loss(evidence.access, has_all=playbook.source.is_access_carried),
             groups=group_loss(
                 source_groups,
                 evidence.groups or SiteGroups(),

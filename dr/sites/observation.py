@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from dr.sites.core.access_rules import access_rules
 from dr.sites.core.evidence import (
     Evidence,
     Promotion,
@@ -153,6 +154,7 @@ class LinkObserver:
             is_confirmed=_is_confirmed(links, self._link),
             arbiter_problem=_arbiter_problem(links, self._link),
             groups=site_groups(words) if with_groups else None,
+            access=access_rules(words),
             peer_seen_at_ms=description.peer_seen_at_ms or UNKNOWN,
             unprotected=tuple(
                 UnprotectedTopic(topic=topic.topic, partitions=tuple(topic.partitions), reason=topic.reason)

@@ -6,7 +6,8 @@ is mirrored.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from mirror.flow.board import FlowBoard
 from mirror.link.core.link_roles import LinkRole
@@ -15,7 +16,7 @@ from mirror.link.group_ports import GroupPort
 from mirror.link.link_watch import LinkView
 from runtime.clock import Clock
 from runtime.logs import get_logger
-from wire.rules.sync_reports import SyncReport
+from wire.rules.sync_reports import CarriedAccess, SyncReport
 
 PROBLEMS_LOGGED: Final = 10
 """Groups that one line of the log names."""
@@ -27,6 +28,15 @@ PARTITIONS_REPORTED: Final = 5
 """Partitions that the reason of one group names."""
 
 _log = get_logger("mirror.groups")
+
+
+class AccessState(NamedTuple):
+    """The access rules of the source, which a daemon reports together with groups. `problems`: the
+    parts that it cannot carry, and why; `carried` is None if it carries none.
+    """
+
+    problems: Mapping[str, str] = MappingProxyType({})
+    carried: CarriedAccess | None = None
 
 
 class GroupReport:
@@ -42,14 +52,14 @@ class GroupReport:
         *,
         daemon: str,
         slots: Callable[[], frozenset[int]],
-        other_problems: Callable[[], Mapping[str, str]],
+        access: Callable[[], AccessState],
     ) -> None:
         self._board = board
         self._target = target
         self._clock = clock
         self._daemon = daemon
         self.slots = slots
-        self._other_problems = other_problems
+        self._access = access
         # Groups, and brokers that do not list theirs, that the last rounds could not carry, and the
         # reason.
         self.problems: dict[str, str] = {}
@@ -86,13 +96,15 @@ class GroupReport:
         knows nothing of the other parts, and reports nothing.
         """
         if slots and link.role is not LinkRole.GONE:
+            access = self._access()
             report = SyncReport(
                 daemon=self._daemon,
                 slots=slots,
                 synced_at_ms=synced_at_ms,
                 synced_ms_ago=synced_ms_ago,
-                problems={**self.problems, **self._other_problems()},
+                problems={**self.problems, **access.problems},
                 is_resting=link.role is LinkRole.TURNED,
+                access=access.carried,
             )
             await self._target.send_report(report, link=link.name, link_epoch=link.epoch)
 

@@ -25,7 +25,7 @@ from mirror.flow.board import FlowBoard
 from mirror.groups.circumstances import circumstances
 from mirror.groups.core.group_offsets import GroupOffsets
 from mirror.groups.core.group_state import Circumstances, GroupDecision, Offsets
-from mirror.groups.group_report import GroupReport, listed
+from mirror.groups.group_report import AccessState, GroupReport, listed
 from mirror.groups.metrics import CheckpointMetrics
 from mirror.groups.source_commits import SourceCommits
 from mirror.link.core.committed_offsets import REMOVED
@@ -81,12 +81,12 @@ class GroupSync:
         metrics: CheckpointMetrics | None = None,
         daemon: str = "",
         slots: Callable[[], frozenset[int]] = lambda: ALL_SLOTS,
-        other_problems: Callable[[], Mapping[str, str]] = dict,
+        access: Callable[[], AccessState] = AccessState,
     ) -> None:
         """`tail` is None where the source's commits are not followed; `daemon` is the name that
         people know this one by, `slots` its part of the link.
         """
-        self.report = GroupReport(board, target, clock, daemon=daemon, slots=slots, other_problems=other_problems)
+        self.report = GroupReport(board, target, clock, daemon=daemon, slots=slots, access=access)
         self._metrics = metrics
         self._board = board
         self._source = source

@@ -116,8 +116,21 @@ class TransactionalProducers(_message.Message):
     producers: _containers.RepeatedCompositeFieldContainer[TransactionalProducer]
     def __init__(self, producers: _Optional[_Iterable[_Union[TransactionalProducer, _Mapping]]] = ...) -> None: ...
 
+class AccessDigests(_message.Message):
+    __slots__ = ("by_part",)
+    class ByPartEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    BY_PART_FIELD_NUMBER: _ClassVar[int]
+    by_part: _containers.ScalarMap[str, str]
+    def __init__(self, by_part: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
 class SyncReport(_message.Message):
-    __slots__ = ("daemon", "slots", "problems", "received_ms_ago")
+    __slots__ = ("daemon", "slots", "problems", "received_ms_ago", "carried_access")
     class ProblemsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -129,14 +142,16 @@ class SyncReport(_message.Message):
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     PROBLEMS_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_MS_AGO_FIELD_NUMBER: _ClassVar[int]
+    CARRIED_ACCESS_FIELD_NUMBER: _ClassVar[int]
     daemon: str
     slots: _containers.RepeatedScalarFieldContainer[int]
     problems: _containers.ScalarMap[str, str]
     received_ms_ago: int
-    def __init__(self, daemon: _Optional[str] = ..., slots: _Optional[_Iterable[int]] = ..., problems: _Optional[_Mapping[str, str]] = ..., received_ms_ago: _Optional[int] = ...) -> None: ...
+    carried_access: AccessDigests
+    def __init__(self, daemon: _Optional[str] = ..., slots: _Optional[_Iterable[int]] = ..., problems: _Optional[_Mapping[str, str]] = ..., received_ms_ago: _Optional[int] = ..., carried_access: _Optional[_Union[AccessDigests, _Mapping]] = ...) -> None: ...
 
 class DescribeGroupOffsetsReply(_message.Message):
-    __slots__ = ("node_id", "partitions", "partition_count", "groups", "synced_at_ms", "transaction_partitions", "transaction_partition_count", "committing_transactions", "synced_ms_ago", "words", "resting_ms_ago", "transactional_producers", "report_round_ms")
+    __slots__ = ("node_id", "partitions", "partition_count", "groups", "synced_at_ms", "transaction_partitions", "transaction_partition_count", "committing_transactions", "synced_ms_ago", "words", "resting_ms_ago", "transactional_producers", "report_round_ms", "fenced_access", "access_synced_ms_ago")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     PARTITION_COUNT_FIELD_NUMBER: _ClassVar[int]
@@ -150,6 +165,8 @@ class DescribeGroupOffsetsReply(_message.Message):
     RESTING_MS_AGO_FIELD_NUMBER: _ClassVar[int]
     TRANSACTIONAL_PRODUCERS_FIELD_NUMBER: _ClassVar[int]
     REPORT_ROUND_MS_FIELD_NUMBER: _ClassVar[int]
+    FENCED_ACCESS_FIELD_NUMBER: _ClassVar[int]
+    ACCESS_SYNCED_MS_AGO_FIELD_NUMBER: _ClassVar[int]
     node_id: int
     partitions: _containers.RepeatedScalarFieldContainer[int]
     partition_count: int
@@ -163,7 +180,9 @@ class DescribeGroupOffsetsReply(_message.Message):
     resting_ms_ago: int
     transactional_producers: TransactionalProducers
     report_round_ms: int
-    def __init__(self, node_id: _Optional[int] = ..., partitions: _Optional[_Iterable[int]] = ..., partition_count: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupOffsets, _Mapping]]] = ..., synced_at_ms: _Optional[int] = ..., transaction_partitions: _Optional[_Iterable[int]] = ..., transaction_partition_count: _Optional[int] = ..., committing_transactions: _Optional[int] = ..., synced_ms_ago: _Optional[_Iterable[int]] = ..., words: _Optional[_Iterable[_Union[SyncReport, _Mapping]]] = ..., resting_ms_ago: _Optional[int] = ..., transactional_producers: _Optional[_Union[TransactionalProducers, _Mapping]] = ..., report_round_ms: _Optional[int] = ...) -> None: ...
+    fenced_access: AccessDigests
+    access_synced_ms_ago: int
+    def __init__(self, node_id: _Optional[int] = ..., partitions: _Optional[_Iterable[int]] = ..., partition_count: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[GroupOffsets, _Mapping]]] = ..., synced_at_ms: _Optional[int] = ..., transaction_partitions: _Optional[_Iterable[int]] = ..., transaction_partition_count: _Optional[int] = ..., committing_transactions: _Optional[int] = ..., synced_ms_ago: _Optional[_Iterable[int]] = ..., words: _Optional[_Iterable[_Union[SyncReport, _Mapping]]] = ..., resting_ms_ago: _Optional[int] = ..., transactional_producers: _Optional[_Union[TransactionalProducers, _Mapping]] = ..., report_round_ms: _Optional[int] = ..., fenced_access: _Optional[_Union[AccessDigests, _Mapping]] = ..., access_synced_ms_ago: _Optional[int] = ...) -> None: ...
 
 class DescribeQuarantineRequest(_message.Message):
     __slots__ = ("link",)

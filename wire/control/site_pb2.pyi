@@ -372,7 +372,7 @@ class DescribeGroupsRequest(_message.Message):
     def __init__(self, link: _Optional[str] = ..., is_brief: _Optional[bool] = ...) -> None: ...
 
 class DescribeGroupsReply(_message.Message):
-    __slots__ = ("groups", "problems", "synced_at_ms", "committing_transactions", "transaction_problems", "failing", "answered_at_ms", "resting_ms_ago", "transactional_producers", "report_round_ms")
+    __slots__ = ("groups", "problems", "synced_at_ms", "committing_transactions", "transaction_problems", "failing", "answered_at_ms", "resting_ms_ago", "transactional_producers", "report_round_ms", "fenced_access", "carried_access", "access_synced_ms_ago", "has_mirror_reported")
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     PROBLEMS_FIELD_NUMBER: _ClassVar[int]
     SYNCED_AT_MS_FIELD_NUMBER: _ClassVar[int]
@@ -383,6 +383,10 @@ class DescribeGroupsReply(_message.Message):
     RESTING_MS_AGO_FIELD_NUMBER: _ClassVar[int]
     TRANSACTIONAL_PRODUCERS_FIELD_NUMBER: _ClassVar[int]
     REPORT_ROUND_MS_FIELD_NUMBER: _ClassVar[int]
+    FENCED_ACCESS_FIELD_NUMBER: _ClassVar[int]
+    CARRIED_ACCESS_FIELD_NUMBER: _ClassVar[int]
+    ACCESS_SYNCED_MS_AGO_FIELD_NUMBER: _ClassVar[int]
+    HAS_MIRROR_REPORTED_FIELD_NUMBER: _ClassVar[int]
     groups: _containers.RepeatedCompositeFieldContainer[_broker_pb2.GroupOffsets]
     problems: _containers.RepeatedScalarFieldContainer[str]
     synced_at_ms: int
@@ -393,7 +397,11 @@ class DescribeGroupsReply(_message.Message):
     resting_ms_ago: int
     transactional_producers: _broker_pb2.TransactionalProducers
     report_round_ms: int
-    def __init__(self, groups: _Optional[_Iterable[_Union[_broker_pb2.GroupOffsets, _Mapping]]] = ..., problems: _Optional[_Iterable[str]] = ..., synced_at_ms: _Optional[int] = ..., committing_transactions: _Optional[int] = ..., transaction_problems: _Optional[_Iterable[str]] = ..., failing: _Optional[_Iterable[_Union[_broker_pb2.SyncReport, _Mapping]]] = ..., answered_at_ms: _Optional[int] = ..., resting_ms_ago: _Optional[int] = ..., transactional_producers: _Optional[_Union[_broker_pb2.TransactionalProducers, _Mapping]] = ..., report_round_ms: _Optional[int] = ...) -> None: ...
+    fenced_access: _broker_pb2.AccessDigests
+    carried_access: _broker_pb2.AccessDigests
+    access_synced_ms_ago: int
+    has_mirror_reported: bool
+    def __init__(self, groups: _Optional[_Iterable[_Union[_broker_pb2.GroupOffsets, _Mapping]]] = ..., problems: _Optional[_Iterable[str]] = ..., synced_at_ms: _Optional[int] = ..., committing_transactions: _Optional[int] = ..., transaction_problems: _Optional[_Iterable[str]] = ..., failing: _Optional[_Iterable[_Union[_broker_pb2.SyncReport, _Mapping]]] = ..., answered_at_ms: _Optional[int] = ..., resting_ms_ago: _Optional[int] = ..., transactional_producers: _Optional[_Union[_broker_pb2.TransactionalProducers, _Mapping]] = ..., report_round_ms: _Optional[int] = ..., fenced_access: _Optional[_Union[_broker_pb2.AccessDigests, _Mapping]] = ..., carried_access: _Optional[_Union[_broker_pb2.AccessDigests, _Mapping]] = ..., access_synced_ms_ago: _Optional[int] = ..., has_mirror_reported: _Optional[bool] = ...) -> None: ...
 
 class ObserveLinkRequest(_message.Message):
     __slots__ = ("link", "asking_site", "known_view_version", "known_account_versions", "with_groups")

@@ -41,6 +41,8 @@ _WHOLE_NUMBERS_MAX: Final[Mapping[str, int]] = {
 
 QuotaEntity = tuple[tuple[str, str | None], ...]
 QuotaValues = Mapping[str, float]
+Quota = tuple[QuotaEntity, str, float]
+"""An entity, the name of one of its quotas, and the quota's value."""
 
 
 def quota_entity(parts: Iterable[tuple[str, str | None]]) -> QuotaEntity:

@@ -12,9 +12,10 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from wire.protocol.json_documents import parse_json
+from wire.rules.access_digests import AccessDigests
 
 MIRROR_SLOTS: Final = 240
 """Divisible by 1 to 6, 8, 10 and 12, so that so many daemons share evenly."""
@@ -33,6 +34,16 @@ PROBLEMS_REPORTED: Final = 10
 REASON_LENGTH_MAX: Final = 200
 
 
+class CarriedAccess(NamedTuple):
+    """The access rules that a daemon has carried. `digests`: those of each part as the source had
+    it when the daemon last carried all of it. `round_ms_ago`: how long ago the last round began
+    that carried every part; None without such a round.
+    """
+
+    digests: AccessDigests
+    round_ms_ago: int | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncReport:
     """One daemon's report. `synced_at_ms` (Unix ms, by a clock that may be wrong): as of when it
@@ -49,6 +60,8 @@ class SyncReport:
     problems: Mapping[str, str] = field(default_factory=dict)
     # It writes nothing, because the site that it would write to is the active one.
     is_resting: bool = False
+    # None from daemons that carry no access rules, and from mirrors of earlier releases.
+    access: CarriedAccess | None = None
 
 
 class ReceivedReport(NamedTuple):
@@ -58,6 +71,7 @@ class ReceivedReport(NamedTuple):
     slots: frozenset[int]
     problems: Mapping[str, str]
     received_ms_ago: float
+    access: CarriedAccess | None = None
 
 
 class LinkSyncReports(NamedTuple):
@@ -82,6 +96,7 @@ def encode_report(report: SyncReport) -> str:
         "problems": problems,
         "synced_ms_ago": report.synced_ms_ago,
         "is_resting": report.is_resting,
+        "access": None if report.access is None else report.access._asdict(),
     }
     return json.dumps(document, separators=(",", ":"))
 
@@ -105,9 +120,18 @@ def decode_report(text: str | None, *, synced_at_ms: int) -> SyncReport:
             synced_ms_ago=None if ago is None else int(ago),
             problems=problems,
             is_resting=bool(document.get("is_resting", False)),
+            access=_access(document.get("access")),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a mirror's report: {error!r}") from error
+
+
+def _access(document: Mapping[str, Any] | None) -> CarriedAccess | None:
+    if document is None:
+        return None
+    digests = {str(part): str(digest) for part, digest in document["digests"].items()}
+    ago = document["round_ms_ago"]
+    return CarriedAccess(digests, None if ago is None else int(ago))
 
 
 def newest_report_by_daemon(reports: Iterable[ReceivedReport]) -> dict[str, ReceivedReport]:

@@ -17,6 +17,8 @@ class ReceivedReports:
         # When each part was last carried completely, by this broker's monotonic clock.
         self._synced_ms: list[float | None] = [None] * MIRROR_SLOTS
         self._received: dict[str, tuple[SyncReport, float]] = {}
+        # When the last round over access rules began that carried all of them.
+        self._access_synced_ms: float | None = None
         # The last two intervals between reports, by daemon; the shorter one counts after a long
         # pause.
         self._rounds_ms: dict[str, tuple[float, float]] = {}
@@ -35,6 +37,9 @@ class ReceivedReports:
                 before_ms = self._synced_ms[slot]
                 at_ms = now_ms - ago_ms
                 self._synced_ms[slot] = at_ms if before_ms is None else max(at_ms, before_ms)
+        if report.access is not None and report.access.round_ms_ago is not None:
+            began_ms = now_ms - report.access.round_ms_ago
+            self._access_synced_ms = max(began_ms, self._access_synced_ms or began_ms)
         if report.daemon in self._received:
             round_ms = now_ms - self._received[report.daemon][1]
             self._rounds_ms[report.daemon] = (self._rounds_ms.get(report.daemon, (0.0, round_ms))[1], round_ms)
@@ -42,6 +47,12 @@ class ReceivedReports:
         counted = {one.daemon for one in self.counting_reports(now_ms)}
         self._received = {daemon: received for daemon, received in self._received.items() if daemon in counted}
         self._rounds_ms = {daemon: rounds for daemon, rounds in self._rounds_ms.items() if daemon in counted}
+
+    def access_synced_ms_ago(self, now_ms: float) -> int | None:
+        """The time in ms since the last round over access rules began that carried all of them;
+        None without a report of one.
+        """
+        return None if self._access_synced_ms is None else max(0, round(now_ms - self._access_synced_ms))
 
     @property
     def round_ms(self) -> int:
@@ -52,7 +63,7 @@ class ReceivedReports:
         """The reports that count."""
         return counting(
             [
-                ReceivedReport(report.daemon, report.slots, report.problems, now_ms - at_ms)
+                ReceivedReport(report.daemon, report.slots, report.problems, now_ms - at_ms, report.access)
                 for report, at_ms in self._received.values()
             ]
         )
@@ -63,8 +74,8 @@ class ReceivedReports:
         return min(ages_ms, default=NEVER)
 
     def forget_reports(self) -> None:
-        """The link has changed direction: earlier reports are invalid. How far groups were carried
-        stays known.
+        """The link has changed direction: earlier reports are invalid. How far groups and access
+        rules were carried stays known.
         """
         self._received.clear()
         self._rounds_ms.clear()

@@ -9,8 +9,10 @@ from kio.schema.errors import ErrorCode
 
 from controller.core.decisions import QuotaOutcome
 from controller.core.draft import Draft
+from controller.core.entities.fence import fence_refusal
 from controller.core.entity_commands import AlterClientQuotas, ClientQuotasRead, QuotaChange
 from controller.core.state import facts
+from wire.rules.access_digests import QUOTAS
 from wire.rules.client_quotas import refusal_of_entity, refusal_of_value
 
 
@@ -25,6 +27,10 @@ def consider(draft: Draft, command: AlterClientQuotas | ClientQuotasRead) -> str
 
 def _alter_client_quotas(draft: Draft, command: AlterClientQuotas) -> None:
     """Replace the quotas of each entity that passes the checks."""
+    if fence := fence_refusal(draft.cluster, QUOTAS):
+        outcome = QuotaOutcome(error=ErrorCode.policy_violation, message=fence)
+        draft.quota_reply += [outcome] * len(command.changes)
+        return
     entities = [change.entity for change in command.changes]
     for change in command.changes:
         refusal = _refusal(change)

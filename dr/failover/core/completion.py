@@ -1,6 +1,6 @@
 """The differences of a failover's target from the known source: missing records, and parts that no
-count of records shows (partitions without a leader or a copy, groups' offsets, producers). Pure;
-caller: `playbook.py`.
+count of records shows (partitions without a leader or a copy, groups' offsets, producers, access
+rules). Pure; caller: `playbook.py`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from dr.failover.core.known_source import KnownSource
 from dr.failover.core.steps import NAMED_IN_A_REASON_MAX
+from dr.sites.core.access_rules import access_lacking
 from dr.sites.core.evidence import Evidence, SiteEvidence
 from dr.sites.core.group_offsets import offsets_behind
 from dr.sites.core.source_ends import best_source_end
@@ -98,8 +99,8 @@ def _leaderless(evidence: Evidence, known: KnownSource) -> str:
 
 
 def _groups_problem(evidence: Evidence, known: KnownSource) -> str:
-    """The reason why offsets that groups committed before the fence may be missing at the target;
-    unknown when the source does not answer.
+    """The reason why offsets that groups committed, or access rules that operators changed, before
+    the fence may be missing at the target; unknown when the source does not answer.
     """
     source, target = evidence.source, evidence.target
     if not known.is_fence_proven or source is None or target is None:
@@ -113,5 +114,5 @@ def _groups_problem(evidence: Evidence, known: KnownSource) -> str:
         return f"the offsets of groups cannot be compared: {'; '.join(problems)}"
     behind = offsets_behind(reported, target.groups, target.partitions, is_routed=evidence.governing.is_routed)
     if not behind:
-        return producers_lacking(reported, target.groups)
+        return producers_lacking(reported, target.groups) or access_lacking(known.access, target.access)
     return f"{len(behind)} committed offsets are not here yet ({'; '.join(map(str, behind[:NAMED_IN_A_REASON_MAX]))})"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from dr.sites.core.access_rules import AccessRules, access_lacking
 from dr.sites.core.divergence import Differences, find_differences, promotion_of
 from dr.sites.core.evidence import Evidence, SiteEvidence, SiteGroups
 from dr.sites.core.source_ends import SourceEnd, source_ends
@@ -24,6 +25,10 @@ class KnownSource:
         self._fenced_epoch = 0
         self.groups: SiteGroups | None = None
         """The groups as the source last reported them under a fence; None without such a report."""
+        self.access = AccessRules()
+        """The access rules as the source last reported them under a fence, together with groups."""
+        self.is_access_carried = False
+        """True if the target was seen to have all access rules of the fenced source."""
         self.is_fence_proven = False
         """True once every live broker of the source was seen to refuse writes."""
         self.fenced_looks = 0
@@ -51,7 +56,7 @@ class KnownSource:
         if source is not None and source.is_fenced:
             if self.is_fence_proven:
                 self.bypass = self.bypass or self._growth_under_the_fence(source)
-                self.groups = source.groups or self.groups
+                self._remember_groups(source, evidence.target)
             self.fenced_looks += 1
             self.is_fence_proven, self._fenced_epoch = True, source.record.epoch
             self.remember(source)
@@ -62,7 +67,16 @@ class KnownSource:
         self.fenced_looks = 0
         self._ends.clear()
         self.groups = None
+        self.access, self.is_access_carried = AccessRules(), False
         return True
+
+    def _remember_groups(self, source: SiteEvidence, target: SiteEvidence | None) -> None:
+        if source.groups is None:
+            return
+        self.groups, self.access = source.groups, source.access
+        self.is_access_carried = (
+            target is not None and source.access.fenced is not None and not access_lacking(source.access, target.access)
+        )
 
     def remember(self, source: SiteEvidence) -> None:
         """Note the ends of the logs; an exact end is only replaced by another exact one."""

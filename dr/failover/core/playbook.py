@@ -8,7 +8,7 @@ Steps, in the order of an undisturbed run:
     fence      the source's record goes to FENCED and every live broker there stops taking writes
                (skipped when no agent answers)
     drain      wait until the target has everything (source fenced: up to its exact ends, then every
-               offset that groups committed, no longer than writers may be stopped; else: until
+               offset that groups committed and every change of access rules, no longer than writers may be stopped; else: until
                nothing more arrives)
     raise      the next epoch, with a leader-epoch band of its own, is stored at the target: the
                point of no return. When the source is lost, or not known to be fenced, the same
@@ -37,8 +37,9 @@ Invariants (the tests' names carry the letters):
     F-d  a refusal leaves no fence behind
     F-e  a source that answers but cannot be fenced, or cannot be drained, is not abandoned unless
          data loss was accepted
-    F-f  the same goes for groups and transactional ids: no offset that was committed before the
-         fence, and no producer, is left behind by a failover from a source that answers
+    F-f  the same goes for groups, transactional ids and access rules: no offset that was committed
+         before the fence, no producer, and no change of an ACL, a user or a quota is left behind by
+         a failover from a source that answers
     F-g  a source that answers is not fenced before a mirror lives and the target follows closely;
          one run stops writers no longer than the policy allows before it raises or gives back
     F-h  a copy that is not the source's history, or of which nothing shows that it is, is not

@@ -1,8 +1,8 @@
 """The conditions of a planned failover that must hold before it stops writers, so that the stop is
 short. Pure; caller: `playbook.py`.
 
-The conditions: a mirror into the target is alive, every partition of the source has a leader, no
-copy has another history, and the copies follow closely. Closely means that the mirror copies new
+The conditions: a mirror into the target is alive and can carry the access rules, every partition of
+the source has a leader, no copy has another history, and the copies follow closely. Closely means that the mirror copies new
 records within a share of the time for which writers may be stopped.
 """
 
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from dr.failover.core.completion import Completion, leaderless_sentence
 from dr.failover.core.refusals import named_unprotected
 from dr.failover.core.steps import Decision, FailoverPolicy, Step, refuse
+from dr.sites.core.access_rules import unable_to_carry
 from dr.sites.core.evidence import SiteEvidence
 from dr.sites.core.mirror_reports import MIRROR_SILENT_MS
 from wire.protocol.ids import UNKNOWN, TopicPartition
@@ -127,6 +128,11 @@ def obstacle(source: SiteEvidence, target: SiteEvidence, *, link: str) -> str:
             f"no mirror of link {link} into {target.site} runs ({since}); start one: antipode mirror --config "
             f"FILE, with link.name={link} and the agents of {target.site} as site.agents; a running mirror "
             f"logs why it cannot mirror the link"
+        )
+    if cannot := unable_to_carry(target.access):
+        return (
+            f"{cannot} to {target.site}, so the promoted site would lack changes; repair the cause, or set "
+            f"sync.topic.acls.enabled=false at the mirror: then no move waits for access rules"
         )
     return leaderless_sentence(source)
 

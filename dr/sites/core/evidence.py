@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from dr.sites.core.access_rules import AccessRules
 from dr.sites.core.mirror_reports import failing_sentences, mirror_silent_ms
 from dr.sites.core.protection import UnprotectedTopic
 from wire.batches.log_histories import EpochStart, LogHistory, history_of
@@ -174,6 +175,10 @@ class SiteEvidence:
     resting_mirror_age_ms: int = UNKNOWN
     """Time (ms) since an idle mirror reported to the site while the site was active; UNKNOWN:
     never.
+    """
+    access: AccessRules = field(default_factory=AccessRules)
+    """ACLs, SCRAM users and quotas: the site's own under a fence, and what the mirror has carried
+    here.
     """
     deposed: tuple[str, ...] = ()
     """For a site that is active under this link, its other links under which it is passive for the

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, fields
 from operator import attrgetter
 from typing import Any
 
+from dr.sites.core.access_rules import AccessLoss
 from dr.sites.core.evidence import Promotion
 from dr.sites.core.group_offsets import GroupLoss
 from dr.sites.core.torn_transaction import TornTransaction
@@ -137,6 +138,10 @@ class LossAccount:
     partitions: tuple[PartitionLoss, ...]
     groups: GroupLoss | None = None
     """None in accounts of earlier releases."""
+    access: AccessLoss | None = None
+    """ACLs, SCRAM users and quotas; None if the mirror carries none, and in accounts of earlier
+    releases.
+    """
     unprotected: tuple[str, ...] = ()
     """The reasons why the promoted site lacks the topics of which nothing was kept."""
     leader_epoch_floor: int = 0
@@ -247,6 +252,8 @@ class LossAccount:
             values["sentence"] = loss.sentence
         if self.groups is not None:
             document["groups"]["sentence"] = self.groups.sentence
+        if self.access is not None:
+            document["access"]["sentence"] = self.access.sentence
         return document
 
     def to_json(self) -> str:
@@ -262,6 +269,7 @@ class LossAccount:
                 dict(zip(_PARTITION_FIELDS, _partition_values(item), strict=True)) for item in self.partitions
             ],
             "groups": None if self.groups is None else asdict(self.groups),
+            "access": None if self.access is None else asdict(self.access),
             "torn": [asdict(item) for item in self.torn],
         }
 
@@ -272,6 +280,8 @@ class LossAccount:
         values["partitions"] = tuple(PartitionLoss(**item) for item in values["partitions"])
         if groups := values.get("groups"):
             values["groups"] = GroupLoss(**{**groups, "named": tuple(groups["named"])})
+        if access := values.get("access"):
+            values["access"] = AccessLoss(**access)
         values["unprotected"] = tuple(values.get("unprotected", ()))
         values["torn"] = tuple(_torn(item) for item in values.get("torn", ()))
         return cls(**values)

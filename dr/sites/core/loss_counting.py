@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from dr.sites.core.access_rules import AccessLoss
 from dr.sites.core.divergence import Differences, Divergence
 from dr.sites.core.evidence import PartitionPosition
 from dr.sites.core.group_offsets import GroupLoss
@@ -29,6 +30,7 @@ def account(
     source: Mapping[TopicPartition, SourceEnd],
     now_ms: int,
     groups: GroupLoss | None = None,
+    access: AccessLoss | None = None,
     unprotected: Iterable[UnprotectedTopic] = (),
     peer_seen_at_ms: int = UNKNOWN,
     differences: Differences = SAME,
@@ -69,6 +71,7 @@ def account(
         accounted_at_ms=now_ms,
         partitions=partitions,
         groups=groups,
+        access=access,
         unprotected=tuple(topic.reason for topic in topics),
         leader_epoch_floor=leader_epoch_floor,
     )

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from wire.control.broker_pb2 import DescribeGroupOffsetsReply, SyncReport
+from wire.control.broker_pb2 import AccessDigests, DescribeGroupOffsetsReply, SyncReport
 from wire.rules.sync_reports import MIRROR_SLOTS, NEVER, ReceivedReport, link_sync_reports
 
 MIRROR_SILENT_MS = 10_000
@@ -48,6 +48,40 @@ def sync_reports_of_mirror(
         for word in found.failing
     ]
     return (0 if found.synced_ms_ago is None else now_ms - found.synced_ms_ago), failing
+
+
+def carried_access(replies: Iterable[DescribeGroupOffsetsReply]) -> AccessDigests | None:
+    """The digests of the other site's access rules as the mirror last carried them, from the newest
+    report that has them; None without one.
+    """
+    words = [word for reply in replies for word in reply.words if word.HasField("carried_access")]
+    newest = min(words, key=lambda word: word.received_ms_ago, default=None)
+    return None if newest is None else newest.carried_access
+
+
+def fenced_access(replies: Iterable[DescribeGroupOffsetsReply]) -> AccessDigests | None:
+    """The digests of a fenced site's own access rules; None where no broker has the fence in force.
+    Brokers that disagree have not received all of the controller's changes: the part has no digest
+    then, which equals no other.
+    """
+    found = [reply.fenced_access for reply in replies if reply.HasField("fenced_access")]
+    if not found:
+        return None
+    merged = dict(found[0].by_part)
+    for digests in found[1:]:
+        for part in {*merged, *digests.by_part}:
+            if merged.get(part) != digests.by_part.get(part):
+                merged[part] = ""
+    return AccessDigests(by_part=merged)
+
+
+def access_synced_ms_ago(replies: Iterable[DescribeGroupOffsetsReply]) -> int | None:
+    """How long ago (ms) the last round over access rules began that carried all of them; None if no
+    broker has a report of one.
+    """
+    return min(
+        (reply.access_synced_ms_ago for reply in replies if reply.HasField("access_synced_ms_ago")), default=None
+    )
 
 
 def mirror_silent_ms(round_ms: int) -> int:

@@ -18,14 +18,17 @@ from confluent_kafka.admin._scram import (
     UserScramCredentialUpsertion,
 )
 
+from dr.sites.core.access_rules import problem_key
 from mirror.link.core.link_roles import LinkRole
-from mirror.topics.access_sync import ACLS, AccessSync
+from mirror.topics.access_sync import AccessSync
+from runtime.clock import SystemClock
 from tests.support.processes.zookeeper import ZooKeeperProcess
 from tests.support.sites.site_broker import SiteBroker
 from wire.client.raw_client import KafkaClient
 from wire.client.requests.acl_requests import create_acls, delete_acls, describe_acls, exactly
 from wire.control import controller_pb2 as pb
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
+from wire.rules.access_digests import ACLS
 from wire.rules.acls import (
     AccessEntry,
     Acl,
@@ -78,7 +81,12 @@ def add_user(bootstrap: str, user: str, *, is_removed: bool = False) -> None:
 
 def sync(source: KafkaClient, target: KafkaClient, link: Any) -> AccessSync:
     return AccessSync(
-        source=source, target=target, link=lambda: link, interval_ms=100, excluded_principals=("User:local.*",)
+        source=source,
+        target=target,
+        link=lambda: link,
+        clock=SystemClock(),
+        interval_ms=100,
+        excluded_principals=("User:local.*",),
     )
 
 
@@ -142,7 +150,7 @@ async def test_a_standby_without_an_authorizer_is_reported(zookeeper_server: Zoo
         ):
             access = sync(source, target, SimpleNamespace(role=LinkRole.MIRRORING, name="a-b", epoch=1))
             await access.round()
-            assert "the standby has no authorizer" in access.problems[ACLS]
+            assert "the standby has no authorizer" in access.problems[problem_key(ACLS)]
     finally:
         await a.stop()
         await b.stop()

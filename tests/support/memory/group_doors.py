@@ -23,6 +23,7 @@ from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.core.image_updates import apply_batch, with_peer_view
 from broker.metadata.request_context import RequestContext
+from broker.site.access_digests import SiteAccess
 from broker.site.group_reports import GroupReports
 from broker.transactions.core.transaction_machine import TransactionLimits
 from broker.transactions.core.transaction_states import Transaction
@@ -111,7 +112,9 @@ async def group_doors(clock: ManualClock) -> AsyncIterator[Doors]:
         transaction_routing=routing,
         active_site=SilentSite(),
         cluster=Cluster(image),
-        group_reports=GroupReports(lambda: image, coordinator, transactions, clock),
+        group_reports=GroupReports(
+            lambda: image, coordinator, transactions, clock, SiteAccess(lambda: image, has_authorizer=True)
+        ),
         configs=SimpleNamespace(
             current=SimpleNamespace(offsets_partition_count=2, rebalance_protocols=("classic", "consumer"))
         ),

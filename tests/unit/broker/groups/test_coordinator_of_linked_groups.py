@@ -19,6 +19,7 @@ from broker.groups.core.group_messages import (
 )
 from broker.groups.core.group_states import GroupState
 from broker.metadata.core.image_updates import confirm_link
+from broker.site.access_digests import SiteAccess
 from broker.site.group_reports import GroupReports
 from broker.transactions.core.transaction_machine import TransactionLimits
 from broker.transactions.transaction_coordinator import TransactionCoordinator
@@ -196,7 +197,13 @@ async def test_the_groups_of_a_link_are_told_with_every_commit_that_was_taken(si
         producer_ids=None,  # type: ignore[arg-type]
         markers=None,  # type: ignore[arg-type]
     )
-    reports = GroupReports(lambda: site.image, site.coordinator, transactions, site.clock)
+    reports = GroupReports(
+        lambda: site.image,
+        site.coordinator,
+        transactions,
+        site.clock,
+        SiteAccess(lambda: site.image, has_authorizer=True),
+    )
     carried = CommitOffsets(group_id=GROUP, offsets={T0: CommittedOffset(7, 3, "")})
     other = CommitOffsets(group_id="not carried", offsets={T0: CommittedOffset(8, 3, "")})
     confirmed = confirm_link(site.image, "a-b", 1)

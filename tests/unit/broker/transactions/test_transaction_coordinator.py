@@ -16,6 +16,7 @@ from broker.groups.core.group_turn import GroupLimits
 from broker.groups.group_routing import ImageRouting
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.core.image_updates import apply_batch
+from broker.site.access_digests import SiteAccess
 from broker.site.group_reports import GroupReports
 from broker.transactions.core import transaction_records
 from broker.transactions.core.producer_ids import PRODUCER_EPOCH_MAX
@@ -320,7 +321,13 @@ async def test_nothing_is_committed_under_a_fence_and_what_was_committed_before_
 ) -> None:
     """F-f."""
     groups = GroupCoordinator(GroupLimits(), MemoryLog(), ImageRouting(lambda: site.image), clock)
-    reports = GroupReports(lambda: site.image, groups, site.coordinator, clock)
+    reports = GroupReports(
+        lambda: site.image,
+        groups,
+        site.coordinator,
+        clock,
+        SiteAccess(lambda: site.image, has_authorizer=True),
+    )
     await site.init()
     await site.add(0)
     site.image = apply_batch(site.image, ControlBatch(brokers=[BrokerInfo(node_id=1)], links=[LINK]))
@@ -410,7 +417,13 @@ async def test_a_fence_of_one_link_holds_no_producer_of_a_site_that_is_active_fo
 async def test_producers_are_reported_where_a_link_routes_clients(site: Site, clock: ManualClock) -> None:
     """A planned failover compares those of both sites."""
     groups = GroupCoordinator(GroupLimits(), MemoryLog(), ImageRouting(lambda: site.image), clock)
-    reports = GroupReports(lambda: site.image, groups, site.coordinator, clock)
+    reports = GroupReports(
+        lambda: site.image,
+        groups,
+        site.coordinator,
+        clock,
+        SiteAccess(lambda: site.image, has_authorizer=True),
+    )
     await site.init()
     await become(site, LINK)
     reported = await reports.describe("a-b")

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from dr.failover.core.playbook import FailoverPlaybook
 from dr.failover.core.promotion import failed_over_from, kept_ends
 from dr.failover.core.steps import Decision, FailoverPolicy, Step, StepEnded
+from dr.sites.core.access_rules import AccessRules, access_loss
 from dr.sites.core.evidence import (
     Evidence,
     GroupPartition,
@@ -29,6 +30,7 @@ from dr.sites.core.protection import UnprotectedTopic
 from wire.batches.log_histories import EpochStart
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.protocol.ids import TopicPartition
+from wire.rules.access_digests import ACLS
 from wire.rules.links import SiteRole, other_site, role_of, supersedes, truncates_logs
 
 KEY = TopicPartition("flights", 0)
@@ -86,6 +88,11 @@ class ModelSite:
     group_problems: tuple[str, ...] = ()
     committing_transactions: int = 0
     producers: dict[str, TransactionalProducer] | None = field(default_factory=dict)
+    access: str = "as of the beginning"
+    """The site's ACLs."""
+    carried_access: str | None = None
+    """The other site's ACLs as the mirror last carried them; None: it carries none."""
+    access_problems: dict[str, str] = field(default_factory=dict)
     synced_at_ms: int = -1
     mirror_age_ms: int = 0
     leaderless: set[TopicPartition] = field(default_factory=set)
@@ -158,6 +165,12 @@ class ModelSite:
             mirror_age_ms=self.mirror_age_ms,
             is_confirmed=self.confirmed_epoch >= self.record.epoch,
             groups=self.groups(),
+            access=AccessRules(
+                fenced={ACLS: self.access} if self.record.phase == LinkPhase.FENCED else None,
+                carried=None if self.carried_access is None else {ACLS: self.carried_access},
+                synced_ms_ago=7_000,
+                problems=self.access_problems,
+            ),
             unprotected=self.unprotected,
             arbiter_problem=self.arbiter_problem,
             peer_seen_at_ms=now_ms,
@@ -173,6 +186,7 @@ class ModelLink:
         self.is_link_up = True
         self.carries_groups = True
         self.carries_producers = True
+        self.carries_access = False
         self.now_ms = 1_000
         self.truncation_offset = 0
         """Where a failover to a time truncates every log."""
@@ -205,6 +219,8 @@ class ModelLink:
                 target.offsets[place] = min(offset, len(target.partitions[KEY].log))
             if self.carries_producers and source.producers is not None and target.producers is not None:
                 target.producers |= {name: known._replace(is_carried=True) for name, known in source.producers.items()}
+            if self.carries_access:
+                target.carried_access = source.access
             target.synced_at_ms = self.now_ms
 
     def evidence(self, to_site: str) -> Evidence:
@@ -337,6 +353,7 @@ class Operator:
             peer_seen_at_ms=evidence.peer_seen_at_ms,
             differences=self.playbook.source.differences(evidence, source_site=from_site, ends=kept),
             leader_epoch_floor=record.leader_epoch_floor,
+            access=access_loss(evidence.access, has_all=self.playbook.source.is_access_carried),
             groups=group_loss(
                 source.groups() if source.is_up else self.playbook.source.groups,
                 target.groups(),

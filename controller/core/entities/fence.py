@@ -1,0 +1,24 @@
+"""Refuses changes of ACLs, SCRAM users and client quotas while this site is fenced for a move.
+
+They belong to the whole site and follow its links. A change after the fence could miss the last
+round of the mirror, and the promoted site would lack it. What another tool writes to ZooKeeper
+itself is not refused. Pure.
+"""
+
+from __future__ import annotations
+
+from controller.core.state.cluster import Cluster
+from wire.rules.links import SiteRole, other_site, role_of
+
+
+def fence_refusal(cluster: Cluster, what: str) -> str:
+    """The reason why `what` cannot be changed now; empty when it can."""
+    site = cluster.rules.site
+    fenced = sorted(name for name, link in cluster.links.items() if role_of(link, site) is SiteRole.FENCED)
+    if not fenced:
+        return ""
+    link = cluster.links[fenced[0]]
+    return (
+        f"link '{link.name}' is fenced for a failover to site '{other_site(link, site)}'; {what} cannot be changed "
+        f"now: change them at the active site when the failover is over"
+    )

@@ -1,0 +1,86 @@
+"""ACLs, SCRAM users and quotas do not change while the site is fenced for a move."""
+
+from __future__ import annotations
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from controller.core.decisions import AclOutcome, Decision, QuotaOutcome
+from controller.core.entity_commands import (
+    AclsRead,
+    AlterAcls,
+    AlterClientQuotas,
+    AlterScramUsers,
+    QuotaChange,
+    ScramUserChange,
+)
+from tests.support.memory.site_model import SiteModel, link_record
+from wire.control.cluster_pb2 import LinkPhase
+from wire.rules.acls import (
+    AccessEntry,
+    Acl,
+    AclFilter,
+    Operation,
+    PatternType,
+    Permission,
+    ResourcePattern,
+    ResourceType,
+)
+from wire.rules.client_quotas import USER
+
+READ = Acl(
+    ResourcePattern(ResourceType.TOPIC, "orders", PatternType.LITERAL),
+    AccessEntry("User:alice", "*", Operation.READ, Permission.ALLOW),
+)
+CHANGES = [
+    AlterAcls(creations=(READ,), removals=(AclFilter(name="payments"),)),
+    AlterScramUsers(changes=(ScramUserChange(name="alice", set_credentials={"SCRAM-SHA-256": "salt"}, remove=()),)),
+    AlterClientQuotas(
+        changes=(QuotaChange(entity=((USER, "alice"),), set_values={"producer_byte_rate": 1.0}, remove=()),)
+    ),
+]
+
+
+def site(*, active: str, phase: LinkPhase.ValueType) -> SiteModel:
+    model = SiteModel()
+    model.alive(1)
+    model.links["b-a"] = link_record(active=active, phase=phase)
+    model.take_over()
+    return model
+
+
+def outcomes(decision: Decision) -> list[AclOutcome | QuotaOutcome]:
+    return [*decision.acls, *decision.quotas]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: type(change).__name__)
+def test_a_fenced_site_changes_nothing_and_says_where_to_change_it(change: AlterAcls) -> None:
+    model = site(active="a", phase=LinkPhase.FENCED)
+    decision = model.give(change)
+    assert decision.facts == ()
+    refused = outcomes(decision)
+    assert len(refused) == (2 if isinstance(change, AlterAcls) else 1)
+    for outcome in refused:
+        assert outcome.error is ErrorCode.policy_violation
+        assert outcome.message is not None
+        assert "link 'b-a' is fenced for a failover to site 'b'" in outcome.message
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: type(change).__name__)
+@pytest.mark.parametrize(
+    ("active", "phase"),
+    [
+        pytest.param("a", LinkPhase.MIRRORING, id="active"),
+        pytest.param("b", LinkPhase.FENCED, id="the standby, which the mirror drains into"),
+    ],
+)
+def test_every_other_site_changes_them(change: AlterAcls, active: str, phase: LinkPhase.ValueType) -> None:
+    decision = site(active=active, phase=phase).give(change)
+    assert [outcome.error for outcome in outcomes(decision)] == [ErrorCode.none] * len(outcomes(decision))
+    assert decision.facts
+
+
+def test_what_another_tool_has_stored_is_taken_over_under_a_fence() -> None:
+    model = site(active="a", phase=LinkPhase.FENCED)
+    model.give(AclsRead(acls={READ.pattern: frozenset({READ.entry})}))
+    assert model.cluster.acls == {READ.pattern: {READ.entry}}

@@ -70,7 +70,9 @@ def ports_needed(wishes: Wishes) -> int:
     return PORTS_SHARED + len(wishes.sites) * per_site + links * MIRRORS_PER_LINK * PORTS_PER_MIRROR + arbiter
 
 
-def check(wishes: Wishes, *, whitelist: Sequence[str], blacklist: Sequence[str]) -> None:
+def check(
+    wishes: Wishes, *, whitelist: Sequence[str], blacklist: Sequence[str], is_failover_automatic: bool = False
+) -> None:
     """ValueError names the option that cannot be met and what would be accepted."""
     names = wishes.sites
     if not names or any(not name.isidentifier() or len(name) > 32 for name in names):
@@ -79,6 +81,11 @@ def check(wishes: Wishes, *, whitelist: Sequence[str], blacklist: Sequence[str])
         raise ValueError(f"--sites {','.join(names)!r}: each name may appear once")
     if not 1 <= wishes.brokers <= 100:
         raise ValueError(f"--brokers {wishes.brokers}: accepted are 1 to 100 for each site")
+    if is_failover_automatic and wishes.has_link and len(names) > 2:
+        raise ValueError(
+            f"--failover automatic with --sites {','.join(names)!r}: {' and '.join(names[1:])} could be promoted at the "
+            "same time; accepted are observe and manual, or two sites"
+        )
     given = [("--whitelist", pattern) for pattern in whitelist] + [("--blacklist", pattern) for pattern in blacklist]
     for option, pattern in given:
         try:

@@ -112,7 +112,12 @@ def up(
         failover_mode=failover_mode_of(failover) if has_arbiter else FailoverMode.MANUAL,
     )
     try:
-        check(wishes, whitelist=filters.topic_whitelist, blacklist=filters.topic_blacklist)
+        check(
+            wishes,
+            whitelist=filters.topic_whitelist,
+            blacklist=filters.topic_blacklist,
+            is_failover_automatic=filters.failover_mode is FailoverMode.AUTOMATIC,
+        )
         overrides = dict(parse_property(text, option="--broker-config") for text in broker_config or ())
     except ValueError as error:
         raise usage_error(str(error)) from error

@@ -20,7 +20,7 @@ from dr.agent.protection_judge import ProtectionJudge
 from dr.agent.rehearsals import Rehearsals
 from dr.agent.site_cache import DISCONNECTED, SiteCache
 from dr.sites.channels import INTERRUPTED_KEY
-from dr.sites.core.link_checks import overlap_problems
+from dr.sites.core.link_checks import automatic_problems, overlap_problems
 from runtime.clock import Clock
 from runtime.logs import state_change_logger
 from runtime.zookeeper.client import ZooKeeper
@@ -106,8 +106,13 @@ class Answers(SiteAgentServicer):
         return self._running
 
     def _overlaps(self, record: LinkRecord) -> list[str]:
+        """The problems of a link beside the other links of this site."""
         cache = self._parts.cache
-        return overlap_problems(record, site=self._site, links=cache.facts.links.values(), topics=cache.topic_names)
+        links, topics = cache.facts.links.values(), cache.topic_names
+        return [
+            *overlap_problems(record, site=self._site, links=links, topics=topics),
+            *automatic_problems(record, site=self._site, links=links, topics=topics),
+        ]
 
 
 def refuse_argument(problems: list[str]) -> NoReturn:

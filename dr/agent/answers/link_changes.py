@@ -11,7 +11,7 @@ from dr.agent.arbiter import ArbiterSilent
 from dr.agent.core.following import without_standby
 from dr.agent.core.policy_changes import with_policies
 from dr.agent.links_store import LinkConflict
-from dr.sites.core.link_checks import record_problems
+from dr.sites.core.link_checks import automatic_problems, record_problems
 from wire.control import site_pb2 as site
 from wire.control.cluster_pb2 import LinkRecord
 from wire.znodes.arbiter_znodes import Holder
@@ -155,6 +155,9 @@ class LinkChanges(Answers):
             refuse_argument([str(error)])
         if problems := record_problems(record):
             refuse_argument(problems)
+        # A record that was automatic before is not refused another change because of its mode.
+        if stored.failover_mode != record.failover_mode and (problems := self._automatic(record)):
+            refuse_argument(problems)
         if stored.lease_ms and record.lease_ms not in (0, stored.lease_ms):
             refuse_argument([f"the lease is {stored.lease_ms} ms: set it to 0 first, then to {record.lease_ms}"])
         if request.is_dry_run:
@@ -182,6 +185,10 @@ class LinkChanges(Answers):
             self._parts.leases.request_open(record)
         await self._enforced(record, request.timeout_ms)
         return site.LinkReply(record=record)
+
+    def _automatic(self, record: LinkRecord) -> list[str]:
+        cache = self._parts.cache
+        return automatic_problems(record, site=self._site, links=cache.facts.links.values(), topics=cache.topic_names)
 
     async def _enforced(self, stored: LinkRecord, timeout_ms: int) -> None:
         """Wait until every live broker enforces the record."""

@@ -8,8 +8,8 @@ Steps, in the order of an undisturbed run:
     fence      the source's record goes to FENCED and every live broker there stops taking writes
                (skipped when no agent answers)
     drain      wait until the target has everything (source fenced: up to its exact ends, then every
-               offset that groups committed and every change of access rules, no longer than writers may be stopped; else: until
-               nothing more arrives)
+               offset of groups and every access rule, no longer than writers may be stopped; else:
+               until nothing more arrives)
     raise      the next epoch, with a leader-epoch band of its own, is stored at the target: the
                point of no return. When the source is lost, or not known to be fenced, the same
                record suspends a sync policy `block` (`dr/sites/core/sync_policies.py`)
@@ -37,9 +37,8 @@ Invariants (the tests' names carry the letters):
     F-d  a refusal leaves no fence behind
     F-e  a source that answers but cannot be fenced, or cannot be drained, is not abandoned unless
          data loss was accepted
-    F-f  the same goes for groups, transactional ids and access rules: no offset that was committed
-         before the fence, no producer, and no change of an ACL, a user or a quota is left behind by
-         a failover from a source that answers
+    F-f  the same goes for groups, transactional ids and access rules: of a source that answers, no
+         offset, no producer and no change of an ACL, user or quota before the fence is left behind
     F-g  a source that answers is not fenced before a mirror lives and the target follows closely;
          one run stops writers no longer than the policy allows before it raises or gives back
     F-h  a copy that is not the source's history, or of which nothing shows that it is, is not

@@ -1,9 +1,10 @@
 """The conditions of a planned failover that must hold before it stops writers, so that the stop is
 short. Pure; caller: `playbook.py`.
 
-The conditions: a mirror into the target is alive and can carry the access rules, every partition of
-the source has a leader, no copy has another history, and the copies follow closely. Closely means that the mirror copies new
-records within a share of the time for which writers may be stopped.
+The conditions: a mirror into the target is alive and can carry the access rules, every partition
+of the source has a leader, no copy has another history, and the copies follow closely. Closely
+means that the mirror copies new records within a share of the time for which writers may be
+stopped.
 """
 
 from __future__ import annotations

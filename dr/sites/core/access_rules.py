@@ -1,5 +1,5 @@
-"""ACLs, SCRAM users and client quotas in a failover: what the target lacks of them, and their part of
-the account.
+"""ACLs, SCRAM users and client quotas in a failover: what the target lacks of them, and their part
+of the account.
 
 The mirror carries them separately from the records, at an interval of its own. Under the fence the
 source's brokers give digests of them, and the mirror reports the digests of what it has carried. A

@@ -22,6 +22,7 @@ from wire.rules.links import (
     SyncPolicy,
     carries_topic,
     check_pattern,
+    failover_mode,
     other_site,
     patterns_of,
     role_of,
@@ -122,6 +123,33 @@ def overlap_problems(record: LinkRecord, *, site: str, links: Iterable[LinkRecor
             )
         elif same := sorted(set(record.topic_whitelist) & set(other.topic_whitelist)):
             problems.append(f"link {other.name!r} has the whitelist pattern {same[0]!r} too")
+    return problems
+
+
+def automatic_problems(
+    record: LinkRecord, *, site: str, links: Iterable[LinkRecord], topics: Iterable[str]
+) -> list[str]:
+    """Return the other links of the active site `site` that fail over by themselves for topics of
+    the record, if the record does so too: their standbys decide without each other, so both could
+    be promoted when the site is lost.
+    """
+    names = list(topics)
+    if record.active_site != site or failover_mode(record) is not FailoverMode.AUTOMATIC:
+        return []
+    problems: list[str] = []
+    for other in links:
+        is_second = other.name != record.name and other.active_site == site
+        if not is_second or failover_mode(other) is not FailoverMode.AUTOMATIC:
+            continue
+        shared = _shared_topics(record, other, names) or sorted(
+            set(record.topic_whitelist) & set(other.topic_whitelist)
+        )
+        if shared:
+            problems.append(
+                f"failover mode 'automatic': link {other.name!r} carries {', '.join(shared[:5])} too and fails over by "
+                f"itself to {other_site(other, site)}, so {other_site(record, site)} and {other_site(other, site)} could "
+                f"both be promoted; accepted are 'manual' and 'observe', or take 'automatic' from {other.name!r} first"
+            )
     return problems
 
 

@@ -94,6 +94,19 @@ async def test_the_other_standby_follows_the_promoted_one_and_gives_up_only_its_
     sites.stop()
 
 
+async def test_only_one_of_two_standbys_may_be_promoted_without_a_person(start_sites: SitesStarter) -> None:
+    sites = start_sites("--sites", "a,b,c", "--arbiter")
+    eventually_sync(lambda: all(links_at(sites, "a").get(f"a-{standby}") == ("a", True) for standby in "bc"))
+    run(sites, "links", "alter", "a-b", "--failover", "automatic")
+    refused = sites.command("links", "alter", "a-c", "--failover", "automatic")
+    said = " ".join((refused.stdout + refused.stderr).split())
+    assert refused.returncode == 1, said
+    assert "failover mode 'automatic': link 'a-b' carries .* too and fails over by itself to b" in said
+    run(sites, "links", "alter", "a-b", "--failover", "observe")
+    run(sites, "links", "alter", "a-c", "--failover", "automatic")
+    sites.stop()
+
+
 @pytest.mark.long
 async def test_every_standby_follows_planned_moves_there_and_back_and_to_the_second_standby(
     start_sites: SitesStarter,

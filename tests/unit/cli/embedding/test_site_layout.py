@@ -120,6 +120,16 @@ def test_a_wish_that_cannot_be_met_is_named(fields: dict[str, object], message: 
         check(_wishes(**fields), whitelist=[".*"], blacklist=[])
 
 
+def test_sites_with_two_standbys_are_not_both_failed_over_without_a_person() -> None:
+    three = _wishes(sites=("a", "b", "c"))
+    with pytest.raises(
+        ValueError, match=r"b and c could be promoted at the same time; accepted are observe and manual"
+    ):
+        check(three, whitelist=[".*"], blacklist=[], is_failover_automatic=True)
+    check(three, whitelist=[".*"], blacklist=[])
+    check(_wishes(), whitelist=[".*"], blacklist=[], is_failover_automatic=True)
+
+
 def test_a_wrong_filter_is_named() -> None:
     with pytest.raises(ValueError, match="not a regular expression"):
         check(_wishes(), whitelist=["["], blacklist=[])

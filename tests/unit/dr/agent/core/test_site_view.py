@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from dr.agent.core.site_view import SiteFacts, site_view
 from dr.sites.core.link_checks import (
+    automatic_problems,
     deposed_problems,
     overlap_problems,
     pair_problems,
@@ -94,6 +96,31 @@ def test_a_topic_may_be_in_two_links_only_where_the_site_is_active_in_both() -> 
     assert overlap_problems(wide, site="a", links=[link(topics=("f.*",))], topics=["flights"])
     assert overlap_problems(wide, site="a", links=[link(topics=("fl.*",))], topics=[])
     assert overlap_problems(back, site="a", links=[back], topics=["flights"]) == []
+
+
+def test_only_one_link_of_a_site_fails_over_by_itself_for_the_same_topics() -> None:
+    first, second = link("a-b"), link("a-c", target="c")
+    for one in (first, second):
+        one.lease_ms, one.failover_mode = 2_000, "automatic"
+
+    def problems(*, site: str = "a", topics: Sequence[str] = ("flights",)) -> list[str]:
+        return automatic_problems(second, site=site, links=[first, second], topics=topics)
+
+    (problem,) = problems()
+    assert "failover mode 'automatic': link 'a-b' carries flights too and fails over by itself to b" in problem
+    assert "accepted are 'manual' and 'observe', or take 'automatic' from 'a-b' first" in problem
+    assert problems(topics=()) == [problem], "its whitelist names the topic"
+    assert problems(site="c") == [], "the active site decides, which has both links"
+    first.topic_whitelist[:] = second.topic_whitelist[:] = ["board.*"]
+    assert problems(topics=()), "the same pattern may match the same topic later"
+    second.topic_whitelist[:] = ["flights"]
+    assert problems() == []
+    first.topic_whitelist[:] = ["flights"]
+    for mode in ("observe", ""):
+        first.failover_mode = mode
+        assert problems() == []
+    first.failover_mode, second.failover_mode = "automatic", "observe"
+    assert problems() == []
 
 
 def test_a_link_whose_active_site_another_link_made_passive_is_named() -> None:

@@ -1,5 +1,5 @@
-"""ACLs, SCRAM users and quotas in a failover: a planned move waits until the last changes are at the
-standby, or gives the writes back; an unplanned one says how old they are.
+"""ACLs, SCRAM users and quotas in a failover: a planned move waits until the last changes are at
+the standby, or gives the writes back; an unplanned one says how old they are.
 """
 
 from __future__ import annotations

@@ -4,18 +4,24 @@ by their offsets; records that a link leaves out for a reason are explained and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import tracemalloc
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import pytest
 
 from spark_jobs.reconciling.core.translated_logs import (
+    BatchSpan,
     MirroredRun,
+    OffsetSet,
     PlacedRecord,
     TranslatedJudgement,
     TranslatedLog,
-    judged,
+    uncommitted,
 )
+from spark_jobs.reconciling.core.translated_merge import judged
+from spark_jobs.reconciling.core.waiting_records import MemoryRecords, WaitingRecord
+from spark_jobs.reconciling.spilled_records import SpilledRecords
 
 COUNT: Final = 20
 SHIFT: Final = 100
@@ -40,8 +46,26 @@ def copies() -> Log:
 def compare(
     target: Sequence[PlacedRecord], *, runs: Sequence[MirroredRun] = RUN, **fields: object
 ) -> TranslatedJudgement:
-    given: dict[str, object] = {"source": [record(number) for number in range(COUNT)], "own_producers": {LINK}}
-    return judged(TranslatedLog(topic="t", partition=0, target=target, runs=runs, **{**given, **fields}))  # type: ignore[arg-type]
+    given: dict[str, object] = {"own_producers": {LINK}, **fields}
+    source: Log = given.pop("source", [record(number) for number in range(COUNT)])  # type: ignore[assignment]
+    log = TranslatedLog(
+        topic="t",
+        partition=0,
+        runs=runs,
+        **{"has_times": all(one.timestamp_ms is not None for one in (*source, *target)), **given},  # type: ignore[arg-type]
+    )
+    judgement, spilled = (
+        judged(log, source.__iter__, target.__iter__, records) for records in (MemoryRecords, lambda: SpilledRecords(2))
+    )
+    assert (found(spilled), explained(spilled)) == (found(judgement), explained(judgement))
+    return judgement
+
+
+def transactions(*spans: tuple[int, str]) -> OffsetSet:
+    """What is not committed after these steps of one producer: an offset, and the kind of batch."""
+    return uncommitted(
+        BatchSpan(offset, offset, CLIENT, True, kind != "records", kind == "commit") for offset, kind in spans
+    )
 
 
 def found(judgement: TranslatedJudgement) -> list[tuple[str, int, int]]:
@@ -127,18 +151,23 @@ def test_without_a_map_contents_and_their_order_are_compared(
 
 
 def test_markers_and_transactions_that_are_not_committed_are_explained() -> None:
-    committed = record(0, 0, CLIENT)._replace(is_transactional=True)
-    aborted = record(2, 2, CLIENT)._replace(is_transactional=True)
     source = [
-        committed,
-        PlacedRecord(1, None, b"", producer_id=CLIENT, is_marker=True, is_commit=True),
-        aborted,
+        record(0, 0, CLIENT),
+        PlacedRecord(1, None, b"", producer_id=CLIENT, is_marker=True),
+        record(2, 2, CLIENT),
         PlacedRecord(3, None, b"", producer_id=CLIENT, is_marker=True),
         record(4),
-        aborted._replace(offset=5),  # its transaction is open
+        record(5, 2, CLIENT),  # its transaction is open
     ]
+    open_or_aborted = transactions((0, "records"), (1, "commit"), (2, "records"), (3, "abort"), (5, "records"))
     runs = (MirroredRun(0, SHIFT, 1), MirroredRun(4, SHIFT + 1, 1))
-    judgement = compare([record(SHIFT, 0, LINK), record(SHIFT + 1, 4, LINK)], runs=runs, source=source)
+    judgement = compare(
+        [record(SHIFT, 0, LINK), record(SHIFT + 1, 4, LINK)],
+        runs=runs,
+        source=source,
+        source_uncommitted=open_or_aborted,
+        has_times=True,
+    )
     assert found(judgement) == []
     assert explained(judgement) == [("marker", "a", 1, 3), ("uncommitted", "a", 2, 5)]
 
@@ -201,12 +230,65 @@ def test_copies_of_records_behind_the_bound_are_no_duplicates(runs: Sequence[Mir
 
 
 def test_a_transaction_that_ends_behind_the_bound_is_committed() -> None:
-    log = [
-        record(0, 0, CLIENT)._replace(is_transactional=True),
-        record(1),
-        record(2, 2, CLIENT)._replace(is_marker=True, is_commit=True),
-    ]
+    log = [record(0, 0, CLIENT), record(1), record(2, 2, CLIENT)._replace(is_marker=True)]
+    given = {"source": log, "source_until": 1, "source_uncommitted": transactions((0, "records"), (2, "commit"))}
     copied = [record(SHIFT, 0, LINK), record(SHIFT + 1, 1, LINK)]
-    judgement = compare(copied, runs=[MirroredRun(0, SHIFT, 2)], source=log, source_until=1)
+    judgement = compare(copied, runs=[MirroredRun(0, SHIFT, 2)], **given)
     assert (found(judgement), explained(judgement)) == ([], [])
-    assert found(compare([], runs=[MirroredRun(0, SHIFT, 2)], source=log, source_until=1)) == [("missing", 0, 0)]
+    assert found(compare([], runs=[MirroredRun(0, SHIFT, 2)], **given)) == [("missing", 0, 0)]
+
+
+EACH_END: Final = 30_000
+MIB: Final = 1024 * 1024
+
+
+def peak_bytes(log: TranslatedLog, source: range, target: range) -> int:
+    """The most memory that a comparison takes; both logs are made while they are read."""
+
+    def read(offsets: range, shift: int) -> Iterator[PlacedRecord]:
+        return (record(offset + shift, offset, LINK if shift else -1) for offset in offsets)
+
+    tracemalloc.start()
+    try:
+        judgement = judged(log, lambda: read(source, 0), lambda: read(target, SHIFT), lambda: SpilledRecords(1_000))
+        assert bool(judgement.faults) == (source != target)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("has_map", [True, False])
+@pytest.mark.parametrize("has_target", [True, False])
+def test_memory_holds_pieces_of_both_logs(has_map: bool, has_target: bool) -> None:
+    """Also where the target has nothing, and everything waits for an equal record."""
+    runs = (MirroredRun(0, SHIFT, EACH_END),) if has_map else ()
+    log = TranslatedLog(topic="t", partition=0, runs=runs, own_producers={LINK})
+    assert peak_bytes(log, range(EACH_END), range(EACH_END if has_target else 0)) < 4 * MIB
+
+
+def test_records_far_from_their_place_are_matched() -> None:
+    """The target begins with records of others, so all records wait until half of it is read."""
+    source = [record(offset) for offset in range(EACH_END)]
+    others = [record(offset, EACH_END + offset) for offset in range(EACH_END)]
+    copied = [record(EACH_END + offset, offset) for offset in range(EACH_END)]
+    judgement = judged(
+        TranslatedLog(topic="t", partition=0),
+        source.__iter__,
+        [*others, *copied].__iter__,
+        lambda: SpilledRecords(1_000),
+    )
+    assert found(judgement) == [("extra", 0, EACH_END - 1)]
+
+
+def test_equal_records_wait_in_their_order() -> None:
+    for waiting in (MemoryRecords(), SpilledRecords(2)):
+        given = [WaitingRecord(offset, b"same", 0, b"key", LINK) for offset in range(5)]
+        for one in given:
+            waiting.put(one)
+        assert waiting.take(b"other", 0) is None
+        assert [waiting.take(b"same", 0) for _ in range(2)] == given[:2]
+        assert len(waiting) == 3
+        waiting.mark(b"same", b"key", 3)
+        waiting.mark(b"other", b"other", 9)
+        assert list(waiting.drain()) == [(given[2], True, True), (given[3], True, False), (given[4], True, False)]
+        assert len(waiting) == 0

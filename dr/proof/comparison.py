@@ -199,6 +199,8 @@ class _Comparison:
         """
         self._progress(f"comparing {len(keys)} partitions")
         before = await self._extents(self._source, keys)
+        # A compacted or damaged log of the source is not compared; the target's may be damaged too.
+        await self._extents(self._target, [key for key in keys if key not in before])
         target = await self._settled(before)
         # The source is read again, so that records which arrived during the wait are not reported
         # as extra.

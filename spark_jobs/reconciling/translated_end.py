@@ -69,12 +69,12 @@ class TranslatedEnd:
                 continue
             is_commit = header.is_control and any(decode_marker(one)[0] for _, one in opened_records(batch))
             yield BatchSpan(
-                header.base_offset,
-                header.last_offset,
-                header.producer_id,
-                header.is_transactional,
-                header.is_control,
-                is_commit,
+                first_offset=header.base_offset,
+                last_offset=header.last_offset,
+                producer_id=header.producer_id,
+                is_transactional=header.is_transactional,
+                is_marker=header.is_control,
+                is_commit=is_commit,
             )
 
     def records(self) -> Iterator[PlacedRecord]:

@@ -78,7 +78,7 @@ async def test_both_ends_of_a_translate_link_are_compared_record_by_record(
 
     mirror.kill()
     await produce_batches(source, TOPIC, 1, 20, 2)
-    # Both ends have more records than --process-offsets, which bounds what memory holds of exact links only.
+    # --process-offsets does not bound these comparisons, which need no memory for whole logs.
     for options in (["--translate-link", "a-b", "--process-offsets", "10"], ["--by-content"]):
         for until, last in (([], 109), (["--until", str(FIRST_TIME_MS + 21)], 104)):
             exit_code, report = await reconciled(source, target, tmp_path / options[0], *options, *until)

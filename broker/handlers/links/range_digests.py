@@ -4,12 +4,14 @@ two sites can be compared without sending their logs.
 Behaviour: answered by any role of the site. Complete leaves without a digest are computed first,
 for a bounded time; `pending_leaves` is the number that remain, and the client asks again. A range
 with a batch that the scrubber found damaged is refused with INVALID_RECORD and the batch's offsets:
-digests would not show it. Versions: 0. Not done: replicas other than the leader.
+digests would not show it. A compacted log has no digests, but its damage is named too.
+Versions: 0. Not done: replicas other than the leader.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,6 +20,7 @@ from kio.static.primitive import i32, i64
 
 from broker.log.digesting import digests_between, headers_between, seal_some
 from broker.log.errors import OffsetOutOfRange, StorageError
+from broker.log.log_state import CorruptBatch
 from broker.log.partition_log import PartitionLog
 from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
@@ -78,6 +81,7 @@ class _Answering:
         try:
             log = self._log(topic, query.index)
             self._take_bounds(query)
+            self._check_has_digests(log)
             await self._catch_up(log, _leaves_needed(query))
             return await self._counted(self._log(topic, query.index), query)
         except PartitionFailure as failure:
@@ -95,12 +99,25 @@ class _Answering:
     def _log(self, topic: str, index: int) -> PartitionLog:
         hosted = self._doors.replicas.get(self._doors.cluster.image, topic, index)
         hosted.check_readable(DEBUGGING_CONSUMER)
-        if hosted.log.config.is_compacted:
-            raise PartitionFailure(
-                ErrorCode.unsupported_for_message_format,
-                "a compacted log has no digests: each site compacts on its own",
-            )
         return hosted.log
+
+    def _check_has_digests(self, log: PartitionLog) -> None:
+        """Raises PartitionFailure for a compacted log, which may be damaged nevertheless."""
+        if not log.config.is_compacted:
+            return
+        self._check_undamaged(log.corrupt_batches)
+        raise PartitionFailure(
+            ErrorCode.unsupported_for_message_format, "a compacted log has no digests: each site compacts on its own"
+        )
+
+    def _check_undamaged(self, damaged: Sequence[CorruptBatch]) -> None:
+        if damaged:
+            first = damaged[0]
+            raise PartitionFailure(
+                ErrorCode.invalid_record,
+                f"the batch at offsets {first.base_offset} to {first.last_offset} is damaged on the disk of broker "
+                f"{self._doors.cluster.image.node_id}: {first.reason} ({len(damaged)} in all)",
+            )
 
     def _take_bounds(self, query: Any) -> None:
         """Raises PartitionFailure for an invalid range, or if the answer would be too large."""
@@ -137,14 +154,9 @@ class _Answering:
             log_start_offset <= query.first_offset and query.end_offset <= high_watermark
         ):
             raise OffsetOutOfRange(query.first_offset, log_start_offset, high_watermark)
-        damaged = [one for one in log.corrupt_batches if query.first_offset <= one.base_offset < query.end_offset]
-        if damaged:
-            first = damaged[0]
-            raise PartitionFailure(
-                ErrorCode.invalid_record,
-                f"the batch at offsets {first.base_offset} to {first.last_offset} is damaged on the disk of broker "
-                f"{self._doors.cluster.image.node_id}: {first.reason} ({len(damaged)} in all)",
-            )
+        self._check_undamaged(
+            [one for one in log.corrupt_batches if query.first_offset <= one.base_offset < query.end_offset]
+        )
         known_end = max(log.digests.end_leaf, first_whole_leaf(log_start_offset))
         pending_leaves = max(_leaves_needed(query) - known_end, 0)
         content: bytes | None = b""

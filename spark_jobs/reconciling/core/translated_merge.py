@@ -248,7 +248,7 @@ class _Merge:
         time_ms = record.timestamp_ms if self._log.has_times and record.timestamp_ms is not None else 0
         # Only a compacted topic's keys are looked up again.
         key = record.key if self._log.is_compacted else None
-        return WaitingRecord(record.offset, record.content, time_ms, key, record.producer_id, place)
+        return WaitingRecord(record.offset, record.content, time_ms, key, record.producer_id, place=place)
 
 
 def _is_same(record: PlacedRecord, copy: PlacedRecord) -> bool:

@@ -92,5 +92,40 @@ async def test_a_bit_that_changes_on_a_disk_is_found_by_reading_it(start_sites: 
 
     eventually_sync(is_named, WITHIN_MS)
     eventually_sync(lambda: "is damaged on the disk" in link_status(sites)["not_proven_because"], WITHIN_MS)
+    checks = json.loads(sites.command("links", "check", "a-b", "--output", "json").stdout)["checks"]
+    (proof,) = [one for one in checks if one["check"] == "proof"]
+    assert (proof["outcome"], "is damaged on the disk" in proof["detail"]) == ("warning", True), proof
+    done = sites.command("reconcile", "--link", "a-b", "--records-only", "--output", "json")
+    (found,) = json.loads(done.stdout)["findings"]
+    assert (done.returncode, found["kind"], found["site"], found["last_offset"]) == (1, "corrupt", "b", 9)
     flip_a_bit_of_the_last_batch(segment, BODY_POSITION)
     await_verified(sites, round(time.time() * 1000))
+
+
+async def test_a_bit_that_changes_on_a_disk_is_found_in_a_compacted_topic_of_either_site(
+    start_sites: SitesStarter,
+) -> None:
+    """The sites' logs of a compacted topic differ, so that it is not compared by digests."""
+    sites = start_sites("--broker-config", "antipode.log.scrub.interval.ms=500")
+    await create_topic(sites)
+    produce(sites, 10)
+    done = sites.command(*("topics", "configs", TOPIC, "-b", sites.bootstrap("a"), "--set", "cleanup.policy=compact"))
+    assert done.returncode == 0, done.stderr
+    assert await equal_ends(sites) == {(TOPIC, 0): 10}
+    for site in ("a", "b"):
+        (segment,) = sites.directory.glob(f"sites/{site}/**/{TOPIC}-0/00000000000000000000.log")
+        flip_a_bit_of_the_last_batch(segment, BODY_POSITION)
+        place = f"{TOPIC}-0 at site {site}: the batch at offsets"
+
+        def is_named(place: str = place) -> bool:
+            done = sites.command("reconcile", "--link", "a-b", "--quick")
+            return done.returncode == 2 and place in " ".join(done.stdout.split())
+
+        eventually_sync(is_named, WITHIN_MS)
+        eventually_sync(lambda place=place: place in link_status(sites)["not_proven_because"], WITHIN_MS)
+        flip_a_bit_of_the_last_batch(segment, BODY_POSITION)
+
+        def is_sound(place: str = place) -> bool:
+            return not link_status(sites)["not_proven_because"]
+
+        eventually_sync(is_sound, WITHIN_MS)

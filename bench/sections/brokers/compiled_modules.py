@@ -17,7 +17,7 @@ from bench.measuring.figures import Side
 from bench.measuring.plan import Plan
 from bench.measuring.processes import Usage
 from bench.peers import antipode, apache_kafka
-from bench.peers.systems import PARTITION_COUNT, MeasuredBroker, delete_topic
+from bench.peers.systems import PARTITION_COUNT, MeasuredBroker, delete_topic_and_files
 from bench.sections.brokers import consume, produce, request_rate
 from runtime import compiled
 from runtime.process import OperationalFailure
@@ -97,7 +97,7 @@ def _measure_size(plan: Plan, one: Measured, topic: str, size_bytes: int, size: 
     _record(plan, one, f"produce, {size}", *produce.by_librdkafka(broker, topic, size_bytes, ACKS, count))
     librdkafka.consume(broker.bootstrap_servers, topic, PARTITION_COUNT, count, {})
     _record(plan, one, f"consume, {size}", *consume.by_librdkafka(broker, topic, size_bytes, count))
-    delete_topic(broker.bootstrap_servers, topic)
+    delete_topic_and_files(broker, topic)
 
 
 def _record(plan: Plan, one: Measured, case: str, values: Mapping[str, float], usage: Usage) -> None:

@@ -15,7 +15,7 @@ from bench.loads.payloads import payloads
 from bench.measuring.figures import Side
 from bench.measuring.plan import Plan
 from bench.measuring.processes import Usage, metered
-from bench.peers.systems import PARTITION_COUNT, MeasuredBroker, check_complete, create_topic, delete_topic
+from bench.peers.systems import PARTITION_COUNT, MeasuredBroker, check_complete, create_topic, delete_topic_and_files
 from bench.sections.brokers.produce import SIZES_BYTES
 
 LOAD_BYTES_MIN = 20_000_000
@@ -42,7 +42,7 @@ def measure(plan: Plan, brokers: Sequence[MeasuredBroker]) -> None:
                 if Side.PEER in plan.sides:
                     _java(plan, broker, topic=topic, case=f"Java, {size}", size_bytes=size_bytes, count=count)
         for broker in brokers:
-            delete_topic(broker.bootstrap_servers, topic)
+            delete_topic_and_files(broker, topic)
 
 
 def by_librdkafka(broker: MeasuredBroker, topic: str, size_bytes: int, count: int) -> tuple[dict[str, float], Usage]:

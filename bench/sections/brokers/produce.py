@@ -17,7 +17,7 @@ from bench.measuring.figures import Side
 from bench.measuring.plan import Plan
 from bench.measuring.processes import Usage, metered
 from bench.measuring.warm_memory import touch_free_memory
-from bench.peers.systems import MeasuredBroker, check_complete, create_topic, delete_topic
+from bench.peers.systems import MeasuredBroker, check_complete, create_topic, delete_topic_and_files
 
 SIZES_BYTES = {100: "100 B", 1_000: "1 KB", 10_000: "10 KB"}
 LOAD_BYTES = {100: 300e6, 1_000: 1e9, 10_000: 1e9}
@@ -36,7 +36,7 @@ def measure(plan: Plan, brokers: Sequence[MeasuredBroker]) -> None:
                 for broker in brokers:
                     topic = f"produce-{size_bytes}-{acks}-{repeat}"
                     values, usage = by_librdkafka(broker, f"{topic}-c", size_bytes, acks, count)
-                    delete_topic(broker.bootstrap_servers, f"{topic}-c")
+                    delete_topic_and_files(broker, f"{topic}-c")
                     plan.record("produce", f"librdkafka, {size}, {acks_name}", broker.side, usage, **values)
                     if Side.PEER in plan.sides:
                         _java(
@@ -59,7 +59,7 @@ def warm_up(plan: Plan, brokers: Sequence[MeasuredBroker]) -> None:
             values, count = payloads(size_bytes), plan.scaled(load_bytes / size_bytes, least=1_000)
             for acks in ACKS:
                 librdkafka.produce(broker.bootstrap_servers, "warm-up", values, count, {"acks": acks})
-        delete_topic(broker.bootstrap_servers, "warm-up")
+        delete_topic_and_files(broker, "warm-up")
 
 
 def by_librdkafka(
@@ -85,7 +85,7 @@ def _java(plan: Plan, broker: MeasuredBroker, topic: str, case: str, size_bytes:
     with metered(broker.pid) as usage:
         produced = java_tools.produce(broker.bootstrap_servers, topic, file, count, settings)
     check_complete(broker.bootstrap_servers, topic, count)
-    delete_topic(broker.bootstrap_servers, topic)
+    delete_topic_and_files(broker, topic)
     values = {
         "mb_per_s": produced.records_per_s * size_bytes / 1e6,
         "cpu_s_per_gb": usage.cpu_s / (count * size_bytes / 1e9),

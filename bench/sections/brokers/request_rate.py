@@ -16,7 +16,7 @@ from bench.loads.payloads import payloads
 from bench.measuring.figures import percentile
 from bench.measuring.plan import Plan
 from bench.measuring.processes import Usage, metered
-from bench.peers.systems import MeasuredBroker, check_complete, create_topic, delete_topic
+from bench.peers.systems import MeasuredBroker, check_complete, create_topic, delete_topic_and_files
 from runtime.addresses import HostPort, parse_host_port
 from runtime.process import OperationalFailure
 from wire.batches.records import Record, encode_batch
@@ -61,7 +61,7 @@ def one_in_flight(broker: MeasuredBroker, topic: str, acks: int, count: int) -> 
         with metered(broker.pid) as usage:
             taken_ns = _round_trips_ns(connection, frame, count)
     check_complete(broker.bootstrap_servers, topic, warm_up_count + count)
-    delete_topic(broker.bootstrap_servers, topic)
+    delete_topic_and_files(broker, topic)
     values = {
         "per_s": count / (sum(taken_ns) / 1e9),
         "p50_ms": percentile(taken_ns, 50) / 1e6,

@@ -35,7 +35,7 @@ from bench.peers.systems import (
     MeasuredBroker,
     check_complete,
     create_topic,
-    delete_topic,
+    delete_topic_and_files,
     running,
 )
 from bench.sections.brokers import login_storm
@@ -181,7 +181,7 @@ def _throughput(plan: Plan, listeners: Listeners, kind: str, certificates: Path,
     size_bytes = count * RECORD_BYTES
     create_topic(broker.bootstrap_servers, topic)
     librdkafka.produce(listeners.address(kind), topic, payloads(RECORD_BYTES), count, {"acks": "1", **settings})
-    delete_topic(broker.bootstrap_servers, topic)  # an unmeasured load, so that Java compiles its hot code
+    delete_topic_and_files(broker, topic)  # an unmeasured load, so that Java compiles its hot code
     topic = f"{topic}-measured"
     create_topic(broker.bootstrap_servers, topic)
     with metered(broker.pid) as usage:
@@ -209,7 +209,7 @@ def _throughput(plan: Plan, listeners: Listeners, kind: str, certificates: Path,
         mb_per_s=records_per_s * RECORD_BYTES / 1e6,
         size_bytes=size_bytes,
     )
-    delete_topic(broker.bootstrap_servers, topic)
+    delete_topic_and_files(broker, topic)
 
 
 def _record(plan: Plan, load: str, kind: str, side: Side, usage: Usage, mb_per_s: float, size_bytes: int) -> None:

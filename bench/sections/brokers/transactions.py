@@ -18,7 +18,7 @@ from bench.loads.payloads import payloads
 from bench.measuring.figures import percentile
 from bench.measuring.plan import Plan
 from bench.measuring.processes import metered
-from bench.peers.systems import PARTITION_COUNT, MeasuredBroker, create_topic, delete_topic
+from bench.peers.systems import PARTITION_COUNT, MeasuredBroker, create_topic, delete_topic_and_files
 from runtime.process import OperationalFailure
 
 PRODUCER_COUNTS = (1, 8)
@@ -44,7 +44,7 @@ def measure(plan: Plan, brokers: Sequence[MeasuredBroker]) -> None:
         for broker in brokers:
             _measure_reading(plan, broker, topic, wanted[broker.side])
     for broker in brokers:
-        delete_topic(broker.bootstrap_servers, topic)
+        delete_topic_and_files(broker, topic)
 
 
 def _measure_rate(plan: Plan, broker: MeasuredBroker, producer_count: int, repeat: int) -> None:
@@ -76,7 +76,7 @@ def _measure_rate(plan: Plan, broker: MeasuredBroker, producer_count: int, repea
         taken_s = time.monotonic() - began_s
     if failures:
         raise OperationalFailure(f"a transaction failed at {broker.child.name}: {failures[0]}")
-    delete_topic(broker.bootstrap_servers, topic)
+    delete_topic_and_files(broker, topic)
     total = count * producer_count
     figures = {
         "per_s": total / taken_s,

@@ -109,16 +109,19 @@ class CoordinatorCalls:
 
     def _coordinator(self) -> int:
         values = {"key_type": self._key_type, "coordinator_keys": [self._key]}
+        refusals: dict[int, str] = {}
         for node_id in self._site.nodes.keys() - self._struck:
             try:
                 with self._connected(node_id, WAY_S) as client:
                     sent = Sent(client, FIND_COORDINATOR, FIND_COORDINATOR_VERSION, values)
                     (found,) = sent.answer().coordinators
-            except (OSError, ConnectionLost):
+            except (OSError, ConnectionLost) as error:
+                refusals[node_id] = str(error)
                 continue
             if found.error_code is ErrorCode.none and found.node_id not in self._struck:
                 return int(found.node_id)
-        raise ConnectionLost(f"no broker coordinates {self._key}")
+            refusals[node_id] = f"{ErrorCode(found.error_code).name}, node {found.node_id}"
+        raise ConnectionLost(f"no broker coordinates {self._key}: {refusals}")
 
     def _connected(self, node_id: int, timeout_s: float) -> RawClient:
         try:

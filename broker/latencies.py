@@ -43,8 +43,8 @@ class ApiMetrics(Latencies):
     """Requests of one API: their number, the number of failures, the total time, and the time in
     each of Kafka's phases.
 
-    Most phases record only requests that took time: the hot path does not record that nothing was
-    awaited.
+    Most phases record only requests that took time: the hot path records nothing for a phase in
+    which it did not wait.
     """
 
     __slots__ = (

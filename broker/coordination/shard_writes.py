@@ -78,7 +78,7 @@ def batches_of(writes: Iterable[Write[Any]], *, now_ms: int) -> bytes:
 
 
 def plain_batches(records: Iterable[KeyValue], *, now_ms: int) -> Iterable[bytes]:
-    """The records as batches of a bounded size; no batch for no records."""
+    """The records as batches of a bounded size; none if there are no records."""
     batch: list[Record] = []
     size_bytes = 0
     for key, value in records:

@@ -205,7 +205,8 @@ class StateShard(ABC, Generic[CommandT, ReplyT, DecisionT]):
         decision = self._decide(command, token)
         content = self._content_of(decision)
         lane, is_applied = self._lanes.get(name) or Lane(), access is Access.BUILT_UPON
-        # no records to write, and no undecided command before it: the answer can be sent at once
+        # no records to write, and no undecided command before it: the answer can be sent
+        # immediately
         if not content and not (is_applied and lane.write_count):
             self._apply(decision)
             self._act(decision)

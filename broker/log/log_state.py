@@ -194,7 +194,7 @@ class LogState:
         return self._epochs.entries
 
     def give_producers(self) -> ProducerStates:
-        """The producers' state itself, for the log that takes this one's place."""
+        """The producers' state itself, for the log that replaces this one."""
         return self._producers
 
     def save_recovery_point_by(self, save: Callable[[], None], save_in_thread: Callable[[], Awaitable[None]]) -> None:

@@ -104,8 +104,9 @@ class PartitionLog(WritableLog):
         """Drop everything at or above `offset`, the whole batch that contains it, and leader epochs
         without a record below it.
 
-        Inside a segment it is durable with the next flush: a crash before that may restore the
-        tail; recovery truncates it where its leader epoch is below that of batches appended since.
+        Inside a segment a truncation is durable with the next flush. A crash before that may
+        restore the tail; recovery truncates it where its leader epoch is below that of batches
+        appended since.
         """
         self._durability.refuse_when_failed()
         if offset >= self.log_end_offset:

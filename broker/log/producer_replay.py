@@ -1,8 +1,9 @@
 """The producers' state at an offset of the log: the newest valid snapshot at or below it, then the
 batches after it.
 
-Used when a log is opened and after a truncation. Snapshots above the log's end are removed with it:
-once other batches are there, they would describe producers that never wrote them.
+Used when a log is opened and after a truncation. A truncation also removes the snapshots above the
+log's new end: when other batches are appended there, such a snapshot would describe producers that
+did not write them.
 
 Callers: broker/log/loading.py, broker/log/partition_log.py.
 """
@@ -48,8 +49,8 @@ def restore_producers(
     names: Iterable[str] | None = None,
     remove: Callable[[str], None] | None = None,
 ) -> Restored:
-    """Bring `producers` to the state at `end_offset`, where `segments` end; `names` are the
-    directory's, where they are known.
+    """Bring `producers` to the state at `end_offset`, where `segments` end; `names` are the names
+    of the directory's files, if the caller has them.
 
     `remove` takes snapshots off the disk, now or before anything is appended.
     """

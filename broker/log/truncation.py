@@ -3,9 +3,9 @@ what recovery needs after a crash.
 
 Before: a compacted segment that is being swapped in is completed, and the recovery point on disk is
 lowered, so that recovery after any later crash checks the batches that are appended then. After:
-the dropped files are renamed and the directory is flushed to disk. The truncation itself is in
-between, at once and on the loop. If the log is written, flushed or closed earlier, it does the last
-part itself and blocks the loop.
+the dropped files are renamed and the directory is flushed to disk. The truncation itself is done
+between these two parts, in one step on the event loop. If the log is written, flushed or closed
+before the last part is done, the log does that part itself and blocks the loop.
 
 Caller: broker/log/partition_log.py.
 """

@@ -128,7 +128,8 @@ class FrameReceiver(ResponseSender):
             self._send_held()
         if position < len(data) and not self.is_closed:
             self._held = bytes(data[position:])
-            # not read while nothing can be handled, so the kernel's buffer slows the client down
+            # not read while no request can be handled, so that the kernel's full buffer slows the
+            # client down
             if self._is_busy or self._is_writing or self._is_muted or self._places.must_wait(self._held):
                 self._read(is_wanted=False)
 

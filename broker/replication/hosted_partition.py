@@ -111,7 +111,7 @@ class HostedPartition:
 
     @property
     def source_of_copy(self) -> SourceSeen:
-        """The same, and nothing known where the log's end is not from that source."""
+        """The same, but an unknown source if the log's last record is not from that source."""
         seen = self.log.source
         return seen if seen.log_epoch == self.last_record_epoch else SourceSeen()
 
@@ -169,10 +169,10 @@ class HostedPartition:
         """A writer's leader epoch begins at the log's end. Producers whose unmirrored batches were
         lost in a promotion may continue with a gap in their sequences.
 
-        A passive leader begins no epoch of its own: those in its log are the source's. Under a link
-        that blocks, the standby had everything that was acknowledged: there a gap is a batch that
-        has yet to come. So it is right after any change of leaders but that promotion, with
-        producers that are not known here.
+        A passive leader begins no epoch of its own: those in its log are the source's. On a link
+        with sync=block the standby had every acknowledged record, so a gap means that a batch is
+        still in flight. After any change of leaders other than that promotion, the same is true for
+        producers that this log does not know.
         """
         # Idempotent: an epoch that the log already has is not assigned again.
         self.log.start_leader_epoch(self.state.leader_epoch)

@@ -103,16 +103,15 @@ async def restart_in_threads(replicas: Replicas, hosted: HostedPartition, sent: 
     offset = restart_wanted(hosted, sent)
     if offset is None:
         return
-    # the loop is given back in between: the log may have grown, or its leader changed
+    # other tasks ran in between: the log may have grown, or its leader changed
     async with hosted.log.truncation(offset):
         if restart_wanted(hosted, sent) == offset and hosted.state.is_leader:
             _restart_at(replicas, hosted, offset)
 
 
 def _is_gap_of_the_source(sent: PartitionToMirror) -> bool:
-    """The source holds nothing of what is missing: its log begins where the mirror continues. If it
-    began before that, there would be batches between, which were not taken or which this log has
-    lost.
+    """The source has none of the missing records: its log begins where the mirror continues. If it
+    began earlier, there would be batches in between that this log did not accept or has lost.
     """
     return sent.source_log_start_offset == sent.expected_log_end_offset
 

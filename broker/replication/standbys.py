@@ -19,7 +19,7 @@ from wire.control.cluster_pb2 import LinkRecord
 from wire.protocol.ids import PartitionKey
 from wire.rules.links import SyncPolicy, sync_policy
 
-# FENCED too: what waits when the fence comes must not become visible at the old site alone
+# FENCED too: records that wait when the fence is set must not become visible only at the old site
 _SOURCE_ROLES = (LinkRole.ACTIVE, LinkRole.FENCED, LinkRole.UNCONFIRMED)
 
 
@@ -38,7 +38,7 @@ class Standbys:
         role = image.role_in(link)
         if link is None or policy is SyncPolicy.NONE or role not in _SOURCE_ROLES:
             return None
-        # without a permit another site may be active: nothing more becomes visible here alone
+        # without a permit another site may be active: no more records may become visible only here
         is_without_permit = role is LinkRole.UNCONFIRMED
         return StandbyTerms(
             may_degrade=policy is not SyncPolicy.BLOCK and not is_without_permit,

@@ -1,11 +1,11 @@
 """Truncated records: counted by partition, and copied into a file before the truncation.
 
-A leader that lost its followers accepts acks=1 until it learns of its successor. What it accepted
-then, and the copies of it at followers, is truncated when it becomes a follower. Before that it
-copies the batches unchanged to `0.cut.<topic>-<partition>.log` beside the partitions' folders.
-Brokers do not look for logs there, and Kafka's dump tool can read the file; a topic name that is
-too long is shortened (`quarantine.truncated_name`). Copies are bounded for each partition; what
-does not fit, or cannot be written, is counted as not kept. A copy is not flushed to disk. An
+A leader that lost its followers accepts acks=1 until it learns of its successor. The records that
+it accepted then, and their copies at followers, are truncated when it becomes a follower. Before
+that it copies the batches unchanged to `0.cut.<topic>-<partition>.log` beside the partitions'
+folders. Brokers do not look for logs there, and Kafka's dump tool can read the file; a topic name
+that is too long is shortened (`quarantine.truncated_name`). Copies are bounded for each partition;
+what does not fit, or cannot be written, is counted as not kept. A copy is not flushed to disk. An
 interrupted truncation copies again: a batch may be in the file twice.
 
 Called on the event loop: by `follower_append.py` before a truncation, by `replicas.py` when a topic
@@ -135,8 +135,8 @@ class TruncatedRecords:
         self.total = self.total.then(made)
 
     def forget(self, deleted: PartitionLog, *, is_copy: bool) -> None:
-        """The topic is deleted: nothing of it stays, unless it was a copy of another site's, whose
-        records may be nowhere else.
+        """The topic is deleted: remove its records, unless the topic was a copy of another site's.
+        Records of a copy may exist nowhere else.
         """
         self._by_partition.pop((deleted.topic, deleted.partition), None)
         if not is_copy:

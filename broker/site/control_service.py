@@ -151,7 +151,7 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
 
     def _remember_departed(self, before: ClusterImage) -> None:
         """Brokers that have just gone are listed for a while longer."""
-        # each departure starts the time anew for all, which at most lists a broker for longer
+        # each departure restarts the time for all of them, which at worst lists a broker for longer
         if self._cluster.image.departed.keys() - before.departed.keys():
             if self._forgetting is not None:
                 self._forgetting.cancel()

@@ -61,7 +61,7 @@ class ControlledShutdown:
         """Ask until this broker leads nothing that another in-sync replica could lead, or the
         attempts are used up.
         """
-        # no leadership has anywhere to go: producers need not wait at all
+        # no leadership can move, so producers need not wait
         if all(len(hosted.state.replicas) <= 1 for hosted in replicas):
             return
         # before the wait: appends from here on would lengthen it

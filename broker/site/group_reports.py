@@ -58,8 +58,8 @@ class GroupReports:
         """Groups that the link carries, with their offsets of topics that it carries; of an unknown
         link none.
 
-        What was taken before the question counts, commits and decisions of transactions: it is
-        waited for, unless only the mirror's last reports are wanted.
+        Waits until commits and decisions of transactions that were accepted before the question are
+        in the log, unless `is_brief` asks only for the mirror's last reports.
         """
         if is_brief:
             return self._sync_status(link)

@@ -100,8 +100,8 @@ class SuspectedBrokers:
         return max((at_ms + SUSPICION_MS_MAX - now_ms for at_ms in self._doubted_at_ms.values()), default=0.0)
 
     def may_concern(self, connection: RequestOrigin) -> bool:
-        """True for a client that may ask because it has lost a leader: there are others, and it did
-        not come just now.
+        """True if the client may ask because it has lost a leader: there are other brokers, and the
+        client has not just connected.
         """
         return bool(self._watches) and self._clock.monotonic_ms() - connection.opened_at_ms > NEWCOMER_MS_MAX
 

@@ -121,7 +121,7 @@ class TopicChangeReports:
         self._silent.add(address)
 
     async def close(self) -> None:
-        """Give up what is under way and close all connections."""
+        """Cancel the reports that are under way and close all connections."""
         tasks = [task for under_way in self._under_way.values() for task in under_way]
         for task in tasks:
             task.cancel()

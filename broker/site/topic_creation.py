@@ -41,8 +41,8 @@ class TopicCreator:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def request(self, names: Iterable[str], image: ClusterImage) -> list[str]:
-        """Begin to create those of the topics that can be and are not under way already; which
-        those are.
+        """Begin to create those of the topics that can be created and whose creation has not begun;
+        return their names.
         """
         possible = [name for name in names if name not in self._under_way and self._has_brokers_for(name, image)]
         wanted = possible[: UNDER_WAY_MAX - len(self._under_way)]
@@ -124,7 +124,7 @@ class TopicCreator:
         return pb.NewTopic(name=name, partition_count=-1, replication_factor=-1)
 
     async def stop(self) -> None:
-        """Give up what is under way."""
+        """Cancel the creations that are under way."""
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

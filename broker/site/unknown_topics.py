@@ -58,8 +58,9 @@ async def ask_peers(
 ) -> KnownTopics:
     """The topics that the peers know; nothing about topics without an answer in time.
 
-    A client that may have topics made may so at the active site of a link too; names that no link
-    carries are made where they are asked for, and only when no peer has them.
+    A client whose request may create topics may also create them at the active site of a link. A
+    name that no link carries is created at the site that receives the request, and only if no peer
+    has the topic.
     """
     parts = [
         (site, part, is_carried)

@@ -72,7 +72,7 @@ class HangingTransactions:
         self._ending.pop(key, None)
 
     async def stop(self) -> None:
-        """Give up what is under way; the next start finds it again."""
+        """Cancel the work that is under way; the next start finds these transactions again."""
         tasks = tuple(self._ending.values())
         for task in tasks:
             task.cancel()

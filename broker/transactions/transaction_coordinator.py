@@ -131,7 +131,7 @@ class TransactionCoordinator:
         )
 
     async def stop(self) -> None:
-        """Write what is decided, answer everybody who waits, leave no timer and no task behind."""
+        """Write what is decided, answer all waiting requests, and end all timers and tasks."""
         await self._led.stop()
 
     # --- producers
@@ -209,8 +209,8 @@ class TransactionCoordinator:
         return reply
 
     async def _ask_once(self, command: TransactionCommand) -> TransactionReply:
-        """Each time anew, whatever was waited for: is it coordinated here, and does a fence stand
-        against it?
+        """Send the command to its shard. After every wait this checks again that this broker
+        coordinates the transactional id and that no fence forbids the command.
         """
         shard = self._shard(command.transactional_id)
         if self._is_held(command):

@@ -1,13 +1,13 @@
 """Writes transaction markers into partitions that this broker leads, once, in order with everything
 else there.
 
-A marker of an older producer epoch or coordinator is refused, and one that was there before where
-each transaction has an epoch of its own: not before every in-sync replica has that, because the
-caller takes the partition for done then. Partitions of `__consumer_offsets` go through the group
-coordinator, whose memory must see the marker where the log has it. Under a link's fence the markers
-of committed transactions still pass: their producers got the answer before, and the failover waits
-for them. Called by the WriteTxnMarkers handler, by `marker_sender.py` for what is local, and by
-`hanging_transactions.py`.
+A marker of an older producer epoch or coordinator is refused. Where each transaction has its own
+epoch, a marker that the log has already is also refused, but only when every in-sync replica has
+that marker, because the caller then treats the partition as done. Partitions of
+`__consumer_offsets` go through the group coordinator, whose memory must see the marker where the
+log has it. Under a link's fence the markers of committed transactions still pass: their producers
+got the answer before, and the failover waits for them. Called by the WriteTxnMarkers handler, by
+`marker_sender.py` for what is local, and by `hanging_transactions.py`.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class TransactionMarkers:
         return outcomes
 
     def _append_unwritten(self) -> None:
-        """Append what was asked for in this turn of the loop."""
+        """Append the markers that were requested in this turn of the event loop."""
         unwritten, self._unwritten = self._unwritten, []
         image, groups = self._image(), MarkerGroups(self._replicas)
         for write in unwritten:

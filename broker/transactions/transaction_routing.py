@@ -68,8 +68,8 @@ class TransactionRouting:
 
     def mirror_error(self, *, link: str, link_epoch: int) -> ErrorCode:
         """The error that refuses transactional ids from a mirror of the link at that epoch; `none`
-        when they are allowed. The errors are those of mirrored records; of several links only the
-        one to the site that coordinates for this site counts.
+        when they are allowed. The errors are those of mirrored records. If there are several links,
+        only the link to the site that coordinates for this site may report ids.
         """
         record = self._image().links.get(link)
         if record is None or link_epoch > record.epoch:

@@ -72,7 +72,7 @@ class SaslLogin:
         """True if messages come without a request header (SaslHandshake 0)."""
         self.login: Login | None = None
         self.ends_at_ms: float | None = None
-        """The end of the session, in ms of the monotonic clock; None without an end."""
+        """The end of the session, in ms of the monotonic clock; None if it has no end."""
 
     @property
     def is_exchanging(self) -> bool:

@@ -11,11 +11,12 @@ from wire.protocol.streams.frames import RequestHeader, decode_request_body
 
 
 def claimed_link(frame: Frame, header: RequestHeader) -> str | None:
-    """The link; None for a request in the name of none. Raises Malformed and MalformedRequest."""
+    """The link; None if the request names no link. Raises Malformed and MalformedRequest."""
     if header.api_key not in CLAIMING_APIS:
         return None
     if header.api_key == MIRROR_APPEND:
-        # its first field: the request may hold megabytes of records, which are decoded once only
+        # only the first field is read: the request may have megabytes of records, which are decoded
+        # only once
         return ByteReader(frame, header.body_position).string(flexible=True)
     request = decode_request_body(frame, header)
     if header.api_key == MIRROR_OFFSET_COMMIT:

@@ -4,7 +4,7 @@
 Behaviour: an update to the current level succeeds and changes nothing, as in Kafka. Any other is
 refused with INVALID_UPDATE_VERSION for the whole request, as Kafka does when one feature of several
 cannot be updated; Kafka would allow an explicit downgrade. Version 0 has no upgrade type: as in
-Kafka its permission to downgrade does not count. Versions: 0 to 2.
+Kafka, its permission to downgrade is ignored. Versions: 0 to 2.
 """
 
 from __future__ import annotations

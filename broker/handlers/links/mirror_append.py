@@ -2,10 +2,10 @@
 
 Behaviour: link epoch and role checked first; batches that are there already are acknowledged, gaps
 and other histories refused with where the log ends (see `wire/protocol/messages/private.py`).
-Topics whose flush.messages demands it are flushed before the answer, and what is acknowledged is
-below this site's high watermark, on every in-sync replica and on min.insync.replicas of them: the
-source may expire it, and on a sync link may acknowledge it to its producers. Versions: 0. Not done:
-throttling.
+Topics whose flush.messages demands it are flushed before the answer. Acknowledged records are below
+this site's high watermark: every in-sync replica has them, and these are at least
+min.insync.replicas. So the source may expire them, and on a sync link may acknowledge them to its
+producers. Versions: 0. Not done: throttling.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ class _Outcome:
         self.divergence: Diverged | None = None
 
     def took(self, hosted: HostedPartition) -> None:
-        """Record that the partition has the batches; this holds only while it is led without
-        interruption.
+        """Record that the partition has the batches; the record is valid only while the partition
+        is led without interruption.
         """
         self.log_end_offset = hosted.log.log_end_offset
         self._led_since_epoch = hosted.state.led_since_epoch

@@ -81,7 +81,7 @@ class KeyOffsets:
         """Close the range after all its records were added; the queries below are valid only
         then.
         """
-        # records without a key share the key None: none of them is the newest of anything
+        # records without a key would share the key None, and none of them is the newest of a key
         self._offsets.pop(None, None)
         self._newest = sorted(self._offsets.values())
 

@@ -45,7 +45,7 @@ class LeaderEpochs:
         self.version = 0
         for entry in entries:
             self.assign(entry.epoch, entry.start_offset)
-        # what was read from the file needs no saving
+        # entries that were read from the file need not be saved
         self.version = 0
 
     @property

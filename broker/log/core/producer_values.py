@@ -22,11 +22,11 @@ class OutOfOrderSequence(BatchRejected):
 
 
 class PrecedingBatchPending(BatchRejected):
-    """A gap that will close: batches before this one are known to be in flight, or may be.
+    """A gap that will close: batches before this one are, or may be, in flight.
 
     The code is one after which every client retries, because no better one exists.
-    OUT_OF_ORDER_SEQUENCE_NUMBER would have librdkafka begin a new epoch and send what is unanswered
-    anew under it, although it may be in the log under the old one.
+    OUT_OF_ORDER_SEQUENCE_NUMBER would make librdkafka begin a new epoch and send its unanswered
+    batches again under it, although the log may have them under the old epoch.
     """
 
     def __init__(self, reason: str) -> None:

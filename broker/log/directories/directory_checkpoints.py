@@ -52,7 +52,7 @@ VALUES: Final[Mapping[str, ValueOf]] = {
     checkpoints.SOURCE_SEEN_AT: lambda log: log.source.seen_at_ms if log.source.is_known else None,
     checkpoints.SOURCE_LOG_EPOCHS: lambda log: log.source.log_epoch if log.source.is_known else None,
 }
-"""The value of a log in each file; None for no line."""
+"""The value of a log in each file; None if the log has no line there."""
 _OF_COPIES: Final = (checkpoints.SOURCE_HIGH_WATERMARKS, checkpoints.SOURCE_SEEN_AT, checkpoints.SOURCE_LOG_EPOCHS)
 """A broker without copies of another site's topics does not have these files."""
 

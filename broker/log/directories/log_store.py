@@ -46,7 +46,7 @@ def no_hold(_topic: str, _partition: int) -> RetentionHold | None:
 
 
 def never_a_copy(_topic: str) -> bool:
-    """No log is a copy: for sites without links."""
+    """Treat no log as a copy: for sites without links."""
     return False
 
 

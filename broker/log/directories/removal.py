@@ -115,7 +115,7 @@ class PendingRemovals:
         self.note_due(due_ms)
 
     def _rename_all(self) -> None:
-        """Rename what was given up, oldest first; may run in a thread."""
+        """Rename the files of segments that were given up, oldest first; may run in a thread."""
         # two threads, or the loop and a thread, may be here: each segment is renamed once
         with self._lock:
             while self._unnamed:

@@ -195,7 +195,8 @@ class ClusterImage:
         return known[2]
 
     def routed_topic_with_id(self, topic_id: bytes) -> RoutedTopic | None:
-        """The topic with the id as a client must see it, None when no site that counts has it.
+        """The topic with the id as a client must see it, None when neither this site nor the active
+        site of its link has it.
 
         If the topic of a copy was deleted and created again at the active site, the copy's name
         belongs to another topic there: the copy's id leads nowhere.

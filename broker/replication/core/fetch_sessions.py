@@ -6,9 +6,9 @@ selects the results that a response must have. A session is used by one request 
 has one in flight). Session ids come from the caller.
 
 A session of a follower or of a mirror also knows which of its partitions are settled: the fetcher
-has all that it may have of them (a follower is in sync as well), and got all news of them. They are
-not examined again until `mark_changed` reports a change, so that thousands of idle partitions cost
-nothing.
+has all records of them that it may have (and a follower is in sync), and has received every change
+of them. They are not examined again until `mark_changed` reports a change, so that thousands of
+idle partitions cost nothing.
 
 Topics are keyed as the request names them (name before version 13, 16-byte id from then on); a
 session never changes that.
@@ -68,8 +68,8 @@ class FetchPartitionState:
         self.known_high_watermark = other.known_high_watermark
 
     def lacks_high_watermark(self, high_watermark: int) -> bool:
-        """True if the fetcher wants this one at once: it has the records below and does not know
-        that they are safe.
+        """True if the fetcher needs this high watermark immediately: it has the records below it,
+        and does not know that all in-sync replicas have them.
         """
         # only below the follower's own end: it could not yet serve more to its readers
         return self.known_high_watermark < min(high_watermark, self.fetch_offset)
@@ -104,8 +104,8 @@ class FetchSession:
     partitions: dict[SessionPartition, FetchPartitionState] = field(default_factory=dict)
 
     unsettled: dict[SessionPartition, None] = field(default_factory=dict)
-    """The partitions that are to be examined of a session that tracks changes, in the order in
-    which they are served.
+    """The partitions to examine in a session that tracks changes, in the order in which they are
+    served.
     """
 
     @property

@@ -63,7 +63,9 @@ class LagBoundedHold(StandbyHold):
         self._look(mirrorable_end, now_ms)
 
     def check(self, *, high_watermark: int, mirrorable_end: int, now_ms: float) -> bool:  # noqa: ARG002  as in the other hold
-        """Check by the clock; such a hold is never given up."""
+        """Move the bound with the clock. Always False: this kind of hold never gives up its
+        standby.
+        """
         self._look(mirrorable_end, now_ms)
         return False
 

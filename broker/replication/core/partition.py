@@ -175,8 +175,8 @@ class Partition(PartitionState):
         self._awaited_flush_end = end_offset
 
     def record_flush(self, recovery_point: int, *, is_done: bool) -> Effects:
-        """A flush for which an append waited has ended. After a flush that was given up nothing
-        waits; a later append waits for its own flush.
+        """A flush for which an append waited has ended. No request waits for a flush that was given
+        up; a later append waits for its own flush.
         """
         if self.flushed_end is not None:
             is_over = not is_done or recovery_point >= self._awaited_flush_end
@@ -280,8 +280,8 @@ class Partition(PartitionState):
         return self._advance((StandbyCaughtUp(acknowledged),) if has_caught_up else NO_EFFECTS)
 
     def check_standby(self, *, now_ms: float) -> Effects:
-        """Give up a standby that has not reported for longer than its link allows; a bound on its
-        lag moves with time alone.
+        """Give up a standby that has not reported for longer than its link allows. Where the link
+        bounds the standby's lag, move the bound with the clock.
         """
         hold = self.hold
         if hold is None:

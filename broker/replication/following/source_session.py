@@ -120,9 +120,7 @@ class SourceSession:
         self._session: FetchSession[SessionKey, Position] = FetchSession()
         self._followed: dict[PartitionKey, FollowedPartition] = {}
         self._due: dict[PartitionKey, None] = {}
-        """Partitions that may have to be asked for otherwise than before; the others cost
-        nothing.
-        """
+        """Partitions whose entry in the request may have to change; the others cost nothing."""
         self._paused: set[PartitionKey] = set()
         self._asked: dict[PartitionKey, Asked] = {}
         """The requests of the session, by partition."""
@@ -174,7 +172,7 @@ class SourceSession:
     # --- requests
 
     def _changes(self) -> SessionRequest[SessionKey, Position]:
-        """The next request: what is to be asked for otherwise than in the one before."""
+        """The next request: partitions whose entries differ from those of the previous request."""
         now_ms = self._clock.monotonic_ms()
         if self._session.is_new:
             self._asked.clear()

@@ -36,7 +36,7 @@ def begin_id(command: InitProducer, now_ms: int, token: int) -> TransactionDecis
 
 
 def carry(known: Transaction | None, command: CarryProducer, now_ms: int, token: int) -> TransactionDecision:
-    """The other site's word counts, but never over something that this site has not finished."""
+    """Apply the other site's report, but not over a transaction that is unfinished here."""
     carried = Transaction(
         transactional_id=command.transactional_id,
         producer_id=command.producer_id,

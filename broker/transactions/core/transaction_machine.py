@@ -12,9 +12,9 @@ refused. A transaction that its producer does not end itself (timeout, another p
 under an epoch that its producer does not have.
 
 Confirmed answers: a former coordinator may not know yet that there is a new one (for example if it
-is cut off from ZooKeeper and the controller), and most answers are final for a producer. So an
-answer that follows from memory alone brings a record that changes nothing: its append fails where
-another broker leads, and the producer looks for the coordinator anew.
+is disconnected from ZooKeeper and the controller), and most answers are final for a producer. So an
+answer that depends on memory alone comes with a record that changes nothing: the append of this
+record fails where another broker leads, and the producer looks for the coordinator again.
 
 Carried producers: a mirror keeps a passive site's machine informed of the other site's. The
 mirror's report is late by a moment, and under KIP-890 every transaction has an epoch of its own, so
@@ -28,7 +28,7 @@ other code (KIP-1050), and the answer to its abort brings the fresh id.
 Abandoned transactions: when another site becomes active, its leaders abort what their logs leave
 open. This machine aborts its open transactions too and counts their producers as carried. Otherwise
 an open transaction would keep the mirror from reporting the producer's next id, and a site that
-becomes active again would fence the present producer or go on with half a transaction.
+becomes active again would fence the present producer or continue with half a transaction.
 """
 
 from __future__ import annotations

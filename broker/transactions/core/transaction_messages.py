@@ -78,8 +78,8 @@ class CarryProducer(ProducerCommand, frozen=True, kw_only=True):
 
 
 class Abandon(TransactionCommand, frozen=True, kw_only=True):
-    """Another site coordinates now, and aborts in its logs what they leave open: abort it here
-    too.
+    """Another site coordinates now, and aborts in its logs the transactions that are open: abort
+    them here too.
     """
 
 

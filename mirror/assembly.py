@@ -195,7 +195,7 @@ class Mirror:
 
     async def stop(self, *, drain_timeout_ms: int) -> DrainResult:
         """Stop fetching, let queued batches reach the target, carry groups a last time, and end.
-        Logs what was left.
+        Logs the work that was left undone.
         """
         self.board.stop_timers()
         # Groups stop here and get one last round after the drain, when the copies have their final

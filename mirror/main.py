@@ -122,7 +122,7 @@ class MirrorDaemon:
         self._bringing_up = asyncio.get_running_loop().create_task(self._bring_up())
 
     async def stop(self) -> DrainResult | None:
-        """Drain and end everything; None when the mirror had not come up. After a change of the
+        """Drain and end everything; None if the mirror has not started. After a change of the
         source nothing is drained: the new source decides what the target lacks.
         """
         result = None

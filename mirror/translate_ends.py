@@ -1,8 +1,8 @@
 """The ends of a translate link: the ports that make its target look like an exact one.
 
 `main.py` opens one instead of asking site agents. Such a link has no record at its ends, and no
-epoch. Two mirrors of one link do no harm because of the sequences of their batches
-(`mirror/translate/core/translation.py`) or, where it is asked for, transactions
+epoch. Two mirrors of one link do no harm, because their batches have sequences
+(`mirror/translate/core/translation.py`) or, if the link is configured so, belong to transactions
 (`mirror/translate/transactions.py`).
 """
 
@@ -69,8 +69,8 @@ NOT_CARRIED_CONFIGS: Final = (
     "min.insync.replicas",
     "unclean.leader.election.enable",
 )
-"""Topic configs that the target keeps for itself: those that MirrorMaker 2 leaves out, and limits
-that old records would break.
+"""Topic configs that the mirror does not carry to the target: those that MirrorMaker 2 leaves out,
+and limits that old records would break.
 """
 
 _log = get_logger("mirror.translate")
@@ -153,7 +153,7 @@ class TranslateEnds:
         self._acls = self._make_acl_sync() if config.is_syncing_acls else None
 
     async def open(self) -> LinkView:
-        """Read what is known of the link. Unreachable while an end does not answer;
+        """Read the stored state of the link. Unreachable while an end does not answer;
         OperationalFailure when one refuses.
         """
         await self.translations.load()

@@ -210,9 +210,9 @@ def print_account(account: LossAccount) -> None:
         console.print(f"[bold red]differs[/]: {difference}", highlight=False)
     if account.is_final:
         found = (
-            f"{account.found_records} records alone ({account.found_bytes} bytes)"
+            f"{account.found_records} records of its own ({account.found_bytes} bytes)"
             if account.found_records
-            else "nothing alone"
+            else "no records of its own"
         )
         console.print(f"final since {iso_time(account.settled_at_ms)}: the old site had {found}", highlight=False)
 

@@ -47,7 +47,7 @@ def repair(
         str,
         typer.Option(
             "--trust",
-            help="The active site: where both sites could be right, what it has counts, and the copy is truncated.",
+            help="The active site: where either site could be right, its records are kept, and the copy is truncated.",
         ),
     ] = "",
     mirror: MirrorAddress = None,
@@ -63,7 +63,7 @@ def repair(
     offsets again.
 
     Removed records go into quarantine (`antipode quarantine`). The active site's log is never
-    truncated. Where both sites could be right, nothing is done, and the reason is printed.
+    truncated. Where either site could be right, nothing is done, and the reason is printed.
     Afterwards the digests of both sites are compared. Exit code 0 when the sites are equal, 1 when
     something is left.
 

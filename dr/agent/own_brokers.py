@@ -186,8 +186,9 @@ class OwnBrokers:
 
     async def wait_enforced(self, record: LinkRecord, *, timeout_ms: float) -> list[str]:
         """Wait until every live broker enforces the record. On timeout, return the problem of each
-        broker that does not. A broker answers when it has the record in force, so this asks again
-        only where a broker is of an earlier release, or where more than the record is missing.
+        broker that does not. A broker answers when it has the record in force. So a repeated
+        question is needed only if a broker is of an earlier release, or if something besides the
+        record is missing.
         """
         deadline = self._clock.monotonic_ms() + timeout_ms
         while True:

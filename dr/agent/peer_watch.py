@@ -1,10 +1,10 @@
-"""Asks the other sites each second for their links and their view: the peers, to which links lead
-from here, and the other standbys that these links name.
+"""Asks other sites each second for their links and their view. These sites are the peers, to which
+links of this site lead, and the other standbys that these links name.
 
-A record of a higher epoch is stored in the own ZooKeeper; a record of the same epoch confirms the
-own broker's role; the view goes to the own broker for merged metadata. Every broker process runs
-one peer watch for its own broker. A peer that does not answer changes nothing: a confirmed role
-stays confirmed, an unconfirmed one stays unconfirmed.
+The watch stores a record of a higher epoch in its own ZooKeeper, confirms its own broker's role by
+a record of the same epoch, and passes the view to its own broker for merged metadata. Every broker
+process runs one peer watch for its own broker. A peer that does not answer changes nothing: a
+confirmed role stays confirmed, an unconfirmed one stays unconfirmed.
 """
 
 from __future__ import annotations

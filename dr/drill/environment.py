@@ -60,7 +60,7 @@ class EnvironmentSite(_Part):
 
 
 class EnvironmentProxy(_Part):
-    """One toxiproxy proxy: the way by which other processes reach a listener (`kind`) of `site`."""
+    """One toxiproxy proxy, through which other processes reach a listener (`kind`) of `site`."""
 
     name: str
     site: str = ""

@@ -168,7 +168,7 @@ class ProcessFaults:
         be killed.
         """
         late = []
-        # A process stops before the ones that it depends on, because it needs them for a clean
+        # A process stops before the processes that it depends on, because it needs them for a clean
         # stop.
         for process in reversed(processes):
             if self.environment.child(process).pid() is None:

@@ -64,7 +64,7 @@ class FailoverRun:
     """The user who asked for the run, if that is not the user of this process."""
     settled_ends: LogEnds | None = None
     """The ends of the target's logs, if they have not grown for `policy.settle_ms` before the run:
-    nothing is awaited from a lost source while they are the same.
+    as long as they are the same, the run does not wait for records of a lost source.
     """
     _steps: list[StepReport] = field(default_factory=list)
     _unix_at_zero_ms: int = 0

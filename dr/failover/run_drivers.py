@@ -1,4 +1,4 @@
-"""Finds out who carries on the runs of a link that have not ended.
+"""Finds out which process continues a link's runs that have not ended.
 
 A process that carries out a run repeats its report. Two reads of the same record show whether the
 driver is active, independently of the hosts' clocks.
@@ -18,7 +18,7 @@ from wire.control.cluster_pb2 import LinkRecord
 from wire.rules.links import supersedes
 
 SILENT_AFTER_MS: Final = 5 * REPORT_INTERVAL_MS
-"""A run whose record does not change for so long is not carried on by its process."""
+"""If the record of a run does not change for this time, its process does not continue the run."""
 
 _Key = tuple[str, int, str]
 Answer = TypeVar("Answer")
@@ -27,7 +27,7 @@ Answer = TypeVar("Answer")
 async def drivers(link: str, clients: Sequence[SiteClient], runs: Sequence[RunRecord]) -> list[str]:
     """Return for each run who carries it on, in a phrase; empty for one that has ended.
 
-    `runs` are those that the sites keep, by the time at which they began. Takes SILENT_AFTER_MS
+    `runs` are the runs that the sites keep, by the time at which they began. Takes SILENT_AFTER_MS
     where the process of one has died.
     """
     going = {_key(run): run for run in runs if run.outcome == RUNNING}

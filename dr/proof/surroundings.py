@@ -150,8 +150,8 @@ async def _ask(client: KafkaClient, site: str, is_wanted: TopicFilter, *, has_gr
 async def _quarantined(
     client: KafkaClient, site: str, is_wanted: TopicFilter, notes: list[str]
 ) -> dict[QuarantinedRange, int] | None:
-    """The ranges that the site's brokers keep, each once, with the size of the largest copy; None
-    where brokers have no quarantine, or do not list it, and then a note.
+    """The ranges that the site's brokers keep, each once, with the size of the largest copy; None,
+    together with a note, if brokers have no quarantine or do not list it.
     """
     found: dict[QuarantinedRange, int] = {}
     for node in sorted((await client.metadata([])).brokers):

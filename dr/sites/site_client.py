@@ -1,5 +1,5 @@
-"""A client of one site's agents: any agent can answer, the one that answered last is asked first,
-and every call has a deadline.
+"""A client of one site's agents. Any agent can answer; the client asks the agent that answered last
+first, and every call has a deadline.
 
 All calls are idempotent, so an unanswered call is repeated at the next agent. Used by commands
 (links, failover, drills); an agent asks its peers itself (`dr/agent/peer_watch.py`).
@@ -300,9 +300,9 @@ class SiteClient:
     async def _ask_agents(self, method: str, request: Any, timeout_ms: int | None) -> Any:
         """The first answer.
 
-        A reading call goes to one agent and, if that one does not answer, to all others at once: a
-        lost site with many brokers costs two deadlines. Other calls go to one agent after the
-        other.
+        A reading call goes to one agent and, if that agent does not answer, to all others
+        concurrently. A lost site with many brokers therefore costs two deadlines. Other calls go to
+        one agent after the other.
         """
         # The sort is stable, so the agent that answered last comes first and the others keep their
         # order.

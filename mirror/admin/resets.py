@@ -7,11 +7,11 @@ records that are deleted with a copy: if the topic was created again, or the cop
 source's history, some of its records may exist at no other site. The target's brokers put these
 into quarantine before anything is deleted: the records above the history that both sites share by
 their leader epochs (`wire/batches/log_histories.py`) and by the last batch below it, or the whole
-copy where that cannot be known. If a broker refuses to keep them, nothing is deleted. The copy is
-deleted by its id under the link's epoch, so the request can delete neither a topic that was created
-later nor an active site's topic. The request can be repeated, also after an interruption at any
-step: records are put into quarantine only once, and `mirror/topics/topic_sync.py` creates a deleted
-copy anew.
+copy if that history cannot be determined. If a broker refuses to keep them, nothing is deleted. The
+copy is deleted by its id under the link's epoch, so the request can delete neither a topic that was
+created later nor an active site's topic. The request can be repeated, also after an interruption at
+any step: records are put into quarantine only once, and `mirror/topics/topic_sync.py` creates a
+deleted copy anew.
 """
 
 from __future__ import annotations

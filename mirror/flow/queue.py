@@ -75,7 +75,7 @@ class ByteQueue:
         return self._budget.refusals
 
     def wake_with(self, lane: int, waker: Callable[[], None]) -> None:
-        """Call `waker` whenever something is put into the lane."""
+        """Call `waker` whenever batches are put into the lane."""
         self._wakers[lane] = waker
 
     def has_room_for(self, size_bytes: int, rank: int = HIGHEST_RANK) -> bool:

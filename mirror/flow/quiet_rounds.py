@@ -16,7 +16,8 @@ class Moment(NamedTuple):
 
 class QuietRounds:
     """The rounds of one fetcher in which its source had nothing new of the partitions that share
-    this object: thousands of idle flows need no command each to know that the source answers.
+    this object: so thousands of idle flows learn that the source answers without a command for
+    each.
     """
 
     __slots__ = ("answered", "asked")

@@ -93,7 +93,8 @@ class Rolling:
         return Figures(last, window.minimum, window.maximum, window.total / window.count)
 
     def a_second(self, now_ms: float) -> float:
-        """The sum of the values by the seconds in which they came; 0 when nothing came lately.
+        """The sum of the values by the seconds in which they came; 0 if no value came within the
+        last minute.
 
         As Kafka's Rate: windows that began within the last minute count, and if the first of them
         began less than a window ago, a whole window is added to the time. So a rate rises during

@@ -103,7 +103,7 @@ class FetcherPool:
             self._fetchers[reader].wake()
 
     def replace(self, key: TopicPartition, reason: str) -> None:
-        """Replace the partition's fetcher by another one with connections of its own."""
+        """Replace the partition's fetcher by a new one with new connections."""
         self._interruptions.interrupt(self._reader_of.get(key), reason)
 
     async def close(self) -> None:
@@ -175,7 +175,7 @@ class ProducerPool:
             producer.wake()
 
     def replace(self, key: TopicPartition, reason: str) -> None:
-        """Replace the partition's producer by another one with connections of its own."""
+        """Replace the partition's producer by a new one with new connections."""
         self._interruptions.interrupt(self.lane_of(key), reason)
 
     def report(self) -> None:

@@ -1,5 +1,5 @@
-"""Carries consumer groups' offsets: asks both ends for what `core/group_offsets.py` decides by, and
-writes what it decides.
+"""Carries consumer groups' offsets: asks both ends for the facts by which `core/group_offsets.py`
+decides, and writes the decisions.
 
 A round covers all groups in few requests: on a long connection, a round trip for each group would
 take too long. Where the source's `__consumer_offsets` can be followed, commits arrive as they are
@@ -7,8 +7,8 @@ written there, and a round reads no offsets at the source: it does so at the sta
 FULL_READ_MS, and after every event that may have broken the order of the commits. Elsewhere, and
 while the source is fenced, each round reads all offsets.
 
-After each round the mirror reports to the target until when every offset of this daemon's part of
-the link is carried, and which offsets are not; a failover's account of loss uses it.
+After each round the mirror reports to the target the time up to which it has carried every offset
+of its part of the link, and the offsets that it could not carry, for a failover's account of loss.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class OffsetsTail(Protocol):
         ...
 
     async def read_to_end(self) -> Sequence[tuple[int, bytes]]:
-        """Read until every record has come that the partitions hold at the time of the call."""
+        """Read all records that the partitions have at the time of the call."""
         ...
 
     @property

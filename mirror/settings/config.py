@@ -99,7 +99,7 @@ class MirrorConfig(TransferSettings, TranslateSettings):
         default=(NamesFormat.LEGACY,),
         min_length=1,
         alias="metric.names.formats",
-        description="legacy, new or both, comma-separated: by which of MirrorMaker 2's names its figures are shown",
+        description="legacy, new or both, comma-separated: the names of MirrorMaker 2 under which its figures are shown",
     )
     grpc_listener: HostPort | None = Field(
         default=None, alias="antipode.grpc.listener", description="host:port, or empty for none"
@@ -174,7 +174,7 @@ class MirrorConfig(TransferSettings, TranslateSettings):
 
 
 def load_config(properties: Mapping[str, str]) -> MirrorConfig:
-    """Settings from properties; old spellings count unless the present name is there too.
+    """Settings from properties; an old spelling is used unless the present name is there too.
     ConfigurationError as usual.
     """
     mapping: dict[str, object] = dict(properties)

@@ -22,12 +22,12 @@ class TransferSettings(Settings):
         default=-1,
         alias="queue.enqueue.timeout.ms",
         ge=-1,
-        description="-1 waits, 0 never waits, more waits that long; batches that find no room are fetched again, never dropped",
+        description="-1 waits for room, 0 does not wait, more waits for that time; batches without room are fetched again",
     )
     is_abort_on_send_failure: bool = Field(
         default=False,
         alias="abort.on.send.failure",
-        description="true ends the daemon when the target refuses a partition for good; false reports it as FAULTED",
+        description="true ends the daemon when the target refuses a partition permanently; false reports it as FAULTED",
     )
     fetch_min_bytes: int = Field(default=1, alias="fetch.min.bytes", ge=0, description="bytes, 0 or more")
     # A little below a power of two: the client receives into buffers of such sizes.
@@ -94,7 +94,7 @@ class TransferSettings(Settings):
         default=64 * MIB,
         alias="antipode.backfill.bytes",
         ge=0,
-        description="a partition that is further behind counts as backfill and goes after all that is not",
+        description="a partition that is further behind counts as backfill and is mirrored after all others",
     )
     stall_timeout_ms: int = Field(
         default=30_000,

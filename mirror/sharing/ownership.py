@@ -28,7 +28,7 @@ OnGain = Callable[[], Awaitable[None]]
 
 
 async def read_nothing() -> None:
-    """The target itself refuses writes that do not continue its logs: no daemon keeps a state."""
+    """Does nothing: the target itself refuses writes that do not continue its logs."""
 
 
 class Ownership:
@@ -52,7 +52,9 @@ class Ownership:
 
     @property
     def slots(self) -> frozenset[int]:
-        """The slots owned now: none when they were not confirmed for a session's time."""
+        """The slots that this daemon owns now: none if its ownership was not confirmed for a
+        session's time.
+        """
         # By the own clock: after a pause of the process the ownership has ended before anything is
         # sent.
         return self._slots if self._clock.monotonic_ms() < self._owned_until_ms else frozenset()

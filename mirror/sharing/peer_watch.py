@@ -69,7 +69,7 @@ class PeerWatch:
 
     def _problem(self, own: Daemon) -> str:
         """Name one group that cannot be carried, always the same one until all can: the other
-        daemons need only the beginning and the end.
+        daemons need to know only when the failures begin and end.
         """
         problems = sorted(self._group_problems().items())
         return own.problem or "{}: {}".format(*problems[0]) if problems else ""

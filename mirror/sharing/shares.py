@@ -1,4 +1,5 @@
-"""The part of a link that one daemon carries: all of it, or the slots that it owns among several.
+"""The part of a link that one daemon carries: the whole link, or the slots that it owns if several
+daemons share the link.
 
 `mirror/translate/link_holder.py` has a third kind: a daemon that carries the whole link while it
 holds the link's lease.

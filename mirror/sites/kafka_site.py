@@ -231,8 +231,8 @@ async def _by_node(
     nodes: Mapping[TopicPartition, int],
     ask: Callable[[int, Sequence[TopicPartition]], Awaitable[Mapping[TopicPartition, Result | Refused]]],
 ) -> dict[TopicPartition, Result | Refused | Unreachable]:
-    """Ask each node about its partitions, all nodes at once; a node that fails is `Unreachable` for
-    each of them.
+    """Ask each node about its partitions, all nodes concurrently; if a node fails, the outcome of
+    each of its partitions is `Unreachable`.
     """
     by_node: dict[int, list[TopicPartition]] = {}
     for key, node_id in nodes.items():

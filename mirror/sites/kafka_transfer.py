@@ -71,7 +71,7 @@ class KafkaFetch:
         self._last_parts: Sequence[FetchPart] = ()
 
     async def fetch(self, node_id: int, parts: Sequence[FetchPart]) -> Sequence[FetchAnswer]:
-        """One fetch; partitions of which there is nothing new are not in the answer.
+        """One fetch; the answer leaves out partitions that have not changed.
 
         An empty answer due to a quota is no answer: the fetch is repeated after the broker's
         throttle time.

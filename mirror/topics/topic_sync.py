@@ -270,7 +270,7 @@ class TopicSync:
         self._untold = names - self._beginnings.keys()
 
     async def _begun(self, actions: Sequence[Action], source: Mapping[str, SiteTopic]) -> Sequence[Action]:
-        """The actions; topics to be made come with the offsets at which they begin."""
+        """The actions; topics to create come with the offsets at which they begin."""
         leaders = {
             TopicPartition(action.name, partition): leader
             for action in actions

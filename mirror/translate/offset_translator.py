@@ -40,8 +40,8 @@ class TranslatedOffset:
     offset.
 
     With `is_known` False no mirrored record at or after it is noted; `offset` is then the end of
-    the noted ones. `opposite`: whether a link that mirrors the same topics back was searched, and
-    whether there is one; then the offset counts its records too.
+    the noted ones. `opposite`: whether the command searched for a link that mirrors the same topics
+    back, and whether there is one; if there is, the offset takes its records into account.
     """
 
     topic: str

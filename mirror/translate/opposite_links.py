@@ -3,8 +3,8 @@ same names.
 
 Each of them keeps its offset map in a topic at our source (`offset_store.py`). The one whose
 binding has the same two topics as ours, by their ids, is the opposite link of a topic;
-`core/both_ways.py` uses its map. Records of our own target that came through a third site (a ring)
-are known to be there but not where: group offsets of such topics cannot be translated.
+`core/both_ways.py` uses its map. In a ring of sites, records of our own target come back through a
+third site. Their offsets there are not known, so group offsets of such topics cannot be translated.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class Provenance:
     """The contents of the link topics at the source's clusters."""
 
     def __init__(self, client: KafkaClient, *, source_alias: str, on_origin: Callable[[str], None]) -> None:
-        """`on_origin` gets the alias of each site at which records came into being."""
+        """`on_origin` gets the alias of each site at which records were first written."""
         self._client = client
         self._source_alias = source_alias
         # The read position of each topic, with the topic's id: a topic that was created again is
@@ -37,7 +37,7 @@ class Provenance:
         self._on_origin = on_origin
 
     def origin_of(self, producer_id: int) -> str:
-        """The site at which the producer's records came into being."""
+        """The site at which the producer's records were first written."""
         return self.origins.get(producer_id, self._source_alias)
 
     async def learn(self, producer_ids: Iterable[int]) -> None:

@@ -189,8 +189,8 @@ class TailReader:
         return found
 
     def _await_the_late(self, key: TopicPartition) -> None:
-        """Unreachable while a request that had no answer may still arrive: a look before that would
-        not see its batches.
+        """Raises Unreachable while a request that had no answer may still arrive: an earlier read
+        would not find its batches.
         """
         waited_ms = self._clock.monotonic_ms() - self.unanswered_at_ms.get(key, -self._late_within_ms)
         if waited_ms < self._late_within_ms:
@@ -276,7 +276,8 @@ class TailReader:
         return ends[place]
 
     async def _compare(self, key: TopicPartition, translation: Translation, end: LogEnds) -> LogEnds:
-        """Records without a note: ours if they equal the source's, another client's if not.
+        """Examine records without a note: they are ours if they equal the source's, and another
+        client's if not.
 
         If the source has records from the target, this link is the way back, and its records belong
         beside them. Returns the end, and the records that arrived since the request for it: these

@@ -77,7 +77,7 @@ class TranslatedTarget:
         """The copies of the source's topics, by the source's names and, where the copy is theirs,
         under the source's ids.
 
-        Includes those whose topic is gone from the source, so that this is reported.
+        This includes partitions whose topic is gone from the source, so that this is reported.
         """
         ours, theirs = await asyncio.gather(self._topics_of_source(), self._target.topics())
         found: dict[str, SiteTopic] = {}

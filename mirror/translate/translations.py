@@ -65,7 +65,7 @@ class Translations:
         self._surplus: defaultdict[TopicPartition, Surplus] = defaultdict(Surplus)
         self._allocating = asyncio.Lock()
         self.saved_at_ms = -1
-        # Where several daemons share the link, each writes of its own partitions alone.
+        # If several daemons share the link, each writes only about its own partitions.
         self.owns: Callable[[TopicPartition], bool] = lambda _: True
         # Where no transactions keep others out, a daemon writes while its lease of the link, or its
         # share, is confirmed by its own clock.
@@ -90,7 +90,7 @@ class Translations:
 
     @property
     def producers(self) -> Mapping[str, int]:
-        """Our producer id for each site at which records came into being."""
+        """Our producer id for each site at which records were first written."""
         return self._stored.producers
 
     @property
@@ -255,7 +255,7 @@ class Translations:
     def _groups(
         self, noted: Mapping[TopicPartition, Translation]
     ) -> tuple[list[list[StoredRecord]], dict[TopicPartition, int]]:
-        """The records of these partitions as they are given here, and the last chunk of each; they
+        """The records of these partitions in their present state, and the last chunk of each; they
         count as saved from now on.
         """
         groups: list[list[StoredRecord]] = []

@@ -254,7 +254,7 @@ async def test_f2_a_failover_from_a_killed_site_says_what_is_kept_and_the_old_si
 
     await eventually(b_has_heard_of_it)
     sites.a.process.kill()
-    not_protected = ("topic late is not at b: nothing of it is kept there",)
+    not_protected = ("topic late is not at b: no record of it is kept there",)
     planned = await failover(LINK, to_site="b", agents=sites.agents, is_dry_run=True)
     assert planned.unprotected == not_protected
     report = await failover(LINK, to_site="b", agents=sites.agents, policy=FailoverPolicy(settle_ms=200))

@@ -70,7 +70,7 @@ async def _replace(doors: Doors, reason: str, partition: Any) -> ReplaceBatchesO
     except PartitionFailure as failure:
         return outcome(failure.code, failure.reason)
     except InvalidBatch as error:
-        return outcome(ErrorCode.invalid_record, f"what is offered is no batch: {error}")
+        return outcome(ErrorCode.invalid_record, f"the offered bytes are not a batch: {error}")
     except QuarantineFull as full:
         return outcome(ErrorCode.policy_violation, str(full))
     except StorageError as error:

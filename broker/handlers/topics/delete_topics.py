@@ -214,7 +214,7 @@ def _copy_without_topic(image: ClusterImage, result: Any) -> TopicImage | None:
 def _ambiguity(link: LinkRecord, copy: TopicImage, present: TopicImage) -> str:
     return (
         f"topic {copy.name} was deleted and made again at site {link.active_site} (id {uuid.UUID(bytes=present.topic_id)}); the "
-        f"copy here is of the old one (id {uuid.UUID(bytes=copy.topic_id)}). The name does not say which is meant, and neither was "
+        f"copy here is of the old one (id {uuid.UUID(bytes=copy.topic_id)}). The name does not show which is meant, and neither was "
         f"deleted. The old copy is put away by: antipode links reset {link.name} --topic {copy.name}; the new topic is deleted "
         f"through a broker of site {link.active_site}"
     )

@@ -76,7 +76,7 @@ class LinkChanges(Answers):
             await self._parts.arbiter.delete(link, timeout_ms=ARBITER_TIMEOUT_MS)
         except ArbiterSilent as silent:
             message = (
-                f"{silent}, and would keep link {link!r}: take the lease away first (antipode links alter --lease-ms 0)"
+                f"{silent}, and would keep link {link!r}: remove the lease first (antipode links alter --lease-ms 0)"
             )
             raise Refusal(grpc.StatusCode.FAILED_PRECONDITION, message) from silent
 

@@ -1,5 +1,5 @@
 """Answers all that an observer of a link asks of this site in one call: a failover asks while
-writers wait, and each call of its own costs both processes about as much as its answer.
+writers wait, and a separate call costs both processes about as much as its answer.
 """
 
 from __future__ import annotations

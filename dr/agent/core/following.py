@@ -116,8 +116,8 @@ def changes_due(site: str, links: Links, answers: Mapping[str, SiteAnswer], *, n
 
 
 def without_standby(links: Iterable[LinkRecord], deleted: LinkRecord, *, site: str, now_ms: int) -> list[LinkRecord]:
-    """The records of the links that named the other end of a deleted link only as another standby:
-    they forget it.
+    """Links that named the other end of a deleted link only as another standby; their records
+    without that site.
     """
     gone = ends_of(deleted) - {site}
     found = []
@@ -237,14 +237,14 @@ def _joins(site: str, links: Links, answers: Mapping[str, SiteAnswer]) -> list[C
                 continue
             beside = next((one.name for one in links.values() if _may_join(one, site, name, record)), "")
             if beside:
-                reason = f"site {name} goes on with {site}, which it knows by link {beside}"
+                reason = f"site {name} follows {site}, which it knows by link {beside}"
                 found[record.name] = Change(step=Step.JOIN, record=record, reason=reason, beside=beside)
     return list(found.values())
 
 
 def _may_join(link: LinkRecord, site: str, standby: str, record: LinkRecord) -> bool:
-    """True if the own link leads to the record: it made this site active, and the standby followed;
-    or the standby was promoted later, before this site had its link.
+    """True if this site's own link explains the record: the link made this site active and the
+    standby followed it, or the standby was promoted later, before this site had its link.
     """
     if not belong_together(link, record) or standby not in link.sites:
         return False

@@ -26,7 +26,8 @@ async def show_presence(doors: LeaseDoors, leased: Iterable[LinkRecord]) -> None
         timeout_ms = min(record.lease_ms for record in leased)
         with suppress(ArbiterSilent, KazooException):
             await arbiter.keep_presence(doors.site, holder.node_id, timeout_ms=timeout_ms)
-            # the arbiter notes since when a peer is absent: a wait for its permits counts from then
+            # the arbiter records the time since which a peer is absent; the wait for its permits
+            # begins at that time
             for peer in {other_site(record, doors.site) for record in leased}:
                 await arbiter.present(peer, timeout_ms=timeout_ms)
 

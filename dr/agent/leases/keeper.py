@@ -113,7 +113,7 @@ class LeaseKeeper:
         return self._permits.is_valid(self._kept.get(record.name), record)
 
     def lease(self, record: LinkRecord) -> LinkLease | None:
-        """The lease as this process sees it; None for a link without one."""
+        """The lease as this process sees it; None if the link has no lease."""
         if not record.lease_ms:
             return None
         kept, doors = self._of(record.name), self._doors

@@ -74,8 +74,8 @@ class KeptLease:
     """The broker's last answer to a permit."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     suspended: dict[Holder, tuple[int, float]] = field(default_factory=dict)
-    """Holders of this site whose brokers are gone: the znode version that ended their renewals, and
-    the monotonic time since then.
+    """Holders of this site whose brokers are gone, each with the znode version that ended its
+    renewals and the monotonic time at which that happened.
     """
 
     def is_open_for(self, record: LinkRecord) -> bool:

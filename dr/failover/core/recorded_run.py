@@ -1,4 +1,5 @@
-"""The record of a failover run as a site keeps it, and who carries on a run that has not ended.
+"""The record of a failover run as a site keeps it, and the process that continues a run that has
+not ended.
 
 A record cannot say that the process of its run has died. The link's record, and the time since the
 run's last report, can.

@@ -71,9 +71,8 @@ def arbiter_refusal(evidence: Evidence) -> str:
     if target is None or not evidence.governing.lease_ms or not target.arbiter_problem:
         return ""
     return (
-        f"{target.arbiter_problem}: {target.site} takes writes only when the arbiter opens an epoch for "
-        f"it; if the arbiter is lost "
-        "for good, take the lease away first (antipode links alter --lease-ms 0)"
+        f"{target.arbiter_problem}: {target.site} takes writes only when the arbiter opens an epoch for it; "
+        "if the arbiter will not come back, remove the lease first (antipode links alter --lease-ms 0)"
     )
 
 

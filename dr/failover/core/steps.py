@@ -44,8 +44,8 @@ class FailoverPolicy:
     `is_old_site_down`: the operator declares that a source which does not answer is down.
     `needs_lost_source`: a source that answers again is not failed over from. `kept_before_ms`:
     records with this time (Unix ms) or a later one are not kept; 0: all are. `is_cut_consistent`:
-    nothing from the first commit marker of a torn transaction on is kept. `is_abort`: a fence that
-    an earlier run has left is taken back, and nothing else is done.
+    nothing from the first commit marker of a torn transaction on is kept. `is_abort`: the run
+    removes a fence that an earlier run has left, and does nothing else.
     """
 
     lag_records_max: int | None = None

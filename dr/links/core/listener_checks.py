@@ -1,5 +1,5 @@
-"""Compares the listeners of a link's sites: which clients of the active site would be refused at
-the standby, or would be another principal there; and which certificates end. Pure.
+"""Compares the listeners of a link's sites: finds clients of the active site that the standby would
+refuse or identify as another principal, and certificates that are about to expire. Pure.
 """
 
 from __future__ import annotations

@@ -212,7 +212,7 @@ class _Judging:
         return self._refused(
             first,
             copy.last_offset,
-            f"both sites could be right: site {sides.standby_site} {what}, of leader epoch {copy.leader_epoch}, and no "
+            f"either site could be right: site {sides.standby_site} {what}, of leader epoch {copy.leader_epoch}, and no "
             f"promotion ended that epoch; look at both, then repeat with --trust {sides.active_site}, or fail over to "
             f"site {sides.standby_site}",
         )

@@ -238,7 +238,7 @@ class SiteEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Both sites of a link, observed for a failover to `target_site`; None for a site that did not
+    """Both sites of a link, observed for a failover to `target_site`; None if the site did not
     answer.
     """
 

@@ -20,8 +20,8 @@ NAMED_MAX = 20
 
 
 class OffsetBehind(NamedTuple):
-    """An offset that differs at the target from the source's; `target` None: the target has
-    none.
+    """An offset that differs at the target from the source's; `target` is None if the target has no
+    offset.
     """
 
     place: GroupPartition

@@ -82,9 +82,9 @@ class PartitionLoss:
         if self.found_end == UNKNOWN:
             return ""
         if not self.found_records:
-            return "; the old site is back and had nothing alone"
+            return "; the old site is back and had no records of its own"
         return (
-            f"; final: the old site had {self.found_records} records alone ({self.found_bytes} bytes, offsets {self.found_first} to "
+            f"; final: only the old site had {self.found_records} records ({self.found_bytes} bytes, offsets {self.found_first} to "
             f"{self.found_end - 1}), which are in its quarantine"
         )
 
@@ -96,7 +96,7 @@ class PartitionLoss:
         if self.unproven_end != UNKNOWN:
             return (
                 f"{self.topic}-{self.partition}: nothing shows that the log, which ends at {self.unproven_end}, is the old site's "
-                "history; what of it is kept, and what is lost, is not known"
+                "history; it is not known which of its records are kept and which are lost"
             )
         if self.kept_below == UNKNOWN:
             return f"{self.topic}-{self.partition}: no broker at the promoted site answers for it; what it keeps is not known"
@@ -110,7 +110,7 @@ class PartitionLoss:
             return f"exactly {self.known_lost_records} records are lost, up to offset {self.source_end}"
         contact = "never" if self.last_contact_ms == UNKNOWN else f"{self.last_contact_ms} ms before"
         return (
-            f"what the old site acknowledged at or above {self.kept_below} is lost; "
+            f"records that the old site acknowledged at or above {self.kept_below} are lost; "
             f"known: {self.known_lost_records} records; last contact {contact}"
         )
 

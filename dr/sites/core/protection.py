@@ -38,14 +38,14 @@ def unprotected_topics(
 def _unprotected(theirs: TopicInfo, ours: TopicAssignment | None, site: str) -> UnprotectedTopic:
     partitions = tuple(sorted(state.partition for state in theirs.partitions))
     if ours is None:
-        reason = f"topic {theirs.name} is not at {site}: nothing of it is kept there"
+        reason = f"topic {theirs.name} is not at {site}: no record of it is kept there"
     elif bytes(ours.topic_id) != theirs.topic_id:
         reason = (
             f"topic {theirs.name} was deleted and made again (id {UUID(bytes=theirs.topic_id)}), and {site} has a copy of the old "
-            f"one (id {UUID(bytes=bytes(ours.topic_id))}): nothing of the new one is kept there until `antipode links reset`"
+            f"one (id {UUID(bytes=bytes(ours.topic_id))}): no record of the new one is kept there until `antipode links reset`"
         )
     else:
         partitions = tuple(partition for partition in partitions if partition not in ours.partitions)
         named = ", ".join(map(str, partitions))
-        reason = f"partitions {named} of topic {theirs.name} are not at {site}: nothing of them is kept there"
+        reason = f"partitions {named} of topic {theirs.name} are not at {site}: no record of them is kept there"
     return UnprotectedTopic(topic=theirs.name, partitions=partitions, reason=reason)

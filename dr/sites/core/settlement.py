@@ -4,8 +4,8 @@ record that the promoted site lacks, its quarantine contains the lost records. P
 A partition has no own records if every record above the kept offset has a leader epoch of the
 promoted site's band. Several brokers may keep the same records; the longest entry counts.
 
-The link's epoch may have grown since the failover: each fence that was given back is one. The band
-shows that nothing else happened.
+The link's epoch may have grown since the failover: each removed fence adds one. The band shows that
+nothing else happened.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ def restored(record: LinkRecord, *, now_ms: int) -> LinkRecord:
 
 
 def may_restore(record: LinkRecord, *, site: str, replies: Iterable[DescribePartitionsReply | None]) -> bool:
-    """True if `site` is the one that waits, and each of its brokers (None: no answer) reports that
+    """True if `site` is the site that waits, and each of its brokers (None: no answer) reports that
     the other site has all visible records.
     """
     if not is_suspended(record) or record.active_site != site:

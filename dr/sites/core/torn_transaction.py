@@ -32,7 +32,7 @@ class TornTransaction:
         """For the operator."""
         who = f"transaction of {self.transactional_id} (producer {self.producer_id}, epoch {self.producer_epoch})"
         if self.is_undone:
-            return f"{who} is taken out: {_named(self.lacking)} lacked it, {_named(self.kept)} had it; it is aborted in all of them"
+            return f"{who} is removed: {_named(self.lacking)} lacked its commit, {_named(self.kept)} had it; it is aborted in all of them"
         return (
             f"{who} is torn: {_named(self.kept)} has it whole, records of it may be missing in {_named(self.lacking)}"
         )

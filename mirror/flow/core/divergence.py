@@ -61,8 +61,8 @@ def rereads_last_batch(facts: FlowFacts, source: SourceChecked) -> bool:
 
     Two histories under one leader epoch look equal to `find_divergence`: a source that was restored
     from a backup, or a copy that something else wrote to. Their last batches differ in offsets or
-    checksum. A chain without a leader epoch, and one that the source has no batch of, have nothing
-    to compare.
+    checksum. A chain without a leader epoch, and one of which the source has no batch, need no
+    comparison.
     """
     return facts.chain_epoch >= 0 and source.log_start_offset < facts.chain_offset
 

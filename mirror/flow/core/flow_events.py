@@ -190,7 +190,7 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendRefused:
-    """The target refused for good."""
+    """The target refused batches permanently."""
 
     generation: int
     refusal: TargetRefusal

@@ -78,7 +78,7 @@ def retry_due(facts: FlowFacts) -> Decision:
 
 
 def copy_begins(facts: FlowFacts, command: CopyBegins) -> Decision:
-    """The offset of the source at which the copy begins is known."""
+    """The mirror knows the offset of the source at which the copy begins."""
     return Decision(facts._replace(begins_offset=command.offset))
 
 

@@ -182,7 +182,7 @@ def acknowledged(facts: FlowFacts, command: Acknowledged) -> Decision:
 
 
 def append_refused(facts: FlowFacts, command: AppendRefused, *, options: FlowOptions) -> Decision:
-    """The target has refused batches for good."""
+    """The target has refused batches permanently."""
     # The refused batches belong to a chain that has ended; the next restart finds the cause.
     if not facts.is_chained:
         return Decision(facts)

@@ -18,8 +18,8 @@ CARRIES_NOTHING: Final = "CARRIES_NOTHING"
 """The source has topics, and the link's filters leave out all of them."""
 
 WAITING: Final = "WAITING"
-"""Another daemon carries the link, which its daemons do not share; this one takes it over when that
-one is gone.
+"""Another daemon carries the link, which is not shared; this daemon takes the link over when the
+other one is gone.
 """
 
 HEALTHY_STATES: Final = ("PREPARING", "MIRRORING", "PROMOTING", "PROMOTED", IDLE, WAITING)

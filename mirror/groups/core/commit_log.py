@@ -1,14 +1,15 @@
 """Reads the groups' commits from one partition of `__consumer_offsets`, batch by batch.
 
-Reads the log as a group coordinator loads it, and returns only offsets that count:
+Reads the log as a group coordinator loads it, and returns only valid offsets:
 
-  a. A plain record counts at once; a record without a value removes its offset.
-  b. Offsets of a transaction count when its commit marker comes, and never when it is aborted.
-  c. Of two commits of one offset the one that was appended later counts, although the marker of the
-     earlier one may come later (KIP-98): what supersedes a pending offset drops it.
+  a. A plain record is valid immediately; a record without a value removes its offset.
+  b. Offsets of a transaction are valid when its commit marker comes, and never if it is aborted.
+  c. Of two commits for the same partition, the one that was appended later is valid, although the
+     marker of the earlier one may come later (KIP-98): a commit that supersedes a pending offset
+     drops it.
 
-The log must be read from its last stable offset on, or from before it: then every transaction whose
-marker is read began in what was read.
+The log must be read from its last stable offset on, or from an earlier one: then the part that is
+read has the beginning of every transaction whose marker is read.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ from wire.protocol.ids import TopicPartition
 PROBLEM_PAUSE_MS: Final = 1_000
 PROBLEM_PAUSE_MS_MAX: Final = 30_000
 """Pause of a group whose read or write failed, doubled each time, so that its timeouts do not slow
-down the others' rounds.
+down the rounds of other groups.
 """
 
 WRITTEN_AGAIN_MS: Final = 3_600_000
@@ -278,7 +278,7 @@ class GroupOffsets:
             group.problem, group.pause_ms = "", 0
 
     def check_invariants(self, link: Circumstances) -> None:
-        """InvariantBroken when what is known contradicts itself; for tests, after every step."""
+        """Raise InvariantBroken if the state contradicts itself; for tests, after every step."""
         for name, group in self._groups.items():
             if not group.missing_since_ms.keys() <= group.carried.keys():
                 self._break(f"g: {name} misses offsets that were never carried")

@@ -55,7 +55,7 @@ class GroupDecision:
     removed: tuple[TopicPartition, ...] = ()
     # The source's offsets of partitions in which nothing needs to be written.
     settled: Offsets = field(default_factory=dict)
-    # The target's offsets of partitions in which both ends agree anew.
+    # The target's offsets of partitions in which both ends agree again.
     in_sync: Offsets = field(default_factory=dict)
     target_ahead: Mapping[TopicPartition, str] = field(default_factory=dict)
     behind_since_ms: Mapping[TopicPartition, float] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class GroupState:
     missing_since_ms: dict[TopicPartition, float] = field(default_factory=dict)
     # The time since which the source is behind the target.
     behind_since_ms: dict[TopicPartition, float] = field(default_factory=dict)
-    # Partitions in which the group has moved at the target by itself since both ends agreed.
+    # Partitions in which the group has committed at the target since both ends agreed.
     moved_at_target: set[TopicPartition] = field(default_factory=set)
     # Partitions in which the target stays ahead for an unproven cause, and that cause.
     target_ahead: dict[TopicPartition, str] = field(default_factory=dict)

@@ -54,11 +54,11 @@ def offset_to_commit(
 ) -> GroupOffset | Stay:
     """The offset to write at the target, or the reason why it stays unchanged.
 
-    `source_before` is the source's offset when both last agreed, None if unknown: then a lower
-    offset may be a late answer and is not carried. `has_moved_at_target`: since then, by itself.
-    `is_from_target`: a link in the other direction brought the source's offset there. `is_final`:
-    the source is fenced and its groups are the target's next, or its offset has not moved for long,
-    so it is valid even if it is lower.
+    `source_before` is the source's offset when both last agreed, None if unknown: without it, a
+    lower offset may come from a late answer and is not carried. `has_moved_at_target`: since then,
+    by itself. `is_from_target`: a link in the other direction brought the source's offset there.
+    `is_final`: the source is fenced and its groups are the target's next, or its offset has not
+    moved for long, so it is valid even if it is lower.
     """
     if is_active_at_target:
         return Stay.ACTIVE

@@ -216,7 +216,7 @@ def _translate(reading: _Reading, key: str, name: str, value: str, settings: _Se
         settings[_TARGET, TRANSACTIONS] = _Given(is_on, key)
         reading.note(key, Fate.USED, f"{TRANSACTIONS}={is_on}; records arrive once either way")
     elif name in RENAMED and (present := _present_spelling(key)) in reading.keys:
-        reading.note(key, Fate.NOT_HONOURED, f"{present} counts, which is in the file too")
+        reading.note(key, Fate.NOT_HONOURED, f"{present} is used, which is in the file too")
     elif name in RENAMED:
         settings[_BOTH, RENAMED[name]] = _Given(value, key)
         reading.note(key, Fate.USED, f"as {RENAMED[name]}{BESIDE.get(RENAMED[name], '')}")

@@ -215,7 +215,7 @@ _NOT_NEEDED: Final = (
     ),
     (
         r"(receive|send)\.buffer\.bytes",
-        "what is received from the source and sent to the target has sizes: consumer.receive.buffer.bytes, producer.send.buffer.bytes",
+        "only these sizes have an effect: consumer.receive.buffer.bytes for the source, producer.send.buffer.bytes for the target",
     ),
     (
         r"(enable|exclude)\.(auto\.commit|internal\.topics)|auto\.commit\.interval\.ms|max\.poll\..*|(key|value)\.(de)?serializer",

@@ -74,7 +74,7 @@ def idle_keys(
     for key in given:
         present = old_spellings.get(key, key)
         if present != key and present in given:
-            verdicts.append(Verdict(key, Fate.NOT_HONOURED, f"{present} counts, which is in the file too"))
+            verdicts.append(Verdict(key, Fate.NOT_HONOURED, f"{present} is used, which is in the file too"))
         elif others.fullmatch(present) and present in known:
             verdicts.append(Verdict(key, Fate.NOT_HONOURED, f"it applies only to link.mode={mode}"))
         elif switches := [switch.setting for switch in switched_off if switch.keys.fullmatch(present)]:

@@ -59,7 +59,7 @@ def _at_target(pattern: ResourcePattern, naming: Naming, carries: Callable[[str]
 def changes(
     wanted: Collection[Acl], *, actual: Collection[Acl], wanted_before: Collection[Acl]
 ) -> tuple[frozenset[Acl], frozenset[Acl]]:
-    """The ACLs to add and to remove: only ACLs that the source had at the last look, never those
-    that were made at the target.
+    """The ACLs to add and to remove: it removes only ACLs that the source had at the last look,
+    never those that were made at the target.
     """
     return frozenset(wanted) - frozenset(actual), (frozenset(wanted_before) - frozenset(wanted)) & frozenset(actual)

@@ -1,5 +1,5 @@
-"""Decides which daemon carries a link that its daemons do not share, and when another one may
-replace it. Pure.
+"""Decides which daemon carries a link that is not shared, and when another daemon may replace it.
+Pure.
 
 The daemon that carries the link writes notices in the link's topic at the target
 (`core/stored_map.py` names their key). The order of the topic decides between daemons; no daemon

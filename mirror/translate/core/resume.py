@@ -9,9 +9,9 @@ a guess.
 
 A source batch may have no copy in the tail although a later one has. Where compaction or expiry
 removed the copy, its offsets are absent from the target's log, and the batch is skipped. Where no
-offsets are absent, the target never had the batch: a broker that has forgotten a producer takes any
-sequence, so a late request of a killed mirror may be appended after an earlier one was refused.
-Then the link continues at the missing batch, and the batches behind it are written twice.
+offsets are absent, the target never had the batch: a broker that has forgotten a producer accepts
+any sequence, so it may append a late request of a killed mirror after it has refused an earlier
+one. Then the link continues at the missing batch, and the batches behind it are written twice.
 
 That is certain only while each offset of the source from the stored position on has its record, or
 is in a skipped batch: if records are missing, a batch may be counted as the previous one. In that
@@ -94,7 +94,8 @@ class TailMatch:
         # the last batch that was found.
         self._lacking_records = 0
         self._before_lacking: _Before | None = None
-        # The first source offset of a batch that the target never had; None without one.
+        # The first source offset of a batch that the target never had; None if there is no such
+        # batch.
         self.never_written: int | None = None
         # Records of the source that are in the tail, or were there before compaction.
         self._copied_records = 0

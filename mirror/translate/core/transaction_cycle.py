@@ -18,8 +18,8 @@ each phase, and when a transaction must end.
   d. While a carried partition is inside a transaction of the source, the end is delayed, up to
      `hold_max_ms` and `bytes_max`. It is delayed equally for writers that already wait, so that on
      a long line a transaction has more than its first writer's batches.
-  e. A full transaction ends at once: a writer gets its answer at the end of the transaction, so a
-     sender that waits for all its answers sends no more, and a delay would only stop the link.
+  e. A full transaction ends immediately. A writer gets its answer at the end of the transaction, so
+     a sender that waits for all its answers sends no more, and a delay would only stop the link.
 
 Pure: times are monotonic milliseconds. Called by `mirror/translate/transactions.py`.
 """
@@ -47,7 +47,7 @@ class Phase(enum.Enum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleLimits:
     """The moments at which a transaction ends: after `interval_ms`; if more records are expected,
-    after `hold_max_ms` at the latest; with `bytes_max` at once.
+    after `hold_max_ms` at the latest; immediately when it has `bytes_max`.
     """
 
     interval_ms: int

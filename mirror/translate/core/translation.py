@@ -160,7 +160,7 @@ class Translation:
         self._is_broken = True
 
     def give_up(self) -> None:
-        """As `break_off`, for batches that may be in the target's log and that no reader should see
+        """As `break_off`, for batches that may be in the target's log but that no reader may see
         there.
         """
         if not self._is_broken:
@@ -247,7 +247,9 @@ class Translation:
         found = Translation(copy, self.map.tail(first_chunk))
         for planned in self._planned:
             if not planned.is_done:
-                raise NotTheNextBatch(f"the batch at {planned.base_offset} is to be noted and was not acknowledged")
+                raise NotTheNextBatch(
+                    f"the batch at {planned.base_offset} would be stored as done, but was not acknowledged"
+                )
             found._pass(planned)
         return found
 

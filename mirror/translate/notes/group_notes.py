@@ -1,9 +1,8 @@
 """Keeps the offsets at which groups were last seen to agree at both ends of a translate link
 (layout: `core/group_notes.py`).
 
-In memory, and in a topic at the target for the next daemon. Notes that are lost when a daemon is
-killed are merely unknown: then a group's offset at the target is not the noted one, and the group
-stays where it is.
+In memory, and in a topic at the target for the next daemon. If notes are lost because a daemon was
+killed, a group's offset at the target differs from the noted one, and the group keeps that offset.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ class GroupNotes:
         self._unsaved: set[tuple[str, TopicPartition]] = set()
 
     async def load(self) -> None:
-        """Read the notes, those of other daemons of the link too. Unreachable; OperationalFailure
-        when the target refuses the topic.
+        """Read the notes, including those of other daemons of the link. Unreachable;
+        OperationalFailure when the target refuses the topic.
         """
         await self._store.create()
         stored = StoredGroups()

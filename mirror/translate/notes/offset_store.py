@@ -1,9 +1,9 @@
 """The compacted topic at the target in which a translate link keeps its state (layout:
 `core/stored_map.py`).
 
-Reading it from its beginning gives all of it; each write is one batch, acknowledged by all
-replicas. Reverse links also read the producer ids in it (`provenance.py`): by these a mirror
-recognises records that another mirror has copied.
+A reader that starts at the beginning of the topic gets the whole state. Each write is one batch
+that all replicas acknowledge. Reverse links also read the producer ids in it (`provenance.py`): by
+these a mirror recognises records that another mirror has copied.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ async def test_a_standby_with_another_history_is_refused_then_trusted_and_healed
     sites.restart(sites.mirror)
     refused = repaired(sites, code=1)
     assert [one["first_offset"] for one in refused["refused"]] == [ends]
-    assert "both sites could be right" in refused["refused"][0]["reason"]
+    assert "either site could be right" in refused["refused"][0]["reason"]
     assert content(sites, "b").endswith(foreign)
     found = repaired(sites, "--trust", "a")
     (order,) = found["orders"]

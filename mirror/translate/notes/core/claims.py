@@ -31,8 +31,8 @@ class ClaimName(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """The claim of one mirror; `slots` is None for all slots, of a link that is not shared. Without
-    a transactional id: it writes without transactions.
+    """The claim of one mirror; `slots` is None for all slots, of a link that is not shared. A claim
+    without a transactional id belongs to a mirror that writes without transactions.
     """
 
     name: ClaimName
@@ -74,8 +74,8 @@ def _is_anothers(claim: Claim, own: Claim) -> bool:
 
 
 def successor_of(own: Claim, later: Iterable[Claim]) -> Claim | None:
-    """A claim after `own` whose mirror replaces this one; mirrors that share a link give way slot
-    by slot.
+    """A claim after `own` whose mirror replaces this one; mirrors that share a link are replaced
+    slot by slot.
     """
     for claim in later:
         if claim.mirror != own.mirror and not (claim.is_shared and own.is_shared):

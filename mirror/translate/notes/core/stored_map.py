@@ -7,7 +7,7 @@ topics, positions, offset maps.
 first written at that site |
 | `{"kind":"writer","origin":alias,"id":n}` | a transactional producer of the link, for records that
 were first written at that site |
-| `{"kind":"claim","writer":transactional id,"id":n,"epoch":n}` | which slots which mirror writes
+| `{"kind":"claim","writer":transactional id,"id":n,"epoch":n}` | the slots that a mirror writes
 under that epoch |
 | `{"kind":"owner"}` | which daemon carries a link that is not shared (`core/link_lease.py`) |
 | `{"kind":"topic","topic":source name}` | both names and both ids |
@@ -68,7 +68,8 @@ class StoredLink:
         content = None if value is None else parse_json(value)
         match name["kind"]:
             case "producer":
-                # The first one counts: a second mirror that started at the same moment uses it too.
+                # The first producer id in the topic is used: a second mirror that started at the
+                # same moment uses it too.
                 if content is not None:
                     self.producers.setdefault(name["origin"], content["id"])
                     self.origins.add(name["origin"])

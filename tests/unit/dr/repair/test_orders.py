@@ -140,7 +140,7 @@ def test_where_both_sites_could_be_right_the_operator_has_to_say_which(
 ) -> None:
     (refusal,) = judged(part(*mine), part(*copy))
     assert isinstance(refusal, Refused)
-    assert refusal.reason.startswith("both sites could be right")
+    assert refusal.reason.startswith("either site could be right")
     (order,) = judged(part(*mine), part(*copy), TRUSTING)
     assert isinstance(order, TruncateCopy)
     assert order.first_offset == 1

@@ -117,7 +117,7 @@ def test_keys_that_count_for_nothing_are_told_and_no_others() -> None:
     }
     assert [(one.key, one.fate.value, one.explanation) for one in verdicts_on(LEAST | given)] == [
         ("num.stream", "unknown", "is num.streams meant?"),
-        ("queue.enqueueTimeout.ms", "not honoured", "queue.enqueue.timeout.ms counts, which is in the file too"),
+        ("queue.enqueueTimeout.ms", "not honoured", "queue.enqueue.timeout.ms is used, which is in the file too"),
         ("groups", "not honoured", "it applies only to link.mode=translate"),
         ("something.else", "unknown", "no setting of a mirror"),
     ]

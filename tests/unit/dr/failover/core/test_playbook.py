@@ -80,7 +80,7 @@ def test_f2_a_dead_source_is_not_waited_for_and_its_known_loss_is_counted() -> N
     assert operator.run().step is Step.DONE
     lost = link.b.accounts[2].partitions[0]
     assert (lost.kept_below, lost.known_lost_records, lost.is_source_end_exact) == (7, 3, False)
-    assert "what the old site acknowledged at or above 7 is lost" in lost.sentence
+    assert "records that the old site acknowledged at or above 7 are lost" in lost.sentence
     assert_promoted(link)
 
 

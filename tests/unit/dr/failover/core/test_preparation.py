@@ -96,7 +96,7 @@ def test_f_e_with_data_loss_accepted_the_account_of_a_partition_without_a_leader
     led, leaderless = link.b.accounts[2].partitions
     assert led.is_source_end_exact
     assert not leaderless.is_source_end_exact
-    assert "what the old site acknowledged at or above 6 is lost" in leaderless.sentence
+    assert "records that the old site acknowledged at or above 6 are lost" in leaderless.sentence
 
 
 @pytest.mark.parametrize("bound_ms", [200, 1_000, 5_000])

@@ -87,7 +87,7 @@ def test_f_h_with_a_dead_source_the_account_of_its_promotion_tells_where_the_his
     for account in (planned, kept):
         diverged, healthy = account.partitions
         assert (diverged.kept_below, diverged.returning_records, diverged.is_source_end_exact) == (4, 6, False)
-        assert "what the old site acknowledged at or above 4 is lost" in diverged.sentence
+        assert "records that the old site acknowledged at or above 4 are lost" in diverged.sentence
         assert healthy.kept_below == 7
     assert not kept.loses_nothing
 

@@ -74,14 +74,14 @@ def test_what_the_quarantine_holds_is_what_was_lost() -> None:
     found = final(account(), kept(100, 140))
     assert (found.is_final, found.found_records, found.found_bytes, found.settled_at_ms) == (True, 40, 900, NOW_MS)
     assert found.differences == []
-    assert "final: the old site had 40 records alone (900 bytes, offsets 100 to 139)" in found.partitions[0].sentence
+    assert "final: only the old site had 40 records (900 bytes, offsets 100 to 139)" in found.partitions[0].sentence
     assert found.document()["found_records"] == 40
 
 
 def test_nothing_alone_is_said_so() -> None:
     found = final(account(known=0, is_exact=True))
     assert (found.is_final, found.found_records, found.differences) == (True, 0, [])
-    assert "the old site is back and had nothing alone" in found.partitions[0].sentence
+    assert "the old site is back and had no records of its own" in found.partitions[0].sentence
 
 
 @pytest.mark.parametrize("end", [100, 60])

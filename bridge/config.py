@@ -99,7 +99,7 @@ class BridgeSettings(Settings):
         default="",
         alias="advertised.listeners",
         pattern=r"^(https?://[^,/]+)?$",
-        description="http://host:port that clients reach, for the links in answers; empty: what the request came to",
+        description="http://host:port that clients reach, for the links in answers; empty: the address to which the request was sent",
     )
     id: str = Field(default="", alias="id", pattern=r"^[A-Za-z0-9._-]*$", description="letters, digits, . _ -")
     client_id: str = Field(default="antipode-bridge", alias="client.id", min_length=1, description="a client id")
@@ -194,12 +194,14 @@ class BridgeSettings(Settings):
     metrics_listener: HostPort | None = Field(
         default=None, alias="antipode.metrics.listener", description="host:port, or empty for none"
     )
-    producer_properties: dict[str, str] = Field(default_factory=dict, description="what librdkafka's producer is given")
+    producer_properties: dict[str, str] = Field(
+        default_factory=dict, description="properties for librdkafka's producer"
+    )
     consumer_properties: dict[str, str] = Field(
-        default_factory=dict, description="what librdkafka's consumers are given"
+        default_factory=dict, description="properties for librdkafka's consumers"
     )
     admin_properties: dict[str, str] = Field(
-        default_factory=dict, description="what librdkafka's admin client is given"
+        default_factory=dict, description="properties for librdkafka's admin client"
     )
 
     @field_validator("bootstrap_servers", mode="before")

@@ -23,7 +23,7 @@ Share = Callable[[int, int], int]
 
 
 class QueueFull(Exception):
-    """The budget had no room within the enqueue timeout; nothing was taken."""
+    """The budget had no room within the enqueue timeout; no room was reserved."""
 
 
 class _Waiter:

@@ -4,8 +4,8 @@
 
 One process sends a hundred bytes to itself over the loopback each millisecond, on the same event
 loop as the daemons, and records how long after the due time each message returned. Run beside a
-latency measurement, it shows which part of a tail is due to the machine: what waits for a core
-waits here too, once instead of at every hop.
+latency measurement, it shows which part of a tail is due to the machine: a message that waits for a
+core waits here too, but once instead of at every hop.
 """
 
 from __future__ import annotations

@@ -24,5 +24,5 @@ class Rate:
         return 0.0 if self._left > 0 else -self._left * 1000 / self.per_second + 1
 
     def take(self, amount: float) -> None:
-        """Count what was let through."""
+        """Count an amount that was let through."""
         self._left -= amount

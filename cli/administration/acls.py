@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from wire.rules.acls import Acl, AclFilter, Operation, ResourceType
 
 app = typer.Typer(
-    help="ACLs of a site: who may do what, from where. A mirror carries them to the standby of an exact link.\n\n"
+    help="ACLs of a site: the operations that each principal may do, and from where. A mirror carries them to an exact link's standby.\n\n"
     "Example: antipode acls add --allow-principal User:reports --consumer --topic orders --group reports",
     no_args_is_help=True,
 )

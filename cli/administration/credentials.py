@@ -82,8 +82,8 @@ def certificate(
 ) -> None:
     """Make a key and a certificate with a role, for a broker, a mirror, an operator or a viewer.
 
-    Brokers and mirrors are servers: give each name and address by which others reach them. A
-    running process reads a file that is replaced at the next connection.
+    Brokers and mirrors are servers: give each name and address by which other processes reach them.
+    A running process reads a file that is replaced at the next connection.
 
     Example: antipode credentials certificate --dir authority --role broker --name a-1
     --host a1.example.org --file a1.pem

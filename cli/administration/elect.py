@@ -53,7 +53,8 @@ def elect(
     is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Elect leaders anew at the site that is asked. Exit code 1 when one could not be elected.
+    """Elect new leaders at the site to which the command connects. Exit code 1 when one could not
+    be elected.
 
     Example: antipode elect preferred --topic orders --dry-run
     """

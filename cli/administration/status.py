@@ -243,8 +243,8 @@ async def _link(
 
 
 def _following(said: Sequence[LinkAtSite]) -> str:
-    """How the link's standby follows other sites, by its own record; empty where it does not
-    answer, or where the active site has no other standby.
+    """How the link's standby follows other sites, by its own record; empty if it does not answer,
+    or if the active site has no other standby.
     """
     from dr.sites.core.following_sentences import following_sentence
 

@@ -43,7 +43,7 @@ def alter(
     name: Name,
     sync: Annotated[
         AlteredSync | None,
-        typer.Option(help="As for create; none: acknowledge at once. Ends what a failover suspended, too."),
+        typer.Option(help="As for create; none: acknowledge immediately. Ends what a failover suspended, too."),
     ] = None,
     sync_timeout_ms: Annotated[
         int | None, typer.Option("--sync-timeout-ms", min=1, help="How long degrade waits for a silent target.")

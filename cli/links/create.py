@@ -138,7 +138,7 @@ async def _made(
 
 
 def _print_checked(checked: CheckedLink, output: OutputFormat, *, is_dry_run: bool) -> None:
-    """The checks; of a link that is made the warnings alone."""
+    """The checks; only the warnings if the link has been created."""
     from dr.links.core.link_preflight import Outcome
 
     record = checked.record

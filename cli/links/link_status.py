@@ -140,8 +140,8 @@ def daemon_problems(reply: DescribeMirrorReply) -> list[str]:
 
 
 def is_well(reply: DescribeMirrorReply) -> bool:
-    """True if no operator action is needed. A mirror that prepares needs one when it has not come
-    up, or when that takes long.
+    """True if no operator action is needed. A mirror in PREPARING needs one if it has not started
+    completely, or if its preparation takes long.
     """
     if reply.group_problems or reply.refused_changes or reply.mirror_maker_problem or daemon_problems(reply):
         return False

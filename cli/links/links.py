@@ -40,7 +40,7 @@ from cli.shared.sites import EnvironmentFile, SiteOptions, agents
 from runtime.process import ExitCode
 
 app = typer.Typer(
-    help="Links: which topics and groups of one site the other holds an exact copy of, and which site is active.\n\n"
+    help="Links: the topics and groups of one site of which the other site holds an exact copy, and which site is active.\n\n"
     "Example: antipode links list --environment out/sites/environment.json",
     no_args_is_help=True,
 )

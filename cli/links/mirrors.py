@@ -1,7 +1,7 @@
-"""`antipode links pause`, `resume`, `verify`, `reset` and the mirror's part of `describe`: what is
-asked of a link's mirror daemon itself.
+"""`antipode links pause`, `resume`, `verify`, `reset` and the mirror's part of `describe`: requests
+to a link's mirror daemon.
 
-Where the daemon is, says `--mirror` or the environment file; it serves what it is asked on
+`--mirror` or the environment file gives the daemon's address, on which it serves
 `antipode.grpc.listener`.
 """
 
@@ -129,13 +129,13 @@ def reset(
     is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Put away the standby's copies of topics in RESET, FAULTED or GAP, and make them anew from
-    where the source's log begins.
+    """Remove the standby's copies of topics in RESET, FAULTED or GAP, and copy them again from the
+    beginning of the source's log.
 
-    Also of compacted topics that may lack tombstones. Counts first what goes with each copy, and
-    puts what the source does not have into quarantine at the standby before it deletes anything
-    (`antipode quarantine`). The active site's topics are never touched. Exit code 1 when a topic is
-    refused.
+    Also of compacted topics that may lack tombstones. First counts the records of each copy, and
+    puts the records that the source does not have into quarantine at the standby before it deletes
+    a copy (`antipode quarantine`). The active site's topics are never touched. Exit code 1 when a
+    topic is refused.
 
     Example: antipode links reset a-b --topic orders --dry-run --mirror mirror1:9290
     """

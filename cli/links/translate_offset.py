@@ -42,8 +42,8 @@ def translate_offset(
     """Translate an offset of the source to the target's, or back, by the mirror's notes at the
     target (the command asks its brokers).
 
-    Neither the source nor the mirror needs to be there. Between records that were not carried it is
-    the next one that was. If both directions use the same names, records of the opposite link count
+    Neither the source nor the mirror needs to run. Between records that were not carried it is the
+    next one that was. If both directions use the same names, records of the opposite link count
     too: name the source's brokers, which know it.
 
     Example: antipode links translate-offset a-b --topic orders --partition 3 --offset 1234
@@ -60,13 +60,13 @@ def translate_offset(
     if found.is_known:
         console.print(f"{place} offset {found.offset}{alone}", highlight=False)
     else:
-        console.print(f"{place}: not noted yet; what is noted ends at offset {found.offset}{alone}", highlight=False)
+        console.print(f"{place}: not stored yet; the stored map ends at offset {found.offset}{alone}", highlight=False)
 
 
 async def _translated(
     ends: tuple[str, str], link: str, topic: str, partition: int, offset: int, *, is_upstream: bool
 ) -> TranslatedOffset:
-    """Asks the target's brokers and, unless they are not named, the source's."""
+    """Asks the target's brokers and, if they are named, the source's."""
     from mirror.link.ports import Unreachable
     from mirror.translate.offset_translator import OffsetTranslator
     from wire.client.client_errors import KafkaClientError

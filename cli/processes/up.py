@@ -34,7 +34,8 @@ def up(
     directory: Annotated[
         Path,
         typer.Option(
-            "--dir", help="Where logs, data and configuration live; started again it goes on where it left off."
+            "--dir",
+            help="Directory of logs, data and configuration; a later `antipode up` with it continues from there.",
         ),
     ] = DEFAULT_DIRECTORY,
     whitelist: Annotated[

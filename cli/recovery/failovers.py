@@ -128,7 +128,9 @@ async def _standby(link: str, known: Agents) -> str:
 
 
 async def _kept(link: str, known: Agents) -> tuple[list[RunRecord], list[str], dict[int, LossAccount]]:
-    """Runs by the time at which they began, who carries each of them on, accounts by epoch."""
+    """Runs by the time at which they began, the process that continues each of them, accounts by
+    epoch.
+    """
     from dr.failover.core.recorded_run import RunRecord
     from dr.failover.run_drivers import drivers
     from dr.sites.core.loss import LossAccount

@@ -246,7 +246,7 @@ def delete(
         if not is_dry_run:
             place = f"{entry['topic']}-{entry['partition']}, offsets {entry['first_offset']} to {entry['end_offset']}"
             if not is_sure:
-                typer.confirm(f"Delete what is kept of {place}?", abort=True, err=True)
+                typer.confirm(f"Delete the records that are kept of {place}?", abort=True, err=True)
             ask_cluster(bootstrap_server, lambda client: entries.delete(client, entry), is_site_local=True)
     if output is OutputFormat.JSON:
         print_json({**entry, "is_deleted": not is_dry_run})

@@ -50,9 +50,9 @@ def switchover(
     """Move the active role to the standby with both sites alive: prepare, stop writers, check that
     the fence holds, drain, promote.
 
-    Refused, with the writers as they were, when a site does not answer, when no mirror lives, when
-    the standby does not follow closely, or when the last records and group offsets do not arrive
-    within --unavailability-max-ms. Use `antipode failover` for a site that is lost.
+    Refused, with writers continuing, if a site does not answer, no mirror runs, the standby does
+    not follow closely, or the last records and group offsets do not arrive within
+    --unavailability-max-ms. Use `antipode failover` for a site that is lost.
 
     A switchover may be interrupted; any operator can run it again. Exit code 1 when it was refused.
 

@@ -59,7 +59,7 @@ class Cluster(NamedTuple):
 def connect(bootstrap_server: str) -> Cluster:
     """Ask the brokers once, so that a wrong address fails at once.
 
-    OperationalFailure when no broker answers, a usage error when the address is no address.
+    Raises OperationalFailure if no broker answers, and a usage error if the address is invalid.
     """
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
@@ -99,8 +99,8 @@ def ask_cluster(
     """Do `work` with a client of our own, for requests to one broker and for requests that
     librdkafka does not have.
 
-    `is_site_local`: only the brokers of the site that was asked are known to the client.
-    OperationalFailure when the address is no address, no broker answers, or a request fails.
+    `is_site_local`: only the brokers of the site that was asked are known to the client. Raises
+    OperationalFailure if the address is invalid, no broker answers, or a request fails.
     """
     from wire.client.client_errors import KafkaClientError
 

@@ -64,8 +64,8 @@ def report_progress(text: str) -> None:
 
 @contextmanager
 def progress_bar(total: int | None, *, of_bytes: bool) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error while a person looks on, moved by what is yielded; without a total or
-    a terminal it shows nothing.
+    """A progress bar on standard error, which the yielded function moves; without a total or a
+    terminal it shows nothing.
     """
     if total is None or not error_console.is_terminal:
         yield lambda _: None

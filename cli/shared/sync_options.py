@@ -20,8 +20,8 @@ SyncBoundOption = Annotated[
 
 
 def checked_bound_ms(sync: enum.Enum | None, bound_ms: int | None) -> int:
-    """Return the bound of the policy `bound`, 0 for another policy. A usage error where one is
-    without the other.
+    """Return the bound of the policy `bound`, 0 for another policy. Raises a usage error if only
+    one of the two options is given.
     """
     is_bound = sync is not None and sync.value == SyncPolicy.BOUND.value
     if is_bound != (bound_ms is not None):

@@ -128,7 +128,7 @@ def verify(
 def expire(
     source: Annotated[str, typer.Option("--from", help="The archive.")],
     older_than_hours: Annotated[
-        int | None, typer.Option(help="Let go what was archived longer ago.", min=0, show_default=False)
+        int | None, typer.Option(help="Delete parts that were archived longer ago.", min=0, show_default=False)
     ] = None,
     bytes_max: Annotated[
         int | None,

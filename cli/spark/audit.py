@@ -53,9 +53,10 @@ def run(
         int, typer.Option(help="Length of a window of event time; fixed by the first run.", min=1)
     ] = 60_000,
     counts_topic: Annotated[
-        str, typer.Option(help="The topic in which programs publish what they stored and rejected.")
+        str,
+        typer.Option(help="The topic in which programs publish the counts of records that they stored and rejected."),
     ] = "",
-    is_once: Annotated[bool, typer.Option("--once", help="Count what is there now, and end.")] = False,
+    is_once: Annotated[bool, typer.Option("--once", help="Count the records that are there now, and end.")] = False,
     trigger_ms: Annotated[int, typer.Option(help="Time between two batches.", min=100)] = 10_000,
     cores: Cores = 0,
     output: Output = OutputFormat.TEXT,

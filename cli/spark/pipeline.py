@@ -11,7 +11,7 @@ from cli.shared.output import Output, OutputFormat, console, print_json, print_t
 from cli.spark.archive import Cores, spark_here
 
 app = typer.Typer(
-    help="Spark jobs over topics, which go on at the other site after a failover.\n\n"
+    help="Spark jobs over topics, which continue at the other site after a failover.\n\n"
     "Example: antipode pipeline run word-count --bootstrap-server 127.0.0.1:9092 --input-topic lines --output-topic words "
     "--checkpoint out/words --once",
     no_args_is_help=True,

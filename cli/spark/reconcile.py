@@ -88,7 +88,7 @@ def reconcile(
     ] = 0,
     limit_per_topic: Annotated[int, typer.Option(help="List so many findings of each topic.", min=0)] = 0,
     is_resumed: Annotated[
-        bool, typer.Option("--resume", help="Go on with the interrupted run whose report lies at --out.")
+        bool, typer.Option("--resume", help="Continue the interrupted run whose report is at --out.")
     ] = False,
     is_explained: Annotated[
         bool, typer.Option("--explain", help="Print what a run would read, how, and what it leaves out; then end.")

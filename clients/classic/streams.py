@@ -2,8 +2,8 @@
 several partitions share.
 
 A stream is one object for its whole life; a rebalance only drops its queued records. The consumed
-offset moves when a record is returned, before the application has processed it: a record that was
-committed and not processed is lost in a crash (the mirror does not work in this way).
+offset moves when a record is returned, before the application has processed it: a crash loses a
+record that was committed but not processed (the mirror does not work in this way).
 """
 
 from __future__ import annotations

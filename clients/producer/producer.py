@@ -12,8 +12,8 @@ for `delivery_timeout_ms`. With `is_aborting_on_failure` (the classic mirror's
 `abort.on.send.failure`) the first failure ends the producer, so that nothing after a lost record is
 written.
 
-Use as `async with Producer(...) as producer`: leaving the block delivers what is queued; leaving it
-by an error drops that.
+Use as `async with Producer(...) as producer`: leaving the block delivers the queued records;
+leaving it by an error drops them.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class Producer:
         return token.outcome
 
     async def flush(self) -> None:
-        """Send what is queued without waiting for more, and wait until the outcome of all of it is
+        """Send the queued records without waiting for more, and wait until the outcome of each is
         known.
         """
         # read before the wake-up: records that are sent later are not awaited

@@ -209,7 +209,7 @@ class ControlledShutdown(Struct, frozen=True, kw_only=True):
 
 
 class UnregisterBroker(Struct, frozen=True, kw_only=True):
-    """An operator unregisters a broker that is gone for good (KIP-631)."""
+    """An operator unregisters a broker that will not return (KIP-631)."""
 
     node_id: int
 

@@ -367,7 +367,7 @@ class Controller(ControllerServicer):
     async def UnregisterBroker(  # noqa: N802
         self, request: pb.UnregisterBrokerRequest, context: Context
     ) -> pb.UnregisterBrokerReply:
-        """Unregister a broker that is gone for good."""
+        """Unregister a broker that will not return."""
         active = await self._active(context)
         command = ask.UnregisterBroker(node_id=request.node_id)
         decision = await self._submit(active, command, context, timeout_ms=request.timeout_ms)

@@ -37,7 +37,7 @@ def still_awaited(cluster: Cluster, nodes: set[int]) -> str:
         return f"The deletion continues; brokers {sorted(nodes)} have not confirmed it yet."
     return (
         f"The deletion continues when brokers {absent}, which hold replicas and are not registered, are started;"
-        " to give up a broker that is gone for good: antipode brokers unregister ID"
+        " if one of them will not return, give it up: antipode brokers unregister ID"
     )
 
 

@@ -1,1 +1,1 @@
-"""What protects a process: required protection, the audit log, and replaced certificates."""
+"""The protection of a process: required protection, the audit log, and replaced certificates."""

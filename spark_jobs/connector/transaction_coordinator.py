@@ -36,7 +36,7 @@ class Fenced(Exception):
 
 
 class UnknownTransaction(Exception):
-    """The coordinator does not know the transaction; how it ended is not known either."""
+    """The coordinator does not know the transaction, so its outcome is unknown."""
 
 
 class TransactionCoordinator:

@@ -30,9 +30,7 @@ def connection_options(options: ClusterOptions) -> ConnectionOptions:
 
 
 def replica_id_of(options: ClusterOptions) -> int:
-    """The replica id with which reads are made: a site that is named is read where it is passive
-    too.
-    """
+    """The replica id of reads, which a site answers even where it is passive."""
     return DEBUGGING_CONSUMER if options.site else CONSUMER
 
 

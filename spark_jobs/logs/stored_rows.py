@@ -33,9 +33,7 @@ def arrow_schema(ddl: str) -> pa.Schema:
 
 
 def batch_rows(split: Split, stored: Iterator[StoredBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows of BATCH_SCHEMA. Bytes that are no batch become a row that is not valid and holds no
-    record.
-    """
+    """Rows of BATCH_SCHEMA. Bytes that are not a batch become an invalid row without records."""
     schema = arrow_schema(BATCH_SCHEMA)
     rows: list[tuple[Any, ...]] = []
     for batch in stored:

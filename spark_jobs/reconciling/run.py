@@ -1,7 +1,7 @@
 """A reconciliation: surveys both sites, compares wave after wave of partitions, and reports every
 difference. Spark compares large logs; small ones are compared in this process, without a session.
 
-With a journal, a run that was interrupted goes on with the partitions that are not judged yet.
+With a journal, an interrupted run continues with the partitions that are not judged yet.
 """
 
 from __future__ import annotations

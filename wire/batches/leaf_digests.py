@@ -4,8 +4,8 @@ A leaf is the range of `LEAF_OFFSETS` offsets that begins at a multiple of it: b
 same leaves although their segments differ. A batch belongs to the leaf of its base offset, also if
 it extends past the leaf's end. A leaf's digest is BLAKE2b over the headers of its batches in log
 order, so over offsets, leader epochs, sizes, times and checksums; a leaf without a batch has the
-digest of nothing. A node of the tree spans neighbouring leaves: its digest is computed from their
-digests.
+digest of an empty input. A node of the tree spans neighbouring leaves: its digest is computed from
+their digests.
 
 Callers: broker/log/range_digests.py, broker/log/digesting.py, spark_jobs/archiving/verification.py.
 """

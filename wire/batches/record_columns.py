@@ -48,8 +48,8 @@ class RecordColumns:
 
     def append(self, body: bytes, header: BatchHeader, first_offset: i64, until_offset: i64) -> None:
         """Append the records of an opened batch that lie from `first_offset` up to `until_offset`,
-        not included. Raises InvalidBatch when the records do not fill the body; columns are of no
-        use then.
+        not included. Raises InvalidBatch if the records do not fill the body; the columns are then
+        useless.
         """
         if len(self.keys) + len(self.values) + len(body) > COLUMN_BYTES_MAX:
             raise ValueError(f"more than {COLUMN_BYTES_MAX} bytes of records at a time")

@@ -248,7 +248,7 @@ def summarize_records(body: bytes, record_count: int) -> RecordSummary:  # noqa:
     delta_min: i64 = 0
     delta_max: i64 = 0
     try:
-        # no tuple and no call for a number of one byte: nearly all of them are
+        # no tuple and no call for a number of one byte, because nearly all numbers have one byte
         while index < count:
             number: i64 = body[at]
             at += 1

@@ -34,7 +34,7 @@ class TransactionMembers(NamedTuple):
 
 
 def encode_members(members: TransactionMembers) -> bytes | None:
-    """The header's value; None for a transaction that gets no header."""
+    """The header's value; None if the transaction gets no header."""
     if not 1 < len(members.partitions) <= PARTITIONS_MAX:
         return None
     by_topic: dict[str, list[int]] = {}

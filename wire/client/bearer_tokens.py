@@ -33,8 +33,8 @@ log = get_logger(__name__)
 ENDPOINT: Final = "sasl.oauthbearer.token.endpoint.url"
 ACCEPTED: Final = "file:///path of a token, or https://host/path of an authorization server, http on loopback alone"
 RENEWED_AFTER: Final = 0.8
-"""The part of a token's lifetime after which another one is asked for, as in Kafka's clients
-(`sasl.login.refresh.window.factor`).
+"""The fraction of a token's lifetime after which the client requests another one, as in Kafka's
+clients (`sasl.login.refresh.window.factor`).
 """
 RETRY_MS: Final = 5_000
 ANSWER_WITHIN_S: Final = 10
@@ -49,7 +49,7 @@ class NoToken(Exception):
 
 
 class BearerToken(NamedTuple):
-    """A token and until when it holds (Unix ms)."""
+    """A token and the time at which it expires (Unix ms)."""
 
     text: str
     expires_at_ms: int
@@ -143,9 +143,11 @@ class BearerTokens:
         return self._checked(document["access_token"], document.get("expires_in"))
 
     def _checked(self, text: str, expires_in_s: Any) -> BearerToken:
-        """The token, whose lifetime it says itself, or else the server that issued it."""
+        """The token with its lifetime, which the token itself states, or else the server that
+        issued it.
+        """
         if len(text) > TOKEN_BYTES_MAX or _OF_A_TOKEN.fullmatch(text) is None:
-            raise NoToken("what should be a token is none")
+            raise NoToken("the response is not a token")
         now_ms = self._clock.now_ms()
         try:
             expires_at_ms = lifetime_of_token(text)
@@ -161,7 +163,7 @@ class BearerTokens:
 
 
 class _NoRedirection(urllib.request.HTTPRedirectHandler):
-    """The secret goes to the configured server alone."""
+    """The secret is sent only to the configured server."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str

@@ -85,7 +85,7 @@ class ClusterAccess:
             raise
 
     async def leader(self, topic: str, partition: int) -> int:
-        """Node id of the leader, from what is known or asked for now. Raises BrokerError:
+        """Node id of the leader, from known metadata or from a new request. Raises BrokerError:
         LEADER_NOT_AVAILABLE, unknown topic.
         """
         known = self._cluster.leader_of(topic, partition)

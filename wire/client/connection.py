@@ -1,11 +1,10 @@
 """One client connection to a broker: pipelined requests, answers in order, a deadline for each.
 
 Between connecting and the first request of a user is one step for authentication: `handshake`,
-which may exchange requests on the connection as it likes; TLS comes as an `ssl.SSLContext`. Where
-the session that it begins ends by itself, the step is repeated before that (KIP-368), and other
-requests wait meanwhile. Then
-ApiVersions is negotiated, under the software name that makes Antipode's brokers advertise their
-private messages, and compression is agreed on where it is requested and offered.
+which may exchange requests on the connection as it likes; TLS comes as an `ssl.SSLContext`. If the
+session has an end, the step is repeated before it (KIP-368), and other requests wait in the
+meantime. Then ApiVersions is negotiated, under the software name that makes Antipode's brokers
+advertise their private messages, and compression is agreed on where it is requested and offered.
 
 Order: requests are written in the order of the calls, and Kafka answers in the order of the
 requests. At most `in_flight_max` are unanswered, further callers wait. A request that misses its

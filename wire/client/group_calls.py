@@ -67,7 +67,7 @@ class GroupCalls(ClusterAccess):
     async def committed(
         self, group_id: str, partitions: Iterable[PartitionKey] | None = None
     ) -> dict[PartitionKey, FetchedOffset]:
-        """The group's offsets: of these partitions, or all that it has."""
+        """The group's offsets of these partitions, or all its offsets."""
         wanted = None if partitions is None else list(partitions)
         return await self._at_coordinator(group_id, lambda connection: request_committed(connection, group_id, wanted))
 
@@ -75,7 +75,7 @@ class GroupCalls(ClusterAccess):
         self, group_ids: Iterable[str]
     ) -> dict[str, dict[PartitionKey, FetchedOffset] | KafkaClientError]:
         """Return all offsets of several groups, with one request to each coordinator, or the error
-        of a group. One attempt: groups whose coordinator has moved are left out.
+        of a group. One attempt; the result leaves out groups whose coordinator has moved.
         """
         found: dict[str, dict[PartitionKey, FetchedOffset] | KafkaClientError] = {}
         by_node: dict[int, list[str]] = {}

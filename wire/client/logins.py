@@ -1,8 +1,8 @@
 """How a client logs in: its user and password, or its bearer token, and the messages of each
 mechanism.
 
-Credentials are asked for at each login and each renewal of one, so that a file with other
-credentials counts without a restart.
+A client reads its credentials at each login and each renewal of a login, so that changed files take
+effect without a restart.
 """
 
 from __future__ import annotations

@@ -211,8 +211,8 @@ class KafkaClient(TopicCalls, GroupCalls):
 def call_client(
     bootstrap: str | Sequence[HostPort], work: Callable[[KafkaClient], Awaitable[Result]], *, site_local: bool = False
 ) -> Result:
-    """Run `work` with a client of its own on an event loop of its own: for code without a loop,
-    such as Spark tasks.
+    """Run `work` with a new client on a new event loop: for code without a loop, such as Spark
+    tasks.
     """
 
     async def run() -> Result:

@@ -16,7 +16,7 @@ _NO_CHANNEL_BINDING: Final = "n,,"
 
 
 class ScramRefused(Exception):
-    """The broker does not take the password, or does not know it itself."""
+    """The broker does not accept the password, or does not prove that it knows it."""
 
 
 class ScramClient:

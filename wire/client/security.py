@@ -225,20 +225,20 @@ def secured(options: ConnectionOptions, security: ClientSecurity) -> ConnectionO
 
 
 class _OfThisProcess:
-    """The security of clients that are given none: that of a command's `--command-config`, or of a
-    broker's listener between brokers.
+    """The security of clients for which the code gives none: from a command's `--command-config`,
+    or of a broker's inter-broker listener.
     """
 
     security: ClientSecurity | None = None
 
 
 def secure_clients(security: ClientSecurity) -> None:
-    """Have every `KafkaClient` of this process use this, where it is given nothing else."""
+    """Make this the security of each `KafkaClient` of this process for which the code gives none."""
     _OfThisProcess.security = security
 
 
 def secured_by_default(options: ConnectionOptions) -> ConnectionOptions:
-    """The options with the process's security, where they have none of their own."""
+    """The options, with the process's security if they have none."""
     security = _OfThisProcess.security
     if security is None or options.ssl_context is not None or options.handshake is not None:
         return options

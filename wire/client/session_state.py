@@ -58,8 +58,8 @@ class FetchSession(Generic[KeyT, PositionT]):
     def next_changes(
         self, named: Mapping[KeyT, PositionT], forgotten: frozenset[KeyT]
     ) -> SessionRequest[KeyT, PositionT]:
-        """The request of a caller that knows itself what has changed since the last one; all of it
-        when the session is new.
+        """The request of a caller that tracks its changes since the last request; if the session is
+        new, `named` has to be everything.
         """
         return SessionRequest(self._id, self._epoch, named, frozenset() if self.is_new else forgotten)
 

@@ -22,11 +22,11 @@ UNREGISTER_BROKER: Final = 64
 
 RESOURCE_TOPIC: Final = 2
 DYNAMIC_TOPIC_CONFIG: Final = 1
-"""Config source of what is set on the topic itself (KIP-226)."""
+"""Config source of values that are set on the topic itself (KIP-226)."""
 
 TOPICS_DESCRIBED_AT_ONCE: Final = 100
-"""Topics whose configs one request asks for: a broker of ours answers one request in one go, about
-0.2 ms a topic.
+"""Topics whose configs one request asks for: our broker does not yield while it answers one
+request, which takes about 0.2 ms a topic.
 """
 
 _SET, _DELETE = 0, 1
@@ -106,7 +106,9 @@ class TopicCalls(ClusterAccess):
         return _outcome(response.results[0])
 
     async def unregister_broker(self, node_id: int) -> str:
-        """Give up a broker that is gone for good; why that is refused, empty when it is done."""
+        """Unregister a broker that will not return. Returns the reason of a refusal, empty if the
+        broker is unregistered.
+        """
 
         async def attempt() -> str:
             connection = await self._any_connection()

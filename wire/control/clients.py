@@ -26,8 +26,8 @@ from wire.control.broker_pb2_grpc import BrokerControlStub
 from wire.control.controller_pb2_grpc import ControllerStub
 
 ACTIVE_CONTROLLER_KEY = "active-controller"
-"""Trailing metadata of a candidate that is not active: where the active one is, empty when it does
-not know.
+"""Trailing metadata of a candidate that is not active: the address of the active one, empty if the
+candidate does not know it.
 """
 
 ATTEMPT_TIMEOUT_S_MIN = 1.0
@@ -186,7 +186,7 @@ class ControllerClient:
         return reply
 
     async def unregister_broker(self, request: pb.UnregisterBrokerRequest) -> pb.UnregisterBrokerReply:
-        """Give up a broker that is gone for good."""
+        """Unregister a broker that will not return."""
         allowed_ms = self._allowed_ms(request.timeout_ms)
         reply: pb.UnregisterBrokerReply = await self._call("UnregisterBroker", request, allowed_ms)
         return reply

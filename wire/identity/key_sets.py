@@ -34,7 +34,7 @@ class KeySet:
     """The keys of one file or URL."""
 
     def __init__(self, url: str, *, refresh_ms: int) -> None:
-        """ConfigurationError where the URL is none that is accepted, or the file is no key set."""
+        """Raises ConfigurationError if the URL is not accepted, or the file is not a key set."""
         parts = urlsplit(url)
         self._url = url
         self._refresh_ms = refresh_ms

@@ -84,9 +84,9 @@ def checked(entity_type: Any, buffer: Buffer, position: int) -> tuple[Buffer, in
     """A buffer and position at which kio may decode `entity_type`: those given, unless there are
     tags that kio does not know.
 
-    Tags may be added to a version after its release and must be ignored by who does not know them
-    (KIP-482), but kio 0.6.5 refuses them: then a copy without them is returned. Raises Malformed
-    where the bytes contradict the schema.
+    Tags may be added to a version after its release, and a reader must ignore tags that it does not
+    know (KIP-482), but kio 0.6.5 refuses them: then a copy without them is returned. Raises
+    Malformed where the bytes contradict the schema.
     """
     step = _entity_step(entity_type)
     walk = Walk()

@@ -58,14 +58,14 @@ def entity_from_message(parts: Iterable[QuotaEntityPart]) -> QuotaEntity:
 
 
 def entity_message(entity: QuotaEntity) -> list[QuotaEntityPart]:
-    """The form in which it is sent inside a site."""
+    """The form in which processes of a site send it to each other."""
     return [
         QuotaEntityPart(type=kind) if name is None else QuotaEntityPart(type=kind, name=name) for kind, name in entity
     ]
 
 
 def quota_message(entity: QuotaEntity, values: QuotaValues) -> ClientQuota:
-    """A whole quota in the form in which it is sent inside a site."""
+    """A whole quota in the form in which processes of a site send it to each other."""
     return ClientQuota(entity=entity_message(entity), values=values)
 
 

@@ -131,8 +131,8 @@ def matches(name: str, *, whitelist: Sequence[str], blacklist: Sequence[str]) ->
 
 
 def blacklist_of(link: LinkRecord) -> tuple[str, ...]:
-    """Patterns of all the topics that the link does not mirror, internal ones aside; also what an
-    older link does not list.
+    """Patterns of all topics that the link does not mirror, except internal ones; an older link has
+    some of them that its record does not list.
     """
     listed = tuple(link.topic_blacklist)
     # a link from before the default: `__.*` counts although its list lacks it

@@ -46,9 +46,9 @@ class CarriedAccess(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncReport:
-    """One daemon's report. `synced_at_ms` (Unix ms, by a clock that may be wrong): as of when it
-    has carried all of these parts' offsets, 0 when it has not; `synced_ms_ago` how long before the
-    report that was.
+    """One daemon's report. `synced_at_ms` (Unix ms, by a clock that may be wrong): the time up to
+    which it has carried all offsets of these parts, 0 if it has not carried all; `synced_ms_ago`
+    how long before the report that was.
     """
 
     daemon: str = ""

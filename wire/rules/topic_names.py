@@ -22,8 +22,8 @@ name for themselves, so we do too.
 INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARE_GROUPS_TOPIC})
 
 CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
-"""The log of Kafka's controllers. No topic may be made with this name; it is not marked as
-internal, as in Kafka.
+"""The log of Kafka's controllers. No client may create a topic with this name; as in Kafka, it is
+not marked as internal.
 """
 
 

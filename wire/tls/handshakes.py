@@ -1,9 +1,9 @@
 """TLS handshakes before a connection exists: bounded in number and time, and outside the loop.
 
 A handshake costs a millisecond or two of arithmetic, which a thread of its own does; the loop only
-waits for the socket. The thread works on one step of one handshake, and gets the next one when the
-loop comes round: clients that are served have their turn in between. Networks take turns at the
-thread, and at `HANDSHAKES_MAX` the network with most handshakes loses one
+waits for the socket. The thread does one step of one handshake, and gets the next step in the next
+round of the event loop, so that the loop serves connected clients in between. Networks take turns
+at the thread, and at `HANDSHAKES_MAX` the network with most handshakes loses one
 (`core/handshake_turns.py`), so that a storm from one address does not keep others out. A handshake
 that is not complete after `HANDSHAKE_TIMEOUT_S` ends too. A connection costs no memory of TLS until
 its client has sent a byte.

@@ -1,4 +1,4 @@
-"""The context of a listener whose files are looked at before each connection."""
+"""The context of a listener, which checks its files for changes before each connection."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def creation_from_message(message: ResourceAclsMessage) -> Acl:
 
 
 def filter_message(wanted: AclFilter) -> AclFilterMessage:
-    """A filter in the form in which it is sent inside a site."""
+    """A filter in the form in which processes of a site send it to each other."""
     return AclFilterMessage(
         resource_type=wanted.resource_type,
         name=wanted.name,

@@ -32,7 +32,7 @@ def decode_reassignments(payload: bytes) -> dict[PartitionKey, tuple[int, ...]]:
 
 
 def encode_reassignments(wanted: Mapping[PartitionKey, tuple[int, ...]]) -> bytes:
-    """The request with what is left of it."""
+    """The request without the partitions that are done."""
     entries = [
         {"topic": topic, "partition": index, "replicas": list(replicas)}
         for (topic, index), replicas in sorted(wanted.items())

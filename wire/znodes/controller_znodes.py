@@ -1,4 +1,4 @@
-"""The paths that a controller adds to Kafka's layout (`layout.py`): brokers that are gone for good,
+"""The paths that a controller adds to Kafka's layout (`layout.py`): brokers that will not return,
 and the controller's rules.
 """
 

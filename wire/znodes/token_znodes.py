@@ -87,7 +87,9 @@ def _time(value: Any) -> int:
 
 
 def token_message(token_id: str, token: DelegationToken | None) -> DelegationTokenMessage:
-    """For an image, a change of it or a request; without a token: there is none any more."""
+    """The message for an image, a change of it or a request; without a token it means that the
+    token was removed.
+    """
     if token is None:
         return DelegationTokenMessage(token_id=token_id)
     return DelegationTokenMessage(
@@ -102,8 +104,8 @@ def token_message(token_id: str, token: DelegationToken | None) -> DelegationTok
 
 
 def token_from_message(message: DelegationTokenMessage) -> DelegationToken | None:
-    """From the form in which it is sent inside a site; None if the token was removed. ValueError if
-    the text is not a principal.
+    """Decode the form in which processes of a site send it to each other; None if the token was
+    removed. ValueError if the text is not a principal.
     """
     if not message.owner:
         return None

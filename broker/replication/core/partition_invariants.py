@@ -1,11 +1,13 @@
 """The invariants of `core/partition.py`, checked after every command by tests and the simulator.
 
-P1 high watermark <= mirrorable end <= own log end offset. P2 under one leadership none of the three
-decreases, unless the log is truncated or restarted. P3 leader epoch and partition epoch never fall.
-P4 a leader knows the progress of exactly its other replicas; another replica knows none, and has no
-proposal, no standby and no flush to wait for. P5 only a follower outside the in-sync replicas is
-joining. P6 a proposal names replicas, with this one among them, and differs from the in-sync
-replicas in force.
+P1  high watermark <= mirrorable end <= own log end offset.
+P2  Under one leadership none of the three decreases, unless the log is truncated or restarted.
+P3  Leader epoch and partition epoch never decrease.
+P4  A leader knows the progress of exactly its other replicas. Another replica knows none, and has
+    no proposal, no standby and no flush to wait for.
+P5  Only a follower outside the in-sync replicas is joining.
+P6  A proposal names replicas, with this one among them, and differs from the in-sync replicas in
+    force.
 """
 
 from __future__ import annotations

@@ -70,8 +70,8 @@ class Replay:
         return {**place, "to_topic": self.topic, "is_dry_run": self.plan.is_dry_run, **counts}
 
     async def run(self, client: KafkaClient, *, topic_id: str, advance: Callable[[int], None]) -> None:
-        """Replay what is not there. `topic_id` is that of the topic at the active site.
-        OperationalFailure.
+        """Replay the records that the active site does not have. `topic_id` is that of the topic at
+        the active site. OperationalFailure.
         """
         fates = Fates()
         async for position, header, batch in batches(client, dict(self.entry)):
@@ -198,8 +198,8 @@ class Replay:
         except (KafkaException, BufferError, UnicodeEncodeError) as error:
             reason = error.args[0].str() if isinstance(error, KafkaException) else str(error)
             raise OperationalFailure(
-                f"offsets {first} to {last} of {self.entry['name']} could not be written to {self.topic}: {reason}; what was committed "
-                "before is there, and another run goes on behind it"
+                f"offsets {first} to {last} of {self.entry['name']} could not be written to {self.topic}: {reason}; the records "
+                "that were committed before are there, and another run continues after them"
             ) from error
 
 

@@ -29,8 +29,8 @@ MEGABYTE = 1_000_000
 
 
 def compare_records(request: Request, directory: Path, cores: int, *, is_resumed: bool) -> ReconciliationReport:
-    """Compare, and leave the report in the directory. Spark starts on this machine where there is
-    more than this process compares by itself.
+    """Compare, and leave the report in the directory. Starts Spark on this machine if there are
+    more records than this process compares itself.
     """
     from spark_jobs.reconciling.report import write_report
     from spark_jobs.reconciling.run import reconcile

@@ -1,5 +1,5 @@
-"""`antipode reconcile --watch`: compares the digests of both sites again and again, prints until
-when each link or pair of sites is proven equal, and serves it as metrics.
+"""`antipode reconcile --watch`: compares the digests of both sites repeatedly, prints the time
+until which each link or pair of sites is proven equal, and serves it as metrics.
 
 The comparison and the state of the proof are those of the active site's agents
 (`dr/agent/equality_watch.py`), so both report the same.
@@ -103,7 +103,7 @@ def _served(watch: VerificationWatch, listener: HostPort | None) -> MetricsServe
 
 
 async def _compare_once(request: ComparisonRequest, watch: VerificationWatch, is_paused: Callable[[], str]) -> None:
-    """One round. A site that does not answer delays the proof and ends nothing."""
+    """One round. A site that does not answer delays the proof but does not end the watch."""
     from dr.proof.comparison import compare_sites
 
     clock = SystemClock()

@@ -116,7 +116,7 @@ def assign_range(
     """Kafka's RangeAssignor: for each topic, every member that wants it gets a range of partitions,
     the first members one more.
 
-    Members are sorted by id; topics that do not exist (no count) are left out.
+    Members are sorted by id; topics that do not exist (they have no count) are left out.
     """
     assignment: dict[str, list[PartitionKey]] = {member: [] for member in subscriptions}
     for topic in sorted({topic for topics in subscriptions.values() for topic in topics}):

@@ -5,12 +5,13 @@ There are three independent settings: a batch is closed when it is `batch_bytes_
 `batch_records_max` large, and sent when it is closed or has been open for `linger_ms`; the budget
 bounds everything that waits (`budget.py`).
 
-  a. Batches of a partition leave in the order in which they were closed, and the next one only
-  after the one before is done with. b. A batch that is sent again goes to the front of its
-  partition, as it was: same records, same sequence. c. Every token that came in goes out once: with
-  its batch, by `expire`, or by `drop_all`. d. A batch that is too large for its topic is taken
-  apart (KIP-126): the halves go to the front as batches that were never sent,
-     and later batches of the topic are kept as small.
+  a. Batches of a partition leave in the order in which they were closed, and the next one leaves
+     only when the previous one has its outcome.
+  b. A batch that is sent again goes to the front of its partition, as it was: same records, same
+     sequence.
+  c. Every token that came in goes out once: with its batch, by `expire`, or by `drop_all`.
+  d. A batch that is too large for its topic is split (KIP-126): the halves go to the front as
+     batches that were never sent, and later batches of the topic are kept as small.
 
 Called by the producer. A token is the caller's value that is returned with the outcome of a record.
 """

@@ -32,8 +32,7 @@ def split_records(records: Buffer, position: Position, records_max: int) -> Spli
     """Split after this many records from the position on; None if the partition has at most that
     many records.
 
-    Within a batch offsets are counted, not records: of a compacted batch the first part may hold
-    fewer.
+    Counts offsets, not records: the first part of a compacted batch may hold fewer records.
     """
     count, at_next = 0, position
     for at, header in iterate_headers(records):

@@ -138,8 +138,8 @@ def _stands(broker: Broker, command: BrokersListed) -> bool:
 
 
 def presume_dead(draft: Draft, command: BrokerUnreachable) -> None:
-    """Elect other leaders at once, without waiting for the end of the registration: nothing listens
-    at the broker's address.
+    """Elect other leaders immediately, without waiting for the end of the registration, because no
+    process listens at the broker's address.
     """
     broker = draft.cluster.brokers.get(command.node_id)
     if broker is None or broker.epoch != command.broker_epoch:
@@ -161,7 +161,7 @@ def take_back(draft: Draft, command: BrokerAnswered) -> None:
 
 
 def unregister(draft: Draft, command: UnregisterBroker) -> None:
-    """Record that a broker is gone for good. Refused while the broker is registered, and for a node
+    """Record that a broker will not return. Refused while the broker is registered, and for a node
     id without replicas.
     """
     node, cluster = command.node_id, draft.cluster

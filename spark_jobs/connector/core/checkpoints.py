@@ -50,7 +50,7 @@ def batch_to_go_on_from(offsets: Iterable[int], commits: Iterable[int]) -> int:
 
 
 def topic_offsets(source: str) -> PartitionOffsets | None:
-    """The offsets of one source, None where it has other ones or none."""
+    """The offsets of one source, None if the line has none, or those of another kind of source."""
     if source == NO_OFFSETS:
         return None
     try:

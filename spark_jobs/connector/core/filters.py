@@ -1,7 +1,7 @@
 """Narrows a read by the filters on topic, partition, offset and timestamp. Pure.
 
 Filters only narrow what is read; Spark evaluates all of them again on the rows. So a filter that is
-not understood here costs time and no correctness.
+not understood here only costs time: the result stays correct.
 """
 
 from __future__ import annotations

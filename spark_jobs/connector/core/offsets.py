@@ -26,7 +26,7 @@ class InvalidOffsets(ValueError):
 
 
 class BoundKind(enum.StrEnum):
-    """The form in which one end of a read is given."""
+    """The form of one end of a read in the options."""
 
     EARLIEST = "earliest"
     LATEST = "latest"

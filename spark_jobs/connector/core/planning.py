@@ -1,7 +1,7 @@
 """Plans the offsets that each task reads, and the end of each trigger of a stream. Pure.
 
-A batch read is divided by bytes, also inside one large partition; a stream by offsets alone, so
-that a batch that is run again is divided as it was the first time (the sink depends on it).
+A batch read is divided by bytes, also inside one large partition; a stream is divided only by
+offsets, so that a repeated batch is divided as it was the first time (the sink depends on this).
 """
 
 from __future__ import annotations

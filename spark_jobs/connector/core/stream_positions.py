@@ -74,7 +74,7 @@ def lost_records(
 
 def check_lost(lost: list[LostRecords], *, is_failing_on_loss: bool) -> PartitionOffsets:
     """The offsets at which the read of partitions with lost records continues. Raises RecordsLost
-    unless the query goes on without those records.
+    unless the query is to continue without those records.
     """
     if lost and is_failing_on_loss:
         raise RecordsLost(

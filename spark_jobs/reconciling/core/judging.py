@@ -57,8 +57,8 @@ class Judgement:
     explanations: list[Explanation] = field(default_factory=list)
 
     def judge_defects(self, runs: Iterable[Run]) -> None:
-        """Defects within one log. Corruption and overlaps are findings at any site. A batch that is
-        repeated at both sites alike was written twice by its producer, so it is an explanation.
+        """Defects within one log. Corruption and overlaps are findings at any site. If both sites
+        repeat the same batch, its producer wrote it twice; this explains the repetition.
         """
         repeated: dict[tuple[str, int, int, int], set[str]] = defaultdict(set)
         for run in runs:

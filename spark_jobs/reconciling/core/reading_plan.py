@@ -1,5 +1,5 @@
-"""Explains a reconciliation before it runs: what is read of each topic, in which way, how many
-bytes, and which ranges are left out for which reason. Pure.
+"""Explains a reconciliation before it runs: for each topic, how it is read, how many bytes that
+takes, and which ranges are left out, with the reason. Pure.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ def _is_hash(text: str) -> bool:
 
 
 def caller_of_token(authorization: str, callers: Mapping[str, Caller]) -> Caller | None:
-    """The caller by the value of an `authorization` header; None where its token is not known.
+    """The caller by the value of an `authorization` header; None if its token is not known.
 
     The look-up is by hash, so its duration reveals nothing about the token.
     """

@@ -1,7 +1,7 @@
-"""ACLs through Kafka's Admin API: what a cluster has, what is to be added, what is to be removed.
+"""ACLs through Kafka's Admin API: lists, adds and removes them.
 
-A cluster without an authorizer answers SECURITY_DISABLED (`BrokerError`), one that does not let us
-look CLUSTER_AUTHORIZATION_FAILED. Source: KIP-140, KIP-290.
+A cluster without an authorizer answers SECURITY_DISABLED (`BrokerError`). A cluster that does not
+allow us to list ACLs answers CLUSTER_AUTHORIZATION_FAILED. Source: KIP-140, KIP-290.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Requests to one broker over one connection: each API once, for all versions, with plain results.
 
-No retries and no routing: what a broker answers about a partition comes back with that partition's
-error code, only errors of the whole response are raised. Callers with their own state of partitions
-(mirror, reconciliation) call these functions with a node; `wire/client/raw_client.py` adds retries
-and finds the node for the others.
+No retries and no routing. The result has each partition's answer with its error code; only errors
+of the whole response are raised. Callers with their own state of partitions (mirror,
+reconciliation) call these functions with a node; `wire/client/raw_client.py` adds retries and finds
+the node for the others.
 """
 
 import datetime as dt
@@ -61,9 +61,7 @@ class ListedOffset(NamedTuple):
 
 
 class EpochQuery(NamedTuple):
-    """A leader epoch whose end is wanted, asked of the leader of `current_leader_epoch` (-1:
-    any).
-    """
+    """A leader epoch whose end is requested from the leader of `current_leader_epoch` (-1: any)."""
 
     leader_epoch: int
     current_leader_epoch: int = -1

@@ -111,7 +111,7 @@ async def heartbeat(
 
 
 async def leave(connection: Connection, group_id: str, member_id: str) -> None:
-    """Leave at once, so that the others need not wait for the session to end."""
+    """Leave immediately, so that other members need not wait until the session expires."""
     values = {
         "group_id": group_id,
         "member_id": member_id,

@@ -99,8 +99,8 @@ async def request_committed(
 async def request_committed_by_groups(
     connection: Connection, group_ids: Sequence[str]
 ) -> dict[str, dict[PartitionKey, FetchedOffset]]:
-    """All offsets of several groups from their coordinator, in one request where it takes one
-    (KIP-709). A group that it does not coordinate is left out.
+    """All offsets of several groups from their coordinator, in one request if the broker supports
+    this (KIP-709). A group that it does not coordinate is left out.
     """
     version = connection.version_for(OFFSET_FETCH, highest=_LAST_WITH_NAMES)
     if version < _FIRST_WITH_GROUPS:

@@ -1,9 +1,9 @@
 """Tokens of OAUTHBEARER: signed JSON web tokens, and the public keys that they are checked by.
 Pure.
 
-A token names its user in a claim (`sub`), and until when it holds (`exp`). It is signed by RS256 or
-ES256 with a key of the authorization server's key set (JWKS), or, where this was asked for, not
-signed at all. Sources: RFC 7515, RFC 7517, RFC 7519, KIP-768.
+A token names its user in the claim `sub`, and the time at which it expires in `exp`. It is signed
+by RS256 or ES256 with a key of the authorization server's key set (JWKS), or, where this was asked
+for, not signed at all. Sources: RFC 7515, RFC 7517, RFC 7519, KIP-768.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ PublicKey = rsa.RSAPublicKey | ec.EllipticCurvePublicKey
 
 
 class InvalidToken(ValueError):
-    """No client can log in by the token; says why, and repeats nothing of it."""
+    """No client can log in with the token. The message gives the reason and repeats no part of the
+    token.
+    """
 
 
 class TokenHolder(NamedTuple):

@@ -39,7 +39,7 @@ class CompressionTally:
     plain_bytes: int = 0
     wire_bytes: int = 0
     refusals: int = 0
-    """Connections that go without, because the broker does not offer compression."""
+    """Connections that are not compressed, because the broker does not offer compression."""
 
     def add(self, *, plain_bytes: int, wire_bytes: int) -> None:
         """Count what was sent or received."""
@@ -49,7 +49,9 @@ class CompressionTally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compression:
-    """A wish for compressed connections; brokers that do not offer it are talked to without."""
+    """A request for compressed connections; connections to brokers that do not offer compression
+    are not compressed.
+    """
 
     level: int
     tally: CompressionTally = field(default_factory=CompressionTally)
@@ -72,7 +74,8 @@ class ChunkPacker:
             stored: Buffer = piece
             if len(piece) >= WORTH_COMPRESSING_BYTES:
                 compressed = self._compressor.compress(piece)
-                # what does not shrink goes as it is: the receiver sees it by the two sizes
+                # bytes that do not shrink are sent as they are: the receiver recognises this by the
+                # two sizes
                 if len(compressed) < len(piece):
                     stored = compressed
             packed += [_HEADER.pack(len(stored), len(piece)), stored]

@@ -46,8 +46,8 @@ class RequestHeader(NamedTuple):
 
 
 class MalformedRequest(ValueError):
-    """The frame is not a request that anyone could send: the connection is closed, Kafka has no
-    answer to it either.
+    """The frame is not a valid request. The connection is closed, since Kafka has no response to
+    such a frame either.
 
     `header` is there if it was intact.
     """
@@ -73,7 +73,7 @@ class UnsupportedVersion(ValueError):
 
     @property
     def is_api_versions(self) -> bool:
-        """Whether Kafka answers it instead of closing."""
+        """True if Kafka answers the request instead of closing the connection."""
         return self.header.api_key == schemas.API_VERSIONS_KEY
 
 

@@ -4,9 +4,9 @@ socket(7)).
 A sender on the same machine or in the same rack fills a frame of megabytes in pieces of a few
 packets, and a receiver that is woken for each of them spends as much on waking up, at both ends, as
 on the bytes: with the mark a mirror's drain takes an eighth less CPU. The mark never asks for more
-than the frame still lacks, so no receiver waits for bytes that no sender has; the kernel wakes the
-receiver earlier when the window closes, and at the end of the stream. Plain connections only: bytes
-that TLS or compression buffers never reach a mark on the socket.
+than the frame still lacks, so the receiver never waits for bytes that the sender does not have; the
+kernel wakes the receiver earlier when the window closes, and at the end of the stream. Plain
+connections only: bytes that TLS or compression buffers never reach a mark on the socket.
 """
 
 import socket

@@ -1,5 +1,4 @@
-"""Decides which TLS handshake is next to be worked on, and which one ends when there are too many.
-Pure.
+"""Decides which TLS handshake is next, and which one ends if there are too many. Pure.
 
 Networks take turns, so a network that begins many handshakes delays its own. A network is an
 address, or of IPv6 its first 64 bits (`runtime/security/client_networks.py`). When there are too

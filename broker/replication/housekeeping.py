@@ -1,5 +1,5 @@
 """Periodic work of a broker: flushes, retention, removal, compaction, checkpoints, digests, reading
-what is on the disk, standbys.
+what is on the disk, the quarantine, standbys.
 
 Each job is a loop of its own. A failing disk is reported and tried again in the next round; it
 never ends the broker. Retention and compaction wait for the first whole image, because the topics'
@@ -21,6 +21,7 @@ from broker.log.scrubbing import LOGS_A_TURN, Scrubber
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import LinkRole
 from broker.replication.core.retention_holds import HoldBounds
+from broker.replication.quarantine_upkeep import QuarantineUpkeep
 from broker.replication.replicas import Replicas
 from broker.settings.config import BrokerSettings
 from broker.settings.dynamic_configs import DynamicConfigs
@@ -42,9 +43,15 @@ MOVE_INTERVAL_MS = 200
 """Interval (ms) at which the broker looks for moves to another log directory."""
 DIGEST_INTERVAL_MS = 5_000
 """Interval (ms) at which the broker computes the digests of leaves that have ended."""
+QUARANTINE_INTERVAL_MS_MAX = 60_000
+"""Longest interval (ms) at which the broker looks at the quarantine."""
 SCRUB_LOOK_MS_MAX = 60_000
 """Longest interval (ms) at which the broker looks for a log that is due to be read from the disk.
 """
+
+
+def _quarantine_interval_ms(settings: BrokerSettings) -> float:
+    return min(settings.log_retention_check_interval_ms, QUARANTINE_INTERVAL_MS_MAX)
 
 
 class Housekeeping:
@@ -66,6 +73,7 @@ class Housekeeping:
         self._cluster = cluster
         self._on_expired = on_expired
         self.scrubber = Scrubber(logs, clock)
+        self._quarantine = QuarantineUpkeep(configs, logs, replicas.cuts.quarantine, clock)
         self._loops = Supervisor()
 
     def start(self) -> None:
@@ -75,6 +83,7 @@ class Housekeeping:
         jobs: tuple[tuple[str, Callable[[], Awaitable[None]], Interval, float], ...] = (
             ("flush", self._logs.flush_due, lambda now: now.log_flush_scheduler_interval_ms, 0),
             ("retention", self._retain, lambda now: now.log_retention_check_interval_ms, first_ms),
+            ("quarantine", self._quarantine.look, _quarantine_interval_ms, 0),
             ("removal", self._logs.remove_due, lambda _: REMOVAL_INTERVAL_MS, 0),
             ("compaction", self._compact, lambda now: now.log_cleaner_backoff_ms, 0),
             ("move", self._move, lambda _: MOVE_INTERVAL_MS, 0),

@@ -10,7 +10,8 @@ the second file, because it may be too long for a file name. No broker looks for
 Kafka's dump tool reads the batches.
 
 The limit of each partition is that of truncated records: records beyond it are refused, and never
-dropped. Entries stay when their topic is deleted. Called on the event loop by
+dropped. Entries stay when their topic is deleted; they expire only where a retention is set
+(`quarantine_upkeep.py`). Called on the event loop by
 `broker/handlers/links/quarantine_records.py`, and in a thread by
 `broker/handlers/links/quarantine.py`.
 """
@@ -30,6 +31,7 @@ from uuid import UUID
 from broker.log.errors import CorruptLog
 from broker.log.partition_log import PartitionLog
 from broker.log.segments.batch_scan import BatchScan
+from broker.replication.core.quarantine_retention import KeptEntry, QuarantineUse
 from runtime.disk import Disk, read_file, write_all, write_file
 from runtime.logs import get_logger
 from wire.protocol.json_documents import parse_json
@@ -96,6 +98,8 @@ class Quarantine:
         self._disk = disk
         self._bytes_max = bytes_max
         self._turn = asyncio.Lock()
+        self.use = QuarantineUse()
+        """As of the last look of `quarantine_upkeep.py`."""
 
     async def keep(
         self,
@@ -213,6 +217,24 @@ class Quarantine:
         named = (replace(one, topic=whole_names.get(one.topic, one.topic)) for one in found)
         return sorted(named, key=lambda one: one.name)
 
+    def kept(self, directories: Iterable[str]) -> list[KeptEntry]:
+        """The entries as retention sees them: no batch is read. Raises OSError."""
+        found = []
+        for directory in directories:
+            entries = (*self._kept_in(directory), *self._truncated_in(directory, has_offsets=False))
+            found += [_as_kept(entry) for entry in entries]
+        return found
+
+    def expire(self, directories: Iterable[str], expired: Iterable[KeptEntry]) -> list[str]:
+        """Delete these entries, unless they have changed since; the names of the deleted ones.
+        Raises OSError.
+        """
+        paths, wanted = list(directories), set(expired)
+        deleted = [entry.name for entry in self.kept(paths) if entry in wanted]
+        for name in deleted:
+            self.delete(paths, name)
+        return deleted
+
     def _kept_in(self, directory: str) -> list[Entry]:
         found = []
         for one in self._disk.entries(directory):
@@ -224,14 +246,15 @@ class Quarantine:
                     log.warning("account of quarantined records is damaged", path=path, reason=str(error))
         return found
 
-    def _truncated_in(self, directory: str) -> list[Entry]:
+    def _truncated_in(self, directory: str, *, has_offsets: bool = True) -> list[Entry]:
         found = []
         for one in self._disk.entries(directory):
             name = one.name.removesuffix(BATCHES)
             topic, _, partition = name.removeprefix(PREFIX).rpartition("-")
             if not one.name.startswith(PREFIX) or name == one.name or "@" in name or not partition.isdecimal():
                 continue
-            first_offset, end_offset = self._offsets(f"{directory}/{one.name}", one.size_bytes)
+            path = f"{directory}/{one.name}"
+            first_offset, end_offset = self._offsets(path, one.size_bytes) if has_offsets else (-1, -1)
             found.append(
                 Entry(
                     name=name,
@@ -285,6 +308,10 @@ class Quarantine:
             if any(one.name == name for one in (*self._kept_in(directory), *self._truncated_in(directory))):
                 return directory
         raise LookupError(f"the quarantine has no entry named {name!r}")
+
+
+def _as_kept(entry: Entry) -> KeptEntry:
+    return KeptEntry(entry.name, f"{entry.topic}-{entry.partition}", entry.size_bytes, entry.at_ms)
 
 
 def _place(topic_id: bytes, partition: int) -> str:

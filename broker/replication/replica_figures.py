@@ -63,6 +63,21 @@ def truncations(
         )
 
 
+def quarantine_use(cuts: TruncatedRecords, *, node_id: int, now_ms: int) -> pb.QuarantineUse:
+    """How full the broker's quarantine is, and when its first entry expires."""
+    use = cuts.quarantine.use
+    return pb.QuarantineUse(
+        node_id=node_id,
+        entries=use.entries,
+        bytes=use.size_bytes,
+        fullest_percent=use.fullest_percent,
+        fullest_partition=use.fullest_place,
+        first_expiring=use.first_expiring,
+        expires_in_ms=use.expires_in_ms(now_ms),
+        is_expiring=use.is_expiring,
+    )
+
+
 def sizes(partitions: HostedPartitions) -> dict[PartitionKey, tuple[int, int, int]]:
     """Size, start and end offset by partition, for the metrics (called from their thread)."""
     return {

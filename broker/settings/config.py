@@ -198,6 +198,12 @@ class BrokerSettings(Settings):
         ge=0,
         description="accepted: bytes kept for each partition, 0 to keep nothing",
     )
+    quarantine_retention_ms: int = Field(
+        default=-1,
+        alias="antipode.quarantine.retention.ms",
+        ge=-1,
+        description="accepted: milliseconds after which an entry of the quarantine is deleted, -1 to keep all",
+    )
     link_hold_ms_max: int = Field(
         default=3_600_000,
         alias="antipode.link.hold.max.ms",

@@ -31,7 +31,7 @@ from broker.metadata.core.image_updates import (
     without_old_reports,
 )
 from broker.metadata.core.topic_images import TopicImage
-from broker.replication.replica_figures import describe, truncations
+from broker.replication.replica_figures import describe, quarantine_use, truncations
 from broker.replication.replicas import Replicas
 from runtime.clock import Clock, SystemClock
 from runtime.logs import get_logger, state_change_logger
@@ -314,6 +314,7 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
             node_id=self._node_id,
             partitions=partitions,
             cuts=self._cuts(image, request.link),
+            quarantine=quarantine_use(self._replicas.cuts, node_id=self._node_id, now_ms=self._clock.now_ms()),
             link_epochs={name: link.epoch for name, link in image.links.items()},
             link_revisions={name: link.revision for name, link in image.links.items()},
         )

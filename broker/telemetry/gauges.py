@@ -8,6 +8,7 @@ Caller: broker/main.py.
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Final
 
@@ -16,6 +17,11 @@ from broker.replication import replica_figures
 from broker.telemetry.counters import COUNTERS
 from broker.telemetry.gauge_sources import SECOND_MS, GaugeSources, Read
 from broker.telemetry.labelled_gauges import FAMILIES
+
+
+def _seconds_left(left_ms: int | None) -> float:
+    return math.inf if left_ms is None else left_ms / SECOND_MS
+
 
 GAUGES: Final[tuple[tuple[str, str, Read], ...]] = (
     (
@@ -73,6 +79,26 @@ GAUGES: Final[tuple[tuple[str, str, Read], ...]] = (
         "antipode_broker_link_hold_max_percent",
         "Largest share (0 to 100) of antipode.link.hold.max.ms or .bytes that a partition uses, at the last pass of retention",
         lambda parts: 100 * parts.logs.held.share,
+    ),
+    (
+        "antipode_broker_quarantine_entries",
+        "Entries of the quarantine here",
+        lambda parts: parts.replicas.cuts.quarantine.use.entries,
+    ),
+    (
+        "antipode_broker_quarantine_bytes",
+        "Bytes of the quarantine here",
+        lambda parts: parts.replicas.cuts.quarantine.use.size_bytes,
+    ),
+    (
+        "antipode_broker_quarantine_max_percent",
+        "Largest share (0 to 100) of antipode.truncated.records.max.bytes that the quarantine of a partition uses",
+        lambda parts: parts.replicas.cuts.quarantine.use.fullest_percent,
+    ),
+    (
+        "antipode_broker_quarantine_expires_in_seconds",
+        "Time until the first entry of the quarantine expires; +Inf: none does",
+        lambda parts: _seconds_left(parts.replicas.cuts.quarantine.use.expires_in_ms(parts.clock.now_ms())),
     ),
     (
         "antipode_broker_sync_partitions",

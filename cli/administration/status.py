@@ -205,6 +205,7 @@ async def _link(
     known: Environment, link: EnvironmentLink, channels: Channels, entries: Sequence[LinkAtSite]
 ) -> dict[str, Any]:
     from dr.drill.lag import LagProbe
+    from dr.sites.core.quarantine_sentences import quarantine_problem, quarantine_sentence
     from runtime.clock import SystemClock
 
     seen = known.model_copy(update={"links": (link,)})
@@ -227,6 +228,8 @@ async def _link(
         "lag_ms": None if sample.lag_ms < 0 else sample.lag_ms,
         "truncated_records": sample.truncated_records,
         "differing": list(sample.differing),
+        "quarantines": [quarantine_sentence(at, use) for at, use in sample.quarantines],
+        "quarantine_problems": [problem for at, use in sample.quarantines if (problem := quarantine_problem(at, use))],
         "protected_since_ms": sample.protection.since_ms if sample.protection and not unprotected else None,
         "not_protected_because": unprotected,
         **_proof(sample),
@@ -330,7 +333,7 @@ def problems(sites: dict[str, dict[str, Any]], links: list[dict[str, Any]]) -> l
         if link["not_proven_because"]:
             found.append(f"link {link['name']}: the sites are not proven equal: {link['not_proven_because']}")
         found += [f"link {link['name']}: {problem}" for problem in link["lease_problems"]]
-        others = (*link["mirror_problems"], *link["differing"], *link["deposed"])
+        others = (*link["mirror_problems"], *link["differing"], *link["deposed"], *link["quarantine_problems"])
         found += [f"link {link['name']}: {problem}" for problem in others if problem not in reason]
         if link["is_contested"]:
             found.append(f"link {link['name']}: both sites report that they are active in epoch {link['epoch']}")

@@ -76,7 +76,17 @@ def status_page(document: dict[str, Any]) -> Group:
     followings = [
         f"link {escape(link['name'])}: {escape(link['following'])}" for link in document["links"] if link["following"]
     ]
-    return Group(sites, links, *followings, *leases, *verdicts, *protected, *verified, *reported)
+    return Group(
+        sites, links, *followings, *leases, *verdicts, *protected, *verified, *_quarantines(document), *reported
+    )
+
+
+def _quarantines(document: dict[str, Any]) -> list[str]:
+    return [
+        f"link {escape(link['name'])}: {escape(sentence)}"
+        for link in document["links"]
+        for sentence in link["quarantines"]
+    ]
 
 
 def _count(value: int | None) -> str:

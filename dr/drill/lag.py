@@ -22,6 +22,7 @@ from dr.sites.core.evidence import PartitionPosition, positions_of
 from dr.sites.site_client import SiteClient
 from runtime.clock import Clock
 from runtime.process import OperationalFailure
+from wire.control.broker_pb2 import QuarantineUse
 from wire.control.mirror_pb2 import DescribeMirrorReply, DescribeMirrorRequest
 from wire.control.mirror_pb2_grpc import MirrorAdminStub
 from wire.control.site_pb2 import DescribeLinkReply
@@ -77,6 +78,8 @@ class LagSample:
     """The active site's last verdict; None if there is none, or if the site does not answer."""
     proof: LinkVerification | None = None
     """The last comparison by the active site's agents; None before the first."""
+    quarantines: tuple[tuple[str, QuarantineUse], ...] = ()
+    """The quarantine of each broker that has entries, with its site."""
     differing: tuple[str, ...] = ()
     """Partitions whose copies have another history than the active site, as sentences. They count
     as lacking all records from the first difference on.
@@ -149,6 +152,7 @@ class LagProbe:
             suspended_sync_policy=record.sync_policy_to_restore,
             unreachable=tuple(name for name, reply in at_sites.items() if reply is None),
             truncated_records=sum(cut.records for reply in known.values() for cut in reply.cuts),
+            quarantines=tuple((name, use) for name, reply in known.items() for use in reply.quarantines),
             differing=tuple(named),
             protection=_protection(known.get(record.active_site)),
             proof=_proof(known.get(record.active_site)),

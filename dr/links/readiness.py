@@ -12,6 +12,7 @@ from dr.links.core.link_preflight import (
     LinkCheck,
     mirror_seen_check,
     proof_check,
+    quarantine_check,
     rehearsal_check,
     resting_mirror_check,
 )
@@ -52,7 +53,10 @@ async def check_readiness(name: str, clients: Sequence[SiteClient], clock: Clock
         now_ms=used_clock.now_ms(),
     )
     rehearsed = rehearsal_check(_rehearsal(entries, standby), standby=standby, now_ms=used_clock.now_ms())
-    return replace(found, checks=(*await _checks(record, by_name, found), proof, rehearsed))
+    kept = quarantine_check(
+        (entry.site, use) for entry in entries if entry.description is not None for use in entry.description.quarantines
+    )
+    return replace(found, checks=(*await _checks(record, by_name, found), proof, rehearsed, kept))
 
 
 def _rehearsal(entries: Sequence[LinkAtSite], standby: str) -> LinkRehearsal | None:

@@ -408,8 +408,28 @@ class TruncatedLog(_message.Message):
     last_at_ms: int
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., node_id: _Optional[int] = ..., cuts: _Optional[int] = ..., records: _Optional[int] = ..., bytes: _Optional[int] = ..., kept_bytes: _Optional[int] = ..., last_first_offset: _Optional[int] = ..., last_at_ms: _Optional[int] = ...) -> None: ...
 
+class QuarantineUse(_message.Message):
+    __slots__ = ("node_id", "entries", "bytes", "fullest_percent", "fullest_partition", "first_expiring", "expires_in_ms", "is_expiring")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    FULLEST_PERCENT_FIELD_NUMBER: _ClassVar[int]
+    FULLEST_PARTITION_FIELD_NUMBER: _ClassVar[int]
+    FIRST_EXPIRING_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_IN_MS_FIELD_NUMBER: _ClassVar[int]
+    IS_EXPIRING_FIELD_NUMBER: _ClassVar[int]
+    node_id: int
+    entries: int
+    bytes: int
+    fullest_percent: float
+    fullest_partition: str
+    first_expiring: str
+    expires_in_ms: int
+    is_expiring: bool
+    def __init__(self, node_id: _Optional[int] = ..., entries: _Optional[int] = ..., bytes: _Optional[int] = ..., fullest_percent: _Optional[float] = ..., fullest_partition: _Optional[str] = ..., first_expiring: _Optional[str] = ..., expires_in_ms: _Optional[int] = ..., is_expiring: _Optional[bool] = ...) -> None: ...
+
 class DescribePartitionsReply(_message.Message):
-    __slots__ = ("node_id", "partitions", "link_epochs", "cuts", "link_revisions")
+    __slots__ = ("node_id", "partitions", "link_epochs", "cuts", "link_revisions", "quarantine")
     class LinkEpochsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -429,9 +449,11 @@ class DescribePartitionsReply(_message.Message):
     LINK_EPOCHS_FIELD_NUMBER: _ClassVar[int]
     CUTS_FIELD_NUMBER: _ClassVar[int]
     LINK_REVISIONS_FIELD_NUMBER: _ClassVar[int]
+    QUARANTINE_FIELD_NUMBER: _ClassVar[int]
     node_id: int
     partitions: _containers.RepeatedCompositeFieldContainer[PartitionDescription]
     link_epochs: _containers.ScalarMap[str, int]
     cuts: _containers.RepeatedCompositeFieldContainer[TruncatedLog]
     link_revisions: _containers.ScalarMap[str, int]
-    def __init__(self, node_id: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionDescription, _Mapping]]] = ..., link_epochs: _Optional[_Mapping[str, int]] = ..., cuts: _Optional[_Iterable[_Union[TruncatedLog, _Mapping]]] = ..., link_revisions: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    quarantine: QuarantineUse
+    def __init__(self, node_id: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionDescription, _Mapping]]] = ..., link_epochs: _Optional[_Mapping[str, int]] = ..., cuts: _Optional[_Iterable[_Union[TruncatedLog, _Mapping]]] = ..., link_revisions: _Optional[_Mapping[str, int]] = ..., quarantine: _Optional[_Union[QuarantineUse, _Mapping]] = ...) -> None: ...

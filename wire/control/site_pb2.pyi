@@ -279,7 +279,7 @@ class DescribeLinkRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class DescribeLinkReply(_message.Message):
-    __slots__ = ("site", "record", "partitions", "enforced_epochs", "cuts", "peer_seen_at_ms", "unprotected", "protection", "verification", "rehearsal")
+    __slots__ = ("site", "record", "partitions", "enforced_epochs", "cuts", "peer_seen_at_ms", "unprotected", "protection", "verification", "rehearsal", "quarantines")
     class EnforcedEpochsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -297,6 +297,7 @@ class DescribeLinkReply(_message.Message):
     PROTECTION_FIELD_NUMBER: _ClassVar[int]
     VERIFICATION_FIELD_NUMBER: _ClassVar[int]
     REHEARSAL_FIELD_NUMBER: _ClassVar[int]
+    QUARANTINES_FIELD_NUMBER: _ClassVar[int]
     site: str
     record: _cluster_pb2.LinkRecord
     partitions: _containers.RepeatedCompositeFieldContainer[_broker_pb2.PartitionDescription]
@@ -307,7 +308,8 @@ class DescribeLinkReply(_message.Message):
     protection: LinkProtection
     verification: LinkVerification
     rehearsal: LinkRehearsal
-    def __init__(self, site: _Optional[str] = ..., record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[_broker_pb2.PartitionDescription, _Mapping]]] = ..., enforced_epochs: _Optional[_Mapping[int, int]] = ..., cuts: _Optional[_Iterable[_Union[_broker_pb2.TruncatedLog, _Mapping]]] = ..., peer_seen_at_ms: _Optional[int] = ..., unprotected: _Optional[_Iterable[_Union[UnprotectedTopic, _Mapping]]] = ..., protection: _Optional[_Union[LinkProtection, _Mapping]] = ..., verification: _Optional[_Union[LinkVerification, _Mapping]] = ..., rehearsal: _Optional[_Union[LinkRehearsal, _Mapping]] = ...) -> None: ...
+    quarantines: _containers.RepeatedCompositeFieldContainer[_broker_pb2.QuarantineUse]
+    def __init__(self, site: _Optional[str] = ..., record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[_broker_pb2.PartitionDescription, _Mapping]]] = ..., enforced_epochs: _Optional[_Mapping[int, int]] = ..., cuts: _Optional[_Iterable[_Union[_broker_pb2.TruncatedLog, _Mapping]]] = ..., peer_seen_at_ms: _Optional[int] = ..., unprotected: _Optional[_Iterable[_Union[UnprotectedTopic, _Mapping]]] = ..., protection: _Optional[_Union[LinkProtection, _Mapping]] = ..., verification: _Optional[_Union[LinkVerification, _Mapping]] = ..., rehearsal: _Optional[_Union[LinkRehearsal, _Mapping]] = ..., quarantines: _Optional[_Iterable[_Union[_broker_pb2.QuarantineUse, _Mapping]]] = ...) -> None: ...
 
 class LinkProtection(_message.Message):
     __slots__ = ("epoch", "since_ms", "reason", "judged_at_ms")

@@ -126,6 +126,7 @@ class LinkDescriptions(Answers):
             record=stored,
             partitions=[item for reply in replies for item in reply.partitions],
             cuts=[item for reply in replies for item in reply.cuts],
+            quarantines=[reply.quarantine for reply in replies if reply.quarantine.entries],
             enforced_epochs={
                 answer.node_id: NOT_ASKED
                 if answer.reply is None

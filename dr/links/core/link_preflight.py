@@ -15,7 +15,9 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 
 from dr.proof.core.verification import LinkVerification
+from dr.sites.core.quarantine_sentences import quarantine_problem, quarantine_sentence
 from runtime.times import iso_time
+from wire.control.broker_pb2 import QuarantineUse
 from wire.control.cluster_pb2 import LinkRecord
 from wire.control.controller_pb2 import NewTopic, TopicResult
 from wire.control.mirror_pb2 import DescribeMirrorReply
@@ -223,6 +225,18 @@ def proof_check(proof: LinkVerification | None, *, epoch: int, active_site: str,
         return LinkCheck(check="proof", outcome=Outcome.WARNING, detail=detail)
     equal = f"both sites are proven equal until {iso_time(proof.verified_until_ms)}"
     return LinkCheck(check="proof", outcome=Outcome.OK, detail=equal)
+
+
+def quarantine_check(uses: Iterable[tuple[str, QuarantineUse]]) -> LinkCheck:
+    """For an existing link, check whether quarantined records of its sites are about to expire, and
+    whether there is room for more. `uses` has the brokers that have entries, with their sites.
+    """
+    known = list(uses)
+    problems = [problem for site, use in known if (problem := quarantine_problem(site, use))]
+    if problems:
+        return LinkCheck(check="quarantine", outcome=Outcome.WARNING, detail="; ".join(problems))
+    sentences = [quarantine_sentence(site, use) for site, use in known]
+    return LinkCheck(check="quarantine", outcome=Outcome.OK, detail="; ".join(sentences) or "empty at both sites")
 
 
 def rehearsal_check(rehearsal: LinkRehearsal | None, *, standby: str, now_ms: int) -> LinkCheck:

@@ -104,3 +104,28 @@ async def test_a_returning_site_of_three_brokers_follows_again_with_its_own_reco
         sites.restart(broker)
         await equal_ends(sites)
     sites.stop()
+
+
+async def test_quarantined_records_are_shown_with_their_expiry_and_expire_after_an_alarm(
+    start_sites: SitesStarter,
+) -> None:
+    retention = ("antipode.quarantine.retention.ms=20000", "log.retention.check.interval.ms=200")
+    sites = await with_a_tail_at_the_old_site(
+        start_sites, *(part for given in retention for part in ("--broker-config", given))
+    )
+    answered(sites, "links", "reinstate", "a-b", "--yes")
+
+    def shown() -> str:
+        return "".join(status_of_link(sites)["quarantines"])
+
+    # Until the first look after it, which may come late on a busy machine, or after the expiry.
+    eventually_sync(lambda: "the first, 0.cut.@" in shown() or "expired" in sites.broker("a").log_text())
+    eventually_sync(lambda: 'event="quarantine entry expired"' in sites.broker("a").log_text())
+    log = sites.broker("a").log_text()
+    assert 0 <= log.index("quarantine entry expires soon") < log.index("quarantine entry expired")
+    assert [one for one in quarantined(sites) if one["kind"] == "reinstated"] == []
+    eventually_sync(lambda: shown() == "")
+    found = answered(sites, "links", "check", "a-b", code=sites.command("links", "check", "a-b").returncode)
+    (kept,) = [one for one in found["checks"] if one["check"] == "quarantine"]
+    assert (kept["outcome"], kept["detail"]) == ("ok", "empty at both sites")
+    sites.stop()

@@ -119,6 +119,8 @@ def link(**fields: Any) -> dict[str, Any]:
         "mirror_report_age_ms": 400,
         "mirror_problems": [],
         "differing": [],
+        "quarantines": [],
+        "quarantine_problems": [],
         "deposed": [],
         "lease_problems": [],
         "is_contested": False,

@@ -43,8 +43,10 @@ class GroupNotes:
         await self._store.create()
         stored = StoredGroups()
         await read_topic(self._client, self._store.topic, stored.apply)
-        for noted_key in self._unsaved & self._stored.notes.keys():
-            stored.notes[noted_key] = self._stored.notes[noted_key]
+        # Unsaved changes are newer than the topic. They include notes that were forgotten here and
+        # that the topic still has.
+        for noted_key in self._unsaved:
+            stored.put(noted_key, self._stored.notes.get(noted_key))
         self._stored = stored
 
     def of(self, group: str, key: TopicPartition) -> GroupNote | None:

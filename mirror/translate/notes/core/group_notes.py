@@ -41,11 +41,15 @@ class StoredGroups:
             raise ValueError("a record without a key")
         name = parse_json(key)
         place = name["group"], TopicPartition(name["topic"], name["partition"])
-        if value is None:
+        content = None if value is None else parse_json(value)
+        self.put(place, content and GroupNote(content["from"], content["source"], content["target"]))
+
+    def put(self, place: tuple[str, TopicPartition], note: GroupNote | None) -> None:
+        """Replace the note on a group in a partition of the target; None removes it."""
+        if note is None:
             self.notes.pop(place, None)
         else:
-            content = parse_json(value)
-            self.notes[place] = GroupNote(content["from"], content["source"], content["target"])
+            self.notes[place] = note
 
 
 def note_record(group: str, key: TopicPartition, note: GroupNote | None) -> StoredRecord:

@@ -101,6 +101,20 @@ async def test_what_another_daemon_of_the_link_has_noted_is_taken_and_what_is_no
     assert (mine.of("billing", KEY), mine.of("live", KEY)) == (GroupNote("a", 6, 6), GroupNote("a", 5, 5))
 
 
+async def test_unsaved_changes_survive_a_read_of_the_topic(topic: Topic) -> None:
+    mine = topic.notes()
+    mine.note("gone", KEY, source_offset=5, target_offset=5)
+    await mine.save()
+    mine.forget("gone", KEY)
+    mine.note("first", KEY, source_offset=6, target_offset=6)
+    await mine.load()
+    assert (mine.of("gone", KEY), mine.of("first", KEY)) == (None, GroupNote("a", 6, 6))
+    await mine.save()
+    successor = topic.notes()
+    await successor.load()
+    assert (successor.of("gone", KEY), successor.of("first", KEY)) == (None, GroupNote("a", 6, 6))
+
+
 @pytest.mark.parametrize(("alias", "offset", "expected"), [("a", 7, True), ("a", 8, False), ("c", 7, False)])
 async def test_an_offset_is_from_the_target_as_long_as_it_is_what_the_link_from_there_noted(
     topic: Topic, alias: str, offset: int, *, expected: bool

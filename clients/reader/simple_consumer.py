@@ -96,6 +96,7 @@ async def fetch_at_leader(
     )
     try:
         response = await client.fetch(leader, request)
+        # the quota refused the fetch, not the leader: no other leader and no retry budget is needed
         while is_throttled_away(response):
             await asyncio.sleep(response.throttle_time_ms / 1000)
             response = await client.fetch(leader, request)
@@ -178,8 +179,10 @@ class SimpleConsumer:
         self._on_step("leader")
         await self._client.leader(*place)
         epoch = self._client.cluster.topics[place[0]].partitions[place[1]].leader_epoch
+        # a position that came from a time or a policy has no epoch, so there is nothing to compare
         if position.leader_epoch != NO_EPOCH and self._epochs.get(place, NO_EPOCH) != epoch:
             position = await self._validated(place, position, epoch)
+        # only after the validation: one that fails is repeated by the next attempt
         self._epochs[place] = epoch
         self._on_step("fetch")
         options = self._options
@@ -198,6 +201,7 @@ class SimpleConsumer:
         except BrokerError as error:
             if error.code is not ErrorCode.offset_out_of_range:
                 raise
+            # no fetch in this attempt: the caller gets the new position before it reads from there
             position = await self._reset(place, position)
             return Batches(
                 place=place,

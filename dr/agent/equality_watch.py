@@ -101,6 +101,8 @@ class EqualityWatch:
             for name, record in links.items()
             if record.active_site == self._site and record.phase == LinkPhase.MIRRORING
         }
+        # When a link comes back to this agent, its state is read from ZooKeeper: another agent may
+        # have continued the proof.
         self._watched = {name: one for name, one in self._watched.items() if name in ours}
         for record in ours.values():
             await self._compare(record)

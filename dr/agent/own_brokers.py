@@ -162,6 +162,7 @@ class OwnBrokers:
         for _, reply, _ in await self._ask_each(ask):
             if reply is not None:
                 found.MergeFrom(reply)
+        # a group that no broker names would otherwise look as if it had been accepted
         missing = {group.group for group in request.groups} - {*found.taken, *found.refused}
         for name in missing:
             found.refused[name] = "no broker has confirmed it"
@@ -233,6 +234,8 @@ class OwnBrokers:
             try:
                 return node_id, await ask(self._channels.broker_control(address)), ""
             except grpc.aio.AioRpcError as error:
+                # any other code is an answer: a refusal or a defect, which must not look like a
+                # lost broker
                 if error.code() not in UNANSWERED:
                     raise
                 return node_id, None, problem_of(error)
@@ -266,6 +269,7 @@ def _without_coordinator(topic: str, reported: Iterable[tuple[Iterable[int], int
     """Describe the partitions of an internal topic for which no broker answers. Each broker reports
     its own partitions, and the number of all.
     """
+    # brokers may have images of different age, so the largest number of partitions is used
     partitions, counts = set[int](), [0]
     for of_broker, count in reported:
         partitions.update(of_broker)

@@ -97,6 +97,8 @@ class GroupCalls(ClusterAccess):
             await asyncio.gather(*map(find, wanted))
             await asyncio.gather(*(ask(node_id, of_node) for node_id, of_node in by_node.items()))
         finally:
+            # also after an error or a cancellation: the coordinator may have moved, so it is looked
+            # up again
             for group_id in wanted:
                 if not isinstance(found.get(group_id), dict):
                     self.forget_coordinator(group_id)
@@ -142,6 +144,7 @@ class GroupCalls(ClusterAccess):
             try:
                 answer = await ask(await self.connection(await self.coordinator(group_id)))
             except (BrokerError, Unreachable):
+                # it may have moved: the next attempt looks it up again
                 self.forget_coordinator(group_id)
                 raise
             return answer
@@ -152,6 +155,7 @@ class GroupCalls(ClusterAccess):
 
 def _coordinated(outcomes: dict[PartitionKey, ErrorCode], group_id: str) -> dict[PartitionKey, ErrorCode]:
     """The outcomes; a transient error if the coordinator is elsewhere or not ready."""
+    # one such code concerns the whole request, so all of it is repeated at another coordinator
     for code in outcomes.values():
         if code in _NOT_READY:
             raise broker_error(code, message=group_id)

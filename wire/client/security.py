@@ -146,6 +146,7 @@ class ClientSecurity(TlsSettings):
 
         options = self._token_options()
         secret = self.client_secret.get_secret_value() if self.client_secret is not None else ""
+        # `ssl.` options in the login line are those of the authorization server, not of the brokers
         of_server = {key: value for key, value in options.items() if key.startswith("ssl.")}
         return BearerTokens(
             TokenRequest(
@@ -195,6 +196,7 @@ def load_security(mapping: Mapping[str, object]) -> ClientSecurity:
         raise
     if security.is_sasl:
         _check_login(security)
+    # opened once here, so that a wrong file ends the start and not the first connection
     security.ssl_context()
     return security
 

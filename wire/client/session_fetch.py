@@ -101,10 +101,13 @@ class SessionFetch:
         code = error_code(response.error_code)
         if code is not ErrorCode.none:
             self._session.reset()
+            # the broker has dropped the session; the next request opens another one and names
+            # everything
             if code in _SESSION_ERRORS:
                 return []
             raise broker_error(code, api_key=1)
         self._session.answered(response.session_id)
+        # from version 13 on a response names topics only by their ids (KIP-516)
         names = {topic_id: name for name, topic_id in self._topic_ids.items()}
         return [
             (names.get(topic.topic_id, topic.name) if topic.topic_id is not None else topic.name, partition)

@@ -86,6 +86,7 @@ class TopicCalls(ClusterAccess):
         """
         values = {
             "topic_names": names,
+            # from version 6 on the same topics in another form; each version encodes its own fields
             "topics": [{"name": name, "topic_id": None} for name in names],
             "timeout": _ADMIN_TIMEOUT,
         }
@@ -182,6 +183,8 @@ class TopicCalls(ClusterAccess):
         # any broker forwards, but the controller answers without the detour
         connection = await (self.connection(controller) if controller >= 0 else self._any_connection())
         response = await connection.call(api_key, values)
+        # this code is not an outcome of a topic: the controller has moved, and a retry finds the
+        # next one
         for outcome in _outcomes(response):
             if outcome.error_code == ErrorCode.not_controller:
                 raise broker_error(outcome.error_code, node=str(connection.address), api_key=api_key)

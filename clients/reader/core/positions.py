@@ -154,6 +154,7 @@ _MOVED: Final = frozenset(
         ErrorCode.unknown_leader_epoch,
         ErrorCode.offset_not_available,
         ErrorCode.leader_not_available,
+        # a broker with outdated metadata answers these too, so the topic may well exist
         ErrorCode.unknown_topic_or_partition,
         ErrorCode.unknown_topic_id,
         ErrorCode.inconsistent_topic_id,
@@ -169,6 +170,7 @@ def trouble_of(code: ErrorCode) -> Trouble:
         return Trouble.MOVED
     if code is ErrorCode.offset_out_of_range:
         return Trouble.OUT_OF_RANGE
+    # Kafka calls CORRUPT_MESSAGE retriable, but a log that is damaged stays damaged
     if code is ErrorCode.unknown_server_error or code.retriable:
         return Trouble.PASSING if code is not ErrorCode.corrupt_message else Trouble.CORRUPT
     return Trouble.REFUSED

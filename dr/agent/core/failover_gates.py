@@ -104,6 +104,7 @@ def _seen(record: LinkRecord, views: Views) -> Loss:
     if views.arbiter_problem:
         return Loss(state=LossState.UNKNOWN, reason=views.arbiter_problem)
     held = views.arbiter
+    # a record of another epoch says nothing about who is present in this one
     if held is None or (held.epoch, held.active_site) != (record.epoch, active):
         at = "knows nothing of the link" if held is None else f"is at epoch {held.epoch} with {held.active_site} active"
         return Loss(state=LossState.UNKNOWN, reason=f"the arbiter {at}; here it is epoch {record.epoch} with {active}")
@@ -111,6 +112,7 @@ def _seen(record: LinkRecord, views: Views) -> Loss:
         return Loss(state=LossState.ANSWERS, reason=f"{views.present_brokers} brokers of {active} reach the arbiter")
     if views.is_peer_reachable:
         return Loss(state=LossState.ANSWERS, reason=f"{active} does not reach the arbiter, but answers here")
+    # the mirror's path to the active site is another one than the agents', so it counts as a view
     if 0 <= views.mirror_age_ms < record.lease_ms:
         return Loss(state=LossState.ANSWERS, reason=f"the mirror reached {active} {views.mirror_age_ms} ms ago")
     return Loss(state=LossState.SILENT, reason=f"{active} has been silent")

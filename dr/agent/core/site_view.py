@@ -93,6 +93,7 @@ def site_view(facts: SiteFacts, *, asking_site: str) -> SiteView:
         links=links_to_report(facts.links.values(), asking_site),
     )
     digest = hashlib.blake2b(view.SerializeToString(deterministic=True), digest_size=VERSION_BYTES).digest()
+    # never 0, which in a request means that the peer has no view yet
     view.version = int.from_bytes(digest, "big") + 1
     return view
 
@@ -109,6 +110,7 @@ def matters_to_peers(links: Collection[LinkRecord], topic: str) -> bool:
 def _is_shown(facts: SiteFacts, links: Collection[LinkRecord], topic: str) -> bool:
     if any(carries_topic(link, topic) for link in links):
         return True
+    # a topic of which this site holds only a copy: the active site of that link answers for it
     other = governing_link(links_of_topic(facts.links.values(), topic), facts.site)
     is_at_home = other is None or other.active_site == facts.site
     return is_at_home and matters_to_peers(links, topic)

@@ -72,6 +72,7 @@ class GroupNotes:
 
     async def save(self) -> None:
         """Write the changes. Unreachable: they will be written with the next save."""
+        # changes during the write go into the new set, and are written by the next save
         saving, self._unsaved = self._unsaved, set()
         if not saving:
             return

@@ -39,6 +39,7 @@ SETTLING_MS_MAX = 5_000
 """Time (ms) that a read waits for other producers' transactions before it fails and is repeated."""
 
 _READ_BYTES = 4 * 1024 * 1024
+# Compacted early and in small segments, because every daemon reads the whole topic at its start.
 _CONFIGS = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1", "segment.bytes": str(16 * 1024 * 1024)}
 
 _log = get_logger("mirror.translate")
@@ -143,6 +144,8 @@ class OffsetStore(LinkTopic):
             found = await reached(
                 self._client.offsets_at([noted_key], LATEST_TIMESTAMP, isolation_level=READ_COMMITTED)
             )
+            # for READ_COMMITTED the end is the last stable offset: it stays below an open
+            # transaction
             if found[noted_key] < end:
                 raise Unreachable(
                     f"a transaction of another mirror is open in {self.topic} at offset {found[noted_key]}"
@@ -180,6 +183,8 @@ def encoded(groups: Iterable[Sequence[StoredRecord]], *, now_ms: int) -> Iterato
     """The records in batches of about `BATCH_BYTES`, each group of them within one."""
     batch: list[Record] = []
     size = 0
+    # A group is never divided: a batch is written whole or not at all, so that no position is stored
+    # without its part of the map.
     for group in groups:
         batch += [Record(key, value, now_ms) for key, value in group]
         size += sum(len(key) + len(value or b"") for key, value in group)
@@ -216,6 +221,7 @@ async def read_topic(
     noted_key = (topic, 0)
     start = (await reached(client.offsets_at([noted_key], EARLIEST_TIMESTAMP)))[noted_key]
     end = (await reached(client.offsets_at([noted_key], LATEST_TIMESTAMP, isolation_level=isolation_level)))[noted_key]
+    # the end is that of this moment: records that arrive during the read are not awaited
     offset = max(first_offset, start)
     while offset < end:
         records, skipped = await fetch_with_skipped(
@@ -225,9 +231,12 @@ async def read_topic(
         for position, header in iterate_headers(records, may_end_in_partial=True):
             if header.base_offset not in skipped:
                 for record in decode_batch(records, position, header):
+                    # the first batch may begin below the requested offset
                     if record.offset >= offset:
                         take(record.key, record.value)
+            # from the header, because compaction may have removed the batch's last records
             offset = max(offset, header.next_offset)
+        # no whole batch came, so another fetch would bring the same; the caller repeats with a pause
         if offset == before:
             raise Unreachable(f"{topic} could not be read at offset {offset}")
     return end

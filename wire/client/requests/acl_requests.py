@@ -69,6 +69,7 @@ async def delete_acls(client: KafkaClient, filters: Collection[AclFilter]) -> se
     removed: set[Acl] = set()
     for result in answer.filter_results:
         _check(result, connection, DELETE_ACLS)
+        # a filter may succeed although the deletion of one of its ACLs failed
         for matching in result.matching_acls:
             _check(matching, connection, DELETE_ACLS)
             removed.add(Acl(_pattern(matching, matching.pattern_type), _entry(matching)))

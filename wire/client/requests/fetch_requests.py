@@ -148,6 +148,7 @@ def _request_tags(request: FetchRequest, version: int) -> bytes:
     tagged = []
     if request.cluster_id is not None:
         tagged.append((0, string_bytes(request.cluster_id, flexible=True)))
+    # these values are the field's default, so a consumer leaves it out
     if version >= _REPLICA_STATE_FROM and (request.replica_id, request.replica_epoch) != (CONSUMER, -1):
         tagged.append((1, _REPLICA_STATE.pack(request.replica_id, request.replica_epoch) + NO_TAGS))
     return tag_section(*tagged)

@@ -87,6 +87,7 @@ async def request_committed(
     values = {
         "group_id": group_id,
         "topics": topics,
+        # from version 8 on the same question in another form; each version encodes its own fields
         "groups": [{"group_id": group_id, "topics": topics, "member_id": None, "member_epoch": -1}],
         "require_stable": False,
     }
@@ -171,6 +172,7 @@ async def request_sync_report(connection: Connection, report: SyncReport, *, lin
     """
     version = connection.version_for(MIRROR_OFFSET_COMMIT)
     claim = NO_MEMBER._replace(member_id=str(report.synced_at_ms), instance_id=link_claim(link, link_epoch))
+    # OffsetCommit has no field for a report: the metadata of one nameless partition carries it
     offsets: dict[PartitionKey, CommittedOffset] = {("", 0): CommittedOffset(-1, -1, encode_report(report))}
     await _commit(connection, MIRROR_OFFSET_COMMIT, version=version, group_id="", offsets=offsets, committer=claim)
 

@@ -235,7 +235,7 @@ class _OfThisProcess:
 
 
 def secure_clients(security: ClientSecurity) -> None:
-    """Make this the security of each `KafkaClient` of this process for which the code gives none."""
+    """The security of each `KafkaClient` of this process for which the code gives none."""
     _OfThisProcess.security = security
 
 

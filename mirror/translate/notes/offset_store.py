@@ -183,8 +183,8 @@ def encoded(groups: Iterable[Sequence[StoredRecord]], *, now_ms: int) -> Iterato
     """The records in batches of about `BATCH_BYTES`, each group of them within one."""
     batch: list[Record] = []
     size = 0
-    # A group is never divided: a batch is written whole or not at all, so that no position is stored
-    # without its part of the map.
+    # A group is never divided: a batch is written whole or not at all, so that no position is
+    # stored without its part of the map.
     for group in groups:
         batch += [Record(key, value, now_ms) for key, value in group]
         size += sum(len(key) + len(value or b"") for key, value in group)
@@ -236,7 +236,8 @@ async def read_topic(
                         take(record.key, record.value)
             # from the header, because compaction may have removed the batch's last records
             offset = max(offset, header.next_offset)
-        # no whole batch came, so another fetch would bring the same; the caller repeats with a pause
+        # no whole batch came, so another fetch would bring the same; the caller repeats with a
+        # pause
         if offset == before:
             raise Unreachable(f"{topic} could not be read at offset {offset}")
     return end

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BalanceRule:
+class BalanceRule(Struct, frozen=True, kw_only=True):
     """The interval of the check, and the percentage of a broker's preferred leaderships that may be
     elsewhere.
     """

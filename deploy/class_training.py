@@ -14,10 +14,10 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from kazoo.client import KazooClient
+from msgspec.structs import replace
 
 from deploy import apache_kafka, parts
 from deploy.apache_kafka import SMALL_JVM, STORAGE_TOOL, ApacheKafkaServer

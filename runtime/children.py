@@ -15,8 +15,9 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from runtime.fork_server import ForkedProcess, ForkServer, ForkServerEnded, is_forkable, request_of
 from runtime.process import OperationalFailure
@@ -44,8 +45,7 @@ def forked_by(server: ForkServer) -> Iterator[None]:
         _fork_servers.remove(server)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Child:
+class Child(Struct, frozen=True, kw_only=True):
     """One part of a running site. `environment` is added to the caller's own."""
 
     name: str

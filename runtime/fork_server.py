@@ -14,9 +14,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from runtime.process import OperationalFailure
 
@@ -34,8 +36,7 @@ first environment, and by its last argument another process recognises a child.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForkRequest:
+class ForkRequest(Struct, frozen=True, kw_only=True):
     """A process to fork: `python -m module arguments` in a directory, its two outputs appended to
     files, with this environment and no other. With `has_server` it gets a fork server of its own,
     which has the same modules.
@@ -127,8 +128,7 @@ class ForkServer:
         return json.loads(answer)
 
 
-@dataclass(slots=True)
-class ForkedProcess:
+class ForkedProcess(Struct):
     """A process that a fork server forked, as far as `subprocess.Popen` is used for children."""
 
     pid: int

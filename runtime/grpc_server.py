@@ -8,13 +8,13 @@ opened later.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 from grpc_reflection.v1alpha import reflection
+from msgspec import Struct
 
 from runtime.addresses import HostPort
 from runtime.process import OperationalFailure
@@ -38,8 +38,7 @@ CHANNEL_OPTIONS = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Protection:
+class Protection(Struct, frozen=True, kw_only=True):
     """The protection of a process's control plane (`wire/access` makes it); the default is
     plaintext.
 

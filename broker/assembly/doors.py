@@ -8,8 +8,9 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from broker.log.directories.log_store import LogStore
 from broker.network.sockets import RealSockets, Sockets
@@ -22,8 +23,7 @@ from wire.control.clients import Dial
 from wire.znodes.broker_znodes import BrokerRegistration
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The outside world of one broker; tests and the simulation pass their own doors."""
 
     clock: Clock = field(default_factory=SystemClock)

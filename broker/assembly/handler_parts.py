@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from broker.authentication.delegation_tokens import DelegationTokens
 from broker.authorization.authorizer import Authorizer
@@ -34,8 +34,7 @@ from runtime.clock import Clock
 from wire.control.clients import ControllerClient
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandlerParts:
+class HandlerParts(Struct, frozen=True, kw_only=True):
     """See the module. Read once, when the handlers are bound (`broker/handlers/registry.py`); a
     handler keeps only the parts that its `Doors` names.
     """

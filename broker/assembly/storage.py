@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from broker.assembly.doors import Doors
 from broker.log.cleaning.cleaner import CleaningPlan, CleaningResult

@@ -10,8 +10,9 @@ and again when its configs change.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from broker.authentication.sasl_offers import (
     ENABLED,
@@ -36,8 +37,7 @@ FAMILIES: Final = ("ssl.", "sasl.", "antipode.sasl.", SESSION_MS, DELAY_MS_KEY)
 _PREFIX: Final = "listener.name."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListenerSecurity:
+class ListenerSecurity(Struct, frozen=True, kw_only=True):
     """The security settings of one listener."""
 
     name: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from dataclasses import dataclass, field
 from typing import Generic, TypeVar
+
+from msgspec import Struct, field
 
 CommandT = TypeVar("CommandT")
 
@@ -28,8 +29,7 @@ class Access(enum.Enum):
     """
 
 
-@dataclass(slots=True)
-class Lane(Generic[CommandT]):
+class Lane(Struct, Generic[CommandT]):
     """The commands of one lane: those in an append, and those that wait for it."""
 
     write_count: int = 0

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
+
+from msgspec import Struct
 
 from wire.batches.records import Record, encode_batch
 
@@ -30,8 +31,7 @@ batches; empty when the decision writes nothing.
 DecisionT = TypeVar("DecisionT")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Write(Generic[DecisionT]):
+class Write(Struct, Generic[DecisionT], frozen=True, kw_only=True):
     """A decision that is being written to the log."""
 
     number: int
@@ -42,8 +42,7 @@ class Write(Generic[DecisionT]):
     is_applied: bool
 
 
-@dataclass(frozen=True, slots=True)
-class AwaitedWrites(Generic[DecisionT]):
+class AwaitedWrites(Struct, Generic[DecisionT], frozen=True):
     """The decisions of one append in progress."""
 
     writes: list[Write[DecisionT]]

@@ -15,8 +15,9 @@ import importlib
 import pkgutil
 import types
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, fields
 from typing import Any
+
+from msgspec import Struct
 
 import broker.handlers
 from broker.metadata.request_context import RequestContext
@@ -27,8 +28,7 @@ from wire.protocol.schemas import api_name
 from wire.protocol.streams.frames import VersionRange
 
 
-@dataclass(frozen=True, slots=True)
-class EntityHandler:
+class EntityHandler(Struct, frozen=True):
     """The handler of an API that takes and returns kio entities, with the parts of the broker that
     it uses.
     """
@@ -38,8 +38,7 @@ class EntityHandler:
     handle: Callable[[Any, RequestContext, Any], Coroutine[Any, Any, Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class FrameHandler:
+class FrameHandler(Struct, frozen=True):
     """The handler of an API that reads the frame itself, with the parts of the broker that it
     uses.
     """
@@ -60,7 +59,7 @@ def bind_handlers(parts: object) -> dict[int, Handler]:
 def _bound(module: types.ModuleType, parts: object) -> Handler:
     versions = VersionRange(module.MIN_VERSION, module.MAX_VERSION)
     kind = getattr(module, "Doors", None)
-    doors = None if kind is None else kind(**{field.name: getattr(parts, field.name) for field in fields(kind)})
+    doors = None if kind is None else kind(**{name: getattr(parts, name) for name in kind.__struct_fields__})
     if hasattr(module, "handle_frame"):
         return FrameHandler(versions, doors, module.handle_frame)
     return EntityHandler(versions, doors, module.handle)

@@ -15,7 +15,8 @@ import asyncio
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from broker.log.directories.folder import Folder
 from broker.log.errors import StorageError, storage_errors
@@ -24,8 +25,7 @@ from broker.log.threads import to_its_end
 from runtime.disk import Disk, write_file
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlushWork:
+class FlushWork(Struct, frozen=True, kw_only=True):
     """The data that one flush makes durable; `truncations` shows whether the log was truncated
     while it ran.
     """

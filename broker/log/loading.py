@@ -14,9 +14,10 @@ descriptor cache.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
+
+from msgspec import Struct, field
 
 from broker.log.cleaning.swapping import finish_swaps, has_swaps
 from broker.log.core.leader_epochs import LeaderEpochs
@@ -45,8 +46,7 @@ from runtime.disk import DirectoryEntry, Disk
 _LEFTOVER_SUFFIXES: Final = (DELETED_SUFFIX, ".cleaned", ".tmp")
 
 
-@dataclass(slots=True, kw_only=True)
-class LoadedLog:
+class LoadedLog(Struct, kw_only=True):
     """A log as loaded from its directory: the segments in order, at least one, and the state at
     their end.
 
@@ -62,8 +62,7 @@ class LoadedLog:
     snapshot_offset: int = -1
 
 
-@dataclass(slots=True)
-class _Progress:
+class _Progress(Struct):
     scanned_segments: int = 0
     scanned_bytes: int = 0
     dropped: list[DroppedTail] = field(default_factory=list)

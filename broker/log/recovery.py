@@ -10,10 +10,11 @@ batch: a torn write, zeros, noise, a decreasing offset. The caller drops what fo
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
+from msgspec import Struct
+from msgspec.structs import replace
 
 from broker.log.core.retention import RELATIVE_OFFSET_MAX
 from broker.log.errors import storage_errors
@@ -38,8 +39,7 @@ class DroppedTail(NamedTuple):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecoveryReport:
+class RecoveryReport(Struct, frozen=True, kw_only=True):
     """The result of checking a log when it was opened: checked and dropped data; `is_clean` when
     nothing had to be checked.
     """

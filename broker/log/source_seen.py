@@ -8,13 +8,12 @@ a minute and at a clean stop.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from wire.protocol.ids import UNKNOWN
 
 
-@dataclass(slots=True)
-class SourceSeen:
+class SourceSeen(Struct):
     """The source's high watermark (UNKNOWN: no report yet), when the mirror saw it (Unix ms, 0
     never), and the leader epoch of the last record of this log then (UNKNOWN: no record).
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct, field
 
 from broker.metadata.core.authorized_operations import NOT_ASKED
 from broker.metadata.core.cluster_image import ClusterImage
@@ -135,8 +135,7 @@ class MetadataWriter:
         return out + self._tags
 
 
-@dataclass(frozen=True, slots=True)
-class _KeptTopic:
+class _KeptTopic(Struct, frozen=True):
     """An encoded topic and what it was made from."""
 
     topic: TopicImage
@@ -144,8 +143,7 @@ class _KeptTopic:
     data: bytes
 
 
-@dataclass(slots=True)
-class MetadataCache:
+class MetadataCache(Struct):
     """Encoded topics and full answers; one for merged and one for unmerged metadata."""
 
     is_merged: bool

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from wire.protocol.messages.private import CLIENT_SOFTWARE_NAME
 from wire.rules.principals import ANONYMOUS, Principal
@@ -14,8 +15,7 @@ client.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestContext:
+class RequestContext(Struct, frozen=True, kw_only=True):
     """The header of one request, and its origin."""
 
     api_key: int

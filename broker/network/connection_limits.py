@@ -11,8 +11,9 @@ import asyncio
 import ipaddress
 import socket
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from broker.settings.config import BrokerSettings
 from runtime.configuration import ConfigurationError
@@ -24,8 +25,7 @@ log = get_logger(__name__)
 KEY: Final = "max.connections.per.ip.overrides"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionLimits:
+class ConnectionLimits(Struct, frozen=True, kw_only=True):
     """The named bounds of a broker's connections; see `broker/settings/config.py` for Kafka's keys.
     Overrides are by address, never by name.
     """

@@ -8,8 +8,9 @@ they checked stays true until they return.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from broker.log.directories.log_store import LogStore
 from broker.log.errors import StorageError
@@ -44,8 +45,7 @@ def _ignore(*_: object) -> None:
     """No part listens."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaListeners:
+class ReplicaListeners(Struct, frozen=True, kw_only=True):
     """Parts of the broker that act on what happens to partitions here."""
 
     follower_outside: Callable[[HostedPartition, int], None] = _ignore

@@ -23,10 +23,12 @@ import contextlib
 import json
 import os
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from typing import Final
 from uuid import UUID
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from broker.log.errors import CorruptLog
 from broker.log.partition_log import PartitionLog
@@ -54,8 +56,7 @@ class QuarantineFull(Exception):
     """The records do not fit below the bound; the message says what would help."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class Origin(Struct, frozen=True, kw_only=True):
     """The reason why records are kept, and where they come from."""
 
     kind: str
@@ -65,8 +66,7 @@ class Origin:
     link_epoch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(Struct, frozen=True, kw_only=True):
     """The kept records of one partition: whole batches, from `first_offset` up to `end_offset`.
 
     `kind` is "reset" for records that `links reset` removed, "reinstated" for records that only a

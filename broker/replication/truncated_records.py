@@ -17,9 +17,10 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
+
+from msgspec import Struct
 
 from broker.log.errors import CorruptLog, StorageError
 from broker.log.partition_log import PartitionLog
@@ -33,8 +34,7 @@ log = get_logger(__name__)
 PIECE_BYTES: Final = 1 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TruncationCounts:
+class TruncationCounts(Struct, frozen=True, kw_only=True):
     """The truncated records of one partition's log here since the start of the broker. Records are
     counted as offsets: control records and compacted gaps count too.
     """

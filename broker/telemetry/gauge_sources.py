@@ -6,9 +6,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
 
 from runtime.clock import Clock
 from runtime.zookeeper.sessions import SessionState
@@ -62,8 +63,7 @@ class LoopShare:
         return min(max(1 - busy_s / elapsed_s, 0.0), 1.0) if elapsed_s > 0 else 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GaugeSources:
+class GaugeSources(Struct, frozen=True, kw_only=True):
     """The parts that are asked."""
 
     replicas: Replicas

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct, field
 
 from broker.coordination.internal_log import AwaitedCommit, OwnAppend
 from broker.replication.hosted_partition import HostedPartition, PartitionFailure
@@ -40,8 +40,7 @@ class TransactionEnd(NamedTuple):
     """
 
 
-@dataclass(slots=True, eq=False)
-class MarkerWrite:
+class MarkerWrite(Struct, eq=False):
     """The markers of one transaction: `appended` is done when each partition has an outcome or
     something to wait for.
     """
@@ -60,8 +59,7 @@ class _Member(NamedTuple):
     marker: bytes
 
 
-@dataclass(slots=True)
-class _Group:
+class _Group(Struct):
     hosted: HostedPartition
     passes_fence: bool
     members: dict[int, _Member] = field(default_factory=dict)

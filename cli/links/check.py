@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec import to_builtins
 
 from cli.links.mirrors import Name
 from cli.shared.failures import failures_as_messages, print_error
@@ -49,8 +49,10 @@ def check(
         found = asyncio.run(_checked(name, known))
     is_ready = found.is_ready(lag_records_max=lag_max, groups_age_ms_max=groups_age_ms_max)
     if output is OutputFormat.JSON:
-        checks = [{**asdict(one), "outcome": one.outcome.value} for one in found.checks]
-        print_json({**asdict(found), "checks": checks, "missing_records": found.missing_records, "is_ready": is_ready})
+        checks = [{**to_builtins(one), "outcome": one.outcome.value} for one in found.checks]
+        print_json(
+            {**to_builtins(found), "checks": checks, "missing_records": found.missing_records, "is_ready": is_ready}
+        )
     else:
         _tell(found, is_ready=is_ready)
     raise typer.Exit(ExitCode.DONE if is_ready else ExitCode.FAILED)

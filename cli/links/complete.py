@@ -8,10 +8,10 @@ import asyncio
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec import to_builtins
 
 from cli.links.mirrors import CALL_TIMEOUT_S, MirrorAddress, Name, Topics, asked
 from cli.shared.failures import failures_as_messages, print_error, usage_error
@@ -83,7 +83,7 @@ def complete(
         print_error(f"link {name} carries no topic that is meant")
     is_complete = bool(found) and all(one.is_complete for one in found)
     if output is OutputFormat.JSON:
-        topics = [{**asdict(one), "complete_until": iso_time(one.complete_until_ms)} for one in found]
+        topics = [{**to_builtins(one), "complete_until": iso_time(one.complete_until_ms)} for one in found]
         print_json({"link": name, "until_ms": until_ms, "is_complete": is_complete, "topics": topics})
     else:
         rows = [

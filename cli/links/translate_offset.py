@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec import to_builtins
 
 from cli.links.mirrors import Name
 from cli.shared.failures import failures_as_messages
@@ -53,7 +53,7 @@ def translate_offset(
         ends = (bootstrap_server, source_bootstrap_server)
         found = asyncio.run(_translated(ends, name, topic, partition, offset, is_upstream=is_upstream))
     if output is OutputFormat.JSON:
-        print_json(asdict(found))
+        print_json(to_builtins(found))
         return
     place = f"{found.topic}-{found.partition}"
     alone = " (by this link alone; see --source-bootstrap-server)" if found.opposite == "not asked" else ""

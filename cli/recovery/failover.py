@@ -7,11 +7,11 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
+from msgspec.structs import replace
 from rich.markup import escape
 
 from cli.shared.failures import failures_as_messages, usage_error

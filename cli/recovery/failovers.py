@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec import to_builtins
+from msgspec.structs import replace
 
 from cli.recovery.failover import LinkName, move, print_account, show_move
 from cli.shared.failures import failures_as_messages, print_error, usage_error
@@ -159,7 +160,7 @@ async def _kept(link: str, known: Agents) -> tuple[list[RunRecord], list[str], d
 
 
 def _document(run: RunRecord, driver: str) -> dict[str, Any]:
-    return {**asdict(run), "driven_by": driver}
+    return {**to_builtins(run), "driven_by": driver}
 
 
 def _lost(run: RunRecord, accounts: dict[int, LossAccount]) -> str:

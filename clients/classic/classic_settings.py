@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from clients.budget import FOREVER_MS
 from clients.classic.core.classic_group import STRATEGIES
@@ -39,8 +40,7 @@ class QuietOwnershipListener:
         """Nothing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ZooKeeperConsumerOptions:
+class ZooKeeperConsumerOptions(Struct, frozen=True, kw_only=True):
     """The old consumer's settings. Times in milliseconds."""
 
     group_id: str

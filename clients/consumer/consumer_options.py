@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from clients.consumer.core.group_protocol import PROTOCOL_TYPE
 from clients.consumer.membership import GroupOptions
@@ -47,8 +48,7 @@ class QuietListener:
         """Nothing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerOptions:
+class ConsumerOptions(Struct, frozen=True, kw_only=True):
     """Options of a consumer under Kafka's names. Times are in milliseconds."""
 
     group_id: str | None = None

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from runtime.clock import Clock
 from wire.client.client_errors import BrokerError, KafkaClientError
@@ -43,8 +43,7 @@ Assign = Callable[[Joined], Awaitable[Mapping[str, bytes]]]
 """Computes each member's assignment on the leader."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupOptions:
+class GroupOptions(Struct, frozen=True, kw_only=True):
     """The facts about itself that a member sends to the coordinator."""
 
     group_id: str
@@ -55,8 +54,7 @@ class GroupOptions:
     group_instance_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Membership:
+class Membership(Struct, frozen=True, kw_only=True):
     """One generation and the member's assignment; `asked_at_ms` (monotonic) is when the member sent
     the last request that the coordinator has answered.
     """

@@ -8,8 +8,9 @@ bytes.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, field
 from typing import Generic, TypeVar
+
+from msgspec import Struct, field
 
 TURNS = 8
 """One in this many grants goes to the last waiter."""
@@ -17,8 +18,7 @@ TURNS = 8
 Waiter = TypeVar("Waiter")
 
 
-@dataclass(slots=True)
-class Line(Generic[Waiter]):
+class Line(Struct, Generic[Waiter]):
     """A waiting line, by rank and then by arrival."""
 
     _waiting: list[tuple[int, int, Waiter]] = field(default_factory=list)

@@ -17,8 +17,9 @@ salted in every process, so every hash is implemented here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Final, Protocol
+
+from msgspec import Struct, field
 
 Draw = Callable[[int], int]
 
@@ -36,8 +37,7 @@ class PartitionOutOfRange(Exception):
     """A partitioner named a partition that the topic does not have."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class Choice(Struct, frozen=True, kw_only=True):
     """The input of a partitioner. `available` are the partitions with a leader."""
 
     topic: str
@@ -128,8 +128,7 @@ def _drawn(choice: Choice, draw: Draw) -> int:
     return choice.available[draw(len(choice.available))]
 
 
-@dataclass(slots=True)
-class _Sticky:
+class _Sticky(Struct):
     """The partition of each topic that is used for records without a key for a while."""
 
     chosen: dict[str, int] = field(default_factory=dict)
@@ -141,8 +140,7 @@ class _Sticky:
         return known
 
 
-@dataclass(slots=True)
-class Murmur2Partitioner:
+class Murmur2Partitioner(Struct):
     """Java's default."""
 
     _sticky: _Sticky = field(default_factory=_Sticky)
@@ -161,8 +159,7 @@ class Murmur2Partitioner:
         """Batches decide, not the metadata."""
 
 
-@dataclass(slots=True)
-class ClassicPartitioner:
+class ClassicPartitioner(Struct):
     """The first Java producer's DefaultPartitioner, for text keys or byte keys."""
 
     is_of_bytes: bool = False
@@ -198,8 +195,7 @@ class RandomPartitioner:
         """Does nothing: this partitioner keeps no state."""
 
 
-@dataclass(slots=True)
-class RoundRobinPartitioner:
+class RoundRobinPartitioner(Struct):
     """Round robin over all partitions, for records with and without a key. As in Kafka's old
     example the counter is raised first, so that 1 comes before 0.
     """

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from clients.budget import FOREVER_MS
 from clients.core.partitioners import Murmur2Partitioner, Partitioner
@@ -27,8 +28,7 @@ class DeliveryTimedOut(Exception):
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerRecord:
+class ProducerRecord(Struct, frozen=True, kw_only=True):
     """One record to send. `partition_key` routes instead of `key` and is not stored; `partition`
     overrides both.
     """
@@ -58,8 +58,7 @@ class Delivered(NamedTuple):
     offset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerOptions:
+class ProducerOptions(Struct, frozen=True, kw_only=True):
     """Options of a producer under Kafka's names. Times are in milliseconds."""
 
     acks: int = -1
@@ -92,8 +91,7 @@ class ProducerOptions:
             raise ValueError(f"an idempotent producer needs acks=all, not {self.acks}")
 
 
-@dataclass(slots=True)
-class ProducerCounts:
+class ProducerCounts(Struct):
     """Counts of records by outcome."""
 
     sent: int = 0

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from clients.producer.producer_options import Delivered
 
 
-@dataclass(frozen=True, slots=True)
-class RecordToken:
+class RecordToken(Struct, frozen=True):
     """Made inside the event loop. A caller may have cancelled the future; then the outcome is
     dropped.
     """

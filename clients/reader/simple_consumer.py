@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from clients.reader.core.positions import LogTruncated, Position, PositionLost, ResetPolicy, diverges_at, resolve, take
 from runtime.retries import jittered_backoff
@@ -36,8 +36,7 @@ class NoSuchOffset(Exception):
     """No record of the partition is as new as the requested time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimpleConsumerOptions:
+class SimpleConsumerOptions(Struct, frozen=True, kw_only=True):
     """Options of reading."""
 
     policy: ResetPolicy = ResetPolicy.FAIL

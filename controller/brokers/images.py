@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from controller.core.decisions import Publish
 from controller.core.state.cluster import Cluster
@@ -58,8 +59,7 @@ class TopicMessages:
         return found
 
 
-@dataclass(slots=True)
-class PendingChanges:
+class PendingChanges(Struct):
     """Changes that one broker has not received yet. Names only: the batch is built from the cluster
     when it is sent, so that ten changes of one partition become one, and the pending set never
     outgrows the cluster.

@@ -8,9 +8,9 @@ facts as a `Decision`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from kio.schema.errors import ErrorCode
+from msgspec.structs import replace
 
 from controller.core import elections
 from controller.core.decisions import (

@@ -8,11 +8,11 @@ preferred.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Election:
+class Election(Struct, frozen=True, kw_only=True):
     """The chosen leader and the in-sync replicas that go with it."""
 
     leader: int
@@ -20,8 +20,7 @@ class Election:
     is_unclean: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class NoLeader:
+class NoLeader(Struct, frozen=True):
     """No replica may lead, and why."""
 
     reason: str

@@ -5,9 +5,9 @@ nodes when a watch fires.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from kazoo.exceptions import NoNodeError
+from msgspec import Struct
 
 from controller.core.state.cluster import UNCLEAN_ELECTION, Cluster
 from controller.core.state.site_values import Broker, Leadership, SiteRules, Topic
@@ -67,8 +67,7 @@ in memory as a whole.
 _log = get_logger("controller.store")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredTopics:
+class StoredTopics(Struct, frozen=True, kw_only=True):
     """Stored topics, their leaderships, and the problems of topics that cannot be decoded, by
     name.
     """

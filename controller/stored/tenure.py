@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tenure:
+class Tenure(Struct, frozen=True, kw_only=True):
     """`epoch` fences brokers; `epoch_version` is the version of `/controller_epoch`, which fences
     ZooKeeper.
     """

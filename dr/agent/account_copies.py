@@ -9,7 +9,7 @@ a fence without a promotion has no account.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from dr.agent.links_store import LinksStore, LinkUnknown
 from dr.sites.channels import Channels
@@ -25,8 +25,7 @@ PAUSE_MIN_MS = 1_000
 PAUSE_MAX_MS = 60_000
 
 
-@dataclass(slots=True)
-class _Search:
+class _Search(Struct):
     """A search for the account of one epoch of a link."""
 
     epoch: int

@@ -9,7 +9,7 @@ intervals, until the account is final.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from dr.agent.links_store import LinksStore, LinkUnknown
 from dr.agent.own_brokers import OwnBrokers
@@ -28,8 +28,7 @@ PAUSE_MIN_MS = 1_000
 PAUSE_MAX_MS = 15_000
 
 
-@dataclass(slots=True)
-class _Wait:
+class _Wait(Struct):
     """A wait until the account of one epoch of a link is final."""
 
     epoch: int

@@ -13,10 +13,10 @@ import asyncio
 import contextlib
 import uuid
 from collections.abc import Awaitable
-from dataclasses import dataclass
 from typing import TypeVar
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
+from msgspec import Struct
 
 from dr.agent.site_cache import DISCONNECTED
 from runtime.clock import Clock
@@ -45,8 +45,7 @@ class ArbiterChanged(Exception):
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptRecord:
+class KeptRecord(Struct, frozen=True, kw_only=True):
     """A link's record as it was read, with the version of its znode."""
 
     record: ArbiterRecord

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from kazoo.exceptions import NoNodeError
+from msgspec import Struct
 
 from dr.agent.links_store import LinksStore
 from dr.agent.site_cache import DISCONNECTED, SiteCache
@@ -38,8 +38,7 @@ FIRST_AFTER_MS: Final = 5_000
 """Delay (ms) before the first comparison: a broker that has just started is busy with its logs."""
 
 
-@dataclass(slots=True)
-class _Watched:
+class _Watched(Struct):
     """One link, its state machine, and its last result."""
 
     watch: VerificationWatch

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dr.agent.arbiter import Arbiter, ArbiterSilent
 from dr.agent.core.failover_gates import LossState, LossWatch, Views, closed_gates
@@ -51,8 +53,7 @@ AGAIN_MS: Final = 10_000
 """The pause (ms) after a refused failover."""
 
 
-@dataclass(slots=True)
-class _Watched:
+class _Watched(Struct):
     """One link during one epoch."""
 
     epoch: int
@@ -78,8 +79,7 @@ class _Watched:
         return self.ends if self.ends and now_ms - self.ends_since_ms >= SETTLE_MS else None
 
 
-@dataclass(slots=True)
-class FailoverCounts:
+class FailoverCounts(Struct):
     """The counts of one link since the process started."""
 
     observed: int = 0

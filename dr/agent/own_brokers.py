@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 import grpc
+from msgspec import Struct
 
 from dr.agent.site_cache import SiteCache
 from dr.sites.channels import UNANSWERED, Channels, problem_of
@@ -58,8 +58,7 @@ POLL_S = 0.02
 Answer = TypeVar("Answer")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerAnswer:
+class BrokerAnswer(Struct, frozen=True, kw_only=True):
     """One broker's description, or the reason why it is missing."""
 
     node_id: int

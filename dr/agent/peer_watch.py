@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 
 import grpc
+from msgspec import Struct, field
 
 from dr.agent.core.following import SiteAnswer, ends_of, sites_to_ask
 from dr.agent.leases.keeper import LeaseKeeper
@@ -35,8 +35,7 @@ IMPATIENT_INTERVAL_MS = 100
 ASK_TIMEOUT_S = 1.0
 
 
-@dataclass(slots=True, kw_only=True)
-class Peer:
+class Peer(Struct, kw_only=True):
     """The last known state of one other site."""
 
     view: SiteView = field(default_factory=SiteView)

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from kazoo.exceptions import NoNodeError
+from msgspec import Struct
 
 from dr.agent.links_store import LinksStore
 from dr.agent.site_cache import DISCONNECTED, SiteCache
@@ -40,8 +40,7 @@ STORED_AGAIN_MS: Final = 20_000
 """The age (ms) at which an unchanged verdict is stored again."""
 
 
-@dataclass(slots=True)
-class _Judged:
+class _Judged(Struct):
     """One link: its machine, how both sites are asked, the verdict as last stored, and the time of
     the last look.
     """

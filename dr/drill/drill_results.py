@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from msgspec import to_builtins
+
 from dr.drill.core.expectations import Verdict
 from dr.drill.core.measures import Measured
 from dr.drill.lag import LagSample
@@ -87,7 +89,7 @@ class DrillResult:
             "failovers": [report.to_json() for report in self.failovers],
             "reconciliations": self.reconciliations,
             "restore_problems": self.restore_problems,
-            "lag": [asdict(sample) for sample in self.lag],
+            "lag": [to_builtins(sample) for sample in self.lag],
             "rates": self.rates,
         }
 

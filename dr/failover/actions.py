@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from dr.failover.accounting import Accounting
 from dr.failover.core.playbook import FailoverPlaybook
@@ -37,8 +38,7 @@ answer.
 """
 
 
-@dataclass(slots=True, kw_only=True)
-class SiteActions:
+class SiteActions(Struct, kw_only=True):
     """The actions of one run."""
 
     link: str

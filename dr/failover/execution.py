@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field, to_builtins
 
 from dr.failover.actions import SiteActions
 from dr.failover.core.drain import LogEnds
@@ -46,8 +47,7 @@ STOPPED_PAUSE_SHARE = 0.25
 Progress = Callable[[str, str], None]
 
 
-@dataclass(slots=True, kw_only=True)
-class FailoverRun:
+class FailoverRun(Struct, kw_only=True):
     """One run; `run` executes it, `plan` only reports what it would do."""
 
     link: str
@@ -83,7 +83,7 @@ class FailoverRun:
 
     async def run(self) -> FailoverReport:
         """Continue until the target is active or the playbook refuses."""
-        keeper = RunKeeper(self.link, self.target, self.clock, policy=asdict(self.policy), asked_by=self.asked_by)
+        keeper = RunKeeper(self.link, self.target, self.clock, policy=to_builtins(self.policy), asked_by=self.asked_by)
         try:
             report = await self._run(keeper)
             self._note_run(keeper, report.epoch, report.reason, outcome=report.outcome)
@@ -93,7 +93,7 @@ class FailoverRun:
         return report
 
     def _note_run(self, keeper: RunKeeper, epoch: int, reason: str, *, outcome: str = RUNNING) -> None:
-        steps = tuple(asdict(step) for step in self._steps)
+        steps = tuple(to_builtins(step) for step in self._steps)
         keeper.note(steps=steps, epoch=epoch, reason=reason, outcome=outcome)
 
     async def _run(self, keeper: RunKeeper) -> FailoverReport:
@@ -101,7 +101,7 @@ class FailoverRun:
         playbook = FailoverPlaybook(to_site=self.target.name, policy=self.policy, settled_ends=self.settled_ends)
         actions = self._actions(playbook, observer)
         started_ms = self.clock.monotonic_ms()
-        self.journal.write("run begins", link=self.link, to=self.target.name, policy=asdict(self.policy))
+        self.journal.write("run begins", link=self.link, to=self.target.name, policy=to_builtins(self.policy))
         while True:
             asked_ms = self.clock.monotonic_ms()
             evidence = await observer.evidence(
@@ -193,7 +193,7 @@ class FailoverRun:
             problem=ended.problem,
         )
         self._steps.append(report)
-        self.journal.write("step ends", **asdict(report))
+        self.journal.write("step ends", **to_builtins(report))
 
     async def _wait(self, decision: Decision, *, are_writers_stopped: bool) -> StepEnded:
         """Pause once in a preparation or a drain; the report shows consecutive pauses as one

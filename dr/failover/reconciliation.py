@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from dr.sites.core.loss import LossAccount
 from runtime.process import OperationalFailure
@@ -22,8 +23,7 @@ RECORDS_DIFFER = ("missing", "extra", "diverged")
 """Findings that lost records and later writes cause, as seen from the reconciliation's source."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReconcileResult:
+class ReconcileResult(Struct, frozen=True, kw_only=True):
     """The result of a reconciliation. `lost_records` counts records that only the old site has, at
     or above the kept offsets.
     """

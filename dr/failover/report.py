@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from typing import Any
+
+from msgspec import Struct, to_builtins
 
 from dr.sites.core.evidence import ReplicaTruncation
 from dr.sites.core.loss import LossAccount
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailoverTimeouts:
+class FailoverTimeouts(Struct, frozen=True, kw_only=True):
     """The timeouts until a site enforces a record, and until the target has leaders that take
     writes.
     """
@@ -19,8 +19,7 @@ class FailoverTimeouts:
     promote_ms: int = 30_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepReport:
+class StepReport(Struct, frozen=True, kw_only=True):
     """One step as it went."""
 
     step: str
@@ -30,8 +29,7 @@ class StepReport:
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailoverReport:
+class FailoverReport(Struct, frozen=True, kw_only=True):
     """The result of a run. `outcome` is done, refused or planned (a dry run)."""
 
     link: str
@@ -60,7 +58,7 @@ class FailoverReport:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, with the sentences for people."""
-        document = asdict(self)
+        document: dict[str, Any] = to_builtins(self)
         if self.account is not None:
             document["account"] = self.account.document()
         for fields, truncation in zip(document["cuts"], self.cuts, strict=True):

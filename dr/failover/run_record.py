@@ -9,8 +9,10 @@ one. A run with nothing new repeats its state, which shows that its process is a
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict, replace
 from typing import Any, Final
+
+from msgspec import to_builtins
+from msgspec.structs import replace
 
 from dr.failover.core.recorded_run import RUNNING, RunRecord
 from dr.failover.journal import acting
@@ -50,7 +52,7 @@ class RunKeeper:
 
     def note(self, *, steps: tuple[dict[str, Any], ...], epoch: int, reason: str, outcome: str = RUNNING) -> None:
         """Replace the state that is stored next."""
-        fields = {**asdict(self._record), "steps": steps, "epoch": epoch, "reason": reason, "outcome": outcome}
+        fields = {**to_builtins(self._record), "steps": steps, "epoch": epoch, "reason": reason, "outcome": outcome}
         self._record = RunRecord(**{**fields, "updated_at_ms": self._clock.now_ms()})
         self._changed.set()
         if self._writing is None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dr.links.core.link_preflight import LinkCheck, judged, refusals
 from dr.links.link_preflight import ask_mirror, preflight
@@ -36,16 +37,14 @@ NOTICE_MS = 5_000
 """Time (ms) within which a site's agents must report a stored link."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SiteAddresses:
+class SiteAddresses(Struct, frozen=True, kw_only=True):
     """The addresses that this site gives to the other one: its LINK listeners and its agents."""
 
     bootstrap_servers: str
     agents: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkSpec:
+class LinkSpec(Struct, frozen=True, kw_only=True):
     """An operator's request for a link."""
 
     name: str
@@ -99,8 +98,7 @@ class LinkSpec:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkAtSite:
+class LinkAtSite(Struct, frozen=True, kw_only=True):
     """The state of a link as one site reports it; `problem` if it reports none."""
 
     site: str
@@ -118,8 +116,7 @@ class LinkAtSite:
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckedLink:
+class CheckedLink(Struct, frozen=True, kw_only=True):
     """The record that would be stored, and the results of the checks."""
 
     record: LinkRecord
@@ -305,8 +302,7 @@ async def delete_link(name: str, clients: Sequence[SiteClient], *, may_skip_unre
     return sorted(epochs)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlteredLink:
+class AlteredLink(Struct, frozen=True, kw_only=True):
     """The record at the active site after the change (or the planned one), and the reason why the
     other site does not have it yet.
     """

@@ -5,7 +5,8 @@ compares.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from dr.links.administration import LinkAtSite, describe_link, governing_record
 from dr.links.core.link_preflight import (

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from dr.proof.core.descent import Descent, Difference, DifferenceKind
 from dr.proof.core.equality import (
@@ -42,8 +42,7 @@ RESTARTS_MAX: Final = 3
 Progress = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparisonRequest:
+class ComparisonRequest(Struct, frozen=True, kw_only=True):
     """The two sites, their bootstrap addresses, and the topics to compare."""
 
     source_site: str
@@ -73,8 +72,7 @@ async def compare_sites(
         ).run()
 
 
-@dataclass(slots=True)
-class _Partition:
+class _Partition(Struct):
     """The state of one partition, and its running descent."""
 
     source: LogExtent

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dr.proof.core.surroundings import (
     LogSpan,
@@ -41,16 +42,14 @@ Listed = TypeVar("Listed")
 TopicFilter = Callable[[str], bool]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SurroundingsReport:
+class SurroundingsReport(Struct, frozen=True, kw_only=True):
     """The result. `notes` name the parts that could not be compared."""
 
     differences: tuple[SurroundingDifference, ...]
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparedSites:
+class ComparedSites(Struct, frozen=True, kw_only=True):
     """The two sites by their names in notes and their bootstrap addresses."""
 
     source_site: str

@@ -9,11 +9,11 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from msgspec import Struct
 
 from dr.rehearsal.sandbox import SANDBOX_USER, SandboxAddresses
 from wire.protocol.ids import PartitionKey
@@ -24,8 +24,7 @@ POLL_S: Final = 0.2
 _MARK: Final = "antipode-rehearsal"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadResult:
+class LoadResult(Struct, frozen=True, kw_only=True):
     """The result of a load: acknowledged records, the longest wait for an acknowledgement, and
     problems in sentences.
     """

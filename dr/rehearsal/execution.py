@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from dr.drill.drill_results import FAILED, PASSED, DrillResult, StepResult
 from dr.failover.core.steps import FailoverPolicy
@@ -49,8 +49,7 @@ end.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RehearsalRequest:
+class RehearsalRequest(Struct, frozen=True, kw_only=True):
     """The parameters of a rehearsal; `bootstrap_servers` are the standby's."""
 
     link: str

@@ -9,10 +9,11 @@ that contain one. Caller: `execution.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from clients.reader.simple_consumer import fetch_at_leader, records_of
 from dr.proof.site_digests import SiteDigests
@@ -35,8 +36,7 @@ OFFSETS_MIN: Final = 4096
 """A damaged range of this size is read and not narrowed further."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class Site(Struct, frozen=True, kw_only=True):
     """A site's name and client; the caller owns the client."""
 
     name: str

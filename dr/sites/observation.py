@@ -9,7 +9,8 @@ packets do not slow every step down.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dr.sites.core.access_rules import access_rules
 from dr.sites.core.evidence import (
@@ -41,8 +42,7 @@ from wire.rules.links import carries_topic
 SILENCE_MS = 2_000
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
+class _Kept(Struct, frozen=True):
     """A promotion, with the version of the account that a site keeps of it."""
 
     version: int

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import grpc
+from msgspec import Struct
 
 from dr.sites.channels import UNANSWERED, Channels, is_interrupted, problem_of
 from runtime.process import OperationalFailure
@@ -57,8 +57,7 @@ class _NoAnswer(Exception):
         self.is_interrupted = is_interrupted
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkChanges:
+class LinkChanges(Struct, frozen=True, kw_only=True):
     """The changes to a running link; None keeps a value. `sync_timeout_ms` 0 keeps the known
     one.
     """

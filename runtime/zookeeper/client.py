@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from kazoo.client import KazooClient
@@ -37,6 +36,7 @@ from kazoo.exceptions import (
 from kazoo.protocol.states import KeeperState, WatchedEvent
 from kazoo.retry import KazooRetry
 from kazoo.security import OPEN_ACL_UNSAFE
+from msgspec import Struct
 
 from runtime.logs import get_logger
 from runtime.process import OperationalFailure
@@ -89,8 +89,7 @@ def _stat(stat: Any) -> NodeStat:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Delivery:
+class _Delivery(Struct, frozen=True):
     """A watch that kazoo's threads call. Equal watches have equal deliveries, so kazoo keeps a
     watch once although it is set repeatedly.
     """

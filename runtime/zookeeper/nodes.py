@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeStat:
+class NodeStat(Struct, frozen=True, kw_only=True):
     """The fields of a znode's stat that Antipode uses."""
 
     version: int
@@ -18,8 +17,7 @@ class NodeStat:
     """The number of children created or deleted."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreateNode:
+class CreateNode(Struct, frozen=True, kw_only=True):
     """One step of a transaction: a new znode."""
 
     path: str
@@ -27,8 +25,7 @@ class CreateNode:
     is_ephemeral: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetNode:
+class SetNode(Struct, frozen=True, kw_only=True):
     """One step of a transaction: new data; version -1 is unconditional."""
 
     path: str
@@ -36,16 +33,14 @@ class SetNode:
     version: int = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteNode:
+class DeleteNode(Struct, frozen=True, kw_only=True):
     """One step of a transaction: delete a znode without children; version -1 is unconditional."""
 
     path: str
     version: int = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckNode:
+class CheckNode(Struct, frozen=True, kw_only=True):
     """One step of a transaction: fail unless the znode has this version."""
 
     path: str

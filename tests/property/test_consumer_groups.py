@@ -128,7 +128,7 @@ class ConsumerHistory(RuleBasedStateMachine):
             leaving = MemberHeartbeat(
                 **{
                     field: getattr(said, field)
-                    for field in said.__dataclass_fields__
+                    for field in said.__struct_fields__
                     if field not in ("member_epoch", "owned", "topic_names")
                 },
                 member_epoch=-1,

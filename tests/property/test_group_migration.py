@@ -9,12 +9,13 @@ partitions are owned by those who live.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from kio.schema.errors import ErrorCode
+from msgspec.structs import replace
 
 from broker.groups.core.consumer_protocol.consumer_groups import HeartbeatReply, MemberHeartbeat
 from broker.groups.core.consumer_protocol.server_assignors import TopicIdPartition

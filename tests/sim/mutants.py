@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
 from kio.schema.errors import ErrorCode
+from msgspec.structs import replace
 
 from broker.handlers.records.produce_responses import WaitingProduce
 from broker.log.core import producer_state

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import cycle
 from typing import NamedTuple
+
+from msgspec import Struct
 
 
 class EpochStart(NamedTuple):
@@ -34,8 +35,7 @@ class EpochEnd(NamedTuple):
     end_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class LogHistory:
+class LogHistory(Struct, frozen=True):
     """A log's first offset, the offset after its last one, and the leader epochs of its records,
     oldest first.
     """

@@ -10,8 +10,9 @@ position (the changing part of a partition's request).
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from msgspec import Struct
 
 NO_SESSION = 0
 FIRST_EPOCH = 0
@@ -21,8 +22,7 @@ KeyT = TypeVar("KeyT", bound=Hashable)
 PositionT = TypeVar("PositionT")
 
 
-@dataclass(frozen=True, slots=True)
-class SessionRequest(Generic[KeyT, PositionT]):
+class SessionRequest(Struct, Generic[KeyT, PositionT], frozen=True):
     """The session's state for the next request: which partitions it names and which it removes."""
 
     session_id: int

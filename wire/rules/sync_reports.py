@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final, NamedTuple
+
+from msgspec import Struct, field
 
 from wire.protocol.json_documents import parse_json
 from wire.rules.access_digests import AccessDigests
@@ -44,8 +45,7 @@ class CarriedAccess(NamedTuple):
     round_ms_ago: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyncReport:
+class SyncReport(Struct, frozen=True, kw_only=True):
     """One daemon's report. `synced_at_ms` (Unix ms, by a clock that may be wrong): the time up to
     which it has carried all offsets of these parts, 0 if it has not carried all; `synced_ms_ago`
     how long before the report that was.

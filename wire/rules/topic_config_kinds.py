@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 LONG_MAX: Final = 2**63 - 1
 INT_MAX: Final = 2**31 - 1
@@ -44,8 +45,7 @@ class BrokerProperty(NamedTuple):
     factor: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicConfig:
+class TopicConfig(Struct, frozen=True, kw_only=True):
     """One topic configuration. `minimum` and `maximum` bound numbers; `choices` are the accepted
     values, or `pattern` matches each.
     """

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from wire.protocol.json_documents import is_number_text
 from wire.znodes.documents import Fields, encode_document
 from wire.znodes.layout import broker_path
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerEndpoint:
+class BrokerEndpoint(Struct, frozen=True, kw_only=True):
     """One advertised listener."""
 
     listener: str
@@ -21,8 +21,7 @@ class BrokerEndpoint:
     security_protocol: str = "PLAINTEXT"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerRegistration:
+class BrokerRegistration(Struct, frozen=True, kw_only=True):
     """Payload of `/brokers/ids/<id>`; the znode's creation zxid is the broker epoch and is not in
     it.
     """

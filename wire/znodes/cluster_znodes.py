@@ -4,14 +4,13 @@ block of producer ids.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from wire.znodes.documents import Fields, MalformedZnode, encode_document
 from wire.znodes.layout import CLUSTER_ID, CONTROLLER, CONTROLLER_EPOCH, PRODUCER_ID_BLOCK
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControllerRegistration:
+class ControllerRegistration(Struct, frozen=True, kw_only=True):
     """Payload of `/controller`."""
 
     controller_id: int
@@ -19,8 +18,7 @@ class ControllerRegistration:
     grpc_address: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerIdBlock:
+class ProducerIdBlock(Struct, frozen=True, kw_only=True):
     """Payload of `/latest_producer_id_block`: the block given out last, both ends included."""
 
     broker_id: int

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from wire.protocol.json_documents import parse_json
 from wire.znodes.documents import MalformedZnode
@@ -23,8 +24,7 @@ STATIC, WHITE_LIST, BLACK_LIST = "static", "white_list", "black_list"
 PATTERNS: Final = (STATIC, WHITE_LIST, BLACK_LIST)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerRegistration:
+class ConsumerRegistration(Struct, frozen=True, kw_only=True):
     """A consumer's registration in its group: streams by topic, or by a regular expression for the
     other two patterns.
     """

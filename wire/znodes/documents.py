@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NoReturn
+
+from msgspec import Struct
 
 from wire.protocol.json_documents import is_number_text, parse_json
 
@@ -33,8 +34,7 @@ REQUIRED: Any = object()
 """Instead of a default: the field must be there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fields:
+class Fields(Struct, frozen=True):
     """The fields of one JSON object with typed access; each failure names path and field."""
 
     path: str

@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from wire.znodes.documents import Fields, MalformedZnode, encode_document
 from wire.znodes.layout import partition_state_path, topic_path
@@ -13,8 +14,7 @@ from wire.znodes.layout import partition_state_path, topic_path
 TOPIC_ID_BYTES = 16
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicAssignment:
+class TopicAssignment(Struct, frozen=True, kw_only=True):
     """Payload of `/brokers/topics/<topic>`: replicas by partition index, preferred leader first."""
 
     topic_id: bytes
@@ -23,8 +23,7 @@ class TopicAssignment:
     removing_replicas: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredPartitionState:
+class StoredPartitionState(Struct, frozen=True, kw_only=True):
     """Payload of a partition's `state`; the znode's version is the partition epoch and is not in
     it.
     """

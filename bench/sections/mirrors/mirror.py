@@ -13,9 +13,10 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from bench.loads import librdkafka
 from bench.loads.payloads import payloads
@@ -39,8 +40,7 @@ DRAIN_WITHIN_S = 300
 POLL_S = 0.02
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MirrorPair:
+class MirrorPair(Struct, frozen=True, kw_only=True):
     """A source, a target, and the mirror between them, which is not running yet."""
 
     side: Side

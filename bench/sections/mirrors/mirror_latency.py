@@ -16,9 +16,10 @@ import sys
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from bench.loads.lag import Journeys, followed
 from bench.measuring.figures import Side, percentile

@@ -17,10 +17,10 @@ exchanges).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.authentication.core.sasl_mechanisms import Login, LoginRefused, Mechanism
 
@@ -32,8 +32,7 @@ SESSION_MS_MIN: Final = 1000
 """Least time (ms) between two exchanges of a connection."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SaslOffer:
+class SaslOffer(Struct, frozen=True, kw_only=True):
     """The mechanisms of a listener by name, each created for one exchange, and the longest session
     of each in ms (0: unlimited).
     """

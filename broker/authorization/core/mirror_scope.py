@@ -9,8 +9,9 @@ there what it carries. The ACLs decide as well: this module only denies, and nev
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from broker.authorization.core.acl_table import Verdict
 from wire.protocol.messages.link_messages import LINK_PROGRESS, MIRROR_TRANSACTIONAL_IDS
@@ -43,8 +44,7 @@ MIRROR_APIS: Final = CLAIMING_APIS | {
 """Requests for which a mirror needs ClusterAction."""
 
 
-@dataclass(frozen=True, slots=True)
-class MirrorScope:
+class MirrorScope(Struct, frozen=True):
     """The links for which one principal acts."""
 
     principal: str

@@ -16,10 +16,10 @@ Invariants: (a) only EMPTY groups without members and STABLE ones with them are 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import replace
 
 from kio.schema.errors import ErrorCode
 from msgspec import structs
+from msgspec.structs import replace
 
 from broker.groups.core import group_handover, group_offsets
 from broker.groups.core import group_membership as membership

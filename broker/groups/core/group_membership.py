@@ -9,10 +9,9 @@ KIP-814 (a static leader may skip the assignment).
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kio.schema.errors import ErrorCode
 from msgspec import structs
+from msgspec.structs import replace
 
 from broker.groups.core import group_rebalance as rebalance
 from broker.groups.core.group_messages import (

@@ -12,9 +12,9 @@ mirror removes those that the active site has removed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct, field
 
 from broker.groups.core.group_membership import member_error
 from broker.groups.core.group_messages import (
@@ -43,8 +43,7 @@ Subscription = Callable[[str], bool]
 """A predicate on topic names: True if members of a group subscribe to the topic."""
 
 
-@dataclass(slots=True)
-class OffsetTable:
+class OffsetTable(Struct):
     """Committed offsets by group and partition."""
 
     _groups: dict[str, dict[TopicPartition, OffsetValue]] = field(default_factory=dict)

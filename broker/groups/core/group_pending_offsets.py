@@ -8,8 +8,9 @@ offset void, as compaction would.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from broker.groups.core.group_messages import OffsetCommitted, OffsetPending
 from wire.protocol.ids import TopicPartition
@@ -22,8 +23,7 @@ class _Entry(NamedTuple):
     record: OffsetPending
 
 
-@dataclass(slots=True)
-class PendingOffsets:
+class PendingOffsets(Struct):
     """Pending offsets by producer."""
 
     _producers: dict[int, dict[_Key, _Entry]] = field(default_factory=dict)

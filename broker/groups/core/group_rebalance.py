@@ -10,9 +10,8 @@ an empty group waits a fixed delay instead, prolonged by new members up to the r
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kio.schema.errors import ErrorCode
+from msgspec.structs import replace
 
 from broker.groups.core.group_messages import JoinedMember, JoinReply, SyncReply, TimerKind
 from broker.groups.core.group_states import Group, GroupState, InitialDelay, Member

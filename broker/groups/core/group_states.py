@@ -19,8 +19,10 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 NO_GENERATION: Final = -1
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
@@ -45,8 +47,7 @@ class AssignmentProtocol(NamedTuple):
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class Member(Struct, frozen=True, kw_only=True):
     """One member. `join_token` and `sync_token` identify a request that waits for its answer."""
 
     member_id: str
@@ -76,8 +77,7 @@ class Member:
         return next((offered.metadata for offered in self.protocols if offered.name == protocol), b"")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InitialDelay:
+class InitialDelay(Struct, frozen=True, kw_only=True):
     """The first rebalance of an empty group waits, so that members that start together join one
     generation (KIP-134).
     """
@@ -86,8 +86,7 @@ class InitialDelay:
     has_newcomer: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class Group(Struct, frozen=True, kw_only=True):
     """One group; see the module."""
 
     group_id: str

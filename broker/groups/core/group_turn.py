@@ -7,10 +7,11 @@ value to value; the machine's state is not touched. `decision` turns the differe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
+from msgspec.structs import replace
 
 from broker.groups.core.consumer_protocol.server_assignors import ASSIGNORS
 from broker.groups.core.group_messages import (
@@ -37,8 +38,7 @@ yet).
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupLimits:
+class GroupLimits(Struct, frozen=True, kw_only=True):
     """The broker's bounds for groups."""
 
     session_timeout_ms_min: int = 6000

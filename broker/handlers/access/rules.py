@@ -10,10 +10,11 @@ removed from lists. The first two use `error_response`, which fills the response
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.authorization.authorizer import Authorizer, Check
 from broker.metadata.core.authorized_operations import NOT_ASKED
@@ -39,8 +40,7 @@ none.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Whole:
+class Whole(Struct, frozen=True):
     """The request as a whole needs one of these rights, or with `needs_all` all of them; without
     checks it needs none. The error is that of the first right.
     """
@@ -49,8 +49,7 @@ class Whole:
     needs_all: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Each:
+class Each(Struct, frozen=True):
     """Each entry of the field `entries` needs a right; refusals are added to the response's field
     `results`. `exempt`: a client with this right is not checked for single entries, unless it is a
     mirror that is limited to its links. `is_all_when_empty`: an empty field means "all", so the
@@ -66,8 +65,7 @@ class Each:
     message: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(Struct, frozen=True):
     """Entries of the response's field `results` that the client may not describe are removed. A
     client with the right `exempt` on the cluster sees all entries.
     """
@@ -77,8 +75,7 @@ class Shown:
     exempt: Operation | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Operations:
+class Operations(Struct, frozen=True):
     """The response's entries in `results`, or the response itself if `results` is empty, get the
     authorized operations of their resource.
     """
@@ -89,8 +86,7 @@ class Operations:
     field: str = "authorized_operations"
 
 
-@dataclass(frozen=True, slots=True)
-class After:
+class After(Struct, frozen=True):
     """A function that removes entries that the client may not describe from a response."""
 
     change: Callable[[Authorizer, RequestContext, Any, Any], Any]

@@ -9,10 +9,10 @@ Not done: nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.log.directories.log_store import LogStore
 from broker.metadata.request_context import RequestContext
@@ -23,8 +23,7 @@ MIN_VERSION = 1
 MAX_VERSION = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     logs: LogStore

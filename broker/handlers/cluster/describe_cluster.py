@@ -8,10 +8,10 @@ from a Kafka broker. The authorized operations contain all operations
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.authorized_operations import ALL_OF_THE_CLUSTER, answered
@@ -25,8 +25,7 @@ MAX_VERSION = 2
 _BROKERS_ENDPOINT_TYPE = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     cluster: Cluster

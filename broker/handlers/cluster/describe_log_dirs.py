@@ -8,10 +8,10 @@ cordoned.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.log.directories.log_directory import LogDirectory
 from broker.log.directories.log_store import LogStore
@@ -27,8 +27,7 @@ MAX_VERSION = 5
 UNKNOWN_BYTES = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     logs: LogStore

@@ -8,10 +8,10 @@ and 1. Not done: host names as ip entities.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
@@ -24,8 +24,7 @@ MIN_VERSION = 0
 MAX_VERSION = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     controller: ControllerClient

@@ -7,8 +7,9 @@ defaults. Versions: 0 to 2. Not done: the same as in IncrementalAlterConfigs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from broker.handlers.configs.config_requests import BROKER_RESOURCE, BrokerConfigChanges
 from broker.handlers.configs.describe_configs import topics_of
@@ -33,8 +34,7 @@ MAX_VERSION = 2
 _REPLACED_HERE = (BROKER_RESOURCE, GROUP_RESOURCE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     active_site: ActiveSite

@@ -6,10 +6,10 @@ sent it to this broker. Each site has quotas of its own. Versions: 0 and 1.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
@@ -21,8 +21,7 @@ MIN_VERSION = 0
 MAX_VERSION = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     cluster: Cluster

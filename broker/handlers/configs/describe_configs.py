@@ -11,10 +11,10 @@ Kafka numbers 8. Versions: 1 to 4. Not done: client metrics.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.handlers.configs.config_requests import BROKER_RESOURCE
 from broker.handlers.configs.group_config_requests import GROUP_RESOURCE, GroupConfigRequests
@@ -51,8 +51,7 @@ ACTIVE_SITE_TIMEOUT_MS = 2_000
 """Short, because this site can answer from its copy."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     active_site: ActiveSite

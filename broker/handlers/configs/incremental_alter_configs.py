@@ -10,10 +10,10 @@ controller. Versions: 0 and 1. Not done: client metrics.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.handlers.configs.config_requests import BROKER_RESOURCE, DONE, BrokerConfigChanges
 from broker.handlers.configs.describe_configs import TOPIC_RESOURCE, topics_of
@@ -41,8 +41,7 @@ _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 _OWN_RESOURCES: Final = (BROKER_RESOURCE, LOGGER_RESOURCE, GROUP_RESOURCE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     active_site: ActiveSite

@@ -10,10 +10,10 @@ of the peers that answer in time, so a tool finds at any broker a config that it
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.handlers.configs.config_requests import BROKER_RESOURCE
 from broker.handlers.configs.describe_configs import ACTIVE_SITE_TIMEOUT_MS, TOPIC_RESOURCE
@@ -35,8 +35,7 @@ OF_EACH_SITE = (CLIENT_METRICS_RESOURCE, GROUP_RESOURCE)
 """Types of resources that each site stores separately; its peers do not know them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     active_site: ActiveSite

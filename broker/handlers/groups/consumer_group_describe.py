@@ -6,10 +6,10 @@ and 1.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.coordination.state_shard import CoordinatorRefusal
 from broker.groups.coordinator import GroupCoordinator
@@ -28,8 +28,7 @@ MAX_VERSION = 1
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     groups: GroupCoordinator

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32Timedelta
+from msgspec import Struct
 
 from broker.coordination.state_shard import CoordinatorRefusal
 from broker.groups.coordinator import GroupCoordinator
@@ -35,8 +35,7 @@ MIN_VERSION = 0
 MAX_VERSION = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     configs: DynamicConfigs

@@ -5,8 +5,9 @@ Behaviour: as Kafka. Versions: 0 to 4. Not done: nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from broker.coordination.state_shard import CoordinatorRefusal
 from broker.groups.coordinator import GroupCoordinator
@@ -19,8 +20,7 @@ MIN_VERSION = 0
 MAX_VERSION = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     groups: GroupCoordinator

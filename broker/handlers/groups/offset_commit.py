@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.authorization.authorizer import Authorizer, Check
 from broker.authorization.authorizer import topics as read_topics
@@ -50,8 +50,7 @@ _TOPIC_IDS_FROM: Final = 10
 Names = Mapping[bytes, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     authorizer: Authorizer

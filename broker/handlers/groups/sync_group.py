@@ -6,8 +6,9 @@ Behaviour: answered when the leader's assignment is committed. Versions: 0 to 5.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from broker.coordination.state_shard import CoordinatorRefusal
 from broker.groups.coordinator import GroupCoordinator
@@ -20,8 +21,7 @@ MIN_VERSION = 0
 MAX_VERSION = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     groups: GroupCoordinator

@@ -9,11 +9,11 @@ in every partition. Versions: 0. Not done: nothing.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.access import promotion_error
@@ -33,8 +33,7 @@ API_KEY = END_TRANSACTIONS
 MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[END_TRANSACTIONS]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     cluster: Cluster

@@ -9,10 +9,10 @@ is refused with INVALID_REQUEST. Versions: 0.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
@@ -24,8 +24,7 @@ API_KEY = LINK_PROGRESS
 MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[LINK_PROGRESS]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     cluster: Cluster

@@ -14,10 +14,10 @@ import asyncio
 import contextlib
 import uuid
 from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.log.errors import StorageError
 from broker.metadata.cluster import Cluster
@@ -53,8 +53,7 @@ waits for an answer.
 MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[MIRROR_APPEND]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     clock: Clock

@@ -10,10 +10,10 @@ failover, and its problems. Versions: 8 and 9. Not done: nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.coordination.state_shard import CoordinatorRefusal
 from broker.groups.coordinator import GroupCoordinator
@@ -29,8 +29,7 @@ API_KEY = MIRROR_OFFSET_COMMIT
 MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[MIRROR_OFFSET_COMMIT]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     cluster: Cluster

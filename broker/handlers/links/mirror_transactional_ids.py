@@ -9,10 +9,10 @@ stays unchanged. Versions: 0. Not done: nothing.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.coordination.state_shard import CoordinatorRefusal
 from broker.metadata.request_context import RequestContext
@@ -29,8 +29,7 @@ API_KEY = MIRROR_TRANSACTIONAL_IDS
 MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[MIRROR_TRANSACTIONAL_IDS]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     transactions: TransactionCoordinator

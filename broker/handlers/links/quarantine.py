@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from broker.log.directories.log_store import LogStore
 from broker.metadata.cluster import Cluster
@@ -32,8 +33,7 @@ API_KEY = QUARANTINE
 MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[QUARANTINE]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     cluster: Cluster

@@ -12,11 +12,12 @@ leader's disk has it.
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i64
+from msgspec import Struct
 
 from broker.handlers.links.mirror_append import find_led, find_mirrored
 from broker.log.directories.log_store import LogStore
@@ -45,8 +46,7 @@ UNTRUNCATED: Final = -1
 _state_change = state_change_logger()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     clock: Clock

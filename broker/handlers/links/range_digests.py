@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32, i64
+from msgspec import Struct
 
 from broker.log.digesting import digests_between, headers_between, seal_some
 from broker.log.errors import OffsetOutOfRange, StorageError
@@ -47,8 +47,7 @@ CATCH_UP_S: Final = 1.0
 """Time (s) that one request may spend on reading logs before its response."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     cluster: Cluster

@@ -9,10 +9,10 @@ the leader.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.log.errors import StorageError
 from broker.metadata.cluster import Cluster
@@ -38,8 +38,7 @@ MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[REPLACE_BATCHES]
 NO_LINK_EPOCH = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     clock: Clock

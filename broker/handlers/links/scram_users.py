@@ -8,10 +8,10 @@ while the site is the link's standby. Versions: 0.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.authorization.authorizer import Authorizer
 from broker.metadata.cluster import Cluster
@@ -26,8 +26,7 @@ API_KEY = SCRAM_USERS
 MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[SCRAM_USERS]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     authorizer: Authorizer

@@ -7,7 +7,6 @@ mirrors and reconciliation. Not done: nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker.handlers.topics import metadata
@@ -23,8 +22,7 @@ API_KEY = SITE_METADATA
 MIN_VERSION, MAX_VERSION = PRIVATE_VERSIONS[SITE_METADATA]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors(metadata.Doors):
+class Doors(metadata.Doors, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses: those of Metadata, and another cache."""
 
     site_metadata: MetadataCache

@@ -8,10 +8,10 @@ content. INVALID_REQUEST when no routed link joins the two sites. Versions: 0. N
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.topic_images import PartitionImage, TopicImage
@@ -27,8 +27,7 @@ ApplyPeerReports = Callable[[str, Sequence[tuple[TopicImage, bool]]], Awaitable[
 """Applies the topics that a broker of a peer site reports, each with a flag for deletion."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     apply_peer_reports: ApplyPeerReports

@@ -5,10 +5,10 @@ of the request.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.authorization.authorizer import CLUSTER_ACTION, Authorizer, Check
 from broker.handlers.records.leader_hints import HINTED_ERRORS, leader_hint
@@ -63,8 +63,7 @@ replicas. It would ask the leader again and again if it were sent to a standby.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     authorizer: Authorizer

@@ -9,10 +9,10 @@ latest tiered offsets (this broker has no tiered storage): the response is -1 wi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.log.errors import StorageError
 from broker.metadata.cluster import Cluster
@@ -34,8 +34,7 @@ LATEST_TIERED: Final = -5
 EARLIEST_PENDING_UPLOAD: Final = -6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     cluster: Cluster

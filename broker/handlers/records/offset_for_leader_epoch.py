@@ -6,10 +6,10 @@ Behaviour: as Kafka; replica id -2 may ask any role. Versions: 2 to 4. Not done:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.cluster_image import ClusterImage
@@ -24,8 +24,7 @@ MIN_VERSION = 2
 MAX_VERSION = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     cluster: Cluster

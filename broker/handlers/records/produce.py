@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.authorization.authorizer import Authorizer, Check
 from broker.authorization.authorizer import topics as written_topics
@@ -69,8 +69,7 @@ _ACKS = (ACKS_NONE, 1, ACKS_ALL)
 _TOPIC_IDS_FROM = 13
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     authorizer: Authorizer

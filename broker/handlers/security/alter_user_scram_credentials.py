@@ -8,10 +8,10 @@ has its own users. Versions: 0.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
@@ -28,8 +28,7 @@ _Outcome = tuple[ErrorCode, str | None]
 _UNACCEPTABLE: Final = ErrorCode.unacceptable_credential
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     controller: ControllerClient

@@ -7,10 +7,10 @@ Versions: 1 to 3.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.authorization.authorizer import Authorizer
 from broker.handlers.security.describe_acls import NO_AUTHORIZER
@@ -37,8 +37,7 @@ MAX_VERSION = 3
 Outcome = tuple[ErrorCode, str | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     authorizer: Authorizer

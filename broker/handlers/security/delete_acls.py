@@ -6,10 +6,10 @@ received the change. Without an authorizer SECURITY_DISABLED for each. Versions:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.authorization.authorizer import Authorizer
 from broker.handlers.security.describe_acls import NO_AUTHORIZER, filter_of
@@ -25,8 +25,7 @@ MIN_VERSION = 1
 MAX_VERSION = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     authorizer: Authorizer

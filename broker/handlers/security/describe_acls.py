@@ -6,10 +6,10 @@ this broker. Without an authorizer SECURITY_DISABLED. Versions: 1 to 3.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.authorization.authorizer import Authorizer
 from broker.metadata.cluster import Cluster
@@ -24,8 +24,7 @@ MAX_VERSION = 3
 NO_AUTHORIZER = "No Authorizer is configured."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     authorizer: Authorizer

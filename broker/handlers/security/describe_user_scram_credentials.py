@@ -8,10 +8,10 @@ Kafka's config tool asks this whenever it shows a user's quotas. Versions: 0.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.metadata.cluster import Cluster
 from broker.metadata.request_context import RequestContext
@@ -23,8 +23,7 @@ MIN_VERSION = 0
 MAX_VERSION = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     cluster: Cluster

@@ -7,10 +7,10 @@ Versions: 1 to 3.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.authentication.core.token_rules import is_shown
 from broker.authentication.delegation_tokens import DelegationTokens
@@ -27,8 +27,7 @@ MIN_VERSION = 1
 MAX_VERSION = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     authorizer: Authorizer

@@ -8,10 +8,10 @@ ends. Versions: 1 and 2.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.authentication.core.token_rules import expired
 from broker.authentication.delegation_tokens import DelegationTokens
@@ -25,8 +25,7 @@ MIN_VERSION = 1
 MAX_VERSION = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     clock: Clock

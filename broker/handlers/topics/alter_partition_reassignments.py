@@ -10,10 +10,10 @@ to
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.handlers.topics.reassignments import by_topic
 from broker.metadata.cluster import Cluster
@@ -29,8 +29,7 @@ MIN_VERSION = 0
 MAX_VERSION = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     active_site: ActiveSite

@@ -9,10 +9,10 @@ waits a moment for the brokers of this site and of its peers to know the new par
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.handlers.topics.create_topics import PROPAGATION_TIMEOUT_MS, policy_refusal
 from broker.metadata.cluster import Cluster
@@ -30,8 +30,7 @@ MIN_VERSION = 0
 MAX_VERSION = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     active_site: ActiveSite

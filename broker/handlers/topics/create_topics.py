@@ -11,10 +11,10 @@ partitions are charged to the client's mutation quota at the broker that receive
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.access import passive_link_for_new_topic
@@ -38,8 +38,7 @@ MAX_VERSION = 7
 PROPAGATION_TIMEOUT_MS = 2_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     active_site: ActiveSite

@@ -17,10 +17,11 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
+from msgspec.structs import replace
 
 from broker.handlers.topics.create_topics import PROPAGATION_TIMEOUT_MS, policy_refusal
 from broker.metadata.cluster import Cluster
@@ -50,8 +51,7 @@ TopicState = tuple[str | None, bytes]
 NOT_THERE = (ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     active_site: ActiveSite

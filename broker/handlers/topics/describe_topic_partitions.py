@@ -12,10 +12,10 @@ no field for them. Versions: 0.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.metadata.cluster import Cluster
 from broker.metadata.core.authorized_operations import ALL_OF_A_TOPIC
@@ -35,8 +35,7 @@ MAX_VERSION = 0
 PARTITIONS_MAX: Final = 2000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     active_site: ActiveSite

@@ -9,10 +9,10 @@ copies here. The answer waits a moment for the brokers of peers to know the lead
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.handlers.topics.reassignments import by_topic
 from broker.metadata.cluster import Cluster
@@ -31,8 +31,7 @@ PREFERRED: Final = 0
 UNCLEAN: Final = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     active_site: ActiveSite

@@ -9,10 +9,11 @@ nothing.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.handlers.configs.describe_configs import ACTIVE_SITE_TIMEOUT_MS
 from broker.handlers.topics.reassignments import by_topic
@@ -28,8 +29,7 @@ MIN_VERSION = 0
 MAX_VERSION = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     active_site: ActiveSite

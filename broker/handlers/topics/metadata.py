@@ -18,11 +18,11 @@ Encoded by hand (metadata_encoding.py).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.authorization.authorizer import Authorizer
 from broker.handlers.access.client_view import ClientView
@@ -56,8 +56,7 @@ TOPIC_IDS_FROM: Final = 12
 NO_TOPIC_ID: Final = bytes(16)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     active_site: ActiveSite

@@ -9,10 +9,10 @@ TxnOffsetCommit adds the partition.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.coordination.state_shard import CoordinatorRefusal
 from broker.groups.coordinator import GroupCoordinator
@@ -33,8 +33,7 @@ MAX_VERSION = 4
 _KNOWS_PRODUCER_FENCED_FROM = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     cluster: Cluster

@@ -9,10 +9,10 @@ added (the others get OPERATION_NOT_ATTEMPTED), as in Kafka.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.authorization.authorizer import CLUSTER_ACTION, Authorizer, Check
 from broker.authorization.authorizer import topics as written_topics
@@ -39,8 +39,7 @@ _NEWER_PROTOCOL_FROM = 5
 Errors = Mapping[TopicPartition, ErrorCode]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     authorizer: Authorizer

@@ -7,13 +7,13 @@ Behaviour: TRANSACTIONAL_ID_NOT_FOUND for one that is not known here. Versions: 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32Timedelta
+from msgspec import Struct
 
 from broker.coordination.state_shard import CoordinatorRefusal
 from broker.metadata.request_context import RequestContext
@@ -27,8 +27,7 @@ MIN_VERSION = 0
 MAX_VERSION = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     transactions: TransactionCoordinator

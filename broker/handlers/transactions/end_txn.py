@@ -7,10 +7,10 @@ Versions: 0 to 5.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.coordination.state_shard import CoordinatorRefusal
 from broker.metadata.cluster import Cluster
@@ -28,8 +28,7 @@ _BUMPS_EPOCH_FROM = 5
 _KNOWS_PRODUCER_FENCED_FROM = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     clock: Clock

@@ -10,10 +10,10 @@ two-phase commit (KIP-939, version 6, which Apache Kafka 4.3 does not offer by d
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.authorization.authorizer import Authorizer
 from broker.coordination.state_shard import CoordinatorRefusal
@@ -34,8 +34,7 @@ MAX_VERSION = 5
 _KNOWS_PRODUCER_FENCED_FROM = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     authorizer: Authorizer

@@ -8,10 +8,10 @@ be read gets INVALID_REGULAR_EXPRESSION.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
@@ -27,8 +27,7 @@ PATTERN_LENGTH_MAX = 1000
 ANY_DURATION = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     clock: Clock

@@ -8,8 +8,9 @@ Versions: 1 and 2, which says whether each transaction has an epoch of its own (
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
@@ -22,8 +23,7 @@ MIN_VERSION = 1
 MAX_VERSION = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class Doors(Struct, frozen=True, kw_only=True):
     """The parts of the broker that the handler uses."""
 
     transaction_markers: TransactionMarkers

@@ -19,7 +19,8 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from broker.log.cleaning.cleaned_output import CleanedOutput
 from broker.log.cleaning.kept_batches import KeptBatch, check_crc, empty_batch, opened, rewritten
@@ -44,8 +45,7 @@ LITTLE_SHARE = 1 / 16
 SEGMENT_BYTES_MAX = 2**31 - 1  # the largest position that fits an index entry
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceSegment:
+class SourceSegment(Struct, frozen=True, kw_only=True):
     """An inactive segment that is cleaned."""
 
     base_offset: int
@@ -54,8 +54,7 @@ class SourceSegment:
     first_timestamp_ms: int = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CleaningPlan:
+class CleaningPlan(Struct, frozen=True, kw_only=True):
     """The logs to clean and the rules, as plain values. `bytes_per_second_max` 0 means without a
     limit.
     """
@@ -74,8 +73,7 @@ class CleaningPlan:
     keys_max: int = KEYS_MAX
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CleanedSegment:
+class CleanedSegment(Struct, frozen=True, kw_only=True):
     """One new segment, which replaces the segments in `replaces`."""
 
     base_offset: int
@@ -85,8 +83,7 @@ class CleanedSegment:
     replaces: tuple[SourceSegment, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CleaningResult:
+class CleaningResult(Struct, frozen=True, kw_only=True):
     """The result of a pass, and the offset up to which keys are unique now."""
 
     segments: tuple[CleanedSegment, ...]
@@ -95,8 +92,7 @@ class CleaningResult:
     bytes_after: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CleaningFailed:
+class CleaningFailed(Struct, frozen=True, kw_only=True):
     """The reason why a plan failed, as a plain value: the message of a StorageError or an
     InvalidBatch.
     """

@@ -14,8 +14,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from weakref import WeakKeyDictionary
+
+from msgspec import Struct
 
 from broker.log.cleaning.cleaner import CleaningPlan, CleaningResult, clean
 from broker.log.cleaning.log_compaction import plan_compaction, swap_in
@@ -42,8 +43,7 @@ def in_a_thread(disk: Disk) -> Clean:
     return cleaning
 
 
-@dataclass(slots=True)
-class CleaningFigures:
+class CleaningFigures(Struct):
     """Figures for the metrics: the findings of the last pass and the totals of all passes."""
 
     max_dirty_ratio: float = 0.0

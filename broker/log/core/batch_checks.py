@@ -17,10 +17,10 @@ into the response.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.settings.core.topic_configs import LogConfig
 from wire.batches.record_batch import BatchHeader, Buffer, Compression, InvalidBatch
@@ -52,8 +52,7 @@ size: this bounds memory.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchLimits:
+class BatchLimits(Struct, frozen=True, kw_only=True):
     """The topic's rules for what producers send."""
 
     message_bytes_max: int

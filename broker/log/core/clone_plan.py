@@ -11,12 +11,12 @@ Caller: broker/log/directories/log_cloning.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClonePlan:
+
+class ClonePlan(Struct, frozen=True, kw_only=True):
     """Base offsets of segments, in order. `copied` is the segment in which the clone ends."""
 
     linked: tuple[int, ...]

@@ -24,10 +24,10 @@ broker/log/partition_log.py.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Final
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct, field
 
 from broker.log.core.batch_checks import BatchRejected
 from broker.log.core.producer_values import (
@@ -60,8 +60,7 @@ _GAP_MAX: Final = 2**30
 """A sequence further ahead than this counts as behind, because sequences wrap."""
 
 
-@dataclass(slots=True)
-class ProducerStates:
+class ProducerStates(Struct):
     """The producers of one partition."""
 
     _producers: dict[int, Producer] = field(default_factory=dict)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.log.core.batch_checks import BatchRejected
 from wire.protocol.ids import NO_EPOCH
@@ -72,8 +72,7 @@ class SnapshotEntry(NamedTuple):
     transaction_first_offset: int
 
 
-@dataclass(slots=True)
-class Producer:
+class Producer(Struct):
     """One producer of the partition: its last batches and its open transaction."""
 
     epoch: int = NO_EPOCH

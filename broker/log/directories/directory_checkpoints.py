@@ -17,8 +17,9 @@ import itertools
 import os
 import threading
 from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from broker.log.directories import checkpoints
 from broker.log.errors import storage_errors
@@ -57,8 +58,7 @@ _OF_COPIES: Final = (checkpoints.SOURCE_HIGH_WATERMARKS, checkpoints.SOURCE_SEEN
 """A broker without copies of another site's topics does not have these files."""
 
 
-@dataclass(slots=True, eq=False)
-class _Draft:
+class _Draft(Struct, eq=False):
     """The next content of a file; a higher number was collected later."""
 
     number: int

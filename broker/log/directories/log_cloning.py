@@ -18,8 +18,9 @@ import errno
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from broker.log.core.clone_plan import plan_clone
 from broker.log.directories import checkpoints
@@ -68,8 +69,7 @@ class SharedSegment(NamedTuple):
         return f"{self.path} had {self.size_bytes} bytes and has {found.st_size}, or was written to"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClonedLog:
+class ClonedLog(Struct, frozen=True, kw_only=True):
     """One clone. `recovery_offset`: when the clone is opened, its log is read from here on."""
 
     recovery_offset: int

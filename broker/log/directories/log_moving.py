@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from broker.log.directories.log_directory import LogDirectory
 from broker.log.errors import storage_errors
@@ -28,8 +29,7 @@ COMPLETE_MARK: Final = "move-complete"
 """A file in a future directory: the copy is complete, and the original may be deleted."""
 
 
-@dataclass(slots=True, eq=False)
-class Move:
+class Move(Struct, eq=False):
     """One log on its way. `future` is created with the first chunk."""
 
     source: PartitionLog

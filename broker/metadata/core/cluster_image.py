@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from broker.metadata.core.peer_topics import PeerTopics
 from broker.metadata.core.topic_images import PartitionImage, TopicImage
@@ -52,8 +54,7 @@ class LinkRole(enum.Enum):
         return self in (LinkRole.UNCONFIRMED, LinkRole.FENCED)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoutedTopic:
+class RoutedTopic(Struct, frozen=True, kw_only=True):
     """A topic as clients must see it: the site whose leaders it has, and the brokers that can be
     named.
     """
@@ -62,8 +63,7 @@ class RoutedTopic:
     is_own_site: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterImage:
+class ClusterImage(Struct, frozen=True, kw_only=True):
     """A broker's whole knowledge of its site and the peer sites; the module describes the
     sources.
     """

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from broker.metadata.core.cluster_image import ClusterImage, LinkRole
 from broker.metadata.core.topic_images import PartitionImage, TopicImage
 from wire.control.cluster_pb2 import LinkRecord
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeletedTopicImage:
+class DeletedTopicImage(Struct, frozen=True, kw_only=True):
     """A topic whose logs must be deleted."""
 
     name: str
     topic_id: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImageChange:
+class ImageChange(Struct, frozen=True, kw_only=True):
     """The work that a broker has to do after one image replaced another."""
 
     deleted: tuple[DeletedTopicImage, ...]

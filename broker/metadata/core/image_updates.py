@@ -7,7 +7,8 @@ Unchanged parts are the same objects in both images.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.core.topic_images import PartitionImage, TopicImage

@@ -12,15 +12,16 @@ size of the view.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from broker.metadata.core.topic_images import PartitionImage, TopicImage
 
 NO_IDS: frozenset[bytes] = frozenset()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicReport:
+class TopicReport(Struct, frozen=True, kw_only=True):
     """The report of the peer's brokers about one name: the topic, if any, and deleted topic ids.
     `at_ms` is the time of receipt (monotonic ms).
     """
@@ -30,8 +31,7 @@ class TopicReport:
     at_ms: float
 
 
-@dataclass(frozen=True, slots=True)
-class PeerTopics:
+class PeerTopics(Struct, frozen=True):
     """Topics by name, in the order of the view and then of the reports. Immutable; changes yield
     new values.
     """

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionImage:
+class PartitionImage(Struct, frozen=True, kw_only=True):
     """Leadership of one partition as the controller decided it."""
 
     index: int
@@ -20,8 +20,7 @@ class PartitionImage:
     """Replicas whose brokers live but have lost the log directory."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicImage:
+class TopicImage(Struct, frozen=True, kw_only=True):
     """One topic: id, config overrides and partitions by index (in order)."""
 
     name: str

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct, field
 
 from wire.protocol.ids import NO_NODE
 
@@ -35,8 +35,7 @@ TopicKey = str | bytes
 SessionPartition = tuple[TopicKey, int]
 
 
-@dataclass(slots=True, kw_only=True)
-class FetchPartitionState:
+class FetchPartitionState(Struct, kw_only=True):
     """The request of a fetcher for one partition, and the last response about it."""
 
     topic: TopicKey
@@ -91,8 +90,7 @@ class FetchPartitionState:
         return is_sent or has_moved
 
 
-@dataclass(slots=True, eq=False)
-class FetchSession:
+class FetchSession(Struct, eq=False):
     """One fetcher's partitions in the order in which they are served."""
 
     session_id: int
@@ -170,8 +168,7 @@ class FetchSession:
         return True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchPlan:
+class FetchPlan(Struct, frozen=True, kw_only=True):
     """The plan for a fetch: an error for the whole request, or the partitions to read."""
 
     error: ErrorCode = ErrorCode.none

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from wire.protocol.ids import UNCHECKED_EPOCH
 
@@ -14,8 +15,7 @@ ms: the controller may just not know it yet.
 """
 
 
-@dataclass(slots=True)
-class ReplicaProgress:
+class ReplicaProgress(Struct):
     """The fetch progress of another replica."""
 
     log_end_offset: int = -1

@@ -9,11 +9,10 @@ the guards in it are bounded by the requests under way.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 
-@dataclass(slots=True)
-class VerificationGuards:
+class VerificationGuards(Struct):
     """Guards by producer id."""
 
     _guards: dict[int, int] = field(default_factory=dict)

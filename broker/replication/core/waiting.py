@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field
 from typing import Generic, TypeVar
+
+from msgspec import Struct, field
 
 RequestT = TypeVar("RequestT")
 KeyT = TypeVar("KeyT", bound=Hashable)
 
 
-@dataclass(slots=True, eq=False)
-class WaitingRequest(Generic[RequestT]):
+class WaitingRequest(Struct, Generic[RequestT], eq=False):
     """One entry; compare by identity."""
 
     request: RequestT
@@ -29,8 +29,7 @@ class WaitingRequest(Generic[RequestT]):
     is_done: bool = False
 
 
-@dataclass(slots=True)
-class TimingWheel:
+class TimingWheel(Struct):
     """Deadlines in slots of `tick_ms`; an entry further away than one turn stays in its slot and is
     passed over until due.
     """

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 from uuid import UUID
+
+from msgspec import Struct
 
 from broker.authentication.inter_broker import Secured, plaintext
 from broker.replication.following.core.follower import Position
@@ -55,8 +56,7 @@ SWEEP_MS: Final = 10_000.0
 SessionKey = tuple[UUID, int]
 
 
-@dataclass(slots=True, eq=False)
-class FollowedPartition:
+class FollowedPartition(Struct, eq=False):
     """A followed partition, and the reason if it is not fetched now."""
 
     hosted: HostedPartition

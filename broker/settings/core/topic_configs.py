@@ -10,9 +10,10 @@ Callers: replicas (`LogConfig`), DescribeConfigs and CreateTopics (`resolve`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from wire.batches.record_batch import Compression
 from wire.rules.topic_config_kinds import LONG_MAX, NO_REPLICAS, InvalidTopicConfig, TopicConfig
@@ -86,8 +87,7 @@ def _scaled(name: str, text: str, factor: int) -> int:
     return number if number < 0 else number * factor
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogConfig:
+class LogConfig(Struct, frozen=True, kw_only=True):
     """The configuration of one partition's log, checked. Field names are the topic configs' with
     the units last.
     """

@@ -4,9 +4,8 @@ another producer or by another site.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kio.schema.errors import ErrorCode
+from msgspec.structs import replace
 
 from broker.transactions.core.partition_rules import abortable, producer_error
 from broker.transactions.core.producer_rules import hand_out

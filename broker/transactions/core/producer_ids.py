@@ -7,8 +7,9 @@ continues under the next epoch (KIP-360), until the epochs are used up.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 PRODUCER_EPOCH_MAX: Final = (1 << 15) - 2
 """The last epoch that may be handed out; Kafka keeps 2^15 - 1 for fencing."""
@@ -16,8 +17,7 @@ PREFETCH_SHARE: Final = 0.1
 """A new block is wanted when less than this share of the last one is left."""
 
 
-@dataclass(slots=True)
-class ProducerIds:
+class ProducerIds(Struct):
     """Blocks in hand, in the order in which they came."""
 
     _blocks: list[range] = field(default_factory=list)

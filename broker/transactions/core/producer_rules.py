@@ -4,9 +4,8 @@ fenced.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kio.schema.errors import ErrorCode
+from msgspec.structs import replace
 
 from broker.transactions.core.transaction_answers import answer, refuse
 from broker.transactions.core.transaction_messages import (

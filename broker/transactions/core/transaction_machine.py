@@ -34,11 +34,10 @@ becomes active again would fence the present producer or continue with half a tr
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final, assert_never
 
 from kio.schema.errors import ErrorCode
-from msgspec import structs
+from msgspec import Struct, structs
 
 from broker.transactions.core.ending_rules import abandon, complete, end, ending, given_up, resume, time_out
 from broker.transactions.core.partition_rules import add, verified
@@ -76,8 +75,7 @@ _NEED_NO_LOG: Final = frozenset(
 """Refusals that are repeated, or that follow from the request alone."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionLimits:
+class TransactionLimits(Struct, frozen=True, kw_only=True):
     """The broker's bounds for transactions."""
 
     timeout_ms_max: int = 15 * 60_000

@@ -20,8 +20,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from broker.transactions.core.producer_ids import PRODUCER_EPOCH_MAX
 from wire.protocol.ids import NO_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
@@ -64,8 +66,7 @@ class TransactionState(enum.IntEnum):
         return self in (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transaction:
+class Transaction(Struct, frozen=True, kw_only=True):
     """One transactional id; see the module."""
 
     transactional_id: str

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import to_builtins
 
 from cli.shared.output import OutputFormat, console, print_json, print_table, report_progress
 from cli.spark.proof.surroundings import print_surroundings, surroundings_document
@@ -48,12 +49,12 @@ def compare_digests(
 
 def _document(found: EqualityReport) -> dict[str, Any]:
     findings = [
-        {"topic": one.topic, "partition": one.partition, **asdict(difference)}
+        {"topic": one.topic, "partition": one.partition, **to_builtins(difference)}
         for one in found.partitions
         for difference in one.differences
     ]
-    topics = [asdict(one) for one in found.topics]
-    return {"verdict": found.verdict.value, **asdict(found), "topics": topics, "findings": findings}
+    topics = [to_builtins(one) for one in found.topics]
+    return {"verdict": found.verdict.value, **to_builtins(found), "topics": topics, "findings": findings}
 
 
 def _print(found: EqualityReport) -> None:

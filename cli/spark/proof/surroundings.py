@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import to_builtins
 
 from cli.shared.output import console
 from cli.shared.sites import open_environment, site_clients
@@ -60,7 +61,7 @@ async def _compared(sides: Sides, environment: Path | None, settle_timeout_ms: i
 def surroundings_document(found: SurroundingsReport) -> dict[str, Any]:
     """The JSON form."""
     return {
-        "differences": [{**asdict(one), "kind": one.kind.value} for one in found.differences],
+        "differences": [{**to_builtins(one), "kind": one.kind.value} for one in found.differences],
         "notes": list(found.notes),
     }
 

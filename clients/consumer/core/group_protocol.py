@@ -8,7 +8,8 @@ only append fields). Layout: Kafka's ConsumerProtocolSubscription and ConsumerPr
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from wire.protocol.byte_reader import ByteReader, Malformed
 from wire.protocol.ids import PartitionKey
@@ -18,8 +19,7 @@ _VERSION = 1
 _NULL = (-1).to_bytes(4, "big", signed=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subscription:
+class Subscription(Struct, frozen=True, kw_only=True):
     """The topics that a member subscribes to, and the partitions that it owned."""
 
     topics: tuple[str, ...]

@@ -20,8 +20,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
+
+from msgspec import Struct, field
 
 from wire.batches.record_batch import HEADER_SIZE, Compression, encode_header, read_header
 from wire.batches.records import Record, decode_records, encode_record, seal_batch
@@ -30,8 +31,7 @@ from wire.protocol.ids import NO_PRODUCER_ID, NO_SEQUENCE, PartitionKey
 TokenT = TypeVar("TokenT")
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerIdentity:
+class ProducerIdentity(Struct, frozen=True):
     """The producer id and epoch under which batches are written; NO_IDENTITY without
     idempotence.
     """
@@ -43,8 +43,7 @@ class ProducerIdentity:
 NO_IDENTITY = ProducerIdentity(NO_PRODUCER_ID, -1)
 
 
-@dataclass(slots=True, kw_only=True)
-class Outgoing(Generic[TokenT]):
+class Outgoing(Struct, Generic[TokenT], kw_only=True):
     """A batch. It is open until `is_closed`; `queued_bytes` is its part of the budget."""
 
     place: PartitionKey
@@ -106,8 +105,7 @@ class Appended(NamedTuple):
     is_full: bool
 
 
-@dataclass(slots=True)
-class _Lane(Generic[TokenT]):
+class _Lane(Struct, Generic[TokenT]):
     """The batches of one partition: waiting and in flight."""
 
     waiting: deque[Outgoing[TokenT]] = field(default_factory=deque)

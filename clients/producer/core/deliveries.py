@@ -5,10 +5,10 @@ Pure; the producer calls it.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
 from typing import Any
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct, field
 
 from clients.producer.core.accumulator import NO_IDENTITY, Outgoing, ProducerIdentity
 from wire.protocol.ids import PartitionKey
@@ -51,8 +51,7 @@ def judge(code: ErrorCode) -> Verdict:
     return Verdict.SEND_AGAIN
 
 
-@dataclass(slots=True)
-class Sequences:
+class Sequences(Struct):
     """The identity of a producer and the next sequence of each partition.
 
     A batch keeps its identity for all its attempts. If a batch that was sent expires, the sequence

@@ -19,8 +19,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from clients.core.partitioners import fetcher_of
 from clients.reader.core.positions import Position
@@ -50,8 +51,7 @@ class Start(NamedTuple):
     timestamp: int | None = None
 
 
-@dataclass(slots=True)
-class Reading:
+class Reading(Struct):
     """The reading state of one partition."""
 
     place: PartitionKey

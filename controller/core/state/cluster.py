@@ -22,8 +22,10 @@ Invariants (`check_invariants`):
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from controller.core.state import facts as fact
 from controller.core.state import partition_states, replica_states
@@ -46,8 +48,7 @@ is left.
 """
 
 
-@dataclass(slots=True, kw_only=True)
-class Cluster:
+class Cluster(Struct, kw_only=True):
     """The state of one site: brokers, topics, leaderships and the phases of partitions and
     replicas.
     """

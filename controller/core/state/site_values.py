@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from wire.protocol.ids import TopicPartition
 from wire.znodes.broker_znodes import BrokerRegistration
@@ -25,8 +25,7 @@ class Replica(NamedTuple):
         return TopicPartition(self.topic, self.partition)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Broker:
+class Broker(Struct, frozen=True, kw_only=True):
     """A registered broker; the epoch is the creation zxid of its registration."""
 
     registration: BrokerRegistration
@@ -38,8 +37,7 @@ class Broker:
         return self.registration.node_id
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leadership:
+class Leadership(Struct, frozen=True, kw_only=True):
     """The leader and the in-sync replicas of a partition. `partition_epoch` is the znode's version.
 
     If another controller wrote the state, `known_zxid` is the newest registration that it knew; a
@@ -62,8 +60,7 @@ class NewReplicas(Struct, frozen=True, kw_only=True):
     removing: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Topic:
+class Topic(Struct, frozen=True, kw_only=True):
     """One topic: identity, replicas by partition, overrides. `version` is that of its assignment
     znode.
 
@@ -119,8 +116,7 @@ class Topic:
         return replace(self, assignment=assignment, adding=adding, removing=removing, version=self.version + 1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SiteRules:
+class SiteRules(Struct, frozen=True, kw_only=True):
     """The site's settings that decisions need."""
 
     site: str

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from controller.core.commands import LinkClaim
 from controller.core.state.cluster import Cluster
@@ -23,8 +23,7 @@ TOPIC_NAME_LENGTH_MAX = 249
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True):
     """The reason why a request is refused."""
 
     error: ErrorCode

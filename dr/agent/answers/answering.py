@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
 import grpc
+from msgspec import Struct
 
 from dr.agent.arbiter import Arbiter
 from dr.agent.equality_watch import EqualityWatch
@@ -69,8 +69,7 @@ def answers(
     return answer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentParts:
+class AgentParts(Struct, frozen=True, kw_only=True):
     """The parts of a started agent."""
 
     zookeeper: ZooKeeper

@@ -26,8 +26,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from dr.agent.core.silences import Silences
 from dr.sites.core.evidence import SiteEvidence
@@ -55,8 +56,7 @@ class LossState(enum.Enum):
     """The arbiter does not answer, or is at another epoch."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Views:
+class Views(Struct, frozen=True, kw_only=True):
     """How this site sees the active site. Ages are in ms; UNKNOWN means never."""
 
     arbiter: ArbiterRecord | None
@@ -66,8 +66,7 @@ class Views:
     mirror_age_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loss:
+class Loss(Struct, frozen=True, kw_only=True):
     """A state and why, in a sentence."""
 
     state: LossState

@@ -34,7 +34,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from dr.sites.core.fencing import fenced
 from dr.sites.core.record_changes import changed
@@ -45,8 +46,7 @@ from wire.rules.links import SiteRole, blacklist_of, is_stand_in, role_of, super
 Links = Mapping[str, LinkRecord]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SiteAnswer:
+class SiteAnswer(Struct, frozen=True, kw_only=True):
     """The links that another site has last reported; `is_answering` is False when it did not answer
     this time.
     """
@@ -66,8 +66,7 @@ class Step(enum.Enum):
     """Forget the link, at the epoch of the record."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(Struct, frozen=True, kw_only=True):
     """One change of the own site's records, and the reason for the log."""
 
     step: Step

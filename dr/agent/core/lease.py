@@ -20,7 +20,8 @@ Invariants (the tests' names carry the letters):
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.control.site_pb2 import ArbiterRecord
@@ -48,8 +49,7 @@ class LeaseStep(enum.Enum):
     RENEW = "renew"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseDecision:
+class LeaseDecision(Struct, frozen=True, kw_only=True):
     """The next step, the record to store if the step needs one, and the reason why the site has no
     permit.
     """

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from dr.agent.core.following import links_to_report
 from wire.batches.group_records import OFFSETS_TOPIC
@@ -32,8 +33,7 @@ class Place(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SiteFacts:
+class SiteFacts(Struct, frozen=True, kw_only=True):
     """The content of a site's ZooKeeper. Brokers come with their epoch, partition states with their
     znode version.
     """

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from dr.agent.arbiter import Arbiter, KeptRecord
 from dr.agent.core.lease import LinkLeaseMachine
@@ -20,8 +21,7 @@ from wire.znodes.arbiter_znodes import Holder
 BROKER_TIMEOUT_S: Final = 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseDoors:
+class LeaseDoors(Struct, frozen=True, kw_only=True):
     """The parts of an agent that its leases need. `broker` is the control service of the own
     broker; `broker_address` finds its registration.
     """
@@ -43,8 +43,7 @@ class LeaseDoors:
         return None
 
 
-@dataclass(slots=True)
-class KeptLease:
+class KeptLease(Struct):
     """One link: its machine, the arbiter's last record, and the state of the own broker's
     permit.
     """

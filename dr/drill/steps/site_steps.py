@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import assert_never
 
 import grpc
+from msgspec import to_builtins
+from msgspec.structs import replace
 
 from dr.drill.drill_results import DrillResult
 from dr.drill.environment import Environment
@@ -117,7 +119,7 @@ class SiteSteps:
             accounts=accounts,
             source_site=entry.source,
         )
-        self.result.reconciliations[step.name] = {**asdict(found), "report_dir": folder.name}
+        self.result.reconciliations[step.name] = {**to_builtins(found), "report_dir": folder.name}
         accepted = {"equal": (EQUAL,), "as_accounted": (EQUAL, AS_ACCOUNTED)}.get(step.expect)
         if accepted is not None and found.outcome not in accepted:
             raise OperationalFailure(f"the sites are {found.outcome}, expected {step.expect} ({folder})")

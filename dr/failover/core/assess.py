@@ -4,7 +4,7 @@ real run. The playbook itself decides, so the plan and the run have the same ref
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from dr.failover.core.playbook import FailoverPlaybook
 from dr.failover.core.preparation import OBSTACLE_AWAITED_MS, obstacle
@@ -18,8 +18,7 @@ from dr.sites.core.sync_policies import policy_sentence
 from wire.control.cluster_pb2 import LinkRecord
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assessment:
+class Assessment(Struct, frozen=True, kw_only=True):
     """The plan: `steps` in order (none when `refusal` says why not).
 
     `missing_offsets` counts offsets of groups. `unprotected` names the topics of which nothing is

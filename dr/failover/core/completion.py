@@ -6,7 +6,8 @@ rules). Pure; caller: `playbook.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dr.failover.core.known_source import KnownSource
 from dr.failover.core.steps import NAMED_IN_A_REASON_MAX
@@ -23,8 +24,7 @@ grow.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Completion:
+class Completion(Struct, frozen=True, kw_only=True):
     """How far the target lags behind the known state of the source. `remaining` counts offsets of
     the known source that the target lacks. `problem` names other parts that are missing or not
     known to be there: partitions without a record, groups' offsets. It is empty if the target has

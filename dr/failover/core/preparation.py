@@ -10,7 +10,8 @@ stopped.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dr.failover.core.completion import Completion, leaderless_sentence
 from dr.failover.core.refusals import named_unprotected
@@ -30,8 +31,7 @@ stopped.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Mark:
+class _Mark(Struct, frozen=True, kw_only=True):
     ends: Mapping[TopicPartition, int]
     at_ms: int
 

@@ -8,8 +8,9 @@ run's last report, can.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
 from typing import Any, Final
+
+from msgspec import Struct, field, to_builtins
 
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 
@@ -17,8 +18,7 @@ RUNNING: Final = "running"
 REFUSED: Final = "refused"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRecord:
+class RunRecord(Struct, frozen=True, kw_only=True):
     """One run in its stored form. `epoch` is the link's epoch when the record was written; `steps`
     are `StepReport` as dicts.
     """
@@ -37,7 +37,7 @@ class RunRecord:
 
     def to_json(self) -> str:
         """Return the JSON text that is stored."""
-        return json.dumps(asdict(self), separators=(",", ":"))
+        return json.dumps(to_builtins(self), separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> RunRecord:
@@ -45,7 +45,7 @@ class RunRecord:
         ignored.
         """
         document = json.loads(text)
-        known = {name: document[name] for name in cls.__dataclass_fields__ if name in document}
+        known = {name: document[name] for name in cls.__struct_fields__ if name in document}
         return cls(**{**known, "steps": tuple(known.get("steps", ()))})
 
 

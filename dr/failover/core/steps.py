@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from runtime.times import iso_time
 from wire.control.cluster_pb2 import LinkRecord
@@ -33,8 +34,7 @@ class Step(enum.StrEnum):
     DONE = "done"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailoverPolicy:
+class FailoverPolicy(Struct, frozen=True, kw_only=True):
     """The limits that the operator sets for a failover. `lag_records_max` None: any lag of a source
     that does not answer is accepted.
 
@@ -61,8 +61,7 @@ class FailoverPolicy:
     is_abort: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(Struct, frozen=True, kw_only=True):
     """The next step, its reason, and the record that the step stores, if it stores one."""
 
     step: Step
@@ -70,8 +69,7 @@ class Decision:
     record: LinkRecord | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepEnded:
+class StepEnded(Struct, frozen=True, kw_only=True):
     """The result of a step that was carried out for `reason`. `problem` describes its failure;
     `stored` is the record found after storing.
     """

@@ -18,8 +18,10 @@ the most records, because it removes only markers that must go.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from dr.sites.core.loss import LossAccount
 from dr.sites.core.torn_transaction import TornTransaction
@@ -44,16 +46,14 @@ class _Key(NamedTuple):
     decided_at_ms: int
 
 
-@dataclass(slots=True)
-class _Decided:
+class _Decided(Struct):
     """The markers of one committed transaction: where they are, and where they are missing."""
 
     lacking: set[TopicPartition]
     markers: dict[TopicPartition, CommitMarker] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TornSurvey:
+class TornSurvey(Struct, frozen=True, kw_only=True):
     """The result for a site's logs. `ends`: the new ends of the logs that are truncated to a
     consistent point; `undone_transactions` counts the transactions that it removes, including the
     torn ones.

@@ -24,9 +24,10 @@ logs does not advance. Nothing is claimed for a partition that the target cannot
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from dr.sites.core.divergence import diverged_copies, find_differences, promotion_of
 from dr.sites.core.evidence import Evidence, PartitionPosition
@@ -36,8 +37,7 @@ from wire.protocol.ids import UNKNOWN, TopicPartition
 NEVER = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionCompleteness:
+class PartitionCompleteness(Struct, frozen=True, kw_only=True):
     """One partition. `behind_records` may be UNKNOWN."""
 
     topic: str
@@ -46,8 +46,7 @@ class PartitionCompleteness:
     behind_records: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicCompleteness:
+class TopicCompleteness(Struct, frozen=True, kw_only=True):
     """A topic is complete until the earliest of its partitions is."""
 
     topic: str

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from dr.proof.core.verification import LinkVerification
 from dr.sites.core.quarantine_sentences import quarantine_problem, quarantine_sentence
@@ -48,8 +48,7 @@ class Outcome(enum.Enum):
     REFUSED = "refused"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkCheck:
+class LinkCheck(Struct, frozen=True, kw_only=True):
     """One check with its outcome in a sentence."""
 
     check: str

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dr.links.core.link_preflight import LinkCheck
 from dr.sites.core.divergence import Divergence, diverged_copies
@@ -18,8 +19,7 @@ from dr.sites.core.group_offsets import offsets_behind
 from wire.protocol.ids import UNKNOWN, TopicPartition
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicLack:
+class TopicLack(Struct, frozen=True, kw_only=True):
     """Records of a topic that the standby does not have."""
 
     topic: str
@@ -27,16 +27,14 @@ class TopicLack:
     missing_records: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupLack:
+class GroupLack(Struct, frozen=True, kw_only=True):
     """Committed offsets of a group that differ at the standby from the active site's."""
 
     group: str
     missing_offsets: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Readiness:
+class Readiness(Struct, frozen=True, kw_only=True):
     """`problems` give the reasons why the loss is unknown, or name other obstacles. If `problems`,
     `topics` and `groups` are empty, nothing would be lost.
 

@@ -14,9 +14,11 @@ from __future__ import annotations
 import enum
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final, NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from wire.batches.record_batch import HEADER_SIZE, BatchHeader, read_header
 from wire.protocol.messages.range_digest_messages import DIGEST_BYTES, HEADERS, WHOLE_RANGE
@@ -49,8 +51,7 @@ class Question(NamedTuple):
     span: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class Difference(Struct, frozen=True, kw_only=True):
     """Offsets that differ, both ends included; `detail` describes the difference."""
 
     kind: DifferenceKind
@@ -59,8 +60,7 @@ class Difference:
     detail: str
 
 
-@dataclass(slots=True, kw_only=True)
-class Descent:
+class Descent(Struct, kw_only=True):
     """The comparison of one partition's logs between two offsets, the end not included."""
 
     first_offset: int

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dr.proof.core.descent import Difference, DifferenceKind
 
@@ -24,16 +25,14 @@ class Verdict(enum.StrEnum):
         return list(Verdict).index(self)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogExtent:
+class LogExtent(Struct, frozen=True, kw_only=True):
     """The start of a leader's log, and the end up to which its site has replicated it."""
 
     log_start_offset: int
     high_watermark: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionEquality:
+class PartitionEquality(Struct, frozen=True, kw_only=True):
     """The result for one partition. The comparison covers `first_offset` up to `end_offset`, which
     is not included. `not_compared` is the reason if nothing was compared, otherwise empty.
     """
@@ -56,8 +55,7 @@ class PartitionEquality:
         return not self.differences
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DamagedLog:
+class DamagedLog(Struct, frozen=True, kw_only=True):
     """A log whose bytes on disk, at one site's leader, differ from the written ones."""
 
     topic: str
@@ -65,8 +63,7 @@ class DamagedLog:
     site: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicEquality:
+class TopicEquality(Struct, frozen=True, kw_only=True):
     """The sums over a topic's partitions."""
 
     topic: str
@@ -76,8 +73,7 @@ class TopicEquality:
     not_compared: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EqualityReport:
+class EqualityReport(Struct, frozen=True, kw_only=True):
     """A comparison by digests. `problems` made the report incomplete; `notes` do not."""
 
     source_site: str

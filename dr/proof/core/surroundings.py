@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+
+from msgspec import Struct, field
 
 from wire.protocol.ids import PartitionKey
 from wire.rules.acls import Acl
@@ -39,8 +40,7 @@ class SurroundingKind(enum.StrEnum):
     QUARANTINE = "quarantined records"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SurroundingDifference:
+class SurroundingDifference(Struct, frozen=True, kw_only=True):
     """One item in which the sites differ; None means that the site does not have it."""
 
     kind: SurroundingKind
@@ -49,8 +49,7 @@ class SurroundingDifference:
     target: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogSpan:
+class LogSpan(Struct, frozen=True, kw_only=True):
     """The offsets that a log holds: start included, end not."""
 
     start_offset: int
@@ -70,8 +69,7 @@ class QuarantinedRange(NamedTuple):
     end_offset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SiteSurroundings:
+class SiteSurroundings(Struct, frozen=True, kw_only=True):
     """The state of one site. `offsets` are committed ones by group and partition; `acls` is None if
     the site has no authorizer or does not list them, and `notes` give the reason. The same holds
     for `quotas` and `users`, each of which has its value as text. `quarantined` has the size

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dr.proof.core.equality import EqualityReport, PartitionEquality
 from wire.control import site_pb2
@@ -23,8 +25,7 @@ SNAPSHOTS_MAX: Final = 120
 """Maximum number of moments that are kept until the standby has reached them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkVerification:
+class LinkVerification(Struct, frozen=True, kw_only=True):
     """The state of one link's proof. Times are Unix ms; `verified_until_ms` is 0 before the first
     proof.
     """

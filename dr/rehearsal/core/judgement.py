@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from dr.drill.core.expectations import Verdict
 from dr.sites.core.evidence import GroupPartition
@@ -12,8 +13,7 @@ from wire.protocol.ids import TopicPartition
 NAMED_MAX = 3
 
 
-@dataclass(slots=True, kw_only=True)
-class RehearsalFacts:
+class RehearsalFacts(Struct, kw_only=True):
     """The findings of a rehearsal; problems are sentences. `kept_below` comes from the account of
     the sandbox's failover. `groups_before` has the standby's offsets before its logs were cloned.
     `digests_differ` names the partitions in which the clone or the standby differs.

@@ -19,7 +19,8 @@ never had. Both sites store the accounts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dr.sites.core.evidence import PartitionPosition, Promotion
 from wire.batches.log_histories import LogHistory, common_end
@@ -28,8 +29,7 @@ from wire.protocol.ids import UNKNOWN, TopicPartition
 NAMED_MAX = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Divergence:
+class Divergence(Struct, frozen=True, kw_only=True):
     """A copy with records that the source's log does not have: from `parts_at` on the two differ.
 
     `source_end` UNKNOWN: the source's log is unknown.
@@ -58,8 +58,7 @@ class Divergence:
         return f"{self.key} differs from offset {self.parts_at} on: {own}, {other}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Differences:
+class Differences(Struct, frozen=True, kw_only=True):
     """Copies that differ from the source's history, and copies with an unproven history, with their
     log ends.
     """

@@ -8,8 +8,9 @@ healthy target is never ahead of the source in one piece of evidence. Nothing he
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from dr.sites.core.access_rules import AccessRules
 from dr.sites.core.mirror_reports import failing_sentences, mirror_silent_ms
@@ -25,8 +26,7 @@ NOT_ASKED = -1
 """Enforced epoch of a broker that is registered but did not answer."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionPosition:
+class PartitionPosition(Struct, frozen=True, kw_only=True):
     """The state of one partition's log at one site."""
 
     leader_epoch: int
@@ -72,8 +72,7 @@ class TransactionalProducer(NamedTuple):
     is_carried: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SiteGroups:
+class SiteGroups(Struct, frozen=True, kw_only=True):
     """The groups of a link at one site. `problems`: why entries may be missing; `synced_at_ms`: see
     the proto.
     """
@@ -95,8 +94,7 @@ class SiteGroups:
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaTruncation:
+class ReplicaTruncation(Struct, frozen=True, kw_only=True):
     """The records that one replica has lost to its leader's history since its broker started;
     `at_ms` is the last time (Unix ms).
     """
@@ -125,8 +123,7 @@ class ReplicaTruncation:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Promotion:
+class Promotion(Struct, frozen=True, kw_only=True):
     """An earlier failover, from its account of loss: the site that it made active, and the end of
     the history that this site continued.
     """
@@ -141,8 +138,7 @@ class Promotion:
     """Partitions that the account does not know are left out."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SiteEvidence:
+class SiteEvidence(Struct, frozen=True, kw_only=True):
     """One site's answer: its copy of the link record, the epoch that its brokers enforce, and its
     logs; groups on request.
     """
@@ -236,8 +232,7 @@ class SiteEvidence:
         return is_stored and not self.lagging_brokers and not self.writable
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class Evidence(Struct, frozen=True, kw_only=True):
     """Both sites of a link, observed for a failover to `target_site`; None if the site did not
     answer.
     """

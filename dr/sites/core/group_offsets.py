@@ -9,8 +9,9 @@ for groups with members at the target. Pure.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from dr.sites.core.evidence import GroupPartition, PartitionPosition, SiteGroups
 from wire.protocol.ids import UNKNOWN, TopicPartition
@@ -34,8 +35,7 @@ class OffsetBehind(NamedTuple):
         return f"group {group}, {topic}-{partition}: {self.source} there, {has} here"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupLoss:
+class GroupLoss(Struct, frozen=True, kw_only=True):
     """The part of an account that is about groups. `last_contact_ms` is the time since everything
     was carried; UNKNOWN without a report.
     """

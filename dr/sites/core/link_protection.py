@@ -8,7 +8,7 @@ active site held at one moment. The lag is reported separately: a protected stan
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from dr.sites.core.divergence import diverged_copies
 from dr.sites.core.evidence import Evidence, SiteEvidence
@@ -19,8 +19,7 @@ NAMED_MAX = 3
 """Partitions that a reason names; the others are counted."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkProtection:
+class LinkProtection(Struct, frozen=True, kw_only=True):
     """The verdict on one link. `reason` is empty while the link is protected; `since_ms` (Unix ms)
     is when the current verdict began.
     """

@@ -15,9 +15,9 @@ When the old site is back and all records that only it had are in quarantine,
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
-from operator import attrgetter
 from typing import Any
+
+from msgspec import Struct, to_builtins
 
 from dr.sites.core.access_rules import AccessLoss
 from dr.sites.core.evidence import Promotion
@@ -27,8 +27,7 @@ from wire.protocol.ids import UNKNOWN, TopicPartition
 from wire.protocol.json_documents import parse_json
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionLoss:
+class PartitionLoss(Struct, frozen=True, kw_only=True):
     """The account of one partition."""
 
     topic: str
@@ -122,12 +121,7 @@ class PartitionLoss:
         return f"; the histories part there: {self.returning_records} abandoned records come back, offsets {self.kept_below} to {last}"
 
 
-_PARTITION_FIELDS = tuple(one.name for one in fields(PartitionLoss))
-_partition_values = attrgetter(*_PARTITION_FIELDS)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LossAccount:
+class LossAccount(Struct, frozen=True, kw_only=True):
     """The account of a whole failover."""
 
     link: str
@@ -239,7 +233,7 @@ class LossAccount:
 
     def document(self) -> dict[str, Any]:
         """Plain data with the sums and the sentences for the operator."""
-        document = self._plain()
+        document: dict[str, Any] = to_builtins(self)
         document["known_lost_records"] = self.known_lost_records
         document["returning_records"] = self.returning_records
         document["is_exact"] = self.is_exact
@@ -258,20 +252,7 @@ class LossAccount:
 
     def to_json(self) -> str:
         """Return one JSON object; `from_json` reads it back."""
-        return json.dumps(self._plain(), separators=(",", ":"), sort_keys=True)
-
-    def _plain(self) -> dict[str, Any]:
-        # `asdict` of thousands of partitions takes ten times as long, while writers wait for the
-        # account.
-        return {
-            **{one.name: getattr(self, one.name) for one in fields(self)},
-            "partitions": [
-                dict(zip(_PARTITION_FIELDS, _partition_values(item), strict=True)) for item in self.partitions
-            ],
-            "groups": None if self.groups is None else asdict(self.groups),
-            "access": None if self.access is None else asdict(self.access),
-            "torn": [asdict(item) for item in self.torn],
-        }
+        return json.dumps(to_builtins(self), separators=(",", ":"), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> LossAccount:

@@ -8,16 +8,16 @@ is lost.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from uuid import UUID
+
+from msgspec import Struct
 
 from wire.control.cluster_pb2 import LinkRecord, TopicInfo
 from wire.rules.links import carries_topic
 from wire.znodes.topic_znodes import TopicAssignment
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnprotectedTopic:
+class UnprotectedTopic(Struct, frozen=True, kw_only=True):
     """Partitions of the active site's topic of which the other site keeps nothing, and the
     reason.
     """

@@ -5,15 +5,15 @@ that last reached it. Pure.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from dr.sites.core.evidence import PartitionPosition
 from wire.batches.log_histories import EpochStart, LogHistory
 from wire.protocol.ids import UNKNOWN, TopicPartition
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceEnd:
+class SourceEnd(Struct, frozen=True, kw_only=True):
     """The last known end of the source's log."""
 
     log_start_offset: int

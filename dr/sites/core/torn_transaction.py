@@ -5,14 +5,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 NAMED_MAX: Final = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TornTransaction:
+class TornTransaction(Struct, frozen=True, kw_only=True):
     """A transaction that was committed at the source and of which the standby has only a part.
 
     `kept` are the partitions (`topic-index`) with its commit marker, `lacking` those without.

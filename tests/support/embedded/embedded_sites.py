@@ -16,13 +16,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import grpc
 import psutil
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from msgspec.structs import replace
 from toxiproxy import Toxiproxy
 
 from deploy.toxiproxy_server import ToxiproxyServer

@@ -7,8 +7,9 @@ from __future__ import annotations
 import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from broker.network.connection_limits import ConnectionLimits
 from broker.network.connection_owner import Frame

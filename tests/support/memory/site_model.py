@@ -6,8 +6,9 @@ that may crash between two writes.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from controller.core import commands as ask
 from controller.core.decisions import Decision, PartitionOutcome

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from kazoo.client import KazooClient
+from msgspec.structs import replace
 
 from deploy.zookeeper_server import EnsembleMember, ZooKeeperServer
 from runtime.zookeeper.client import ZooKeeper, end_session

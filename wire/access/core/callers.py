@@ -11,10 +11,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import re2
+from msgspec import Struct
 
 from wire.access.core.mirror_scope import LINK_GROUP, link_of_name
 from wire.access.core.roles import Caller, Role
@@ -34,8 +34,7 @@ class UnusableName(ValueError):
     """A certificate or a line of the tokens' file names no caller; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class SubjectRule:
+class SubjectRule(Struct, frozen=True):
     """Certificates with such a subject have this role."""
 
     role: Role

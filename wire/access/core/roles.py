@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 
 class Role(enum.StrEnum):
@@ -23,8 +24,7 @@ class Role(enum.StrEnum):
     VIEWER = "viewer"
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(Struct, frozen=True):
     """A caller: its name for logs, and its role. `role` None: an authenticated caller without a
     role. `link`: the one link for which a mirror acts, empty if its certificate names none.
     """
@@ -44,8 +44,7 @@ _B, _M, _O, _V = Role.BROKER, Role.MIRROR, Role.OPERATOR, Role.VIEWER
 _EVERY_ROLE: Final = frozenset(Role)
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """The rule of one method."""
 
     roles: frozenset[Role]
@@ -150,8 +149,7 @@ class Verdict(enum.Enum):
     DENIED = "denied"
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True):
     """A verdict and, for a refusal, one line for the caller."""
 
     verdict: Verdict

@@ -11,13 +11,13 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256
+from msgspec import Struct
 
 TOKEN_BYTES_MAX: Final = 64 * 1024
 RSA_BITS_MIN: Final = 2048
@@ -40,8 +40,7 @@ class TokenHolder(NamedTuple):
     expires_at_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenRules:
+class TokenRules(Struct, frozen=True, kw_only=True):
     """The claims that a token must have."""
 
     is_unsecured: bool = False

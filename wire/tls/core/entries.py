@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
 class UnusableStore(ValueError):
@@ -15,8 +15,7 @@ class WrongPassword(UnusableStore):
     """The password is wrong, or a needed password is missing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredKey:
+class StoredKey(Struct, frozen=True, kw_only=True):
     """A private key with its certificates in DER, its own one first."""
 
     alias: str
@@ -26,8 +25,7 @@ class StoredKey:
     chain: tuple[bytes, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyStore:
+class KeyStore(Struct, frozen=True, kw_only=True):
     """Entries in the order of the file."""
 
     keys: tuple[StoredKey, ...]

@@ -11,10 +11,10 @@ have revoked. Called by `core/group_machine.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.groups.core.consumer_protocol.consumer_group_states import (
     JOINING_EPOCH,
@@ -48,8 +48,7 @@ from wire.batches.consumer_group_records import (
 NO_TIMEOUT: Final = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberHeartbeat:
+class MemberHeartbeat(Struct, frozen=True, kw_only=True):
     """The fields of a member's heartbeat; None means "unchanged"."""
 
     member_id: str
@@ -69,8 +68,7 @@ class MemberHeartbeat:
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeartbeatReply:
+class HeartbeatReply(Struct, frozen=True, kw_only=True):
     """The member's epoch; `assigned` only if the answer must contain it."""
 
     error: ErrorCode = ErrorCode.none

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from broker.groups.core.consumer_protocol.consumer_group_states import (
     ConsumerFact,
@@ -17,8 +18,7 @@ from wire.batches.consumer_group_records import (
 )
 
 
-@dataclass(slots=True)
-class ConsumerTurn:
+class ConsumerTurn(Struct):
     """One decision in the making."""
 
     group: ConsumerGroup

@@ -13,9 +13,9 @@ begin (`group_states.must_rebalance`).
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 
 from kio.schema.errors import ErrorCode
+from msgspec.structs import replace
 
 from broker.groups.core import group_rebalance as rebalance
 from broker.groups.core.consumer_protocol import consumer_groups

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from broker.quotas.core.connection_rates import ConnectionRates

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from msgspec import to_builtins
 
 from bench.measuring.phases import TITLES, phases
 from dr.failover.core.steps import Step
@@ -10,7 +10,7 @@ from dr.failover.report import StepReport
 
 
 def step(name: Step, started_at_ms: int, duration_ms: int) -> dict[str, object]:
-    return asdict(StepReport(step=name.value, reason="", started_at_ms=started_at_ms, duration_ms=duration_ms))
+    return to_builtins(StepReport(step=name.value, reason="", started_at_ms=started_at_ms, duration_ms=duration_ms))
 
 
 def test_the_phases_add_up_to_the_time_from_the_fence_to_the_end() -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
 import structlog
+from msgspec.structs import replace
 
 from broker.authorization.authorizer import CLUSTER_ACTION, Authorizer, Check
 from broker.authorization.core.mirror_scope import MirrorScope

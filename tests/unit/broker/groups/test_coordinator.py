@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 
 import pytest
 from kio.schema.errors import ErrorCode
+from msgspec.structs import replace
 
 from broker.coordination.state_shard import CoordinatorRefusal
 from broker.groups.core.consumer_protocol.consumer_groups import MemberHeartbeat

@@ -5,11 +5,11 @@ members are evicted.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
+from msgspec.structs import replace
 
 from broker.coordination.state_shard import CoordinatorRefusal
 from broker.groups.core.group_messages import (

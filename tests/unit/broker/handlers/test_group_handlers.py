@@ -5,7 +5,6 @@ encoded out.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import uuid
 from collections.abc import AsyncIterator
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i32Timedelta
+from msgspec.structs import replace
 
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.core.image_updates import with_peer_view
@@ -126,7 +126,7 @@ async def test_the_site_of_a_group_is_asked_while_its_view_names_no_coordinator(
 async def test_an_answer_waits_a_little_for_the_coordinator(doors: Doors) -> None:
     whole = doors.cluster.image
     topics = {name: topic for name, topic in whole.topics.items() if name != OFFSETS_TOPIC}
-    doors.cluster.replace(dataclasses.replace(whole, topics=topics))
+    doors.cluster.replace(replace(whole, topics=topics))
     given = {"key": "g", "key_type": 0, "coordinator_keys": ["g"]}
     asking = asyncio.ensure_future(ask(doors, "find_coordinator", 2, **given))
     await asyncio.sleep(0)
@@ -137,7 +137,7 @@ async def test_an_answer_waits_a_little_for_the_coordinator(doors: Doors) -> Non
 
 
 async def test_an_answer_does_not_wait_without_end_for_the_coordinator(doors: Doors) -> None:
-    doors.cluster.replace(dataclasses.replace(doors.cluster.image, topics={}))
+    doors.cluster.replace(replace(doors.cluster.image, topics={}))
     given = {"key": "g", "key_type": 0, "coordinator_keys": ["g"]}
     response = await ask(doors, "find_coordinator", 2, **given)
     assert response.error_code is ErrorCode.coordinator_not_available

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from kazoo.exceptions import NodeExistsError, NoNodeError
+from msgspec.structs import replace
 
 from broker.coordination.timer_queue import TimerQueue
 from broker.metadata.cluster import Cluster

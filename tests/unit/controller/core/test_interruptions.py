@@ -5,12 +5,12 @@ epochs never go back.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from controller.core import commands as ask
 from controller.core.state.partition_states import PartitionPhase

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
 from msgspec import structs
+from msgspec.structs import replace
 
 from controller.core import commands as ask
 from controller.core.decisions import TopicOutcome

@@ -5,12 +5,12 @@ it, and one that a caller knows is not read again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
+from msgspec.structs import replace
 
 from dr.agent.links_store import LinkConflict, LinksStore
 from dr.sites.core.loss import LossAccount, PartitionLoss

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from kazoo.exceptions import ConnectionLoss, NoAuthError, NoNodeError
 from kazoo.protocol.states import WatchedEvent
+from msgspec.structs import replace
 
 from dr.agent.core.site_view import Place, unknown_link
 from dr.agent.own_brokers import OwnBrokers

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import grpc
+from msgspec.structs import replace
 
 from dr.sites.core.loss import LossAccount
 from dr.sites.observation import LinkObserver

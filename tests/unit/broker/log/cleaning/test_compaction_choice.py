@@ -151,7 +151,7 @@ def test_a_pass_whose_memory_for_keys_is_full_stops_there_and_the_next_one_goes_
     settle(log)
     ends = []
     while (plan := plan_compaction(log, NOW_MS)) is not None:
-        from dataclasses import replace
+        from msgspec.structs import replace
 
         run(log, replace(plan, keys_max=8))
         ends.append(log.compacted_to)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dr.agent.core.failover_gates import FAILOVERS_MAX, PERIOD_MS, LossState, LossWatch, Views, closed_gates
 from dr.sites.core.evidence import PartitionPosition, SiteEvidence

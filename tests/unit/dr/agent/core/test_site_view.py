@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from dr.agent.core.site_view import SiteFacts, site_view
 from dr.sites.core.link_checks import (

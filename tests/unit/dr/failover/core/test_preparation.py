@@ -4,9 +4,8 @@ and a copy that follows closely.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from dr.failover.core.assess import assess
 from dr.failover.core.preparation import CatchUp

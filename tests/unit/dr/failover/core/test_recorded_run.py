@@ -4,9 +4,8 @@ names.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from dr.failover.core.recorded_run import RUNNING, RunRecord, driver
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord

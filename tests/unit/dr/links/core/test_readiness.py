@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from dr.links.core.readiness import GroupLack, Readiness, TopicLack, readiness
 from dr.sites.core.evidence import Evidence, GroupPartition, PartitionPosition, SiteEvidence, SiteGroups

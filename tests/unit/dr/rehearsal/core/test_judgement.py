@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from dr.rehearsal.core.judgement import RehearsalFacts, judge_rehearsal
 from dr.sites.core.evidence import GroupPartition

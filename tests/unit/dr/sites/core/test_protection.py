@@ -4,8 +4,9 @@ and in the account.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from dr.failover.core.assess import assess
 from dr.failover.core.playbook import FailoverPlaybook

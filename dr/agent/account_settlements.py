@@ -9,64 +9,38 @@ intervals, until the account is final.
 
 from __future__ import annotations
 
-from msgspec import Struct
-
-from dr.agent.links_store import LinksStore, LinkUnknown
+from dr.agent.epoch_work import EpochWork
+from dr.agent.links_store import LinksStore
 from dr.agent.own_brokers import OwnBrokers
 from dr.sites.channels import Channels
 from dr.sites.core.evidence import positions_of
-from dr.sites.core.fencing import FIRST_EPOCH
 from dr.sites.core.loss import LossAccount
 from dr.sites.core.settlement import account_to_settle, settled
 from dr.sites.site_client import SiteClient
 from runtime.clock import Clock
 from runtime.logs import get_logger
-from runtime.process import OperationalFailure
 from wire.control.cluster_pb2 import LinkRecord
 
-PAUSE_MIN_MS = 1_000
 PAUSE_MAX_MS = 15_000
-
-
-class _Wait(Struct):
-    """A wait until the account of one epoch of a link is final."""
-
-    epoch: int
-    pause_ms: float = PAUSE_MIN_MS
-    next_at_ms: float = 0.0
-    is_over: bool = False
 
 
 class AccountSettlements:
     """One in each agent; `look` gets the links that both sites have in one epoch."""
 
     def __init__(self, site: str, store: LinksStore, brokers: OwnBrokers, channels: Channels, clock: Clock) -> None:
-        self._site = site
         self._store = store
         self._brokers = brokers
         self._channels = channels
         self._clock = clock
-        self._waits: dict[str, _Wait] = {}
         self._log = get_logger("dr.account_settlements")
+        self._work = EpochWork(site, clock, pause_max_ms=PAUSE_MAX_MS, work=self._settle, report=self._report)
 
     async def look(self, record: LinkRecord) -> None:
         """Settle the account of the failover to the active site, if the next look is due."""
-        if record.active_site == self._site or record.epoch == FIRST_EPOCH:
-            self._waits.pop(record.name, None)
-            return
-        wait = self._waits.get(record.name)
-        if wait is None or wait.epoch != record.epoch:
-            wait = self._waits[record.name] = _Wait(record.epoch)
-        now_ms = self._clock.monotonic_ms()
-        if wait.is_over or now_ms < wait.next_at_ms:
-            return
-        wait.next_at_ms, wait.pause_ms = now_ms + wait.pause_ms, min(2 * wait.pause_ms, PAUSE_MAX_MS)
-        try:
-            wait.is_over = await self._settle(record)
-        except LinkUnknown:
-            return  # The link was deleted since the caller read it.
-        except (OperationalFailure, ValueError, TypeError) as error:
-            self._log.warning("the account of a failover cannot be made final", link=record.name, error=str(error))
+        await self._work.look(record)
+
+    def _report(self, link: str, error: Exception) -> None:
+        self._log.warning("the account of a failover cannot be made final", link=link, error=str(error))
 
     async def _settle(self, record: LinkRecord) -> bool:
         """True when the account is final."""

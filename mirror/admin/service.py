@@ -5,6 +5,7 @@ drills.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from itertools import islice
 from typing import Any, Protocol
 
@@ -116,14 +117,9 @@ class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
     ) -> pb.PauseMirrorReply:
         """Pause topics until they are resumed."""
         mirror = await self._ready(request.link, context)
-        try:
-            return _paused(mirror.pauses, mirror.pauses.pause(request.topics))
-        except InvalidPattern as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-            raise
-        except NotKept as error:
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
-            raise
+        async with _refusals(context):
+            paused = mirror.pauses.pause(request.topics)
+        return _paused(mirror.pauses, paused)
 
     async def ResumeMirror(  # noqa: N802 (gRPC's name)
         self, request: pb.PauseMirrorRequest, context: grpc.aio.ServicerContext[Any, Any]
@@ -136,25 +132,17 @@ class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
             await context.abort(
                 grpc.StatusCode.INVALID_ARGUMENT, f"not paused: {', '.join(unknown)}; paused is {known}"
             )
-        try:
-            return _paused(mirror.pauses, mirror.pauses.resume(request.topics))
-        except NotKept as error:
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
-            raise
+        async with _refusals(context):
+            resumed = mirror.pauses.resume(request.topics)
+        return _paused(mirror.pauses, resumed)
 
     async def ResetTopics(  # noqa: N802 (gRPC's name)
         self, request: pb.ResetTopicsRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> pb.ResetTopicsReply:
         """Delete copies that cannot be mirrored any further."""
         mirror = await self._ready(request.link, context)
-        try:
+        async with _refusals(context):
             outcomes = await mirror.resets.reset(request.topics, is_dry_run=request.is_dry_run)
-        except InvalidPattern as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-            raise
-        except Unreachable as error:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
-            raise
         return pb.ResetTopicsReply(topics=[_reset(outcome) for outcome in outcomes])
 
     async def ReinstateCopies(  # noqa: N802 (gRPC's name)
@@ -164,14 +152,8 @@ class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
         history.
         """
         mirror = await self._ready(request.link, context)
-        try:
+        async with _refusals(context):
             outcomes = await mirror.reinstatements.reinstate(request.topics, is_dry_run=request.is_dry_run)
-        except InvalidPattern as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-            raise
-        except Unreachable as error:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
-            raise
         return pb.ReinstateCopiesReply(partitions=[_reinstated(outcome) for outcome in outcomes])
 
     async def VerifyMirror(  # noqa: N802 (gRPC's name)
@@ -183,11 +165,8 @@ class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this mirror cannot compare")
             return
         patterns = list(request.topics) or [ALL_TOPICS]
-        try:
+        async with _refusals(context):
             matches("", whitelist=patterns, blacklist=())
-        except InvalidPattern as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-            raise
         for key in sorted(key for key, _ in mirror.board.our_rows()):
             if not matches(key.topic, whitelist=patterns, blacklist=()):
                 continue
@@ -224,6 +203,19 @@ class MirrorAdminService(mirror_pb2_grpc.MirrorAdminServicer):
             await context.abort(grpc.StatusCode.UNAVAILABLE, f"mirror of {self._link_name}: {self._reason}")
             raise AssertionError("abort returned")
         return self._mirror
+
+
+@asynccontextmanager
+async def _refusals(context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[None]:
+    """Ends the call with the status of a failure of the body."""
+    try:
+        yield
+    except InvalidPattern as error:
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+    except NotKept as error:
+        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+    except Unreachable as error:
+        await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
 
 
 def _paused(pauses: Pauses, partitions: int) -> pb.PauseMirrorReply:

@@ -12,10 +12,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
+from mirror.groups.rounds import RoundProblem, repeat
 from mirror.link.core.link_roles import LinkRole
 from mirror.link.group_ports import ConfigRefused, GroupConfigPort
 from mirror.link.link_watch import LinkView
-from mirror.link.ports import Unreachable
 from runtime.logs import get_logger
 from wire.rules.links import carries_group
 
@@ -41,17 +41,11 @@ class GroupConfigSync:
         self._interval_s = interval_ms / 1000
         self._refused: dict[str, Configs] = {}
         self._carried: dict[str, Configs] = {}
-        self._problem = ""
+        self._problem = RoundProblem(_log, "configs of groups cannot be compared")
 
     async def run(self) -> None:
         """Compare each interval until cancelled."""
-        while True:
-            try:
-                await self.round()
-                self._note_problem("")
-            except Unreachable as error:
-                self._note_problem(str(error))
-            await asyncio.sleep(self._interval_s)
+        await repeat(self.round, self._problem, interval_s=self._interval_s)
 
     async def round(self) -> None:
         """Compare once and carry what differs. Raises Unreachable when a site does not answer."""
@@ -80,8 +74,3 @@ class GroupConfigSync:
             _log.warning("the target refuses configs of a group", group=group, reason=str(error))
             return
         _log.info("configs of a group are carried", group=group, configs=to_set, removed=list(to_remove))
-
-    def _note_problem(self, problem: str) -> None:
-        if problem and problem != self._problem:
-            _log.warning("configs of groups cannot be compared", reason=problem)
-        self._problem = problem

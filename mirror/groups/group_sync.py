@@ -27,6 +27,7 @@ from mirror.groups.core.group_offsets import GroupOffsets
 from mirror.groups.core.group_state import Circumstances, GroupDecision, Offsets
 from mirror.groups.group_report import AccessState, GroupReport, listed
 from mirror.groups.metrics import CheckpointMetrics
+from mirror.groups.rounds import RoundProblem
 from mirror.groups.source_commits import SourceCommits
 from mirror.link.core.committed_offsets import REMOVED
 from mirror.link.core.link_roles import LinkRole
@@ -111,7 +112,7 @@ class GroupSync:
         self._permits = asyncio.Semaphore(COMMITS_AT_ONCE)
         # A round has reported to the target that it carried every offset.
         self._is_whole_reported = False
-        self._problem = ""
+        self._problem = RoundProblem(_log, "cannot mirror group offsets")
         self.committed_offsets = 0
 
     @property
@@ -141,10 +142,10 @@ class GroupSync:
             began_ms = self._clock.monotonic_ms()
             try:
                 is_following = await self._advance()
-                self._note_problem("")
+                self._problem.note("")
             except Unreachable as error:
                 is_following = False
-                self._note_problem(str(error))
+                self._problem.note(str(error))
                 self.report.add_failure(str(error), began_ms=began_ms)
                 with contextlib.suppress(Unreachable):
                     await self.report.send(self._link(), self.report.covered())
@@ -393,8 +394,3 @@ class GroupSync:
 
     def _end_round(self, problems: Mapping[str, str], *, began_ms: float) -> None:
         self.report.end_round({**problems, **self._offsets.problems}, self.target_ahead, began_ms=began_ms)
-
-    def _note_problem(self, problem: str) -> None:
-        if problem and problem != self._problem:
-            _log.warning("cannot mirror group offsets", reason=problem)
-        self._problem = problem

@@ -9,15 +9,15 @@ site coordinates for itself, and nothing is carried.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from itertools import islice
 
 from kio.schema.errors import ErrorCode
 
+from mirror.groups.rounds import RoundProblem, repeat
 from mirror.link.core.link_roles import LinkRole
 from mirror.link.link_watch import LinkView
-from mirror.link.ports import ProducersOfSource, ProducersOfTarget, TransactionalProducer, Unreachable
+from mirror.link.ports import ProducersOfSource, ProducersOfTarget, TransactionalProducer
 from runtime.logs import get_logger
 
 REPORTED_AT_ONCE = 500
@@ -44,17 +44,11 @@ class TransactionalIdSync:
         self._carried: dict[str, TransactionalProducer] = {}
         self._waiting: dict[str, TransactionalProducer] = {}
         self._link_epoch = 0
-        self._problem = ""
+        self._problem = RoundProblem(_log, "cannot mirror transactional ids")
 
     async def run(self) -> None:
         """Carry each interval until cancelled."""
-        while True:
-            try:
-                await self.round()
-                self._note_problem("")
-            except Unreachable as error:
-                self._note_problem(str(error))
-            await asyncio.sleep(self._interval_s)
+        await repeat(self.round, self._problem, interval_s=self._interval_s)
 
     async def round(self) -> None:
         """Carry once. Raises Unreachable when a site does not answer; what was carried before it
@@ -79,7 +73,7 @@ class TransactionalIdSync:
             outcomes = await self._target.carry(batch, link=link.name, link_epoch=link.epoch)
             refused = self._note(batch, outcomes)
             if refused:
-                self._note_problem(
+                self._problem.note(
                     f"the target refuses {len(refused)} transactional ids: {', '.join(sorted(refused)[:3])}"
                 )
 
@@ -109,8 +103,3 @@ class TransactionalIdSync:
         self._carried.clear()
         self._waiting.clear()
         self._source.begin_anew()
-
-    def _note_problem(self, problem: str) -> None:
-        if problem and problem != self._problem:
-            _log.warning("cannot mirror transactional ids", reason=problem)
-        self._problem = problem

@@ -7,29 +7,15 @@ authorizer every client may do everything, as in Kafka. A client that does not a
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable
 from typing import Final
+
+from wire.rules.acls import Operation
 
 NOT_ASKED: Final = -(1 << 31)
 """The value of a field that the client did not request, and of a resource that the broker could not
 check.
 """
-
-
-class Operation(enum.IntEnum):
-    """Operations of ACLs by their codes (org.apache.kafka.common.acl.AclOperation)."""
-
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
 
 
 def _bits(operations: Iterable[Operation]) -> int:

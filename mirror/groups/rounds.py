@@ -1,0 +1,38 @@
+"""Rounds of a mirror's task at a fixed interval, and the problem that they meet: logged when it
+begins or changes, not in every round.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from mirror.link.ports import Unreachable
+
+
+class RoundProblem:
+    """The problem of the last round, logged as `event` when it is another one than before."""
+
+    def __init__(self, log: structlog.stdlib.BoundLogger, event: str) -> None:
+        self._log = log
+        self._event = event
+        self._problem = ""
+
+    def note(self, problem: str) -> None:
+        """The round met this problem; empty if it met none."""
+        if problem and problem != self._problem:
+            self._log.warning(self._event, reason=problem)
+        self._problem = problem
+
+
+async def repeat(do_round: Callable[[], Awaitable[None]], problem: RoundProblem, *, interval_s: float) -> None:
+    """Do a round each interval until cancelled."""
+    while True:
+        try:
+            await do_round()
+            problem.note("")
+        except Unreachable as error:
+            problem.note(str(error))
+        await asyncio.sleep(interval_s)

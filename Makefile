@@ -109,6 +109,10 @@ chaos: setup ## All fault scenarios, the long ones included (SCENARIO=word picks
 	ANTIPODE_FAULTS=$(or $(FAULTS),150) ANTIPODE_SEED=$(SEED) $(PYTEST) -v tests/chaos tests/sim $(if $(SCENARIO),-k "$(SCENARIO)")
 	$(if $(SCENARIO),,$(PYTEST) -v -m long tests/integration tests/spark)
 
+.PHONY: proof-soak
+proof-soak: setup ## RUNS=100 comparisons of two sites while producers write and the line between them fails, and what they found (SEED= chooses the faults)
+	$(BIN)/python -m bench.false_alarms --runs $(or $(RUNS),100) $(if $(SEED),--seed $(SEED))
+
 .PHONY: compatibility
 compatibility: setup-clients ## Other people's clients at a lone broker, three brokers and a routed pair, and docs/compatibility.md written anew; half an hour in all, one environment 2 to 14 minutes (ONLY=client AT=environment try a part)
 	$(BIN)/python -m tests.compatibility $(if $(ONLY),--only "$(ONLY)") $(if $(AT),--at "$(AT)")

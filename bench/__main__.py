@@ -12,7 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
-from bench.measuring.figures import SECTIONS, Row, Side
+from bench.measuring.figures import Row, Side
+from bench.measuring.section_figures import SECTIONS
 from cli.shared.failures import failures_as_messages, usage_error
 from cli.shared.output import Output, OutputFormat, console, print_json, print_table, report_progress
 

@@ -38,7 +38,7 @@ from bench.sections.mirrors import (
     mirror_transactions,
     translate,
 )
-from bench.sections.sites import partitions, recovery_time, replicated, unavailability
+from bench.sections.sites import partitions, reconciling, recovery_time, replicated, unavailability
 from runtime.process import OperationalFailure
 
 DISK_BYTES_NEEDED = 10e9
@@ -75,6 +75,7 @@ ALONE: Mapping[str, Callable[[Plan], None]] = {
     "compaction": compaction.measure,
     "recovery": recovery.measure,
     "tls": tls.measure,
+    "reconcile": reconciling.measure,
     "spark": spark.measure,
 }
 """Sections that start their own brokers, first for one product and then for the other."""

@@ -10,7 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bench.measuring.figures import Row, Sample, rows
+from bench.measuring.figures import Row, Sample
+from bench.measuring.section_figures import rows
 
 COLUMNS = ("section", "case", "figure", "unit", "antipode", "peer", "ratio", "target", "reached")
 VERDICTS = {True: "yes", False: "NO", None: ""}

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bench.measuring.figures import SECTIONS
+from bench.measuring.section_figures import SECTIONS
 from bench.peers.long_line import may_be_made
 from tests.support.eventually import eventually_sync
 
@@ -23,7 +23,7 @@ TINY = ("--scale", "0.002", "--repeats", "1", "--no-peer", "--output", "json")
 WITHIN_S = 400
 OF_SITES = ("replicated", "partitions", "compaction", "recovery")
 BEHIND_LINES = ("mirror-far", "mirror-lossy")
-OF_LINKS = ("mirror-groups", "mirror-transactions", "recovery-time")
+OF_LINKS = ("mirror-groups", "mirror-transactions", "recovery-time", "reconcile")
 OF_LINES = (*OF_LINKS, *(BEHIND_LINES if may_be_made() else ()))
 OF_BROKERS = tuple(name for name in SECTIONS if name not in (*OF_SITES, *OF_LINKS, *BEHIND_LINES))
 

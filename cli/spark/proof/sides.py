@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cli.shared.failures import usage_error
+from cli.shared.output import report_progress
 from cli.shared.sites import needed_environment, open_environment, site_clients
 from runtime.addresses import parse_host_ports
 from runtime.process import OperationalFailure
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
     from wire.control.cluster_pb2 import LinkRecord
 
 
-ANSWERED_WITHIN_MS = 5_000
+REQUEST_TIMEOUT_MS = 5_000
+ANSWERED_WITHIN_MS = 20_000
+"""As long as a comparison waits for a site: a line that fails for a few seconds ends none."""
+REPORTED_AFTER_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +89,14 @@ async def _problem_of(site: str, bootstrap_servers: str) -> str:
     from wire.client.connection import ConnectionOptions
     from wire.client.raw_client import KafkaClient
 
-    options = ConnectionOptions(client_id="antipode-cli", request_timeout_ms=ANSWERED_WITHIN_MS)
+    options = ConnectionOptions(client_id="antipode-cli", request_timeout_ms=REQUEST_TIMEOUT_MS)
     brokers = parse_host_ports(bootstrap_servers)
     try:
         async with KafkaClient(brokers, options, retry_budget_ms=ANSWERED_WITHIN_MS) as client:
-            await client.metadata([])
+            asking = asyncio.ensure_future(client.metadata([]))
+            if not (await asyncio.wait({asking}, timeout=REPORTED_AFTER_S))[0]:
+                report_progress(f"waiting up to {ANSWERED_WITHIN_MS // 1000} s for site {site} at {bootstrap_servers}")
+            await asking
     except KafkaClientError as error:
         return f"site {site}: no broker at {bootstrap_servers} answers ({error})"
     return ""

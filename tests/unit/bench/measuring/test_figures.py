@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bench.measuring.figures import FIGURES, Pick, Sample, Side, Target, percentile, picked, rows
+from bench.measuring.figures import Pick, Sample, Side, Target, percentile, picked
+from bench.measuring.section_figures import FIGURES, rows
 
 
 def _produce(side: Side, mb_per_s: float, cpu_s_per_gb: float) -> Sample:

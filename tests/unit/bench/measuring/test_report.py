@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 from bench.measuring import report
-from bench.measuring.figures import Sample, Side, rows
+from bench.measuring.figures import Sample, Side
+from bench.measuring.section_figures import rows
 
 SAMPLES = [
     Sample(

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bench.measuring.figures import Sample, Side, rows
+from bench.measuring.figures import Sample, Side
+from bench.measuring.section_figures import rows
 from bench.sections.brokers.compiled_modules import INTERPRETED, is_mapped, prefixed
 
 MAPS = """\

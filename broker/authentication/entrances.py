@@ -26,6 +26,8 @@ from runtime.supervision import Supervisor
 from wire.identity.core.distinguished_names import subject_of
 from wire.identity.token_checks import TokenKeys
 from wire.rules.principals import ANONYMOUS, USER, Principal
+from wire.tls.read_ahead import read_ahead
+from wire.tls.server_settings import ServerTlsSettings
 
 log = get_logger(__name__)
 
@@ -56,7 +58,7 @@ class Entrance:
         if security.tls is not None:
             # stamps before the read: a file that changes in between is read again
             seen = _stamps(security)
-            self.context = security.tls.server_context()
+            self.context = _context(security.tls)
             self._seen = seen
         self._offer = read_sasl_offer(security.properties, self._users, self.tokens) if security.is_sasl else None
         self.security = security
@@ -80,7 +82,7 @@ class Entrance:
         # also on failure: a broken file is reported once for each change
         self._seen = seen
         try:
-            context = await asyncio.to_thread(security.tls.server_context)
+            context = await asyncio.to_thread(_context, security.tls)
         except ConfigurationError as error:
             reason = str(error)
             log.error("changed certificates cannot be used", listener=security.name, reason=reason)  # noqa: TRY400
@@ -153,6 +155,13 @@ class Entrances:
     async def stop(self) -> None:
         """Stop checking."""
         await self._watch.stop()
+
+
+def _context(settings: ServerTlsSettings) -> ssl.SSLContext:
+    context = settings.server_context()
+    # `TlsChannel` receives until nothing is left, as connections of such a context demand
+    read_ahead(context)
+    return context
 
 
 def _stamps(security: ListenerSecurity) -> FileStamps:

@@ -108,14 +108,10 @@ class Channel:
         self._mark.expect(missing_bytes)
 
     def receive_into(self, view: memoryview) -> int:
-        """Bytes received; 0 at the end of the stream. BlockingIOError when there is nothing yet."""
-        return self._socket.recv_into(view)
-
-    def receive_arrived_into(self, view: memoryview) -> int:
-        """As `receive_into`, for a frame of which more is known to be on its way: as much as has
-        arrived, where that takes more than one receive.
+        """Bytes received; 0 at the end of the stream. BlockingIOError when there is nothing yet. A
+        channel that holds bytes of its own fills as much of the view as it can.
         """
-        return self.receive_into(view)
+        return self._socket.recv_into(view)
 
     def send_buffers(self, buffers: Sequence[bytes | bytearray | memoryview], *, has_more: bool) -> int:
         """Bytes accepted; `has_more` lets the kernel wait for the next bytes before it sends a

@@ -108,8 +108,7 @@ class FrameReceiver(ResponseSender):
         # little of a large frame is read first: what lands here has to be copied again
         end = held + FIRST_LOOK_BYTES if self._was_large else SHARED_BUFFER_BYTES
         room = shared[held : min(end, SHARED_BUFFER_BYTES)]
-        is_begun = bool(held) or self._was_large
-        received = self._channel.receive_arrived_into(room) if is_begun else self._channel.receive_into(room)
+        received = self._channel.receive_into(room)
         if not received:
             self.close("closed by the client")
             return
@@ -197,7 +196,7 @@ class FrameReceiver(ResponseSender):
             raise
 
     def _receive_large(self, buffer: memoryview) -> None:
-        received = self._channel.receive_arrived_into(buffer[self._large_filled :])
+        received = self._channel.receive_into(buffer[self._large_filled :])
         if not received:
             self.close("closed by the client within a request")
             return

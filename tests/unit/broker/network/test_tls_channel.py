@@ -63,10 +63,10 @@ def test_the_small_records_of_a_large_frame_are_received_together(ends: tuple[ss
     for _ in range(RECORDS):
         client.sendall(RECORD)
     buffer = memoryview(bytearray(1 << 20))
-    assert channel.receive_arrived_into(buffer) == RECORDS * len(RECORD)
+    assert channel.receive_into(buffer) == RECORDS * len(RECORD)
     assert bytes(buffer[: RECORDS * len(RECORD)]) == RECORD * RECORDS
     with pytest.raises(BlockingIOError):
-        channel.receive_arrived_into(buffer)
+        channel.receive_into(buffer)
 
 
 def test_no_more_is_received_than_there_is_room_for(ends: tuple[ssl.SSLSocket, TlsChannel]) -> None:
@@ -74,7 +74,7 @@ def test_no_more_is_received_than_there_is_room_for(ends: tuple[ssl.SSLSocket, T
     for _ in range(3):
         client.sendall(RECORD)
     room = memoryview(bytearray(2 * len(RECORD)))
-    assert channel.receive_arrived_into(room) == len(room)
+    assert channel.receive_into(room) == len(room)
     assert channel.receive_into(memoryview(bytearray(100))) == len(RECORD)
 
 
@@ -87,8 +87,8 @@ def test_the_end_of_the_stream_after_a_record_is_seen_by_the_next_receive(
         client.setblocking(False)
         client.unwrap()
     buffer = memoryview(bytearray(1 << 10))
-    assert channel.receive_arrived_into(buffer) == len(RECORD)
-    assert channel.receive_arrived_into(buffer) == 0
+    assert channel.receive_into(buffer) == len(RECORD)
+    assert channel.receive_into(buffer) == 0
 
 
 def test_what_openssl_holds_without_a_readable_socket_counts_as_received(

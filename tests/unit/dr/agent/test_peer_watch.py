@@ -149,6 +149,7 @@ LINK = {
     "differing": [],
     "deposed": [],
     "lease_problems": [],
+    "quarantine_problems": [],
 }
 
 

@@ -171,7 +171,7 @@ def mirror(
     """
     from mirror.running import run_all
     from mirror.settings.config import load_configs
-    from mirror.settings.link_protection import check_protection, protect_mirror
+    from mirror.settings.plaintext_links import check_protection, protect_mirror
 
     properties = _read("mirror", config, override, log_level, (log_file, state_change_log, audit_log))
     targets = [name.strip() for text in clusters or () for name in text.split(",") if name.strip()]

@@ -20,7 +20,7 @@ import cli.processes.daemons
 import cli.shared.command_config
 import mirror.running
 import mirror.settings.config
-import mirror.settings.link_protection
+import mirror.settings.plaintext_links
 import wire.access.metrics
 from broker.handlers.registry import load_handlers
 

@@ -25,7 +25,7 @@ from dr.sites.core.evidence import (
 from dr.sites.core.link_checks import deposed_problems
 from dr.sites.core.loss import LossAccount
 from dr.sites.core.mirror_reports import failing_sentences
-from dr.sites.core.protection import UnprotectedTopic
+from dr.sites.core.unprotected_topics import UnprotectedTopic
 from dr.sites.site_client import SiteClient, SiteRefused, SiteUnreachable
 from runtime.clock import Clock
 from wire.control.cluster_pb2 import LinkRecord, SiteView

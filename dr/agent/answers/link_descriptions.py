@@ -15,7 +15,7 @@ from dr.agent.core.site_view import site_view, unknown_link
 from dr.agent.link_survey import survey_topics
 from dr.sites.core.evidence import NOT_ASKED
 from dr.sites.core.link_checks import record_problems
-from dr.sites.core.protection import UnprotectedTopic, unprotected_topics
+from dr.sites.core.unprotected_topics import UnprotectedTopic, unprotected_topics
 from runtime.clock import Clock
 from wire.client.connection import installed_version
 from wire.control import site_pb2 as site

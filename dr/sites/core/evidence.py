@@ -14,7 +14,7 @@ from msgspec import Struct, field
 
 from dr.sites.core.access_rules import AccessRules
 from dr.sites.core.mirror_reports import failing_sentences, mirror_silent_ms
-from dr.sites.core.protection import UnprotectedTopic
+from dr.sites.core.unprotected_topics import UnprotectedTopic
 from wire.batches.log_histories import EpochStart, LogHistory, history_of
 from wire.control.broker_pb2 import PartitionDescription, TruncatedLog
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord

@@ -11,8 +11,8 @@ from dr.sites.core.divergence import Differences, Divergence
 from dr.sites.core.evidence import PartitionPosition
 from dr.sites.core.group_offsets import GroupLoss
 from dr.sites.core.loss import LossAccount, PartitionLoss
-from dr.sites.core.protection import UnprotectedTopic
 from dr.sites.core.source_ends import SourceEnd, best_source_end
+from dr.sites.core.unprotected_topics import UnprotectedTopic
 from wire.protocol.ids import UNKNOWN, TopicPartition
 
 SAME = Differences(diverged={}, unproven={})

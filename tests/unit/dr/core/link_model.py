@@ -26,7 +26,7 @@ from dr.sites.core.evidence import (
 from dr.sites.core.group_offsets import group_loss
 from dr.sites.core.loss import LossAccount
 from dr.sites.core.loss_counting import account
-from dr.sites.core.protection import UnprotectedTopic
+from dr.sites.core.unprotected_topics import UnprotectedTopic
 from wire.batches.log_histories import EpochStart
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.protocol.ids import TopicPartition

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from dr.agent.core.failover_gates import FAILOVERS_MAX, PERIOD_MS, LossState, LossWatch, Views, closed_gates
 from dr.sites.core.evidence import PartitionPosition, SiteEvidence
-from dr.sites.core.protection import UnprotectedTopic
+from dr.sites.core.unprotected_topics import UnprotectedTopic
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.control.site_pb2 import ArbiterRecord
 from wire.protocol.ids import UNKNOWN, TopicPartition

@@ -11,7 +11,7 @@ import pytest
 from dr.failover.core.steps import FailoverPolicy, Step
 from dr.sites.core.evidence import Evidence, TransactionalProducer
 from dr.sites.core.loss import LossAccount
-from dr.sites.core.protection import UnprotectedTopic
+from dr.sites.core.unprotected_topics import UnprotectedTopic
 from tests.unit.dr.core.link_model import KEY, PLACE, ModelLink, ModelPartition, Operator
 from wire.control.cluster_pb2 import LinkPhase
 from wire.protocol.ids import TopicPartition

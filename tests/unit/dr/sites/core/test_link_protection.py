@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from dr.sites.core.evidence import Evidence, PartitionPosition, SiteEvidence
 from dr.sites.core.link_protection import LinkProtection, ProtectionWatch
-from dr.sites.core.protection import UnprotectedTopic
+from dr.sites.core.unprotected_topics import UnprotectedTopic
 from wire.batches.log_histories import EpochStart
 from wire.control.cluster_pb2 import LinkRecord
 from wire.protocol.ids import TopicPartition

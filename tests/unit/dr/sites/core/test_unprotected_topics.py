@@ -14,8 +14,8 @@ from dr.failover.core.steps import FailoverPolicy, Step, StepEnded
 from dr.sites.core.evidence import Evidence, PartitionPosition, SiteEvidence
 from dr.sites.core.loss import LossAccount
 from dr.sites.core.loss_counting import account
-from dr.sites.core.protection import unprotected_topics
 from dr.sites.core.source_ends import SourceEnd
+from dr.sites.core.unprotected_topics import unprotected_topics
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord, PartitionState, TopicInfo
 from wire.protocol.ids import TopicPartition
 from wire.znodes.topic_znodes import TopicAssignment

@@ -12,8 +12,8 @@ from mirror.flow.core.flow_state import FlowState
 from mirror.flow.pauses import NotKept, Pauses
 from runtime.configuration import ConfigurationError
 from tests.support.eventually import eventually
+from tests.support.memory.memory_mirror import mirroring, world_with
 from tests.support.memory.memory_world import MemoryWorld
-from tests.unit.mirror.test_assembly import mirroring, world_with
 from wire.control.cluster_pb2 import LinkPhase
 from wire.protocol.ids import TopicPartition
 from wire.rules.links import InvalidPattern

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from runtime.clock import SystemClock
 from tests.support.eventually import eventually
+from tests.support.memory.memory_mirror import mirroring
 from tests.support.memory.memory_world import MemoryWorld
-from tests.unit.mirror.test_assembly import mirroring
 from wire.protocol.ids import TopicPartition
 
 SOME_BATCHES = 40

@@ -23,7 +23,6 @@ from wire.protocol.streams.frames import decode_response
 GROUP, TRANSACTION = 0, 1
 FIND_COORDINATOR, FIND_COORDINATOR_VERSION = 10, 5
 WITHIN_MS = 120_000
-WAY_S = 2.0
 ANSWER_S = 30.0
 
 TRY_AGAIN = frozenset(
@@ -112,7 +111,7 @@ class CoordinatorCalls:
         refusals: dict[int, str] = {}
         for node_id in self._site.nodes.keys() - self._struck:
             try:
-                with self._connected(node_id, WAY_S) as client:
+                with self._connected(node_id, ANSWER_S) as client:
                     sent = Sent(client, FIND_COORDINATOR, FIND_COORDINATOR_VERSION, values)
                     (found,) = sent.answer().coordinators
             except (OSError, ConnectionLost) as error:

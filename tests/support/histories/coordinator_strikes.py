@@ -26,6 +26,8 @@ INTERNAL_PARTITIONS = 2
 SETTINGS = {
     "offsets.topic.num.partitions": str(INTERNAL_PARTITIONS),
     "transaction.state.log.num.partitions": str(INTERNAL_PARTITIONS),
+    # balancing would move the coordinator between the choice of the struck broker and the strike
+    "auto.leader.rebalance.enable": "false",
     "replica.lag.time.max.ms": "10000",
     "zookeeper.session.timeout.ms": "4000",
     "group.consumer.min.heartbeat.interval.ms": "200",

@@ -90,7 +90,8 @@ async def test_a_pool_spreads_records_without_keys_over_all_partitions() -> None
 
 async def test_records_without_keys_change_their_partition_after_a_batch_s_bytes_though_no_batch_is_full() -> None:
     async with ScriptedCluster(partitions=4) as cluster, producing(cluster, batch_bytes_max=1000) as producer:
-        # some 50 choices of a partition: that one of four is never chosen has a chance of 1 to 400,000
+        # some 50 choices of a partition: that one of four is never chosen has a chance of 1 to
+        # 400,000
         for number in range(600):
             await producer.send(numbered(number))
             await producer.flush()

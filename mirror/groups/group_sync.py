@@ -17,33 +17,27 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Callable, Collection, Mapping
-from typing import Final
-
-from kio.schema.errors import ErrorCode
+from typing import Any, Final
 
 from mirror.flow.board import FlowBoard
 from mirror.groups.circumstances import circumstances
 from mirror.groups.core.group_offsets import GroupOffsets
-from mirror.groups.core.group_state import Circumstances, GroupDecision, Offsets
+from mirror.groups.core.group_state import Circumstances, Offsets
 from mirror.groups.group_report import AccessState, GroupReport, listed
+from mirror.groups.group_writes import GroupWrites
 from mirror.groups.metrics import CheckpointMetrics
 from mirror.groups.rounds import RoundProblem
 from mirror.groups.source_commits import SourceCommits
-from mirror.link.core.committed_offsets import REMOVED
 from mirror.link.core.link_roles import LinkRole
-from mirror.link.group_ports import GroupPort, OffsetsTail
+from mirror.link.group_ports import GroupPort, GroupStates, OffsetsTail
 from mirror.link.link_watch import LinkView
 from mirror.link.ports import Unreachable
 from runtime.clock import Clock
 from runtime.logs import get_logger
-from wire.protocol.ids import TopicPartition
 from wire.rules.links import carries_group
 from wire.rules.sync_reports import ALL_SLOTS
 
 ACTIVE_STATES = frozenset({"Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
-
-COMMITS_AT_ONCE = 5
-"""Maximum number of commits in flight, as many as a connection's requests in flight."""
 
 PAUSE_SHARE = 0.2
 """The shortest pause between rounds, as a share of the interval: long rounds do not follow each
@@ -97,6 +91,7 @@ class GroupSync:
         self._interval_ms = interval_ms
         self._commits = None if tail is None else SourceCommits(tail)
         self._offsets = GroupOffsets()
+        self._writes = GroupWrites(self._offsets, target, metrics=metrics, clock=clock)
         # The link under which the source's commits are followed.
         self._followed: LinkView | None = None
         # All offsets of all groups of the source were read in the last round.
@@ -104,16 +99,15 @@ class GroupSync:
         self._read_in_full_ms = self._next_round_ms = 0.0
         self._recheck_ms = RECHECK_MS
         self._committed_ms = -math.inf
-        # Commits of followed groups that are being written to the target; a group has one at a
-        # time.
-        self._writing: dict[str, asyncio.Task[None]] = {}
         # Groups that have committed again in the meantime.
         self._waiting_for_write: set[str] = set()
-        self._permits = asyncio.Semaphore(COMMITS_AT_ONCE)
+        # The target's list of groups for the round that is due, and the report of the last round:
+        # both take round trips, and commits are carried meanwhile.
+        self._listing: asyncio.Task[GroupStates] | None = None
+        self._reporting: asyncio.Task[None] | None = None
         # A round has reported to the target that it carried every offset.
         self._is_whole_reported = False
         self._problem = RoundProblem(_log, "cannot mirror group offsets")
-        self.committed_offsets = 0
 
     @property
     def target_ahead(self) -> Mapping[str, str]:
@@ -134,8 +128,10 @@ class GroupSync:
         try:
             await self._run()
         finally:
-            for task in self._writing.values():
-                task.cancel()
+            self._writes.cancel()
+            for task in (self._listing, self._reporting):
+                if task is not None:
+                    task.cancel()
 
     async def _run(self) -> None:
         while True:
@@ -157,7 +153,8 @@ class GroupSync:
         """Read all offsets of the source and carry them. Raises Unreachable if a site does not
         answer at all; problems of single groups are in `problems`.
         """
-        await self._settle_writes()
+        await self._settle_report()
+        await self._writes.settle()
         link = self._link()
         # After a turn the groups commit at this site, so everything known from before is wrong.
         if link.role in (LinkRole.TURNED, LinkRole.GONE):
@@ -241,34 +238,42 @@ class GroupSync:
     async def _follow(self, commits: SourceCommits, link: LinkView) -> None:
         """Carry the next commits, or examine all groups when a round is due."""
         now_ms = self._clock.monotonic_ms()
-        wait_ms = max(self._next_round_ms - now_ms, 0)
+        wait_ms = self._next_round_ms - now_ms
+        if wait_ms <= 0:
+            wait_ms = RECHECK_MS
+            if self._listing is None:
+                self._listing = asyncio.create_task(self._target.groups())
+                self._listing.add_done_callback(_retrieve)
         waiting = self._offsets.open_groups(now_ms)
         if waiting or self._waiting_for_write:
             wait_ms = min(wait_ms, self._recheck_ms)
         changes = await commits.read(max_wait_ms=wait_ms)
         came_ms = self._clock.monotonic_ms()
         changed = self._apply(changes, link)
-        if came_ms >= self._next_round_ms:
+        if self._listing is not None and self._listing.done():
+            listing, self._listing = self._listing, None
             self._next_round_ms = came_ms + self._interval_ms
-            await self._round_without_reading(commits, link)
+            await self._round_without_reading(commits, link, listing.result())
             return
         if changed:
             self._committed_ms = came_ms
         is_soon = came_ms - self._committed_ms < RECHECK_SOON_MS
         self._recheck_ms = RECHECK_MS if is_soon else min(2 * self._recheck_ms, self._interval_ms)
         due = {*changed, *waiting, *self._waiting_for_write}
-        self._waiting_for_write = due & self._writing.keys()
-        await self._begin_to_carry(self._offsets.ready(due - self._writing.keys(), came_ms), link, asked_ms=came_ms)
+        self._waiting_for_write = due & self._writes.under_way
+        await self._begin_to_carry(self._offsets.ready(due - self._writes.under_way, came_ms), link, asked_ms=came_ms)
         if not self._is_whole_reported:
             # Until the target has a complete report, a planned failover waits.
             self._next_round_ms = came_ms
 
-    async def _round_without_reading(self, commits: SourceCommits, link: LinkView) -> None:
-        """Look at all groups, by the source's offsets as they are known."""
-        await self._settle_writes()
+    async def _round_without_reading(self, commits: SourceCommits, link: LinkView, states: GroupStates) -> None:
+        """Look at all groups, by the source's offsets as they are known; `states` are those of the
+        target's groups.
+        """
+        await self._settle_report()
+        await self._writes.settle()
         began_ms, covered = self._clock.monotonic_ms(), self.report.covered()
         complete_at_ms = commits.complete_at_ms
-        states = await self._target.groups()
         due = self._list({name for name in self._offsets.at_source if carries_group(link.record, name)}, link)
         self._offsets.target_states({name for name, state in states.by_group.items() if state in ACTIVE_STATES})
         is_whole = await self._carry(due, link, asked_ms=began_ms)
@@ -277,7 +282,19 @@ class GroupSync:
         self._is_whole_reported |= is_carried
         synced_at_ms = self.report.unix_ms(complete_at_ms) if is_carried else 0
         ago_ms = round(self._clock.monotonic_ms() - complete_at_ms) if is_carried else 0
-        await self.report.send(link, covered & self.report.covered(), synced_at_ms=synced_at_ms, synced_ms_ago=ago_ms)
+        slots = covered & self.report.covered()
+        self._reporting = asyncio.create_task(
+            self.report.send(link, slots, synced_at_ms=synced_at_ms, synced_ms_ago=ago_ms)
+        )
+        self._reporting.add_done_callback(_retrieve)
+
+    async def _settle_report(self) -> None:
+        """Wait for the report under way, so that no older one overtakes a newer one. Unreachable:
+        it did not arrive.
+        """
+        reporting, self._reporting = self._reporting, None
+        if reporting is not None:
+            await reporting
 
     def _apply(self, changes: Mapping[str, Offsets], link: LinkView) -> list[str]:
         now_ms = self._clock.monotonic_ms()
@@ -304,7 +321,7 @@ class GroupSync:
         could not be examined.
         """
         is_whole = await self._begin_to_carry(names, link, asked_ms=asked_ms)
-        await self._settle_writes()
+        await self._writes.settle()
         return is_whole
 
     async def _begin_to_carry(self, names: Collection[str], link: LinkView, *, asked_ms: float) -> bool:
@@ -321,25 +338,10 @@ class GroupSync:
             if decision.in_sync:
                 self._target.note_in_sync(decision.group, decision.in_sync)
             if decision.writes or decision.refreshed or decision.removed:
-                task = asyncio.get_running_loop().create_task(self._write_in_turn(decision, link, asked_ms))
-                self._writing[decision.group] = task
+                self._writes.begin(decision, link, asked_ms=asked_ms)
             else:
                 self._offsets.succeed(decision.group)
         return len(readable) == len(names) and all(decision.is_whole for decision in decisions)
-
-    async def _write_in_turn(self, decision: GroupDecision, link: LinkView, asked_ms: float) -> None:
-        async with self._permits:
-            await self._write(decision, link, asked_ms)
-        self._writing.pop(decision.group, None)
-
-    async def _settle_writes(self) -> None:
-        """Wait until no write is under way."""
-        writing = tuple(self._writing.values())
-        try:
-            await asyncio.gather(*writing)
-        finally:
-            for name in [name for name, task in self._writing.items() if task.done()]:
-                del self._writing[name]
 
     async def _read_at_target(self, names: Collection[str], link: LinkView) -> list[str]:
         """Read the unknown offsets at the target; returns the groups that can be decided on: one
@@ -363,34 +365,14 @@ class GroupSync:
         unanswered = set(unknown) - found.by_group.keys()
         return [name for name in names if name not in unanswered and name in self._offsets]
 
-    async def _write(self, decision: GroupDecision, link: LinkView, asked_ms: float) -> None:
-        """Send the decision's writes, then its removals: one request cannot hold both."""
-        name = decision.group
-        refused: dict[TopicPartition, ErrorCode] = {}
-        for offsets in ({**decision.refreshed, **decision.writes}, dict.fromkeys(decision.removed, REMOVED)):
-            if not offsets:
-                continue
-            try:
-                outcomes = await self._target.commit(name, offsets, link=link.name, link_epoch=link.epoch)
-            except Unreachable as error:
-                self._offsets.fail(name, str(error), self._clock.monotonic_ms())
-                return
-            found = {key: outcomes.get(key, ErrorCode.unknown_server_error) for key in offsets}
-            refused |= {key: code for key, code in found.items() if code is not ErrorCode.none}
-        self._offsets.written(decision, refused)
-        for key in (decision.writes.keys() | decision.refreshed.keys()) - refused.keys():
-            self.committed_offsets += 1
-            if self._metrics is not None:
-                self._metrics.observe(name, key, asked_ms=asked_ms)
-        if refused:
-            reasons = ", ".join(listed(f"{key} {code.name}" for key, code in refused.items()))
-            reason = f"the target refuses offset commits: {reasons}"
-            self._offsets.fail(name, reason, self._clock.monotonic_ms())
-        else:
-            self._offsets.succeed(name)
-
     def _circumstances(self, link: LinkView) -> Circumstances:
         return circumstances(self._board, link, now_ms=self._clock.monotonic_ms())
 
     def _end_round(self, problems: Mapping[str, str], *, began_ms: float) -> None:
         self.report.end_round({**problems, **self._offsets.problems}, self.target_ahead, began_ms=began_ms)
+
+
+def _retrieve(task: asyncio.Task[Any]) -> None:
+    """Retrieve the outcome, so that asyncio does not report it as lost when nothing awaits it."""
+    if not task.cancelled():
+        task.exception()

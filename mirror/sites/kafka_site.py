@@ -17,6 +17,7 @@ from mirror.link.core.committed_offsets import GroupOffset
 from mirror.link.core.topic_plan import Absence
 from mirror.link.group_ports import ConfigRefused, GroupReading, GroupStates
 from mirror.link.ports import Leader, LogAnswer, LogEnds, Refused, SiteTopic, Unreachable
+from mirror.sites.commit_batches import CommitBatches
 from runtime.addresses import HostPort
 from wire.batches.log_histories import EpochEnd
 from wire.client.client_errors import BrokerError, KafkaClientError
@@ -57,6 +58,7 @@ class KafkaSite:
         """
         self._replica_id = replica_id
         self._client = KafkaClient(bootstrap, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
+        self._commits = CommitBatches(self._client)
         # Brokers that did not list their groups: the time until which they are skipped, and the
         # reason.
         self._silent: dict[int, tuple[float, str]] = {}
@@ -176,7 +178,7 @@ class KafkaSite:
         wanted: dict[PartitionKey, CommittedOffset] = {
             key: CommittedOffset(at.offset, at.leader_epoch, at.metadata) for key, at in offsets.items()
         }
-        written = self._client.mirror_offset_commit(group, wanted, link=link, link_epoch=link_epoch)
+        written = self._commits.commit(group, wanted, link=link, link_epoch=link_epoch)
         return {TopicPartition(*key): code for key, code in (await reached(written)).items()}
 
     def note_in_sync(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
@@ -208,6 +210,7 @@ class KafkaSite:
 
     async def close(self) -> None:
         """Drop all connections."""
+        await self._commits.close()
         await self._client.close()
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from wire.client.client_errors import BrokerError, KafkaClientError, Unreachable, broker_error
+from wire.client.client_errors import BrokerError, KafkaClientError, Unreachable, UnsupportedApi, broker_error
 from wire.client.cluster_access import ClusterAccess, Result
 from wire.client.connection import Connection
 from wire.client.requests.group_requests import (
@@ -20,6 +20,7 @@ from wire.client.requests.group_requests import (
     request_committed_by_groups,
     request_groups,
     request_mirror_commit,
+    request_mirror_groups,
     request_sync_report,
 )
 from wire.protocol.ids import PartitionKey
@@ -135,6 +136,45 @@ class GroupCalls(ClusterAccess):
 
         return await self._at_coordinator(group_id, ask)
 
+    async def mirror_group_offsets(
+        self, groups: Mapping[str, Mapping[PartitionKey, CommittedOffset]], *, link: str, link_epoch: int
+    ) -> dict[str, dict[PartitionKey, ErrorCode] | KafkaClientError]:
+        """Write the offsets of several groups as the link's mirror, with one request to each
+        coordinator; the outcome of each group, or its error. A group whose coordinator has moved or
+        does not answer is written by itself, with retries; so are all groups where the broker has
+        no such request.
+        """
+        found: dict[str, dict[PartitionKey, ErrorCode] | KafkaClientError] = {}
+        by_node: dict[int, list[str]] = {}
+
+        async def find(group_id: str) -> None:
+            try:
+                by_node.setdefault(await self.coordinator(group_id), []).append(group_id)
+            except KafkaClientError as error:
+                found[group_id] = error
+
+        async def ask(node_id: int, names: Sequence[str]) -> None:
+            wanted = {name: groups[name] for name in names}
+            try:
+                connection = await self.connection(node_id)
+                found.update(await request_mirror_groups(connection, wanted, link=link, link_epoch=link_epoch))
+            except (BrokerError, Unreachable, UnsupportedApi):
+                return
+
+        async def write_alone(group_id: str) -> None:
+            try:
+                found[group_id] = await self.mirror_offset_commit(
+                    group_id, groups[group_id], link=link, link_epoch=link_epoch
+                )
+            except KafkaClientError as error:
+                found[group_id] = error
+
+        await asyncio.gather(*map(find, groups))
+        await asyncio.gather(*(ask(node_id, names) for node_id, names in by_node.items()))
+        alone = [name for name in groups if name not in found or _is_elsewhere(found[name])]
+        await asyncio.gather(*map(write_alone, alone))
+        return found
+
     async def _at_coordinator(
         self,
         group_id: str,
@@ -151,6 +191,10 @@ class GroupCalls(ClusterAccess):
 
         result: dict[PartitionKey, Result] = await self._retrying()(once)
         return result
+
+
+def _is_elsewhere(outcome: Mapping[PartitionKey, ErrorCode] | KafkaClientError) -> bool:
+    return isinstance(outcome, dict) and any(code in _NOT_READY for code in outcome.values())
 
 
 def _coordinated(outcomes: dict[PartitionKey, ErrorCode], group_id: str) -> dict[PartitionKey, ErrorCode]:

@@ -14,6 +14,7 @@ from typing import Final
 from msgspec import Struct
 
 from broker.authorization.core.acl_table import Verdict
+from wire.protocol.messages.group_offset_messages import MIRROR_GROUP_OFFSETS
 from wire.protocol.messages.link_messages import LINK_PROGRESS, MIRROR_TRANSACTIONAL_IDS
 from wire.protocol.messages.mirror_append_messages import MIRROR_APPEND
 from wire.protocol.messages.private import COMPRESS_CONNECTION, MIRROR_OFFSET_COMMIT, SITE_METADATA
@@ -27,6 +28,7 @@ CLAIMING_APIS: Final = frozenset(
     {
         MIRROR_APPEND,
         MIRROR_OFFSET_COMMIT,
+        MIRROR_GROUP_OFFSETS,
         LINK_PROGRESS,
         MIRROR_TRANSACTIONAL_IDS,
         QUARANTINE_RECORDS,

@@ -79,6 +79,8 @@ class MemorySite:
         # What commits of a group are answered.
         self.commit_errors: dict[str, ErrorCode] = {}
         self.held_commits: dict[str, asyncio.Event] = {}
+        self.held_listing: asyncio.Event | None = None
+        """Lists of groups, and reports, are answered only when it is set."""
         self.offset_requests = 0
         # How often its groups were listed.
         self.group_rounds = 0
@@ -175,6 +177,8 @@ class MemorySite:
 
     async def groups(self) -> GroupStates:
         self._check()
+        if self.held_listing is not None:
+            await self.held_listing.wait()
         self.group_rounds += 1
         return GroupStates(
             {group: self.group_states.get(group, "Empty") for group in self.group_offsets}, self.group_problems
@@ -224,6 +228,8 @@ class MemorySite:
 
     async def send_report(self, word: SyncReport, *, link: str, link_epoch: int) -> None:
         self._check()
+        if self.held_listing is not None:
+            await self.held_listing.wait()
         self.words.append(word)
         self.synced_at_ms = max(self.synced_at_ms, word.synced_at_ms or -1)
 

@@ -8,9 +8,11 @@ from typing import Any, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
+from wire.client.client_errors import error_code
 from wire.client.connection import Connection
 from wire.client.requests.broker_requests import by_topic, check
 from wire.protocol.ids import PartitionKey
+from wire.protocol.messages.group_offset_messages import MIRROR_GROUP_OFFSETS
 from wire.protocol.messages.private import MIRROR_OFFSET_COMMIT, link_claim
 from wire.rules.sync_reports import SyncReport, encode_report
 
@@ -164,6 +166,44 @@ async def request_mirror_commit(
     return await _commit(
         connection, MIRROR_OFFSET_COMMIT, version=version, group_id=group_id, offsets=offsets, committer=committer
     )
+
+
+async def request_mirror_groups(
+    connection: Connection,
+    groups: Mapping[str, Mapping[PartitionKey, CommittedOffset]],
+    *,
+    link: str,
+    link_epoch: int,
+) -> dict[str, dict[PartitionKey, ErrorCode]]:
+    """Write the offsets of several groups as the link's mirror; the outcome by group and partition.
+    Raises UnsupportedApi when the broker does not know the request.
+    """
+    values = {
+        "link": link,
+        "link_epoch": link_epoch,
+        "groups": [
+            {
+                "group_id": group_id,
+                "offsets": [
+                    {
+                        "topic": topic,
+                        "partition_index": partition,
+                        "committed_offset": committed.offset,
+                        "committed_leader_epoch": committed.leader_epoch,
+                        "committed_metadata": committed.metadata or "",
+                    }
+                    for (topic, partition), committed in offsets.items()
+                ],
+            }
+            for group_id, offsets in groups.items()
+        ],
+    }
+    answer = await connection.call(MIRROR_GROUP_OFFSETS, values)
+    return {
+        group_id: dict.fromkeys(offsets, error_code(outcome.error_code))
+        | {(one.topic, one.partition_index): error_code(one.error_code) for one in outcome.refused}
+        for (group_id, offsets), outcome in zip(groups.items(), answer.outcomes, strict=True)
+    }
 
 
 async def request_sync_report(connection: Connection, report: SyncReport, *, link: str, link_epoch: int) -> None:

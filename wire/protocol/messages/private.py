@@ -16,6 +16,7 @@ writer serve them too.
 | 20011 | ReplaceBatches | 0 | `batch_replacement_messages.py`; sound bytes for batches that are damaged on a disk |
 | 20012 | ScramUsers | 0 | `scram_user_messages.py`; SCRAM users as they are stored, for the standby of an exact link |
 | 20013 | EndTransactions | 0 | `transaction_end_messages.py`; decided transactions for the logs of their partitions |
+| 20014 | MirrorGroupOffsets | 0 | `group_offset_messages.py`; the offsets of several groups, as MirrorOffsetCommit of one |
 
 A MirrorOffsetCommit without a group has, in the member id, as of when (Unix ms) the mirror has
 carried all offsets, 0 when it has not. The metadata of its one partition names the daemon, its
@@ -53,6 +54,11 @@ from wire.protocol.messages.batch_replacement_messages import (
     REPLACE_BATCHES,
     ReplaceBatchesRequest,
     ReplaceBatchesResponse,
+)
+from wire.protocol.messages.group_offset_messages import (
+    MIRROR_GROUP_OFFSETS,
+    MirrorGroupOffsetsRequest,
+    MirrorGroupOffsetsResponse,
 )
 from wire.protocol.messages.link_messages import (
     LINK_PROGRESS,
@@ -104,6 +110,7 @@ PRIVATE_NAMES: Final = {
     REPLACE_BATCHES: "replace_batches",
     SCRAM_USERS: "scram_users",
     END_TRANSACTIONS: "end_transactions",
+    MIRROR_GROUP_OFFSETS: "mirror_group_offsets",
 }
 PRIVATE_VERSIONS: Final = {
     MIRROR_APPEND: (0, 0),
@@ -119,6 +126,7 @@ PRIVATE_VERSIONS: Final = {
     REPLACE_BATCHES: (0, 0),
     SCRAM_USERS: (0, 0),
     END_TRANSACTIONS: (0, 0),
+    MIRROR_GROUP_OFFSETS: (0, 0),
 }
 
 
@@ -169,6 +177,7 @@ _OWN_REQUESTS: Final[dict[int, type[Any]]] = {
     REPLACE_BATCHES: ReplaceBatchesRequest,
     SCRAM_USERS: ScramUsersRequest,
     END_TRANSACTIONS: EndTransactionsRequest,
+    MIRROR_GROUP_OFFSETS: MirrorGroupOffsetsRequest,
 }
 _OWN_RESPONSES: Final[dict[int, type[Any]]] = {
     MIRROR_APPEND: MirrorAppendResponse,
@@ -182,6 +191,7 @@ _OWN_RESPONSES: Final[dict[int, type[Any]]] = {
     REPLACE_BATCHES: ReplaceBatchesResponse,
     SCRAM_USERS: ScramUsersResponse,
     END_TRANSACTIONS: EndTransactionsResponse,
+    MIRROR_GROUP_OFFSETS: MirrorGroupOffsetsResponse,
 }
 
 

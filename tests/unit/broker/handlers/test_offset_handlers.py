@@ -110,6 +110,28 @@ async def test_a_mirror_commits_at_the_links_epoch_only(doors: Doors, version: i
     assert await mirrored("linked", None) == [ErrorCode.invalid_request]
 
 
+async def test_a_mirror_commits_several_groups_each_with_its_own_outcome(doors: Doors) -> None:
+    offset = {
+        "kinds": ["MirroredOffset"],
+        "topic": "not-here-yet",
+        "partition_index": 0,
+        "committed_offset": 7,
+        "committed_leader_epoch": 2,
+        "committed_metadata": "m",
+    }
+
+    async def mirrored(*groups: str, link_epoch: int = 4) -> list[ErrorCode]:
+        values = [{"kinds": ["MirroredGroup"], "group_id": group, "offsets": [offset]} for group in groups]
+        answer = await ask(doors, "mirror_group_offsets", 0, link="l", link_epoch=link_epoch, groups=values)
+        assert all(outcome.refused == () for outcome in answer.outcomes)
+        return [outcome.error_code for outcome in answer.outcomes]
+
+    assert await mirrored("linked", "g") == [ErrorCode.none, ErrorCode.not_coordinator]
+    assert await mirrored("linked", link_epoch=3) == [ErrorCode.fenced_leader_epoch]
+    kept = doors.groups.offsets_of("linked", is_own_tool=True)
+    assert [(one.offset, one.leader_epoch, one.metadata) for one in kept.values()] == [(7, 2, "m")]
+
+
 @pytest.mark.parametrize("version", versions("mirror_offset_commit"))
 async def test_a_mirror_says_as_of_when_it_has_carried_all(doors: Doors, clock: ManualClock, version: int) -> None:
     before_ms = clock.now_ms()

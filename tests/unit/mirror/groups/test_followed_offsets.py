@@ -62,6 +62,20 @@ async def test_a_write_that_takes_long_delays_no_other_group(world: MemoryWorld,
         await are_carried(world)
 
 
+async def test_a_round_that_takes_long_delays_no_commit(world: MemoryWorld, tail: MemoryOffsetsTail) -> None:
+    async with mirroring(world):
+        await is_followed(world, tail)
+        held = world.target.held_listing = asyncio.Event()
+        rounds, reports = world.target.group_rounds, len(world.target.words)
+        for offset in (7, 8, 9):
+            world.source.group_offsets["billing"][FIRST] = GroupOffset(offset)
+            await are_carried(world)
+        assert world.target.group_rounds == rounds
+        world.target.held_listing = None
+        held.set()
+        await eventually(lambda: world.target.group_rounds > rounds and len(world.target.words) > reports)
+
+
 async def test_offsets_that_vanish_from_the_followed_source_are_forgotten_at_the_target(
     world: MemoryWorld, tail: MemoryOffsetsTail, monkeypatch: pytest.MonkeyPatch
 ) -> None:

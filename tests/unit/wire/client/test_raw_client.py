@@ -24,6 +24,7 @@ from wire.client.requests.fetch_requests import FetchRequest, PartitionToFetch, 
 from wire.client.requests.group_requests import CommittedOffset, FetchedOffset, GroupListing
 from wire.client.topic_calls import DYNAMIC_TOPIC_CONFIG, RESOURCE_TOPIC, TOPICS_DESCRIBED_AT_ONCE
 from wire.protocol.ids import LATEST_TIMESTAMP, PartitionKey
+from wire.protocol.messages.group_offset_messages import MIRROR_GROUP_OFFSETS
 from wire.protocol.messages.private import MIRROR_OFFSET_COMMIT, SITE_METADATA, parse_link_claim
 from wire.protocol.streams.frames import VersionRange
 
@@ -232,6 +233,48 @@ async def test_mirror_commit_carries_its_link(site: Site, client: KafkaClient) -
     request = site.brokers[1].requests(MIRROR_OFFSET_COMMIT)[0]
     assert parse_link_claim(request.group_instance_id) == ("a-b", 5)
     assert request.topics[0].partitions[0].committed_leader_epoch == 2
+
+
+def mirrored(request: Any, header: Any) -> dict[str, Any]:
+    """Refuses the offsets of group "full", and knows nothing of group "moved"."""
+    codes = {"moved": ErrorCode.not_coordinator, "busy": ErrorCode.non_empty_group}
+    refused = {"topic": "t", "partition_index": 0, "error_code": ErrorCode.offset_metadata_too_large}
+    return {
+        "outcomes": [
+            {
+                "error_code": codes.get(group.group_id, ErrorCode.none),
+                "refused": [refused] if group.group_id == "full" else [],
+            }
+            for group in request.groups
+        ]
+    }
+
+
+async def test_a_mirror_commits_many_groups_in_one_request(site: Site, client: KafkaClient) -> None:
+    broker = site.brokers[1]
+    broker.on(MIRROR_GROUP_OFFSETS, mirrored)
+    broker.on(MIRROR_OFFSET_COMMIT, lambda request, header: site.committed(1))
+    wanted = {name: {("t", 0): CommittedOffset(7, 2, "m")} for name in ("g", "busy", "full", "moved")}
+    found = await client.mirror_group_offsets(wanted, link="a-b", link_epoch=5)
+    at = ("t", 0)
+    assert found == {
+        "g": {at: ErrorCode.none},
+        "busy": {at: ErrorCode.non_empty_group},
+        "full": {at: ErrorCode.offset_metadata_too_large},
+        "moved": {at: ErrorCode.none},
+    }
+    (request,) = broker.requests(MIRROR_GROUP_OFFSETS)
+    assert (request.link, request.link_epoch, len(request.groups)) == ("a-b", 5, 4)
+    (alone,) = broker.requests(MIRROR_OFFSET_COMMIT)
+    assert alone.group_id == "moved", "the coordinator was asked for again"
+
+
+async def test_a_broker_that_does_not_know_the_request_takes_each_group_alone(site: Site, client: KafkaClient) -> None:
+    site.brokers[1].on(MIRROR_OFFSET_COMMIT, lambda request, header: site.committed(1))
+    wanted = {name: {("t", 0): CommittedOffset(7)} for name in ("g0", "g1")}
+    found = await client.mirror_group_offsets(wanted, link="a-b", link_epoch=5)
+    assert found == {name: {("t", 0): ErrorCode.none} for name in wanted}
+    assert len(site.brokers[1].requests(MIRROR_OFFSET_COMMIT)) == 2
 
 
 async def test_topics_are_created_with_their_outcomes(site: Site, client: KafkaClient) -> None:

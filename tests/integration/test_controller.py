@@ -115,7 +115,7 @@ async def test_topics_grow_change_configs_and_are_deleted(
     assert (await create(client, "t")).error_code == ErrorCode.none
 
 
-async def test_losing_records_may_be_allowed_for_a_topic_and_for_all_of_them_while_nobody_leads(
+async def test_unclean_elections_may_be_allowed_for_a_topic_and_for_all_topics(
     stack: AsyncExitStack, zookeeper_connect: str, zookeeper: ZooKeeper
 ) -> None:
     late = await stack.enter_async_context(ScriptedBroker(zookeeper_connect, 1))
@@ -279,7 +279,7 @@ async def test_a_deletion_waits_for_a_dead_broker_and_survives_a_change_of_contr
     assert [topic.name for topic in brokers[1].batches[0].deleted_topics] == ["t"]
 
 
-async def test_a_broker_that_leaves_is_answered_although_another_hears_nothing(
+async def test_a_leaving_broker_gets_its_answer_although_another_broker_is_unreachable(
     stack: AsyncExitStack, zookeeper_connect: str
 ) -> None:
     """It gives up after a few seconds, and would take its leaderships for lost."""
@@ -439,7 +439,7 @@ async def test_a_thousand_partitions_are_written_in_one_go_and_deleted(
     print(f"deleted in {time.monotonic() - started:.3f} s")
 
 
-async def test_a_defect_on_the_way_to_a_broker_ends_the_tenure_instead_of_leaving_the_broker_untold(
+async def test_a_defect_on_the_way_to_a_broker_ends_the_tenure(
     stack: AsyncExitStack, zookeeper_connect: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = await stack.enter_async_context(ScriptedBroker(zookeeper_connect, 1))
@@ -458,7 +458,7 @@ async def test_a_defect_on_the_way_to_a_broker_ends_the_tenure_instead_of_leavin
     await eventually(lambda: candidate.candidate.controller_epoch > epoch and broker.leader_of("t") == 1)
 
 
-async def test_a_candidate_stands_again_once_somebody_has_mended_the_epoch_that_it_could_not_read(
+async def test_a_candidate_takes_part_again_once_the_unreadable_epoch_is_repaired(
     stack: AsyncExitStack, zookeeper_connect: str, zookeeper: ZooKeeper
 ) -> None:
     await zookeeper.create(znodes.CONTROLLER_EPOCH, b"not a number")

@@ -108,7 +108,7 @@ async def move(sites: LinkedSites, to: str) -> FailoverReport:
     return report
 
 
-async def test_f6_ten_moves_there_and_back_of_a_link_to_which_nobody_writes_leave_it_mirroring(
+async def test_f6_ten_moves_there_and_back_of_an_idle_link_leave_it_mirroring(
     sites: LinkedSites,
 ) -> None:
     mirrors = await linked(sites)
@@ -276,7 +276,7 @@ async def test_without_a_living_mirror_a_planned_failover_is_refused_and_no_writ
     assert (planned.outcome, planned.reason) == ("refused", refused.reason)
 
 
-async def test_f3_an_active_site_that_stood_still_during_a_promotion_takes_no_write_after_it_has_heard_of_it(
+async def test_f3_an_active_site_paused_during_a_promotion_takes_no_write_after_it_learns_of_it(
     sites: LinkedSites,
 ) -> None:
     """Without leases: a paused site answers no request; resumed, it learns of the new epoch from

@@ -283,7 +283,7 @@ async def test_f2_a_failover_from_a_killed_site_says_what_is_kept_and_the_old_si
     assert (await sites.ends("b"))[("flights", 0)] == 125
 
 
-async def test_f2_a_standby_that_is_restarted_after_the_disaster_knows_what_it_had_heard(sites: LinkedSites) -> None:
+async def test_f2_a_standby_restarted_after_the_disaster_knows_the_last_reports(sites: LinkedSites) -> None:
     await linked(sites)
     await produce(sites.a.bootstrap, 100)
 

@@ -128,7 +128,7 @@ async def test_a_promoted_site_shows_what_was_committed_and_aborts_what_was_open
     await eventually(lambda: shows(sites.b.bootstrap, [b"one", b"two", b"three"]))
 
 
-async def test_either_site_names_the_coordinator_of_a_group_that_nobody_has_asked_for_before(
+async def test_either_site_names_the_coordinator_of_a_new_group(
     sites: LinkedSites,
 ) -> None:
     """A view of the other site is a moment old, and librdkafka's `send_offsets_to_transaction`

@@ -136,7 +136,7 @@ async def test_a_target_that_lost_a_log_and_took_what_came_next_gets_everything_
     await eventually(is_all_there)
 
 
-async def test_a_copy_that_somebody_deleted_and_made_again_gets_everything_whatever_came_to_it_first(
+async def test_a_copy_that_was_deleted_and_created_again_gets_all_records(
     apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
 ) -> None:
     """Consumers make topics that are not there: what comes next is written before the mirror has

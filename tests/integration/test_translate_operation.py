@@ -85,7 +85,7 @@ async def have_left_out(mirror: RunningProcess, wanted: Mapping[int, int]) -> bo
 
 
 @pytest.mark.long
-async def test_daemons_of_a_link_with_different_filters_tell_so_and_what_nobody_mirrors(
+async def test_daemons_with_different_filters_report_this_and_the_partitions_without_an_owner(
     apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
 ) -> None:
     """Each knows the topics of its own filters only, and half of their partitions are in the other

@@ -76,7 +76,7 @@ async def test_many_nodes_are_read_at_once_in_the_order_asked(zookeeper_connect:
         await zookeeper.stop()
 
 
-async def test_a_watch_that_is_set_again_and_again_is_kept_once_and_told_each_change(zookeeper_connect: str) -> None:
+async def test_a_watch_that_is_set_repeatedly_is_kept_once_and_gets_each_change(zookeeper_connect: str) -> None:
     zookeeper = ZooKeeper(zookeeper_connect, session_timeout_ms=20_000)
     await zookeeper.start()
     reported: list[Any] = []

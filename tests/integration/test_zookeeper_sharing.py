@@ -144,7 +144,7 @@ async def test_a_daemon_that_is_cut_off_lets_go_before_its_slots_are_given_away(
         await wait_shared(daemons)
 
 
-async def test_an_assignment_that_nobody_can_read_is_made_anew(start: Start, zookeeper_connect: str) -> None:
+async def test_an_unreadable_assignment_is_made_again(start: Start, zookeeper_connect: str) -> None:
     zookeeper = ZooKeeper(zookeeper_connect)
     await zookeeper.start()
     await zookeeper.create(f"{ROOT}/{LINK}/assignment", b"what is this", make_path=True)

@@ -44,7 +44,7 @@ def test_buffer_is_used_again_only_when_no_slice_of_its_frame_lives() -> None:
     assert id(buffers.take(100_000)) == address
 
 
-def test_buffers_are_told_apart_by_who_may_read_them_and_not_by_who_knows_them() -> None:
+def test_a_buffer_is_reused_when_no_reader_holds_it() -> None:
     buffers = FrameBuffers()
     known = buffers.take(100_000)
     assert buffers.take(100_000) is known

@@ -82,7 +82,7 @@ def test_a_group_is_never_ahead_however_old_the_notes_of_the_opposite_link_are(s
 
 @given(STEPS, st.integers(0, 12), st.integers(0, 12), st.integers(0, 12))
 @example(steps=[("a", 1), ("a-b", 1), ("a", 1), ("a-b", 1), ("b", 1), ("b-a", 3)], noted=4, ended=0, opposite=0)
-def test_whoever_reads_notes_of_both_links_is_never_ahead(steps: Steps, noted: int, ended: int, opposite: int) -> None:
+def test_a_reader_of_both_links_notes_is_never_ahead(steps: Steps, noted: int, ended: int, opposite: int) -> None:
     """Each was true so many steps ago: the link's own notes, where the source ended, and before
     that the opposite link's notes.
     """

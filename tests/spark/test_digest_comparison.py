@@ -63,7 +63,7 @@ def test_a_batch_that_differs_is_named_and_no_other(logs: TwoLogs, changed: list
     assert differences(report) == [("diverged", number * 100, number * 100 + 99, "differ in crc") for number in changed]
 
 
-def test_a_log_that_lacks_the_end_and_one_that_has_more_are_told_apart(logs: TwoLogs) -> None:
+def test_a_log_that_lacks_the_end_and_one_that_has_more_are_distinguished(logs: TwoLogs) -> None:
     logs.append_both(*(hundred(number) for number in range(50)))
     logs.append(logs.a, hundred(50))
     detail = "beyond the end of the other log"

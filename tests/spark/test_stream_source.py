@@ -69,7 +69,7 @@ def test_a_checkpoint_of_the_kafka_connector_serves_us_and_ours_serves_it(stream
 
 
 @pytest.mark.long
-def test_a_position_that_the_log_does_not_have_stops_the_query_or_not_as_told(streams: Streams, tmp_path: Path) -> None:
+def test_a_position_that_the_log_lacks_stops_the_query_or_not_by_option(streams: Streams, tmp_path: Path) -> None:
     source, target = streams.create(), streams.create()
     checkpoint = tmp_path / "checkpoint"
     streams.fill(source, 0, 100, partitions=1)

@@ -76,7 +76,7 @@ def test_nothing_is_left_for_later_in_a_comment() -> None:
     sources.assert_none(_matching(LEFT_OVER), "do it, or write it into the README's list of open points")
 
 
-def test_no_file_names_a_folder_of_somebody_s_machine() -> None:
+def test_no_file_names_a_folder_of_a_machine() -> None:
     sources.assert_none(_matching(MACHINE_PATH), "paths are relative, configured or temporary")
 
 

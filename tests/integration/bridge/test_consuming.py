@@ -141,9 +141,7 @@ def test_an_idle_instance_does_not_hold_up_its_group(bridge: BridgeClient, boots
     eventually_sync(lambda: (busy.read(), len(busy.get("assignments").json()["partitions"]))[1] == 1)
 
 
-def test_partitions_that_were_paused_while_nobody_read_go_on_when_they_come_back(
-    bridge: BridgeClient, group: str
-) -> None:
+def test_partitions_paused_while_the_consumer_was_idle_continue_after_resume(bridge: BridgeClient, group: str) -> None:
     topic = bridge.new_topic()
     produced(bridge, topic, 3)
     instance = bridge.instance(group).subscribed(topic)
@@ -261,7 +259,7 @@ def test_records_read_for_a_client_that_has_gone_wait_for_the_next_read(
     assert read == [0, 1, 2]
 
 
-def test_an_instance_that_nobody_asks_leaves_its_group(start_bridge: Callable[..., HttpBridge], group: str) -> None:
+def test_an_unused_instance_leaves_its_group(start_bridge: Callable[..., HttpBridge], group: str) -> None:
     bridge = start_bridge(consumer_instance_timeout_ms="700")
     topic = bridge.new_topic()
     read: list[int] = []

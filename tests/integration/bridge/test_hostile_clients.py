@@ -165,7 +165,7 @@ def test_a_head_without_end_is_cut_off(bridge: BridgeClient) -> None:
         assert not answer_of(connection).startswith(b"HTTP/1.1 200")
 
 
-def test_connections_beyond_the_bound_are_told_so(start_bridge: Callable[..., HttpBridge]) -> None:
+def test_connections_beyond_the_bound_get_an_error(start_bridge: Callable[..., HttpBridge]) -> None:
     bridge = start_bridge(antipode_connections_max="3")
     bridge.http.close()
     eventually_sync(lambda: bridge.figure("connections") == 0)

@@ -75,7 +75,7 @@ def test_the_cluster_names_its_brokers_and_has_no_acls(bridge: BridgeClient) -> 
     assert (acls.status_code, acls.json()["message"]) == (400, "No Authorizer is configured.")
 
 
-def test_a_group_s_members_and_lags_are_told(bridge: BridgeClient) -> None:
+def test_a_groups_members_and_lags_are_shown(bridge: BridgeClient) -> None:
     topic, group = bridge.new_topic(), f"g-{uuid.uuid4().hex}"
     bridge.produce(topic, [{"value": number} for number in range(10)])
     instance = bridge.instance(group, auto_commit_enable=False).subscribed(topic)

@@ -141,7 +141,7 @@ def test_without_the_right_password_a_request_is_answered_401(
         assert http.get("/health").json()["status"] == "serving", "probes have no login"
 
 
-def test_plaintext_and_half_a_handshake_are_refused_and_keep_nobody_out(sites: EmbeddedSites) -> None:
+def test_plaintext_and_half_a_handshake_are_refused_and_lock_no_client_out(sites: EmbeddedSites) -> None:
     url = sites.document["bridge"]["url"]
     with pytest.raises(httpx.HTTPError):
         httpx.get(url.replace("https", "http"), trust_env=False)
@@ -340,7 +340,7 @@ def test_wrong_passwords_at_a_rate_are_refused_and_those_who_were_right_go_on(
     assert client(sites, bridge.url, token=setting.signer.token()).http.get("/topics").status_code == 200
 
 
-def test_a_kafka_user_whose_password_is_wrong_is_reported_and_keeps_nobody_out(
+def test_a_kafka_user_with_a_wrong_password_is_reported_and_locks_no_client_out(
     sites: EmbeddedSites, setting: Setting, start: Callable[..., HttpBridge]
 ) -> None:
     rules = setting.rules.read_text().replace("impersonation.rules=staff", "impersonation.rules=broken,staff")

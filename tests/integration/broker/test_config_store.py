@@ -68,7 +68,7 @@ async def test_changes_made_at_the_same_time_are_all_there(zookeeper: ZooKeeper)
         await store.stop()
 
 
-async def test_what_somebody_wrote_by_hand_is_heard_and_rubbish_is_left_out(zookeeper: ZooKeeper) -> None:
+async def test_manual_changes_are_applied_and_malformed_ones_are_left_out(zookeeper: ZooKeeper) -> None:
     store, taken = await follow(zookeeper, 1)
     path = znodes.broker_config_path("1")
     await zookeeper.create(path, b'{"version":1,"config":{"log.retention.ms":"9"}}')

@@ -88,7 +88,7 @@ def test_a_stop_answers_those_who_wait(start_broker: Callable[..., LoneBroker]) 
 
 
 @pytest.mark.parametrize("replica_id", [CONSUMER, MIRROR])
-def test_a_stop_does_not_wait_for_whoever_asks_again_and_again(
+def test_a_stop_does_not_wait_for_a_client_that_repeats_its_request(
     start_broker: Callable[..., LoneBroker], replica_id: int
 ) -> None:
     broker = start_broker(antipode_shutdown_grace_ms="3600000")

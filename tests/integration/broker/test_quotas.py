@@ -138,7 +138,7 @@ def consume_all(broker: LoneBroker, topic: str, client: str) -> tuple[float, Thr
     return took_s, throttles
 
 
-def test_a_producer_slows_to_its_rate_and_is_told_and_others_are_not_held_back(broker: LoneBroker, topic: str) -> None:
+def test_a_producer_is_throttled_to_its_rate_and_others_are_not(broker: LoneBroker, topic: str) -> None:
     limited = client_id()
     alter(broker, {"client-id": limited}, producer_byte_rate=RATE)
     took_s, throttles = produce_all(broker, topic, limited)
@@ -148,7 +148,7 @@ def test_a_producer_slows_to_its_rate_and_is_told_and_others_are_not_held_back(b
     assert not other_throttles
 
 
-def test_a_consumer_slows_to_its_rate_and_is_told_and_others_are_not_held_back(broker: LoneBroker, topic: str) -> None:
+def test_a_consumer_is_throttled_to_its_rate_and_others_are_not(broker: LoneBroker, topic: str) -> None:
     produce_all(broker, topic, client_id())
     limited = client_id()
     alter(broker, {"client-id": limited}, consumer_byte_rate=RATE)
@@ -186,7 +186,9 @@ def limited(broker: LoneBroker) -> Limited:
     return Limited(broker)
 
 
-def test_the_answer_comes_first_and_then_the_connection_rests(broker: LoneBroker, topic: str, limited: Limited) -> None:
+def test_the_answer_is_sent_before_the_connection_is_throttled(
+    broker: LoneBroker, topic: str, limited: Limited
+) -> None:
     limited.limit(producer_byte_rate=40_000)
     with limited.connect() as client, limited.connect() as other:
         began = time.monotonic()
@@ -270,7 +272,7 @@ def test_a_changed_quota_holds_with_the_next_request(broker: LoneBroker, topic: 
         assert _raw_produce(second, topic, BIG) == 0
 
 
-def test_a_client_that_goes_away_while_it_rests_harms_nobody(broker: LoneBroker, topic: str, limited: Limited) -> None:
+def test_a_throttled_client_that_disconnects_harms_no_other(broker: LoneBroker, topic: str, limited: Limited) -> None:
     limited.limit(producer_byte_rate=1000)
     for _ in range(3):
         with limited.connect() as client:
@@ -319,7 +321,7 @@ def test_topics_beyond_the_quota_of_mutations_are_refused_until_the_debt_is_paid
     assert deleted.error_code is ErrorCode.throttling_quota_exceeded
 
 
-def test_an_older_client_is_granted_its_topics_and_rests_afterwards(broker: LoneBroker, limited: Limited) -> None:
+def test_an_older_client_gets_its_topics_and_is_throttled_afterwards(broker: LoneBroker, limited: Limited) -> None:
     limited.limit(controller_mutation_rate=1)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "client.id": limited.client_id})
     first, second = _names(2)
@@ -329,7 +331,7 @@ def test_an_older_client_is_granted_its_topics_and_rests_afterwards(broker: Lone
     assert time.monotonic() - began >= 2
 
 
-def test_a_client_that_has_topics_created_by_naming_them_rests_for_their_partitions(
+def test_a_client_whose_metadata_requests_create_topics_is_throttled_by_their_partitions(
     broker: LoneBroker, limited: Limited
 ) -> None:
     limited.limit(controller_mutation_rate=1)
@@ -389,7 +391,9 @@ def test_the_metrics_name_who_is_throttled(broker: LoneBroker, topic: str, limit
     eventually_sync(are_told)
 
 
-def test_a_held_answer_is_still_decoded_after_the_rest(broker: LoneBroker, topic: str, limited: Limited) -> None:
+def test_a_delayed_answer_is_still_decoded_after_the_throttle_time(
+    broker: LoneBroker, topic: str, limited: Limited
+) -> None:
     """Pipelined requests behind one that makes the connection rest are answered in order
     afterwards.
     """

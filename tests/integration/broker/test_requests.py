@@ -171,7 +171,7 @@ def test_an_incremental_fetch_carries_news_only(lone_broker: LoneBroker, topic: 
         (0, 5, ErrorCode.unknown_leader_epoch),
     ],
 )
-def test_wrong_offsets_and_epochs_are_told(
+def test_wrong_offsets_and_epochs_are_reported(
     lone_broker: LoneBroker, topic: str, offset: int, epoch: int, expected: ErrorCode
 ) -> None:
     with RawClient(lone_broker.port) as client:

@@ -74,7 +74,7 @@ def test_topics_come_in_pages_of_partitions(lone_broker: LoneBroker, prefix: str
     assert sorted(merged.items()) == whole
 
 
-def test_a_topic_that_is_not_there_is_told_so_in_its_page(lone_broker: LoneBroker) -> None:
+def test_a_missing_topic_is_reported_in_its_page(lone_broker: LoneBroker) -> None:
     with RawClient(lone_broker.port) as client:
         topics = [{"name": "nobody-has-this"}, {"name": "bad name"}]
         answer = client.call(
@@ -122,7 +122,7 @@ def test_a_broker_without_security_says_so(lone_broker: LoneBroker) -> None:
         assert directory.is_cordoned is False
 
 
-def test_kafkas_tool_for_access_lists_is_told_that_security_is_off(
+def test_kafkas_tool_for_access_lists_gets_security_disabled(
     lone_broker: LoneBroker, kafka_programs: KafkaPrograms
 ) -> None:
     refusal = kafka_programs.refused(ACLS, "--bootstrap-server", lone_broker.bootstrap, "--list")

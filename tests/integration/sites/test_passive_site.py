@@ -289,7 +289,7 @@ def test_an_old_copy_is_deleted_by_its_id_through_the_passive_site(passive: Pass
 
 @pytest.mark.long
 @pytest.mark.parametrize("victim", ["mirror", "broker", "broker while it is asked"])
-def test_a_copy_that_is_put_away_is_made_anew_whoever_is_killed_meanwhile(
+def test_a_removed_copy_is_created_again_although_a_process_is_killed_in_between(
     passive: PassiveSite, topic: str, victim: str
 ) -> None:
     passive.make_again(topic)

@@ -240,7 +240,7 @@ async def begin_at(sites: EmbeddedSites, first: dict[int, int]) -> bool:
 
 
 @pytest.mark.long
-async def test_a_partition_that_nobody_writes_to_may_fail_over_after_its_leader_died(start_sites: SitesStarter) -> None:
+async def test_an_idle_partition_may_fail_over_after_its_leader_died(start_sites: SitesStarter) -> None:
     sites = start_sites("--brokers", "3")
     admin = AdminClient({"bootstrap.servers": sites.bootstrap("a"), "log_level": 2})
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, -1)])[TOPIC].result(120)

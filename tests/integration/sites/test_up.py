@@ -179,7 +179,7 @@ async def test_started_again_in_the_same_directory_it_goes_on_with_its_data_and_
         pytest.param("linking", signal.SIGTERM, marks=pytest.mark.long),
     ],
 )
-def test_told_to_stop_while_it_starts_it_stops(start_sites: SitesStarter, number: signal.Signals, moment: str) -> None:
+def test_a_stop_during_the_start_ends_it(start_sites: SitesStarter, number: signal.Signals, moment: str) -> None:
     sites = start_sites.prepared()
     sites.start()
     eventually_sync(lambda: moment in sites.errors)
@@ -306,7 +306,7 @@ def bare_environment(directory: Path, **more: str) -> dict[str, str]:
     return {"PATH": str(path), "JAVA_HOME": "", parts.PARTS_DIRECTORY_VARIABLE: str(own_parts), **more}
 
 
-def test_a_machine_without_java_is_told_so(start_sites: SitesStarter, tmp_path: Path) -> None:
+def test_a_machine_without_java_gets_an_error(start_sites: SitesStarter, tmp_path: Path) -> None:
     sites = start_sites.prepared(environment=bare_environment(tmp_path))
     assert "no Java 17 or newer" in refused(sites, 1)
 
@@ -328,7 +328,9 @@ def test_a_zookeeper_that_dies_while_it_starts_is_quoted(start_sites: SitesStart
     assert "zookeeper-a ended while it was starting: no heap" in message
 
 
-def test_a_machine_without_toxiproxy_is_told_how_to_do_without(start_sites: SitesStarter, tmp_path: Path) -> None:
+def test_a_machine_without_toxiproxy_gets_an_error_with_the_alternative(
+    start_sites: SitesStarter, tmp_path: Path
+) -> None:
     environment = bare_environment(tmp_path, JAVA_HOME=str(parts.java().home))
     (Path(environment[parts.PARTS_DIRECTORY_VARIABLE]) / "bin" / "toxiproxy-server").unlink()
     sites = start_sites.prepared(environment=environment)

@@ -52,7 +52,7 @@ async def test_what_is_larger_than_the_room_goes_alone() -> None:
     assert room.used_bytes == 1
 
 
-async def test_who_waits_too_long_is_refused_and_holds_up_nobody() -> None:
+async def test_a_request_that_waits_too_long_is_refused_and_delays_no_other() -> None:
     room = Room(10)
     await room.take(8, within_ms=0)
     with pytest.raises(Refused) as refused:
@@ -73,7 +73,7 @@ async def test_who_leaves_the_line_leaves_no_trace() -> None:
     assert room.used_bytes == 0
 
 
-async def test_who_is_cancelled_while_librdkafka_is_full_gives_back_the_room_of_the_rest() -> None:
+async def test_a_cancelled_send_at_a_full_queue_returns_the_room_of_its_unsent_records() -> None:
     """DR-17."""
     settings = {"bootstrap.servers": f"{LOOPBACK}:{free_port()}", "queue.buffering.max.messages": 1}
     producer = RecordProducer(settings, BridgeMetrics(CollectorRegistry()), room=Room(10_000), block_ms_max=1000)

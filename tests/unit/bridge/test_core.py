@@ -52,7 +52,7 @@ def test_the_answer_has_the_most_wanted_type_that_is_on_offer(accept: str | None
 
 
 @pytest.mark.parametrize("accept", ["text/html", "application/json;q=0", "application/json;q=x", ";"])
-def test_an_answer_that_nobody_wants_is_refused(accept: str) -> None:
+def test_an_unexpected_answer_is_refused(accept: str) -> None:
     with pytest.raises(Refused) as refused:
         negotiate(accept, GENERAL)
     assert refused.value.status == 406
@@ -176,7 +176,7 @@ def test_a_resource_is_named_by_where_it_is() -> None:
     assert "leader" not in MAKE.partition("t", 3, leader=None)
 
 
-def test_a_sensitive_config_is_not_told() -> None:
+def test_a_sensitive_config_is_not_shown() -> None:
     entry = SimpleNamespace(
         name="k", value="secret", is_read_only=True, is_sensitive=True, source=SimpleNamespace(value=4), synonyms={}
     )

@@ -71,7 +71,7 @@ def test_a_partition_of_which_nothing_is_known_yet_is_waited_for_while_another_o
         assert len(instance._pending) <= 2 * MESSAGES_PER_TURN + 1
 
 
-async def test_nobody_waits_for_it_longer_than_for_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_client_waits_for_it_longer_than_for_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bridge.consumer_instance.CALL_TIMEOUT_S", 0.01)
     with ThreadPoolExecutor(1) as executor:
         instance = instance_of(BusyConsumer(known_after_s=3600), executor)

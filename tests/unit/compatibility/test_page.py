@@ -67,7 +67,7 @@ def test_a_check_decides_the_cell_and_a_complaint_becomes_its_reason() -> None:
     ]
 
 
-def test_a_client_that_is_not_there_is_told_as_not_run() -> None:
+def test_a_missing_client_is_reported_as_not_run() -> None:
     site: Any = None
     assert (
         outcomes(run_row(row_of_each_kind("npm is not on PATH"), site))[:2] == [("not run", "npm is not on PATH")] * 2

@@ -45,7 +45,7 @@ def test_a_full_image_names_everything_but_topics_that_are_being_deleted() -> No
     assert [broker.node_id for broker in batch.brokers] == [1, 2]
 
 
-def test_many_changes_of_a_partition_are_told_once_and_as_they_are_now() -> None:
+def test_many_changes_of_a_partition_are_reported_once_in_their_present_state() -> None:
     model = site_with_topics("t")
     pending = PendingChanges()
     for nodes in ((1,), (1, 2), (1,), (1, 2)):
@@ -58,7 +58,7 @@ def test_many_changes_of_a_partition_are_told_once_and_as_they_are_now() -> None
     assert (batch.is_full, state.partition, state.leader, state.leader_epoch) == (False, 1, 2, 4)
 
 
-def test_what_was_built_for_one_broker_is_told_to_the_next_until_the_cluster_changes() -> None:
+def test_an_image_built_for_one_broker_is_sent_to_the_next_until_the_cluster_changes() -> None:
     model, topics = site_with_topics("t"), TopicMessages()
     (partition, *_) = model.cluster.topics["t"].partitions()
     first = topics.about(model.cluster, model.cluster.topics["t"], (partition,))
@@ -69,7 +69,7 @@ def test_what_was_built_for_one_broker_is_told_to_the_next_until_the_cluster_cha
     assert len(topics.about(model.cluster, model.cluster.topics["t"], ()).partitions) == 0
 
 
-def test_a_topic_deleted_and_made_again_before_the_batch_left_is_told_as_both() -> None:
+def test_a_topic_deleted_and_created_again_before_the_report_is_reported_as_both() -> None:
     model = site_with_topics("t")
     pending = PendingChanges()
     first_id = model.cluster.topics["t"].topic_id

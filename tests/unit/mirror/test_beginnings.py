@@ -159,7 +159,7 @@ async def test_a_partition_that_came_later_and_expired_unseen_is_a_gap() -> None
         assert mirror.board.row(FIRST).facts.state is FlowState.MIRRORING
 
 
-async def test_nothing_is_mirrored_before_the_target_has_told_where_the_copy_begins(
+async def test_nothing_is_mirrored_before_the_target_has_returned_where_the_copy_begins(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = with_old_records_gone()

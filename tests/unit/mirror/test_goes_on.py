@@ -47,7 +47,7 @@ async def test_who_waits_for_a_turn_goes_when_a_fetch_before_brought_less_than_w
     assert waiting.done()
 
 
-async def test_a_turn_that_nobody_takes_is_given_back() -> None:
+async def test_an_unused_turn_is_returned() -> None:
     clock = ManualClock()
     throttle = Throttle(clock, bytes_per_second=1_000)
     assert throttle.wait_for_turn(NORMAL_RANK, 2_000)
@@ -124,7 +124,7 @@ async def test_batches_that_a_fetcher_could_not_queue_are_in_hand_when_it_ends()
         mirror.queue.release(full)
 
 
-async def test_who_writes_in_a_transaction_hears_when_somebody_else_cancels_what_its_end_waits_for(
+async def test_a_writer_in_a_transaction_gets_an_error_when_its_end_is_cancelled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = ManualClock()
@@ -161,7 +161,7 @@ async def test_who_writes_in_a_transaction_hears_when_somebody_else_cancels_what
     await client.close()
 
 
-async def test_a_daemon_whose_opening_somebody_else_cancels_says_that_it_cannot_go_on(
+async def test_a_daemon_whose_opening_is_cancelled_reports_that_it_cannot_continue(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def cancelled() -> None:

@@ -74,7 +74,7 @@ async def test_leaders_of_copies_are_found_while_the_source_is_silent(
     assert found.leaders == {0: Leader(2002, 1), 1: Leader(2002, 1)}
 
 
-async def test_the_copy_of_a_topic_that_the_source_deleted_is_told_of_until_it_is_deleted_too(
+async def test_the_copy_of_a_deleted_topic_is_reported_until_it_is_deleted_too(
     sites: tuple[MemorySite, MemorySite], translated: TranslatedTarget
 ) -> None:
     """M9."""

@@ -104,7 +104,7 @@ class Unreadable:
         raise RuntimeError("bug in a fetcher")
 
 
-async def test_what_a_fetcher_had_in_hand_when_it_died_is_fetched_again_by_whoever_has_the_partition_then(
+async def test_batches_of_a_dead_fetcher_are_fetched_again_by_the_next_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The leader moves before the failed fetcher is replaced, and no further records arrive."""

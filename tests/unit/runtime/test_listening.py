@@ -85,7 +85,7 @@ async def test_a_dying_process_that_takes_one_more_connection_is_noticed_at_once
     await asyncio.wait_for(watching, 60)
 
 
-async def test_where_nobody_ever_listened_is_found_out_at_once() -> None:
+async def test_an_address_that_never_listened_is_detected_immediately() -> None:
     await asyncio.wait_for(until_refused(f"{LOOPBACK}:{free_port()}"), 60)
 
 

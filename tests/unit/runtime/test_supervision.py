@@ -65,7 +65,7 @@ async def test_a_loop_begins_anew_whatever_ends_it(end: Callable[[], Awaitable[N
     assert [entry["task"] for entry in said] == [kind, kind]
 
 
-async def test_a_loop_survives_that_what_hears_of_its_death_fails() -> None:
+async def test_a_loop_survives_a_failing_listener_of_its_death() -> None:
     loops, rounds = Supervisor(), 0
 
     async def run() -> None:

@@ -45,7 +45,7 @@ class Candidate(ControllerServicer):
         await self._server.stop(None)
 
 
-async def test_after_a_proposal_that_nobody_answered_the_active_controller_is_looked_up_anew(
+async def test_after_an_unanswered_proposal_the_active_controller_is_looked_up_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(clients, "REPEATED_WITHIN_MS", 100.0)
@@ -148,7 +148,7 @@ async def test_a_call_that_gives_its_channel_up_ends_no_other_that_is_under_way_
     assert all(is_closed(channel) for channel in channels)
 
 
-async def test_a_call_is_told_when_its_client_is_closed_and_does_not_end_its_task() -> None:
+async def test_a_call_fails_when_its_client_is_closed_and_does_not_end_its_task() -> None:
     working = Working()
     await working.start()
     client = ControllerClient(lambda: [working.address])

@@ -73,7 +73,7 @@ async def scene(clock: ManualClock) -> AsyncIterator[Scene]:
     await scene.standing.stop()
 
 
-async def test_a_broker_that_runs_asks_nobody(scene: Scene) -> None:
+async def test_a_broker_that_runs_sends_no_check(scene: Scene) -> None:
     for _ in range(20):
         scene.stand_still(SESSION_MS / 2)
         assert scene.standing.holds()

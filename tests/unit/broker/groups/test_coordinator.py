@@ -291,7 +291,7 @@ async def test_a_partition_whose_load_failed_for_whatever_reason_is_loaded_again
 
 
 @pytest.mark.parametrize("error", [ValueError("a defect"), asyncio.CancelledError()])
-async def test_who_waits_for_an_append_that_breaks_is_told_and_the_partition_is_loaded_again(
+async def test_waiters_of_a_failed_append_get_an_error_and_the_partition_is_loaded_again(
     site: Site, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await site.loaded()

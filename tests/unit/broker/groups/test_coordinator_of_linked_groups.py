@@ -180,13 +180,13 @@ async def test_an_unconfirmed_or_fenced_site_commits_nothing_and_keeps_its_membe
         assert await site.commit(1, member_id="m-1", generation=1) is ErrorCode.none
 
 
-async def test_nobody_joins_a_group_under_a_fence(site: Site) -> None:
+async def test_no_member_joins_a_group_under_a_fence(site: Site) -> None:
     await site.loaded()
     await site.link(link(phase=LinkPhase.FENCED))
     assert await refusal(site.join()) is ErrorCode.coordinator_load_in_progress
 
 
-async def test_the_groups_of_a_link_are_told_with_every_commit_that_was_taken(site: Site) -> None:
+async def test_the_groups_of_a_link_are_described_with_every_accepted_commit(site: Site) -> None:
     await site.loaded()
     await site.link(link(is_routed=False))
     transactions = TransactionCoordinator(

@@ -19,7 +19,7 @@ class BusyLog(MemoryLog):
         return await super().append(partition, records)
 
 
-async def test_commits_that_never_cease_keep_nobody_waiting_for_those_before(clock: ManualClock) -> None:
+async def test_endless_commits_do_not_delay_a_wait_for_earlier_ones(clock: ManualClock) -> None:
     site = Site(clock)
     epochs, site.log = site.log.epochs, BusyLog()
     site.log.epochs = epochs

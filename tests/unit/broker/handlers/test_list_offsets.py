@@ -50,18 +50,18 @@ def answer(timestamp_ms: int, *, followers_have: int, version: int = 5, replica_
 
 
 @pytest.mark.parametrize("timestamp_ms", [LATEST, 1_700_000_000_000])
-def test_the_end_is_not_told_while_it_might_go_back(timestamp_ms: int) -> None:
+def test_the_end_is_not_reported_while_it_might_go_back(timestamp_ms: int) -> None:
     found = answer(timestamp_ms, followers_have=7)
     assert (found.error_code, found.offset) == (ErrorCode.offset_not_available, -1)
     assert answer(timestamp_ms, followers_have=7, version=4).error_code is ErrorCode.leader_not_available
 
 
-def test_the_start_is_told_at_once_and_the_end_when_followers_have_what_the_leader_began_with() -> None:
+def test_the_start_is_reported_immediately_and_the_end_when_followers_have_the_leaders_first_records() -> None:
     assert answer(EARLIEST, followers_have=7).offset == 2
     assert answer(LATEST, followers_have=10).offset == 10
 
 
-def test_tools_are_told_what_is_known_now() -> None:
+def test_tools_get_the_end_that_followers_have() -> None:
     assert answer(LATEST, followers_have=7, replica_id=-2).offset == 7
 
 

@@ -76,7 +76,7 @@ async def test_offsets_are_fetched_in_every_version(doors: Doors, version: int, 
         assert found.topics[0].topic_id == uuid.UUID(bytes=b"t" * 16)
 
 
-async def test_offsets_of_an_unknown_topic_id_are_told_so(doors: Doors) -> None:
+async def test_offsets_of_an_unknown_topic_id_get_an_error(doors: Doors) -> None:
     topic = {"kinds": ["OffsetFetchRequestTopics"], "topic_id": uuid.UUID(int=7), "partition_indexes": [0]}
     kinds = ["OffsetFetchRequestGroup"]
     group = {"kinds": kinds, "group_id": "g", "topics": [topic], "member_id": None, "member_epoch": -1}
@@ -84,7 +84,7 @@ async def test_offsets_of_an_unknown_topic_id_are_told_so(doors: Doors) -> None:
     assert outcomes(response.groups[0]) == [ErrorCode.unknown_topic_id]
 
 
-async def test_offsets_are_deleted_unless_somebody_subscribes(doors: Doors) -> None:
+async def test_offsets_are_deleted_unless_a_member_subscribes(doors: Doors) -> None:
     async def delete(group: str, topic: str = "t") -> Any:
         partition = {"kinds": ["OffsetDeleteRequestPartition"], "partition_index": 0}
         topics = [{"kinds": ["OffsetDeleteRequestTopic"], "name": topic, "partitions": [partition]}]

@@ -188,7 +188,7 @@ def test_truncation_takes_producers_back(tmp_path):
     assert append(log, batch(producer_id=5, sequence=2, timestamp_ms=NOW_MS)).first_offset == 2
 
 
-def test_truncation_below_the_recovery_point_is_told_before_it_happens(tmp_path):
+def test_truncation_below_the_recovery_point_is_announced_before_it_happens(tmp_path):
     log = open_log(tmp_path)
     fill(log, 10)
     log.flush_now()

@@ -44,7 +44,7 @@ async def test_a_name_counts_for_its_addresses_once_it_is_looked_up() -> None:
     assert found["127.0.0.1"] == 2
 
 
-async def test_a_name_that_nobody_knows_is_a_configuration_error() -> None:
+async def test_an_unknown_name_is_a_configuration_error() -> None:
     with pytest.raises(ConfigurationError, match=r"max.connections.per.ip.overrides.*no\.\.name.*host:count"):
         await HostAddresses().look_up([NO_NAME])
 

@@ -110,7 +110,7 @@ class _Answered(_Waiter):
         self.is_over.set()
 
 
-async def test_after_the_end_nobody_waits_any_more() -> None:
+async def test_no_request_waits_after_the_end() -> None:
     purgatory, answered = Purgatory(SystemClock()), [_Answered(), _Answered()]
     purgatory.wait(answered[0], DelayedOperation.PRODUCE, keys=["p"], timeout_ms=1e6)
     purgatory.close()

@@ -81,7 +81,7 @@ async def leader(tmp_path: Path) -> Leader:
     return made
 
 
-async def test_a_leader_that_nobody_follows_any_more_has_the_batch_repeated(leader: Leader) -> None:
+async def test_a_leader_without_followers_makes_the_producer_repeat_the_batch(leader: Leader) -> None:
     assert [leader.produce(2) for _ in range(3)] == [ErrorCode.not_enough_replicas] * 3
 
 

@@ -88,7 +88,7 @@ async def test_growth_ends_the_wait_and_dates_the_follower_back_to_its_last_fetc
     assert hosted.state.shrink_isr(now_ms=1001, lag_ms_max=300) == (IsrProposed((1,)),)
 
 
-async def test_what_a_throttle_holds_back_wakes_nobody(purgatory: Purgatory, hosted: HostedPartition) -> None:
+async def test_throttled_records_wake_no_request(purgatory: Purgatory, hosted: HostedPartition) -> None:
     session, wanted = session_at(5)
     wanted.is_throttled = True
     purgatory.sessions.watch(session, wanted, hosted)

@@ -109,7 +109,7 @@ async def test_a_request_whose_client_is_gone_waits_no_longer() -> None:
     purgatory.close()
 
 
-async def test_nobody_waits_longer_than_for_the_last_partition() -> None:
+async def test_a_request_is_answered_with_its_last_partition() -> None:
     fates = [Fate(), Fate()]
     purgatory, asked = await waiting(fates, timeout_ms=3_600_000)
     for index, fate in enumerate(fates):

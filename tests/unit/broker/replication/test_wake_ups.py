@@ -161,7 +161,7 @@ def link(*, active_site: str, phase: int = LinkPhase.MIRRORING, epoch: int = 1) 
     )
 
 
-async def test_a_mirror_hears_that_fewer_replicas_are_in_sync(leader: Leader) -> None:
+async def test_a_mirror_gets_the_error_that_fewer_replicas_are_in_sync(leader: Leader) -> None:
     hosted = await leader.hear()
     waiting = Waiting()
     leader.replicas.append(hosted, batch(), acks=1)
@@ -172,7 +172,7 @@ async def test_a_mirror_hears_that_fewer_replicas_are_in_sync(leader: Leader) ->
     assert waiting.received == [hosted.log.size_bytes]
 
 
-async def test_a_consumer_at_a_follower_hears_how_much_its_new_high_watermark_shows(leader: Leader) -> None:
+async def test_a_consumer_at_a_follower_gets_the_records_below_its_new_high_watermark(leader: Leader) -> None:
     hosted = await leader.hear(leader=OTHER)
     waiting = Waiting()
     leader.replicas.purgatory.wait(waiting, DelayedOperation.CONSUMER_FETCH, keys=[KEY], timeout_ms=LONG_MS)
@@ -232,7 +232,7 @@ async def test_followers_and_producers_hear_that_a_mirrored_log_restarts_higher(
     assert list(session.unsettled) == [wanted.key]
 
 
-async def test_a_consumer_hears_that_it_has_to_go_to_the_other_site(leader: Leader) -> None:
+async def test_a_consumer_is_directed_to_the_other_site(leader: Leader) -> None:
     hosted = await leader.hear(links=(link(active_site="a", phase=LinkPhase.FENCED),))
     assert hosted.read_error is ErrorCode.none
     waiting = Waiting()
@@ -271,7 +271,7 @@ class Asked:
 
 
 @pytest.mark.parametrize("is_led_again", [False, True])
-async def test_a_mirror_is_told_at_once_that_the_leadership_was_lost_while_its_batches_were_flushed(
+async def test_a_mirror_gets_an_error_when_the_leadership_was_lost_during_a_flush(
     leader: Leader, is_led_again: bool
 ) -> None:
     hosted = await leader.hear(links=(link(active_site="b"),))
@@ -330,7 +330,7 @@ class Controller:
         return controller_pb2.ReportOfflineReplicasReply()
 
 
-async def test_the_controller_hears_that_a_lost_replica_is_gone_with_its_topic(leader: Leader) -> None:
+async def test_the_controller_learns_that_a_lost_replica_is_gone_with_its_topic(leader: Leader) -> None:
     controller: Any = Controller()
     reports = OfflineReplicaReports(leader.replicas, controller, node_id=OWN, broker_epoch=lambda: 1)
     leader.on_offline_changed = reports.report

@@ -106,7 +106,7 @@ def notices(**given: str) -> dict[str, str]:
     return {entry["key"]: entry["event"] for entry in said}
 
 
-def test_keys_without_effect_and_keys_that_nobody_knows_are_told_apart() -> None:
+def test_keys_without_effect_and_unknown_keys_are_distinguished() -> None:
     assert notices(
         num_io_threads="8",
         replica_lag_max_messages="4000",
@@ -124,7 +124,7 @@ def test_keys_without_effect_and_keys_that_nobody_knows_are_told_apart() -> None
     }
 
 
-def test_a_misspelt_key_is_told_with_the_one_that_may_be_meant() -> None:
+def test_a_misspelt_key_is_reported_with_the_likely_one() -> None:
     given = {"leader.imbalance.check.intervall.seconds": "5", "num.partition": "3", "nothing.like.this": "1"}
     with capture_logs() as said:
         load_broker_settings({**GIVEN, **given})

@@ -49,7 +49,7 @@ def test_listeners_hear_only_of_changes(configs):
     assert [settings.properties["log.retention.ms"] for settings in received] == ["9"]
 
 
-def test_a_change_of_which_a_listener_did_not_take_all_is_told_again(configs):
+def test_a_change_that_a_listener_applied_in_part_is_delivered_again(configs):
     received, moods = [], iter([True])
 
     def moody(settings):

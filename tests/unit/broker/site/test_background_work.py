@@ -230,7 +230,7 @@ async def test_a_session_that_ends_while_the_broker_registers_in_it_is_followed_
     await eventually(lambda: registrations.owners.get(PATH) == 3 and membership.broker_epoch == 3)
 
 
-async def test_a_broker_registers_again_although_something_failed_that_hears_of_it(
+async def test_a_broker_registers_again_although_a_listener_failed(
     registrations: Registrations, membership: Membership
 ) -> None:
     moods = iter([True])
@@ -320,7 +320,7 @@ async def test_a_reading_that_began_before_a_change_does_not_take_the_change_bac
     await store.stop()
 
 
-async def test_an_image_that_one_listener_does_not_survive_reaches_the_others_and_the_controller_hears_of_it() -> None:
+async def test_an_image_that_fails_one_listener_reaches_the_others_and_the_controller_learns_of_it() -> None:
     cluster = Cluster(ClusterImage(site="a", node_id=1))
     parts: Any = (1, cluster, NoReplicas())
     service = BrokerControlService(
@@ -341,7 +341,7 @@ async def test_an_image_that_one_listener_does_not_survive_reaches_the_others_an
     assert received == [cluster.image]
 
 
-async def test_an_image_is_in_force_although_somebody_waits_for_what_cannot_be_asked_of_it() -> None:
+async def test_an_image_is_in_force_although_a_waiter_fails() -> None:
     cluster = Cluster(ClusterImage(site="a", node_id=1))
     waits = [
         asyncio.ensure_future(

@@ -50,7 +50,7 @@ async def suspected_brokers(cluster: Cluster, clock: ManualClock) -> AsyncIterat
     await made.stop()
 
 
-async def test_without_a_doubt_nobody_waits_for_an_image(suspected_brokers: SuspectedBrokers) -> None:
+async def test_without_a_suspicion_no_client_waits_for_an_image(suspected_brokers: SuspectedBrokers) -> None:
     await asyncio.wait_for(suspected_brokers.settled(), 60)
 
 
@@ -79,7 +79,7 @@ async def test_an_answer_waits_no_longer_when_the_doubted_broker_is_there_after_
     await settled
 
 
-async def test_a_doubt_holds_nobody_up_once_it_is_old(suspected_brokers: SuspectedBrokers, clock: ManualClock) -> None:
+async def test_an_old_suspicion_delays_no_client(suspected_brokers: SuspectedBrokers, clock: ManualClock) -> None:
     suspected_brokers.note_lost(OTHER)
     clock.advance(SUSPICION_MS_MAX)
     settled = asyncio.create_task(suspected_brokers.settled())
@@ -95,7 +95,7 @@ async def test_a_client_that_has_just_come_has_no_leader_to_lose(
     assert suspected_brokers.may_concern(newcomer)
 
 
-async def test_a_site_of_one_broker_has_nobody_to_doubt(cluster: Cluster, clock: ManualClock) -> None:
+async def test_a_site_of_one_broker_suspects_no_broker(cluster: Cluster, clock: ManualClock) -> None:
     alone = SuspectedBrokers(cluster, clock, node_id=OWN)
     await alone.on_image(cluster.image, listed(cluster.image, OWN))
     clock.advance(10_000)

@@ -98,9 +98,7 @@ async def news() -> AsyncIterator[TopicChangeReports]:
         await made.close()
 
 
-async def test_peers_are_told_of_what_clients_may_ask_them_for_and_of_no_copy(
-    peer: Peer, news: TopicChangeReports
-) -> None:
+async def test_peers_get_the_topics_that_clients_may_request_and_no_copy(peer: Peer, news: TopicChangeReports) -> None:
     image = peer.image()
     await news.report(lambda: image, image.topics)
     await news.report(lambda: image, (), {"a2": OWN_ID, "b2": COPY_ID})
@@ -108,7 +106,7 @@ async def test_peers_are_told_of_what_clients_may_ask_them_for_and_of_no_copy(
     assert peer.reported == [[("a1", False, 1), ("home", False, 1)], [("a2", True, 0)]]
 
 
-async def test_without_routing_nobody_is_told(peer: Peer, news: TopicChangeReports) -> None:
+async def test_without_routing_no_report_is_sent(peer: Peer, news: TopicChangeReports) -> None:
     image = peer.image(is_routed=False)
     await news.report(lambda: image, ["a1", "home"])
     assert peer.reported == []

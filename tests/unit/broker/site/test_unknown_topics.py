@@ -67,13 +67,13 @@ async def reported(known: ClusterImage, peers: Peers, *topics: Any) -> dict[Any,
     return {asked: topic.name for asked, topic in answer.items()}
 
 
-async def test_a_new_topic_is_told_by_its_id_and_never_made() -> None:
+async def test_a_new_topic_is_found_by_its_id_and_never_created() -> None:
     known, peers = image(active="a"), Peers(orders=NEW, local=OLD)
     assert await reported(known, peers, NEW, OLD) == {NEW: "orders", OLD: "local"}
     assert peers.asked == [("a", [NEW, OLD], False)]
 
 
-async def test_a_new_topic_is_told_by_its_name_and_made_where_its_link_is_active() -> None:
+async def test_a_new_topic_is_found_by_its_name_and_created_where_its_link_is_active() -> None:
     known, peers = image(active="a"), Peers(orders=NEW, local=OLD)
     assert await reported(known, peers, "orders", "local") == {"orders": "orders", "local": "local"}
     assert sorted(peers.asked, key=repr) == [("a", ["local"], False), ("a", ["orders"], True)]

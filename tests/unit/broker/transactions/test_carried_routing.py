@@ -47,7 +47,7 @@ def test_the_links_epoch_is_asked_for(epoch: int, expected: ErrorCode) -> None:
     assert routing(link("a-b")).mirror_error(link="a-b", link_epoch=epoch) is expected
 
 
-def test_a_site_that_coordinates_itself_is_told_nothing() -> None:
+def test_a_site_that_coordinates_itself_gets_no_report() -> None:
     for own in (link("a-b", active="b"), link("a-b", is_routed=False)):
         assert routing(own).mirror_error(link="a-b", link_epoch=3) is ErrorCode.not_coordinator
     active_in_another = routing(link("a-b"), link("b-c", source="b", target="c", active="b"))

@@ -55,7 +55,7 @@ async def test_the_next_block_comes_before_it_is_needed() -> None:
     assert [await ids.next_id() for _ in range(2)] == [9, 10]
 
 
-async def test_an_unreachable_controller_is_told_and_asked_again() -> None:
+async def test_an_unreachable_controller_is_reported_and_asked_again() -> None:
     controller = Controller()
     controller.failures = 1
     ids = source(controller)

@@ -81,7 +81,7 @@ def test_a_higher_replication_factor_goes_to_other_racks_first() -> None:
     assert {racks[node] for node in after[T0]} == {"a", "b"}
 
 
-def test_too_few_brokers_are_told() -> None:
+def test_too_few_brokers_are_reported() -> None:
     with pytest.raises(UnusablePlan, match="t-0 needs 3 brokers; given: 1, 2"):
         propose({T0: (1, 2, 3)}, [1, 2], racks={})
 

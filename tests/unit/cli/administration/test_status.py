@@ -67,7 +67,7 @@ async def serving(agent: Agent | None = None) -> AsyncIterator[str]:
         await server.stop(None)
 
 
-async def test_a_mirror_that_is_slow_to_answer_is_not_told_to_be_silent(monkeypatch: Any) -> None:
+async def test_a_slow_mirror_is_not_reported_as_silent(monkeypatch: Any) -> None:
     monkeypatch.setattr("cli.administration.status.MIRROR_TIMEOUT_S", 60.0)
     parts: Any = {"pid": None, "dir": "", "log": "", "command": (), "env": {}}
     async with serving() as address:

@@ -16,7 +16,7 @@ def said_of(**given: str) -> dict[str, str | None]:
     return {entry["key"]: entry.get("meant") for entry in said}
 
 
-def test_a_key_that_nobody_reads_is_named_with_the_one_that_may_be_meant() -> None:
+def test_an_unknown_key_is_reported_with_the_likely_one() -> None:
     assert said_of(leader_imbalance_check_intervall_seconds="5", no_such_thing_at_all="1") == {
         "leader.imbalance.check.intervall.seconds": "leader.imbalance.check.interval.seconds",
         "no.such.thing.at.all": None,

@@ -37,7 +37,7 @@ def test_a_coordinator_that_is_loading_is_asked_again(loading: Any) -> None:
     assert answer_of(answers(loading, loading, whole), "groups") is whole
 
 
-def test_any_other_refusal_is_told_at_once() -> None:
+def test_any_other_refusal_is_reported_immediately() -> None:
     refused = KafkaException(KafkaError(KafkaError.NON_EMPTY_GROUP))
     with pytest.raises(OperationalFailure, match="group g: NON_EMPTY_GROUP"):
         answer_of(answers(refused, "asked again"), "group g")
@@ -52,7 +52,7 @@ def test_any_other_refusal_is_told_at_once() -> None:
     ],
     ids=["the given one", "another one first", "never by the given name"],
 )
-def test_what_is_there_is_told_by_a_broker_that_was_given(
+def test_the_given_broker_describes_the_topics(
     monkeypatch: pytest.MonkeyPatch, answering: list[str], asked_times: int
 ) -> None:
     """The client knows several brokers, and on a busy machine some of them do not know a new topic

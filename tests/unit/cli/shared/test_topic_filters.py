@@ -29,7 +29,7 @@ def test_partitions_are_shown_by_their_state(asked: PartitionFilter, shown: list
     assert [one.partition for one in ALL if asked.shows(one, configs)] == shown
 
 
-def test_a_partition_that_nobody_leads_is_under_its_minimum_as_kafkas_tool_has_it() -> None:
+def test_a_partition_without_a_leader_is_under_its_minimum_as_in_kafkas_tool() -> None:
     assert PartitionFilter(is_under_min_isr=True).shows(LEADERLESS, {"min.insync.replicas": "1"})
 
 

@@ -85,7 +85,7 @@ async def test_nothing_behind_a_damaged_batch_is_passed_over() -> None:
     assert reader.consumed() == 4
 
 
-async def test_a_halted_partition_is_looked_at_again_when_its_problem_has_been_told() -> None:
+async def test_a_halted_partition_is_checked_again_after_its_problem_was_reported() -> None:
     reader = HandReader()
     stream = stream_of(reader)
     reading = reader.readings.get(PLACE)

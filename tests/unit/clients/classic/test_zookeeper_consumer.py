@@ -77,7 +77,7 @@ def registration(pattern: str, expression: str) -> bytes:
 @pytest.mark.parametrize(
     "odd", [b"no registration", registration("white_list", "("), registration("black_list", "a{99999999999999}")]
 )
-async def test_a_member_that_nobody_understands_does_not_end_the_others(odd: bytes) -> None:
+async def test_an_unreadable_member_does_not_end_the_others(odd: bytes) -> None:
     zookeeper: Any = GroupNodes(sound=registration("white_list", "t"), odd=odd)
     found, topics = await GroupSnapshots(zookeeper, GROUP, on_change=lambda: None).members()
     sound, _ = sound_members(found, topics, strategy="range")

@@ -174,7 +174,7 @@ async def test_offsets_that_are_read_again_after_a_reset_are_not_counted_as_skip
         assert consumer.reader.skipped_offsets == {P0: 0}
 
 
-async def test_without_a_policy_a_position_that_is_gone_is_told_and_can_be_sought() -> None:
+async def test_without_a_policy_a_lost_position_is_reported_and_can_be_sought() -> None:
     async with ScriptedCluster() as cluster, consuming(cluster) as consumer:
         cluster.fill(0, 20)
         cluster.logs[0].expire(5)
@@ -224,7 +224,7 @@ async def test_errors_that_pass_cost_nothing_but_time(code: ErrorCode) -> None:
         assert await read(consumer, 20) == list(range(20))
 
 
-async def test_errors_that_do_not_pass_are_told() -> None:
+async def test_lasting_errors_are_reported() -> None:
     async with ScriptedCluster() as cluster, consuming(cluster) as consumer:
         cluster.fail(FETCH, ErrorCode.topic_authorization_failed)
         consumer.assign({P0: FROM_0})
@@ -232,7 +232,7 @@ async def test_errors_that_do_not_pass_are_told() -> None:
             await consumer.poll(5000)
 
 
-async def test_an_error_is_told_again_while_its_cause_is_there_and_reading_goes_on_when_it_is_gone() -> None:
+async def test_an_error_is_reported_while_its_cause_lasts_and_reading_continues_afterwards() -> None:
     async with ScriptedCluster() as cluster, consuming(cluster) as consumer:
         cluster.fill(0, 10)
         cluster.fail(FETCH, *[ErrorCode.topic_authorization_failed] * 3)
@@ -243,7 +243,7 @@ async def test_an_error_is_told_again_while_its_cause_is_there_and_reading_goes_
         assert await read(consumer, 10) == list(range(10))
 
 
-async def test_an_error_that_a_pause_hid_is_told_after_it() -> None:
+async def test_an_error_during_a_pause_is_reported_after_it() -> None:
     async with ScriptedCluster() as cluster, consuming(cluster) as consumer:
         cluster.fail(FETCH, *[ErrorCode.topic_authorization_failed] * 2)
         consumer.assign({P0: FROM_0})
@@ -304,7 +304,7 @@ def _reading_whole(cluster: ScriptedCluster) -> Any:
     )
 
 
-async def test_a_log_that_was_cut_is_told_without_a_policy() -> None:
+async def test_a_truncated_log_is_reported_without_a_policy() -> None:
     async with ScriptedCluster(nodes=2) as cluster, consuming(cluster) as consumer:
         cluster.fill(0, 10)
         consumer.assign({P0: FROM_0})

@@ -149,7 +149,7 @@ async def test_a_member_whose_subscription_is_malformed_gets_nothing_and_the_oth
         assert not decode_assignment(member.parts["odd"])
 
 
-async def test_a_join_that_breaks_is_told_and_the_next_polls_join_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_join_is_reported_and_the_next_polls_join_again(monkeypatch: pytest.MonkeyPatch) -> None:
     member = ScriptedMember(join=[Malformed("an assignment that no client can decode")])
     async with ScriptedCluster() as cluster, grouped(cluster, member, monkeypatch) as consumer:
         cluster.fill(0, 3)

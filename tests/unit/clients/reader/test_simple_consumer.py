@@ -170,7 +170,7 @@ async def test_a_leader_is_found_with_most_bootstrap_brokers_gone() -> None:
         await cluster.brokers[3].start()
 
 
-async def test_no_broker_at_all_is_told() -> None:
+async def test_no_broker_at_all_is_reported() -> None:
     async with ScriptedCluster() as cluster:
         bootstrap = cluster.bootstrap
     async with KafkaClient(bootstrap, retry_budget_ms=50) as client:

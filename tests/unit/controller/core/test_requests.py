@@ -174,7 +174,7 @@ def test_configs_are_merged_removed_or_replaced(model: SiteModel) -> None:
     assert model.give(ask.AlterTopicConfigs(changes=(unknown,))).reply[0].error is ErrorCode.unknown_topic_or_partition
 
 
-def test_unchanged_configs_are_neither_stored_nor_told(model: SiteModel) -> None:
+def test_unchanged_configs_are_neither_stored_nor_sent(model: SiteModel) -> None:
     create(model, topic_request("t", configs={"retention.ms": "1"}))
     change = ask.ConfigChange(name="t", set_configs={"retention.ms": "1"})
     decision = model.give(ask.AlterTopicConfigs(changes=(change,)))

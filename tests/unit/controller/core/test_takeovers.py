@@ -76,7 +76,7 @@ def test_one_that_has_restarted_beside_the_leader_does_not_lead_before_it_has_ca
     assert model.leaderships[T0].leader == 1
 
 
-def test_one_that_stayed_and_is_dead_now_takes_nobodys_place() -> None:
+def test_a_broker_that_died_does_not_replace_a_restarted_leader() -> None:
     model = site(factor=2)
     restart(model, 1)
     model.alive(1, 3)
@@ -117,7 +117,7 @@ def test_who_was_wrongly_held_for_dead_at_a_take_over_is_taken_back() -> None:
     assert model.leaderships[T0].leader == 2
 
 
-def test_one_that_has_restarted_and_is_unreachable_again_takes_nobodys_place() -> None:
+def test_a_restarted_and_unreachable_broker_does_not_lead() -> None:
     model = site()
     restart(model, 1)
     model.take_over(unreachable=frozenset({1}))

@@ -142,7 +142,7 @@ async def test_a_malformed_znode_costs_what_it_is_of_until_it_is_mended(path: st
 
 
 @pytest.mark.parametrize(("path", "place"), PLACES)
-async def test_an_agent_starts_although_a_znode_cannot_be_understood_and_hears_of_its_repair(
+async def test_an_agent_starts_although_a_znode_is_unreadable_and_reads_it_after_its_repair(
     path: str, place: Place
 ) -> None:
     nodes = site_of_two()
@@ -193,7 +193,7 @@ async def test_a_broker_whose_registration_cannot_be_understood_is_reported_and_
         (znodes.link_path("a-c"), b'{"name": "a-c", "topic_whitelist": ["a{99999999999999}"]}'),
     ],
 )
-async def test_changes_are_followed_after_somebody_wrote_what_nobody_expects(path: str, value: bytes) -> None:
+async def test_changes_are_followed_after_unexpected_content_was_written(path: str, value: bytes) -> None:
     own = znodes.link_path(LINK.name)
     nodes = Nodes()
     nodes.nodes[znodes.topic_path("t")] = b""  # what is carried by no link is not read

@@ -37,7 +37,7 @@ def test_the_first_line_of_every_run_says_who_acts(
     assert second["who"].endswith("(sudo by anna)")
 
 
-def test_a_torn_last_line_is_left_out_and_a_broken_run_is_told(tmp_path: Path, clock: ManualClock) -> None:
+def test_a_torn_last_line_is_left_out_and_a_broken_run_is_reported(tmp_path: Path, clock: ManualClock) -> None:
     path = tmp_path / "journal"
 
     def run() -> None:

@@ -42,7 +42,7 @@ def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dr.links.completeness.POLL_S", 0)
 
 
-async def test_one_look_is_enough_when_nobody_waits() -> None:
+async def test_one_look_is_enough_when_no_caller_waits() -> None:
     looks = Looks(5, 0)
     (found,) = await asked(looks, timeout_ms=0)
     assert (found.is_complete, found.complete_until_ms, looks.count) == (False, NOW_MS - 500, 1)
@@ -59,5 +59,5 @@ async def test_a_look_that_fails_when_time_is_up_is_the_answer() -> None:
         await asked(Looks(None), timeout_ms=20)
 
 
-async def test_only_the_topics_that_are_meant_are_told() -> None:
+async def test_only_the_requested_topics_are_described() -> None:
     assert await asked(Looks(0), timeout_ms=0, topics=("payments",)) == []

@@ -63,7 +63,7 @@ async def test_a_request_that_means_another_link_s_mirror_is_refused(stub: Any, 
     assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
 
 
-async def test_a_mirror_that_has_not_found_its_link_says_so_to_whoever_means_it_or_names_none(stub: Any) -> None:
+async def test_a_mirror_without_its_link_reports_this_for_its_link_and_for_none(stub: Any) -> None:
     for link in ("a-b", ""):
         described = await stub.DescribeMirror(mirror_pb2.DescribeMirrorRequest(link=link), timeout=30)
         assert (described.link, described.state) == ("a-b", "PREPARING")

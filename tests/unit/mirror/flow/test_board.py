@@ -93,7 +93,7 @@ def test_a_clock_that_is_put_back_does_not_hide_the_lag(board: FlowBoard, clock:
     assert board.lag(KEY).ms == 0
 
 
-def test_a_source_is_not_heard_because_a_clock_was_put_back(board: FlowBoard, clock: ManualClock) -> None:
+def test_a_clock_that_was_set_back_does_not_count_as_an_answer(board: FlowBoard, clock: ManualClock) -> None:
     clock.set_now_ms(clock.now_ms() - HOUR_MS)
     assert board.lag(KEY).records == 0
     assert not board.is_stalled(KEY)

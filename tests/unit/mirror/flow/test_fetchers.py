@@ -39,7 +39,7 @@ def answered(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
-async def test_what_comes_while_a_fetcher_rests_comes_in_one_answer(
+async def test_records_that_arrive_during_a_fetchers_pause_come_in_one_answer(
     monkeypatch: pytest.MonkeyPatch, answered: list[int]
 ) -> None:
     rests_ms: list[float] = []
@@ -64,7 +64,9 @@ async def test_what_comes_while_a_fetcher_rests_comes_in_one_answer(
 
 
 @pytest.mark.parametrize("is_sync", [False, True])
-async def test_only_a_link_that_nobody_waits_for_rests(monkeypatch: pytest.MonkeyPatch, is_sync: bool) -> None:
+async def test_only_a_link_that_is_not_sync_pauses_between_fetches(
+    monkeypatch: pytest.MonkeyPatch, is_sync: bool
+) -> None:
     rests: list[bool] = []
     throttle_time_ms = Fetcher._throttle_time_ms
 

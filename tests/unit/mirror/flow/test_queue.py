@@ -122,7 +122,7 @@ async def test_who_gives_up_waiting_holds_no_room() -> None:
     assert queue.used_bytes == 60
 
 
-async def test_who_waits_behind_somebody_that_gives_up_goes_on() -> None:
+async def test_a_waiter_behind_one_that_gives_up_continues() -> None:
     queue = ByteQueue(capacity_bytes=100, lanes=1)
     await queue.put(0, entry(50))
     large = asyncio.create_task(queue.put(0, entry(90, 1)))

@@ -12,7 +12,7 @@ from wire.protocol.ids import TopicPartition
 FIRST = TopicPartition("orders", 0)
 
 
-async def test_a_partition_whose_records_may_expire_is_told_until_it_has_caught_up() -> None:
+async def test_a_partition_whose_records_may_expire_is_reported_until_it_has_caught_up() -> None:
     world = world_with(partitions=1, batches=2)
     world.source.topic_configs["orders"] = {"retention.ms": "60"}
     async with mirroring(world) as mirror:

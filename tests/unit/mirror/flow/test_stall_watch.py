@@ -68,7 +68,7 @@ def is_told(mirror: Mirror) -> bool:
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
-async def test_a_connection_that_swallows_everything_is_told_of_and_replaced(side: str) -> None:
+async def test_a_connection_that_swallows_everything_is_reported_and_replaced(side: str) -> None:
     world = world_with(partitions=1)
     deaf_at(world, side)
     registry = CollectorRegistry()

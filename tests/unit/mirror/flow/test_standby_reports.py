@@ -49,7 +49,7 @@ async def test_the_source_of_a_link_that_is_not_sync_gets_reports_too() -> None:
             await running
 
 
-async def test_a_paused_partition_is_told_of_only_when_its_history_was_proven() -> None:
+async def test_a_paused_partition_is_reported_only_after_its_history_was_proven() -> None:
     world = sync_world()
     async with mirroring(world) as mirror:
         await eventually(lambda: FIRST in mirror.board and mirror.board.row(FIRST).facts.state is FlowState.FAULTED)
@@ -61,7 +61,7 @@ async def test_a_paused_partition_is_told_of_only_when_its_history_was_proven() 
         assert not reported_of(world, FIRST)
 
 
-async def test_a_paused_partition_is_not_told_of_to_a_new_leader() -> None:
+async def test_a_paused_partition_is_not_reported_to_a_new_leader() -> None:
     world = world_with(partitions=1)
     world.record.sync_policy = SyncPolicy.BLOCK.value
     async with mirroring(world) as mirror:
@@ -76,7 +76,7 @@ async def test_a_paused_partition_is_not_told_of_to_a_new_leader() -> None:
         await eventually(lambda: 60 in reported_of(world, FIRST))
 
 
-async def test_a_quiet_partition_is_told_of_again_and_again_while_others_are_busy() -> None:
+async def test_a_quiet_partition_is_reported_repeatedly_while_others_are_busy() -> None:
     """The partition's leader at the source may be new, or was unreachable at the last report;
     producers and consumers wait for it.
     """

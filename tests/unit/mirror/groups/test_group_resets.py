@@ -16,7 +16,7 @@ from tests.support.memory.memory_world import MemoryWorld
 
 
 @pytest.mark.parametrize("is_routed", [True, False])
-async def test_a_group_that_was_reset_while_no_mirror_looked_goes_back_where_nobody_commits_at_the_target(
+async def test_a_group_reset_while_no_mirror_ran_goes_back_if_it_is_idle_at_the_target(
     world: MemoryWorld, monkeypatch: pytest.MonkeyPatch, *, is_routed: bool
 ) -> None:
     """M4: else a failover would pass over what the reset wanted read again."""

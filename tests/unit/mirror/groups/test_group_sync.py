@@ -71,7 +71,7 @@ async def test_a_daemon_speaks_of_its_own_part_alone_also_where_no_partition_lie
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
-async def test_the_target_hears_who_fails_and_at_what(world: MemoryWorld, side: str) -> None:
+async def test_the_target_gets_reports_of_failing_daemons(world: MemoryWorld, side: str) -> None:
     """So that another daemon's good word does not hide it."""
     getattr(world, side).group_problems["billing"] = "coordinator_not_available"
     async with mirroring(world):
@@ -85,7 +85,7 @@ async def test_the_target_hears_who_fails_and_at_what(world: MemoryWorld, side: 
         assert not world.target.words[-1].problems
 
 
-async def test_the_target_hears_that_the_source_does_not_answer(world: MemoryWorld) -> None:
+async def test_the_target_gets_a_report_that_the_source_does_not_answer(world: MemoryWorld) -> None:
     async with mirroring(world):
         await eventually(lambda: world.target.synced_at_ms > 0)
         world.source.is_up = False
@@ -127,7 +127,7 @@ async def test_what_another_daemon_has_carried_meanwhile_does_not_go_back(
         await are_carried(world)
 
 
-async def test_offsets_that_went_with_a_copy_are_written_again_although_nobody_told_this_daemon(
+async def test_offsets_that_went_with_a_copy_are_written_again_without_a_report(
     world: MemoryWorld,
 ) -> None:
     """Another one of the link has put the copy away and made it anew, between two looks of this
@@ -185,7 +185,7 @@ async def test_offsets_of_a_topic_that_is_gone_from_the_source_stay_with_its_cop
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
-async def test_what_is_in_the_way_of_one_group_is_told_and_holds_up_nobody_else(world: MemoryWorld, side: str) -> None:
+async def test_a_problem_of_one_group_is_reported_and_delays_no_other_group(world: MemoryWorld, side: str) -> None:
     """MM-20."""
     registry = CollectorRegistry()
 
@@ -233,7 +233,7 @@ async def test_for_how_long_a_group_fails_is_known_after_a_clock_was_put_back(wo
     )
 
 
-async def test_offsets_that_the_target_refuses_are_told(world: MemoryWorld) -> None:
+async def test_offsets_that_the_target_refuses_are_reported(world: MemoryWorld) -> None:
     world.target.commit_errors["billing"] = ErrorCode.group_authorization_failed
     async with mirroring(world) as mirror:
         await eventually(lambda: world.target.group_offsets.get("live") == world.source.group_offsets["live"])
@@ -255,7 +255,7 @@ async def test_while_a_site_does_not_answer_no_group_counts_as_carried(world: Me
         await eventually(lambda: not describe(mirror).group_problems)
 
 
-async def test_a_broker_that_does_not_tell_its_groups_is_told_and_those_known_before_go_on(world: MemoryWorld) -> None:
+async def test_a_broker_that_does_not_list_its_groups_is_reported_and_known_groups_continue(world: MemoryWorld) -> None:
     async with mirroring(world) as mirror:
         await are_carried(world)
         reported = await world.source.groups()

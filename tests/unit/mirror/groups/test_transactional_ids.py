@@ -86,7 +86,7 @@ class Scene:
         return self.target.requests
 
 
-async def test_the_last_word_on_each_id_is_told_once() -> None:
+async def test_the_last_state_of_each_id_is_reported_once() -> None:
     scene = Scene()
     scene.source.written += [{"one": FIRST, "two": FIRST}, {"one": SECOND}]
     assert await scene.reported() == [{"one": SECOND, "two": FIRST}]
@@ -95,7 +95,7 @@ async def test_the_last_word_on_each_id_is_told_once() -> None:
     assert await scene.reported() == [{"two": SECOND}]
 
 
-async def test_what_was_refused_or_not_answered_is_told_again() -> None:
+async def test_refused_and_unanswered_reports_are_repeated() -> None:
     scene = Scene()
     scene.source.written.append({"one": FIRST, "two": FIRST})
     scene.target.refusals = {"one": ErrorCode.concurrent_transactions}
@@ -123,7 +123,7 @@ async def test_many_ids_go_in_requests_of_a_bounded_size() -> None:
     assert [len(request) for request in await scene.reported()] == [REPORTED_AT_ONCE, REPORTED_AT_ONCE, 1]
 
 
-async def test_a_source_that_never_rests_does_not_keep_what_it_said_from_being_told() -> None:
+async def test_a_busy_source_does_not_delay_reports() -> None:
     scene = Scene()
 
     def write_more() -> None:
@@ -142,7 +142,7 @@ async def test_an_id_that_the_source_has_forgotten_is_no_news() -> None:
     assert await scene.reported() == []
 
 
-async def test_nothing_is_told_once_the_link_has_turned_and_everything_when_it_turns_back() -> None:
+async def test_nothing_is_reported_on_a_turned_link_and_everything_when_it_turns_back() -> None:
     scene = Scene()
     scene.source.written.append({"one": FIRST})
     assert len(await scene.reported()) == 1
@@ -153,7 +153,7 @@ async def test_nothing_is_told_once_the_link_has_turned_and_everything_when_it_t
     assert await scene.reported() == [{"one": FIRST}]
 
 
-async def test_nothing_is_told_on_a_link_that_does_not_route_clients() -> None:
+async def test_nothing_is_reported_on_a_link_that_does_not_route_clients() -> None:
     scene = Scene()
     scene.record.is_routed = False
     scene.source.written.append({"one": FIRST})

@@ -100,7 +100,7 @@ def test_what_transactions_do_not_go_with_is_refused(given: dict[str, str], key:
     assert accepted in refused.value.accepted
 
 
-def test_keys_that_count_for_nothing_are_told_and_no_others() -> None:
+def test_exactly_the_keys_without_effect_are_reported() -> None:
     good = LEAST | {
         "num.streams": "2",
         "source.security.protocol": "PLAINTEXT",

@@ -57,7 +57,7 @@ async def shared(world: MemoryWorld, registry: CollectorRegistry) -> AsyncIterat
         yield mirror, world.ownership
 
 
-async def test_partitions_in_the_share_of_a_daemon_with_other_filters_are_shown_and_told(
+async def test_partitions_in_the_share_of_a_daemon_with_other_filters_are_shown_and_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     registry = CollectorRegistry()
@@ -91,7 +91,7 @@ async def test_another_daemon_that_fails_at_groups_is_shown_by_this_one() -> Non
         assert not describe(mirror).group_problems
 
 
-async def test_the_others_are_told_what_this_daemon_fails_at_for_as_long_as_it_does() -> None:
+async def test_other_daemons_see_this_daemons_failures_as_long_as_they_last() -> None:
     world = world_with(partitions=2)
     world.source.group_offsets = {"billing": {SECOND: GroupOffset(3)}}
     world.target.commit_errors["billing"] = ErrorCode.group_authorization_failed

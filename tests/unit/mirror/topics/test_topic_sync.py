@@ -73,7 +73,7 @@ async def test_a_controller_lost_after_any_request_is_asked_again_for_what_is_mi
     assert sorted(made) == sorted(world.source.ids)
 
 
-async def test_filters_that_carry_no_topic_are_told_instead_of_looking_well(world: MemoryWorld) -> None:
+async def test_filters_that_carry_no_topic_are_reported(world: MemoryWorld) -> None:
     world.record.topic_whitelist[:] = ["order"]
     async with mirroring(world) as mirror:
         said = f"nothing is mirrored: the filters carry none of the {TOPICS} topics at the source (whitelist order; blacklist (nothing))"
@@ -163,7 +163,7 @@ async def test_a_site_that_became_active_has_no_refused_changes() -> None:
         await eventually(lambda: len(mirror.topics.refusals) == 0, WITHIN_MS)
 
 
-def test_a_target_that_does_not_tell_its_copies_configs_is_asked_ever_less_often_and_heard_within_an_interval() -> None:
+def test_a_target_that_does_not_return_configs_is_asked_less_often() -> None:
     """On a loop whose clock jumps: nothing here takes as long as it says."""
     world = world_with(partitions=1)
     world.target.add("orders", 1)

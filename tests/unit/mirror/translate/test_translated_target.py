@@ -127,7 +127,7 @@ class Groups:
         return GroupReading({group: dict(self.committed.get(group, {})) for group in groups})
 
 
-async def test_a_group_s_place_reads_as_it_was_written_for_as_long_as_nobody_moves_it() -> None:
+async def test_a_groups_offset_reads_as_it_was_written_until_it_is_moved() -> None:
     """Between two records, a marker for instance, there are several offsets of the source for one
     of the target.
     """
@@ -188,7 +188,7 @@ def both_ways() -> tuple[TranslatedTarget, Groups, Opposite]:
     return copies, groups, opposite
 
 
-async def test_an_offset_that_an_old_map_made_too_small_is_told_when_the_map_is_newer_and_reads_as_what_it_is() -> None:
+async def test_an_offset_that_an_old_map_made_too_small_is_reported_with_a_newer_map() -> None:
     """Ten records of each site; the group read those of the target at the source before the
     opposite link had noted them.
     """
@@ -211,7 +211,7 @@ async def test_an_offset_that_an_old_map_made_too_small_is_told_when_the_map_is_
     assert await copies.outgrown(carried) == []
 
 
-async def test_a_group_that_has_gone_on_at_the_target_is_not_told_for_what_an_old_map_made_of_it() -> None:
+async def test_a_group_that_has_moved_at_the_target_is_not_reported_for_an_old_map() -> None:
     copies, groups, opposite = both_ways()
     await copies.commit("billing", {KEY: GroupOffset(20)}, link="a-b", link_epoch=0)
     groups.committed["billing"][KEY] = GroupOffset(15)

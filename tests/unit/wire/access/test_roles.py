@@ -33,7 +33,7 @@ def test_operators_do_everything_that_people_do_and_viewers_change_nothing() -> 
             assert Role.OPERATOR in rule.roles, method
 
 
-def test_nobody_but_brokers_gives_brokers_orders() -> None:
+def test_only_brokers_may_call_broker_control() -> None:
     for method, rule in RULES.items():
         if "BrokerControl" in method:
             assert rule.roles == {Role.BROKER}, method

@@ -247,7 +247,7 @@ async def test_version_is_the_highest_that_both_speak(broker: ScriptedBroker) ->
             connection.version_for(1)
 
 
-async def test_an_address_where_nobody_listens_is_named(unused_tcp_port: int) -> None:
+async def test_an_address_without_a_listener_is_named(unused_tcp_port: int) -> None:
     from runtime.addresses import HostPort
 
     with pytest.raises(Unreachable, match=f"127.0.0.1:{unused_tcp_port}: cannot connect"):

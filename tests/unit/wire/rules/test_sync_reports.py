@@ -66,11 +66,11 @@ def test_who_fails_is_shown_while_another_daemon_says_that_all_is_well() -> None
     assert failing(ReceivedReport("m1", HALF, REFUSED, LONG_AGO_MS), well) == ["m1"]
 
 
-def test_who_healed_does_not_fail_whichever_broker_heard_of_it() -> None:
+def test_a_healed_daemon_does_not_fail_whichever_broker_has_its_report() -> None:
     assert failing(ReceivedReport("m1", HALF, REFUSED, 500), ReceivedReport("m1", HALF, {}, 10)) == []
 
 
-def test_a_daemon_that_is_gone_fails_until_others_have_told_of_all_its_parts() -> None:
+def test_a_daemon_that_is_gone_fails_until_others_have_reported_all_its_parts() -> None:
     gone = ReceivedReport("m1", ALL_SLOTS, REFUSED, LONG_AGO_MS)
     assert failing(gone, ReceivedReport("m2", HALF, {}, 10)) == ["m1"]
     assert failing(gone, ReceivedReport("m2", HALF, {}, 10), ReceivedReport("m3", REST, {}, 20)) == []

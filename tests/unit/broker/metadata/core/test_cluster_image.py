@@ -220,7 +220,7 @@ def test_a_passive_site_names_no_leader_epoch_below_the_floor_of_the_link() -> N
     assert [one.leader_epoch for one in after.topic.partitions.values()] == [1 << 20, (1 << 20) + 1]
 
 
-def test_a_passive_site_that_never_heard_of_its_peer_names_no_leader() -> None:
+def test_a_passive_site_without_a_view_of_its_peer_names_no_leader() -> None:
     routed = image(topic("orders"), site="b", links=[link()]).routed_topic("orders")
     assert routed is not None
     assert routed.topic.partitions[0].leader == -1

@@ -45,13 +45,13 @@ def test_an_entity_without_this_kind_of_quota_is_passed_over() -> None:
     assert limit.bound == 2.0
 
 
-def test_quotas_of_others_limit_nobody_else() -> None:
+def test_quotas_of_others_limit_no_other_client() -> None:
     rates = _rates({((CLIENT_ID, "other"),): {KEY: 1.0}})
     assert rates.record(0, user="u", client_id="c", amount=1e9) == 0.0
     assert rates.shares() == []
 
 
-def test_a_client_rests_until_its_rate_over_the_windows_is_down_to_its_quota() -> None:
+def test_a_client_is_throttled_until_its_rate_over_the_windows_is_down_to_its_quota() -> None:
     rates = _rates({((CLIENT_ID, "c"),): {KEY: 100.0}})
     assert rates.record(0, user="u", client_id="c", amount=1000) == 0.0
     assert rates.record(0, user="u", client_id="c", amount=1000) == 10_000.0
@@ -98,7 +98,7 @@ def test_one_answer_may_have_what_the_full_windows_allow() -> None:
     assert rates.most_in_windows(user="u", client_id="d") is None
 
 
-def test_time_quotas_make_nobody_rest_longer_than_their_maximum() -> None:
+def test_time_quotas_throttle_no_client_longer_than_their_maximum() -> None:
     rates = _rates({((CLIENT_ID, "c"),): {KEY: 1.0}}, throttle_ms_max=1000)
     assert rates.record(0, user="u", client_id="c", amount=1e6) == 1000
 
@@ -113,7 +113,7 @@ def test_the_average_throttle_time_is_over_requests() -> None:
     assert share.throttle_ms_average(60_000) == 0
 
 
-def test_shares_that_nobody_used_for_an_hour_are_forgotten() -> None:
+def test_shares_without_use_for_an_hour_are_forgotten() -> None:
     rates = _rates({((CLIENT_ID, None),): {KEY: 100.0}})
     rates.record(0, user="u", client_id="one", amount=1)
     rates.record(3_600_000, user="u", client_id="two", amount=1)
@@ -142,14 +142,14 @@ def test_a_burst_of_mutations_is_taken_whole_and_the_next_one_is_refused_until_t
     assert _permits(quotas, 4001).take(1)
 
 
-def test_older_clients_are_not_refused_but_rest() -> None:
+def test_older_clients_are_throttled_and_not_refused() -> None:
     quotas = _mutations(2.0)
     permits = _permits(quotas, 0, is_strict=False)
     assert permits.take(30)
     assert permits.throttle_time_ms == 4000
 
 
-def test_whoever_has_no_quota_of_mutations_is_free() -> None:
+def test_a_client_without_a_mutation_quota_is_free() -> None:
     permits = MutationPermits(_mutations(1.0).share(0, user="u", client_id="x"), is_strict=True, now_ms=0)
     assert permits.take(1_000_000)
     assert permits.throttle_time_ms == 0

@@ -93,7 +93,7 @@ def test_partitions_that_were_served_come_last_next_time(sessions: FetchSessions
     assert [state.partition for state in open_session(sessions, 1, 1).to_read()] == [1, 2, 0]
 
 
-def test_a_partition_is_told_only_when_something_moved() -> None:
+def test_a_partition_is_reported_only_after_a_change() -> None:
     state = want(0)
     assert state.record_answer(high_watermark=5, log_start_offset=0, last_stable_offset=5, is_sent=False)
     assert not state.record_answer(high_watermark=5, log_start_offset=0, last_stable_offset=5, is_sent=False)
@@ -162,7 +162,7 @@ def test_a_followers_partitions_that_were_served_come_last(sessions: FetchSessio
     assert next_look(sessions, 1) == [1, 0]
 
 
-def test_whoever_wants_new_high_watermarks_hears_of_those_below_what_it_has() -> None:
+def test_a_follower_with_readers_gets_high_watermarks_below_its_end() -> None:
     unwatched, watched = want(0, offset=5), want(0, offset=5)
     watched.known_high_watermark = 3
     assert not unwatched.lacks_high_watermark(4)

@@ -162,7 +162,7 @@ def test_a_follower_takes_the_leaders_high_watermark_as_far_as_its_own_log_goes(
     assert partition.high_watermark == 5
 
 
-def test_a_leader_takes_nobodys_high_watermark() -> None:
+def test_a_leader_accepts_no_high_watermark() -> None:
     partition = led()
     partition.record_append(4)
     assert not moves(partition.follow_high_watermark(2))
@@ -262,7 +262,7 @@ def test_an_idle_partition_keeps_its_in_sync_replicas() -> None:
     assert not partition.shrink_isr(now_ms=1_000_000, lag_ms_max=100)
 
 
-def test_an_unbroken_leadership_is_told_from_one_with_a_gap() -> None:
+def test_an_unbroken_leadership_is_distinguished_from_one_with_a_gap() -> None:
     partition = led(epoch=3, replicas=(1, 2))
     partition.change(decided(epoch=4, replicas=(1, 2)), now_ms=0)
     assert partition.led_since_epoch == 3

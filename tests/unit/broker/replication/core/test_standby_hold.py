@@ -157,7 +157,7 @@ def test_a_new_leadership_knows_nothing_of_the_standby() -> None:
     assert partition.high_watermark == 11
 
 
-def test_a_site_promoted_over_a_lost_one_waits_for_nobody_until_it_is_back() -> None:
+def test_a_site_promoted_over_a_lost_one_does_not_wait_until_it_is_back() -> None:
     partition = CheckedPartition(node_id=1)
     terms = StandbyTerms(may_degrade=True, timeout_ms=TIMEOUT_MS, begins_released=True)
     partition.change(image(), now_ms=0, terms=terms)
@@ -174,7 +174,7 @@ def test_a_site_promoted_over_a_lost_one_waits_for_nobody_until_it_is_back() -> 
     assert not moves(partition.record_append(13))
 
 
-def test_a_link_that_blocks_and_is_told_to_degrade_gives_up_a_standby_that_was_silent_all_along() -> None:
+def test_a_blocking_link_altered_to_degrade_gives_up_a_silent_standby() -> None:
     partition = held(may_degrade=False)
     partition.record_append(10)
     assert not partition.check_standby(now_ms=10 * TIMEOUT_MS)
@@ -184,7 +184,7 @@ def test_a_link_that_blocks_and_is_told_to_degrade_gives_up_a_standby_that_was_s
     assert partition.high_watermark == 10
 
 
-def test_a_degraded_link_that_is_told_to_block_waits_again_once_the_standby_has_everything() -> None:
+def test_a_degraded_link_altered_to_block_waits_again_once_the_standby_has_everything() -> None:
     partition = held()
     partition.record_append(10)
     assert partition.check_standby(now_ms=2 * TIMEOUT_MS)

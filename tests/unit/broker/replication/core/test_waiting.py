@@ -36,7 +36,7 @@ def test_a_request_leaves_once() -> None:
     assert (len(waiting), waiting.key_count) == (0, 0)
 
 
-def test_watchers_are_told_in_order_of_arrival() -> None:
+def test_watchers_are_called_in_order_of_arrival() -> None:
     waiting: WaitingRequests[str] = WaitingRequests()
     for name in ("first", "second", "third"):
         waiting.add(name, keys=["k"], deadline_ms=50)

@@ -52,7 +52,7 @@ def test_batches_below_the_position_are_skipped_and_the_next_one_is_behind_the_l
     assert (0 if skipped is None else skipped.next.offset) <= position.offset
 
 
-def test_a_cut_off_last_batch_is_left_for_the_next_fetch_but_a_lone_one_is_told() -> None:
+def test_an_incomplete_last_batch_waits_for_the_next_fetch_but_a_single_one_is_reported() -> None:
     records = log(2, 2)
     taken = take(records[:-5], Position(0))
     assert taken is not None

@@ -52,7 +52,7 @@ def test_a_halted_partition_that_is_paused_comes_upon_its_problem_again(phase: P
     assert reading.fetched == (Position(100, 3) if phase is Phase.NO_OFFSET else Position(10, 3))
 
 
-def test_a_halted_partition_goes_on_when_the_application_has_heard() -> None:
+def test_a_halted_partition_continues_after_its_problem_was_reported() -> None:
     readings, reading = prefetched(consumed=Position(100, 3))
     readings.halt(reading)
     readings.retry(PLACE)

@@ -47,7 +47,7 @@ def test_a_change_that_changes_nothing_is_not_stored(model: SiteModel) -> None:
     assert alter(model, GroupConfigChange(group="h", remove=(SESSION,))) == []
 
 
-def test_what_somebody_else_wrote_is_taken_over_and_not_stored_again(model: SiteModel) -> None:
+def test_changes_of_other_tools_are_applied_and_not_stored_again(model: SiteModel) -> None:
     alter(model, GroupConfigChange(group="g", set_values={SESSION: "50000"}))
     decision = model.give(GroupConfigsRead(configs={"h": {INTERVAL: "7000"}}))
     replaced = [fact for fact in decision.facts if isinstance(fact, GroupConfigsReplaced)]

@@ -82,7 +82,7 @@ def test_quotas_written_by_others_are_taken_over_and_not_written_again(model: Si
     assert all(isinstance(fact, ClientQuotaReplaced) and not fact.must_store for fact in decision.facts)
 
 
-def test_brokers_are_told_of_changed_removed_and_in_a_whole_image_of_all_quotas(model: SiteModel) -> None:
+def test_brokers_get_changed_and_removed_quotas_and_all_in_a_whole_image(model: SiteModel) -> None:
     image, pending = ClusterImage(site="a", node_id=1), PendingChanges()
     for entity, values, remove in (
         (ALICE, {"producer_byte_rate": 1.0}, ()),

@@ -46,7 +46,7 @@ def test_a_stop_asked_for_twice_changes_nothing_more(model: SiteModel) -> None:
     assert shut_down(model, 1).facts == ()
 
 
-def test_a_partition_without_another_replica_in_sync_stays_and_is_told(model: SiteModel) -> None:
+def test_a_partition_without_another_replica_in_sync_stays_and_is_reported(model: SiteModel) -> None:
     partition = led_by(model, 1)
     model.propose(partition, (1,))
     decision = shut_down(model, 1)
@@ -89,7 +89,7 @@ def test_a_preferred_election_answers_for_each_partition(model: SiteModel) -> No
     ]
 
 
-def test_an_unclean_election_takes_place_only_where_nobody_leads(model: SiteModel) -> None:
+def test_an_unclean_election_takes_place_only_without_a_leader(model: SiteModel) -> None:
     partition = led_by(model, 1)
     model.propose(partition, (1,))
     asked = ask.ElectLeaders(partitions=(partition,), is_unclean=True)

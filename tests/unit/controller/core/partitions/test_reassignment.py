@@ -173,7 +173,7 @@ def test_a_move_is_complete_when_only_the_wanted_replica_is_left_and_may_lead(mo
     assert assignment(model) == ((3,), (), ())
 
 
-def test_a_partition_that_nobody_could_lead_yet_is_led_where_it_is_moved_to(model: SiteModel) -> None:
+def test_a_partition_without_a_leader_is_led_where_it_is_moved_to(model: SiteModel) -> None:
     topic = Topic(name="u", topic_id=bytes(16), assignment={0: (9,)})
     model.topics["u"] = topic
     model.give(ask.TopicsDiscovered(topics=(topic,)))

@@ -81,7 +81,7 @@ def test_the_version_changes_with_the_contents_and_is_the_same_for_the_same() ->
     assert before.version != site_view(replace(facts(), controller_id=2), asking_site="b").version
 
 
-def test_a_record_with_problems_is_told_all_of_them() -> None:
+def test_a_record_with_problems_is_reported_with_all_of_them() -> None:
     record = LinkRecord(name="a b", source_site="a", target_site="a", mode="fast", group_whitelist=["("])
     problems = "; ".join(record_problems(record))
     for part in ("name 'a b'", "both 'a'", "mode 'fast'", "whitelist is empty", "not a regular expression"):
@@ -155,7 +155,7 @@ def test_sites_that_differ_in_cluster_or_share_node_ids_cannot_be_linked() -> No
     assert pair_problems(source, target, source_site="a", target_site="b") == []
 
 
-def test_topics_of_one_name_and_two_ids_are_told_where_the_link_carries_them() -> None:
+def test_topics_of_one_name_and_two_ids_are_reported_where_the_link_carries_them() -> None:
     source = SiteView(site="a", topics=[TopicInfo(name=name, topic_id=b"1" * 16) for name in ("flights", "boards")])
     target = SiteView(
         site="b", topics=[TopicInfo(name=name, topic_id=b"2" * 16) for name in ("flights", "boards", "new")]

@@ -263,7 +263,7 @@ def test_a_partition_that_never_reached_the_target_is_counted_as_lost() -> None:
     assert lost == {(0, 0), (1, 2)}
 
 
-def test_ends_seen_under_a_fence_that_somebody_gave_back_are_not_trusted_any_more() -> None:
+def test_ends_observed_under_a_removed_fence_are_not_trusted() -> None:
     link = link_with_records(written=6, mirrored=2)
     link.is_link_up = False
     first = Operator(link, policy=FailoverPolicy(accepts_data_loss=True, drain_timeout_ms=60_000, settle_ms=50))

@@ -59,7 +59,7 @@ def test_transactions_decided_before_what_was_read_are_taken_for_whole() -> None
     assert not survey({P0: [marker(3, "t", P0, P1, at_ms=10)]}, is_carried=carried, since_ms=11).torn
 
 
-def test_two_transactions_of_one_producer_are_told_apart_by_their_times() -> None:
+def test_two_transactions_of_one_producer_are_distinguished_by_their_times() -> None:
     found = survey(
         {
             P0: [marker(3, "t", P0, P1, at_ms=10), marker(7, "t", P0, P1, at_ms=20)],

@@ -100,7 +100,7 @@ def test_a_record_from_a_clock_that_is_ahead_proves_nothing() -> None:
     assert looked((1000, evidence(at(20), at(10, newest_ms=5000)))).complete_until_ms == NEVER
 
 
-def test_of_a_silent_source_only_what_was_heard_is_claimed() -> None:
+def test_of_a_silent_source_only_its_last_answers_are_claimed() -> None:
     level = evidence(None, at(10, received=(10, 700)), is_source_silent=True)
     behind = evidence(None, at(9, received=(10, 700)), is_source_silent=True)
     unheard = evidence(None, at(9), is_source_silent=True)

@@ -103,7 +103,7 @@ def test_more_in_sync_replicas_than_copies_will_have_are_a_warning_with_what_is_
         ({"a": "1.1", "b": None}, WARNING, "site b does not report its release"),
     ],
 )
-def test_releases_that_differ_or_are_not_told_are_a_warning(
+def test_different_or_unknown_releases_are_a_warning(
     releases: dict[str, str | None], outcome: Outcome, said: str
 ) -> None:
     check = version_check(releases)
@@ -128,7 +128,7 @@ def test_a_link_without_its_mirror_is_a_warning(
     assert said in check.detail
 
 
-def test_what_was_not_heard_or_not_asked_is_a_warning() -> None:
+def test_missing_answers_are_a_warning() -> None:
     assert mirror_seen_check("reported 0.1 s ago", is_recent=True).outcome is OK
     assert mirror_seen_check("no report yet", is_recent=False).outcome is WARNING
     back = resting_mirror_check("no report yet", is_recent=False, active_site="a")

@@ -12,7 +12,7 @@ from wire.control.broker_pb2 import TruncatedLog
     ("kept_bytes", "reported"),
     [(50, "all of them are kept in a file"), (20, "20 of 50 bytes are kept in a file"), (0, "none of them are kept")],
 )
-def test_a_cut_is_told_with_its_place_and_what_is_kept_of_it(kept_bytes: int, reported: str) -> None:
+def test_a_truncation_is_reported_with_its_offset_and_the_kept_records(kept_bytes: int, reported: str) -> None:
     (cut,) = truncations_of(
         "a", [TruncatedLog(topic="t", partition=3, node_id=2, records=5, bytes=50, kept_bytes=kept_bytes)]
     )

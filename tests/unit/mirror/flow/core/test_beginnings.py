@@ -17,6 +17,6 @@ def test_what_is_written_is_accepted_and_read_again_without_what_begins_at_zero(
     assert read(text) == {partition: start for partition, start in starts.items() if start}
 
 
-def test_what_nobody_wrote_so_is_left_out() -> None:
+def test_malformed_entries_are_left_out() -> None:
     assert read("") == {}
     assert read("0:5,x:7,1,2:-7,3:") == {0: 5}

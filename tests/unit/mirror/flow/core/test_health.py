@@ -46,7 +46,7 @@ def test_a_mirror_whose_partitions_are_all_faulted_does_not_serve() -> None:
     assert not assessed(FAULTED, (FlowState.GAP, ""), (FlowState.PREPARING, "")).is_serving
 
 
-def test_one_faulted_partition_among_others_is_told_and_the_others_are_served() -> None:
+def test_one_faulted_partition_is_reported_and_the_others_are_served() -> None:
     assert assessed(MIRRORING, FAULTED, MIRRORING) == Health("FAULTED", "histories differ", is_serving=True)
 
 

@@ -73,7 +73,7 @@ def test_the_intervals_do_not_grow_for_ever() -> None:
     assert round(times[-1] - times[-2]) == 2**DOUBLINGS_MAX
 
 
-def test_nobody_hearing_a_source_that_answers_is_a_stall_too() -> None:
+def test_no_answer_for_a_partition_of_an_answering_source_is_a_stall_too() -> None:
     watched = Watched()
     equal = facts(source=5, target=5)
     for _ in range(15):
@@ -92,7 +92,7 @@ def test_a_question_without_an_answer_is_asked_anew_but_not_one_that_is_repeated
     assert watched.is_stalled
 
 
-def test_a_target_that_takes_nothing_and_a_turn_that_is_waited_for_are_told_and_left_alone() -> None:
+def test_a_blocked_target_and_a_wait_for_a_turn_are_reported_and_not_restarted() -> None:
     """Fetched batches are kept for such a target: a restart would drop them."""
     watched = Watched()
     assert watched.look_for(20, facts(state=FlowState.PREPARING)) == []

@@ -70,7 +70,7 @@ def test_lower_ranks_are_served_first_and_equals_by_arrival(ranks: list[int]) ->
 
 
 @given(st.integers(1, 5))
-def test_nobody_starves_while_others_keep_coming(rounds: int) -> None:
+def test_no_waiter_starves_while_others_keep_coming(rounds: int) -> None:
     line: Line[int] = Line()
     line.join(RANKS - 1, -1)
     found: list[int] = []

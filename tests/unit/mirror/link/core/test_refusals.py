@@ -68,7 +68,7 @@ def test_a_topic_may_have_its_growth_and_its_configs_refused() -> None:
     assert rounds.round((GROW, "no room")) == ["orders no 1000", "orders no room 1000"]
 
 
-def test_what_is_new_and_what_is_healed_is_told_once() -> None:
+def test_new_and_healed_problems_are_reported_once() -> None:
     refusals = Refusals()
     reported = [
         refusals.take(outcomes, compared=(), present=(), now_ms=1)

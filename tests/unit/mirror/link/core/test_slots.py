@@ -36,7 +36,7 @@ def test_range_gives_neighbours_and_round_robin_gives_turns() -> None:
 
 
 @given(MEMBERS)
-def test_nothing_moves_when_nobody_comes_or_goes(members: set[str]) -> None:
+def test_nothing_moves_when_no_member_comes_or_goes(members: set[str]) -> None:
     shares = share_slots(members, {})
     assert share_slots(members, shares) == shares
 
@@ -58,7 +58,7 @@ def test_what_a_member_leaves_is_all_that_moves(members: set[str]) -> None:
         assert after[member] >= before[member]
 
 
-def test_nobody_gets_nothing() -> None:
+def test_without_members_no_slot_is_assigned() -> None:
     assert share_slots(set(), {"gone": {1}}) == {}
 
 

@@ -47,7 +47,7 @@ def test_a_daemon_that_registers_something_else_has_a_name_and_is_not_judged(dat
     assert untaken([ORDERS], [share]) == ()
 
 
-def test_settings_that_differ_are_told_with_both_values_and_whose_they_are() -> None:
+def test_different_settings_are_reported_with_both_values_and_their_daemons() -> None:
     own = daemon("m1", "orders", groups=".*")
     others = [DaemonShare(daemon("m3", "orders", groups="x"), ALL), DaemonShare(daemon("m2", "payments"), ALL)]
     found = disagreements(own, others)
@@ -64,7 +64,7 @@ def test_daemons_that_agree_have_nothing_to_tell() -> None:
     assert disagreements(daemon("m1"), [DaemonShare(daemon("m2"), ALL)]) == ()
 
 
-def test_a_partition_in_the_share_of_a_daemon_that_does_not_carry_it_is_nobodys() -> None:
+def test_a_partition_in_the_share_of_a_daemon_that_does_not_carry_it_has_no_owner() -> None:
     others = [
         DaemonShare(daemon("m2", "payments"), frozenset({slot_of(ORDERS), slot_of(PAYMENTS)})),
         DaemonShare(daemon("m3"), ALL - {slot_of(ORDERS), slot_of(PAYMENTS)}),

@@ -39,7 +39,7 @@ def test_readers_of_a_topic_may_read_its_copy_under_its_name(naming: Naming, cop
     assert wanted(acl(), naming=naming) == {acl(copy)}
 
 
-def test_whoever_may_do_anything_may_read_and_writers_may_nothing() -> None:
+def test_rights_to_all_operations_are_carried_as_read_and_rights_to_write_are_not() -> None:
     assert wanted(acl(operation=Operation.ALL), acl(operation=Operation.WRITE)) == {acl("a.orders")}
     assert wanted(acl(operation=Operation.DESCRIBE)) == {acl("a.orders", operation=Operation.DESCRIBE)}
 

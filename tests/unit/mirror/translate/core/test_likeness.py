@@ -59,7 +59,7 @@ def test_batches_that_are_not_carried_belong_to_the_copy() -> None:
     assert list(translation.map) == [Run(0, 0, 2), Run(4, 2, 2)]
 
 
-def test_equal_batches_are_told_apart_by_their_order() -> None:
+def test_equal_batches_are_distinguished_by_their_order() -> None:
     _, translation = compare("aaaa", "aa")
     assert translation.position.source_next == 4
 

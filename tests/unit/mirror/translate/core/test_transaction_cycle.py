@@ -129,7 +129,7 @@ def finish(cycle: TransactionCycle) -> None:
     cycle.committed()
 
 
-def test_nobody_enters_a_transaction_that_is_to_be_ended_and_it_is_not_ended_before_all_have_left() -> None:
+def test_no_writer_enters_a_transaction_that_is_to_end_and_it_ends_when_all_have_left() -> None:
     cycle = opened()
     cycle.enter(0)
     cycle.enter(0)

@@ -48,7 +48,7 @@ def test_readiness_waits_for_what_is_missing(ends: tuple[socket.socket, socket.s
     assert is_readable(near, WAIT_S)
 
 
-def test_the_end_of_the_stream_is_told_at_once(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_the_end_of_the_stream_is_reported_immediately(ends: tuple[socket.socket, socket.socket]) -> None:
     near, far = ends
     ReceiveMark(near).expect(1000)
     far.sendall(bytes(10))
@@ -120,7 +120,9 @@ async def test_a_stream_asks_for_no_more_than_its_frame_lacks(ends: tuple[socket
     transport.close()
 
 
-async def test_a_line_that_brings_single_bytes_wakes_nobody_for_each(ends: tuple[socket.socket, socket.socket]) -> None:
+async def test_a_line_that_brings_single_bytes_wakes_no_receiver_for_each(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
     near, far = ends
     far.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     frames: asyncio.Queue[bytes] = asyncio.Queue()

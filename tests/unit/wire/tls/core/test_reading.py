@@ -78,7 +78,7 @@ def test_trusted_certificates_may_stand_beside_a_key(java_key_stores: JavaKeySto
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_a_wrong_password_is_told_from_a_damaged_file(java_key_stores: JavaKeyStores, kind: str) -> None:
+def test_a_wrong_password_is_distinguished_from_a_damaged_file(java_key_stores: JavaKeyStores, kind: str) -> None:
     store_password, key_password = java_key_stores.passwords(kind)
     data = java_key_stores.identities[kind].read_bytes()
     for wrong in ("", "changeit", store_password + " "):

@@ -132,7 +132,7 @@ class Daemon:
             yield
 
 
-def test_each_record_is_seen_once_and_in_order_whoever_believes_to_own_a_slot() -> None:
+def test_each_record_is_mirrored_once_and_in_order_whichever_daemon_owns_a_slot() -> None:
     for seed in range(150):
         chance = random.Random(seed)
         target = Target()

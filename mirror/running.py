@@ -42,7 +42,7 @@ async def run(
         try:
             return await _run_daemon(daemon, stop)
         except SourceMoved as moved:
-            _log.info("mirroring begins anew", link=config.link_name, reason=str(moved))
+            _log.info("mirroring begins again", link=config.link_name, reason=str(moved))
 
 
 async def _run_daemon(daemon: MirrorDaemon, stop: asyncio.Event) -> DrainResult | None:

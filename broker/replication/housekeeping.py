@@ -170,7 +170,7 @@ class Housekeeping:
             failure = partition_log.digests.failure
             if failure and failure != former_failure:
                 name = f"{partition_log.topic}-{partition_log.partition}"
-                log.error("the digests of a log cannot go on", partition=name, reason=failure)
+                log.error("the digests of a log cannot be continued", partition=name, reason=failure)
 
     async def _digest_log(self, partition_log: PartitionLog) -> None:
         loop = asyncio.get_running_loop()

@@ -63,7 +63,7 @@ class QuarantineUpkeep:
                 )
             self._expire(directories, found.expired)
         except OSError as error:
-            log.warning("quarantine could not be looked after", reason=str(error))
+            log.warning("quarantine entries could not be checked", reason=str(error))
 
     def _expire(self, directories: list[str], expired: tuple[KeptEntry, ...]) -> None:
         deleted = set(self._quarantine.expire(directories, expired)) if expired else set()

@@ -174,7 +174,7 @@ class Resets:
                 )
             outcome = ResetOutcome.PUT_AWAY
             held = {str(log.partition): f"{log.log_start_offset} to {log.log_end_offset}" for log in logs}
-            _state_change.warning("copy put away", topic=name, copy_id=str(copy.topic_id), reason=trouble, held=held)
+            _state_change.warning("copy removed", topic=name, copy_id=str(copy.topic_id), reason=trouble, held=held)
             self._on_put_away(name)
         return TopicReset(topic=name, outcome=outcome, reason=trouble, copy_id=copy.topic_id, partitions=logs)
 

@@ -87,7 +87,7 @@ class PeerWatch:
                 )
         for one in self.disagreements:
             if one not in found:
-                _log.info("daemons have ceased to disagree", key=one.key, daemon=one.daemon)
+                _log.info("daemons agree again", key=one.key, daemon=one.daemon)
         self.disagreements = found
 
     def _take_untaken(self, found: tuple[Untaken, ...]) -> None:

@@ -307,7 +307,7 @@ class TopicSync:
                 continue
             outcomes.append((action, ""))
             if times == 1:
-                _log.info("changed at the target", action=_describe(action))
+                _log.info("topic changed at the target", action=_describe(action))
                 has_changed = has_changed or not isinstance(action, AlterConfigs)
         self._made = made
         return outcomes, has_changed
@@ -326,7 +326,7 @@ class TopicSync:
         for refusal in new:
             _log.warning(refusal.reason, topic=refusal.topic, way_out=refusal.way_out)
         for refusal in healed:
-            _log.info("accepted again", topic=refusal.topic, was=refusal.reason)
+            _log.info("the target accepts a change again", topic=refusal.topic, was=refusal.reason)
         for refusal in self.refusals:
             if refusal.change is not AlterConfigs:
                 self._placing.show_refusal(refusal, source[refusal.topic], target.get(refusal.topic))

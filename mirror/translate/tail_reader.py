@@ -320,7 +320,7 @@ class TailReader:
                 "does not have; delete the topic, name it otherwise, or set antipode.target.existing=append"
             )
         likeness.finish(translation, target_end=end.end_offset)
-        _log.info("compared with the source", partition=str(key), batches=likeness.matched_batches)
+        _log.info("target's log compared with the source", partition=str(key), batches=likeness.matched_batches)
         return end
 
     async def _read_target(self, topic: str, partition: int, offset: int) -> tuple[Buffer, frozenset[int]]:

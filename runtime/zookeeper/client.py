@@ -67,7 +67,7 @@ async def until_answered(step: Callable[[], Awaitable[Result]]) -> Result:
     """
     lost = (ConnectionLoss, ConnectionClosedError, OperationTimeoutError, SessionExpiredError)
     retrying = jittered_backoff(
-        retry_on=lost, before_sleep=lambda _: log.warning("ZooKeeper was lost in the middle of the start; asked again")
+        retry_on=lost, before_sleep=lambda _: log.warning("ZooKeeper connection lost during the start; retrying")
     )
     async for attempt in retrying:
         with attempt:
@@ -158,7 +158,7 @@ class ZooKeeper:
             await asyncio.sleep(REVIVAL_INTERVAL_S)
             if self._client.client_state != KeeperState.CLOSED:
                 continue
-            log.warning("kazoo has given its connection up; another session is begun")
+            log.warning("kazoo gave up its connection; a new session begins")
             try:
                 await asyncio.to_thread(self._client.start_async)
             except KazooException as error:

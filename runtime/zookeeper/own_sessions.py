@@ -58,7 +58,7 @@ class OwnSessions:
         """
         left = {key for directory in directories for key in _read(f"{directory}/{FILE_NAME}")} - {*self._keys.values()}
         if left:
-            log.info("sessions of a process that is gone are ended", count=len(left))
+            log.info("ended the ZooKeeper sessions of a process that is gone", count=len(left))
         await asyncio.gather(*(self._end(self._connect, key) for key in left))
         self._directories = tuple(directories)
         self._write()
@@ -85,7 +85,7 @@ class OwnSessions:
                     file.write(content)
                 os.replace(f"{path}.tmp", path)
             except OSError as error:
-                log.warning("ZooKeeper sessions cannot be noted", path=path, reason=error.strerror)
+                log.warning("ZooKeeper sessions cannot be recorded", path=path, reason=error.strerror)
 
 
 def _read(path: str) -> list[SessionKey]:
@@ -97,5 +97,5 @@ def _read(path: str) -> list[SessionKey]:
     except FileNotFoundError:
         return []
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-        log.warning("a note of ZooKeeper sessions is not used", path=path, reason=repr(error))
+        log.warning("a record of ZooKeeper sessions is not used", path=path, reason=repr(error))
         return []

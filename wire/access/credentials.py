@@ -61,7 +61,9 @@ class Credentials:
                 self._callers = _read_tokens(self._settings)
                 log.info("tokens of the control plane read again", tokens=len(self._callers))
             except ConfigurationError as error:
-                log.warning("tokens of the control plane cannot be used; the former ones count", reason=str(error))
+                log.warning(
+                    "tokens of the control plane cannot be used; the former ones stay in use", reason=str(error)
+                )
         return self._callers
 
     def _configuration(self) -> grpc.ServerCertificateConfiguration:
@@ -86,7 +88,9 @@ class Credentials:
         try:
             self._material = _material(self._settings)
         except ConfigurationError as error:
-            log.warning("certificates of the control plane cannot be used; the former ones count", reason=str(error))
+            log.warning(
+                "certificates of the control plane cannot be used; the former ones stay in use", reason=str(error)
+            )
             return False
         log.info("certificates of the control plane read again")
         return True

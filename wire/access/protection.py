@@ -54,7 +54,9 @@ def protect_daemon(properties: Mapping[str, object], *, is_listening: bool = Tru
     protect_zookeeper(properties)
     protect_metrics(properties)
     if not settings.is_tls:
-        log.warning("the control plane is plaintext: all who reach it may do everything", setting=ALLOW_PLAINTEXT)
+        log.warning(
+            "the control plane is plaintext: every program that reaches it may do everything", setting=ALLOW_PLAINTEXT
+        )
         protect_control_plane(Protection(interceptors=(ControlGuard(None),)))
         return
     credentials = _credentials(settings)

@@ -101,7 +101,7 @@ class BearerTokens:
             except NoToken as error:
                 if known is None or known.expires_at_ms <= now_ms:
                     raise
-                log.warning("no other token can be had; the former one is used", key=ENDPOINT, reason=str(error))
+                log.warning("no new token is available; the former one is used", key=ENDPOINT, reason=str(error))
                 # not at each login: the authorization server may be down
                 self._renewed_at_ms = now_ms + RETRY_MS
                 return known

@@ -113,7 +113,7 @@ async def test_a_disk_that_fails_is_reported_and_looked_at_again(
     quarantine = Quarantine(RealDisk(), bytes_max=ROOM)
     job = upkeep(tmp_path / "gone", quarantine, clock)
     await job.look()
-    assert warnings.names == ["quarantine could not be looked after"]
+    assert warnings.names == ["quarantine entries could not be checked"]
     (tmp_path / "gone").mkdir()
     await job.look()
-    assert warnings.names == ["quarantine could not be looked after"]
+    assert warnings.names == ["quarantine entries could not be checked"]

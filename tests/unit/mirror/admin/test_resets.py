@@ -200,7 +200,7 @@ async def test_a_diverged_copy_is_made_anew_from_where_the_source_now_begins() -
         await is_in(mirror, FlowState.MIRRORING)
 
 
-@pytest.mark.parametrize("is_refused", [False, True], ids=["copy put away", "copy put away, new one refused"])
+@pytest.mark.parametrize("is_refused", [False, True], ids=["copy removed", "copy put away, new one refused"])
 async def test_a_mirror_that_dies_after_a_copy_was_put_away_is_followed_by_one_that_makes_it_anew(
     is_refused: bool,
 ) -> None:

@@ -74,7 +74,7 @@ def _print_version(is_wanted: bool) -> None:
 def options(
     is_version_wanted: Annotated[
         bool,
-        typer.Option("--version", help="Say which release this is, and end.", is_eager=True, callback=_print_version),
+        typer.Option("--version", help="Print the release, and end.", is_eager=True, callback=_print_version),
     ] = False,
 ) -> None:
     """The options without a command."""

@@ -58,9 +58,9 @@ Denied = Annotated[
     typer.Option("--deny-principal", help="The principal that is denied, even if another ACL allows it."),
 ]
 AllowHosts = Annotated[
-    list[str] | None, typer.Option("--allow-host", help="From which address; without it from every one.")
+    list[str] | None, typer.Option("--allow-host", help="The address from which it applies; without it every address.")
 ]
-DenyHosts = Annotated[list[str] | None, typer.Option("--deny-host", help="As --allow-host, of --deny-principal.")]
+DenyHosts = Annotated[list[str] | None, typer.Option("--deny-host", help="As --allow-host, for --deny-principal.")]
 Operations = Annotated[
     list[str] | None,
     typer.Option("--operation", help="Read, Write, Create, Delete, Alter, Describe, ClusterAction ... or All."),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from wire.client.raw_client import KafkaClient
 
 app = typer.Typer(
-    help="Brokers of the site that is asked.\n\nExample: antipode brokers list --bootstrap-server 127.0.0.1:9092",
+    help="Brokers of the site to which the command connects.\n\nExample: antipode brokers list --bootstrap-server 127.0.0.1:9092",
     no_args_is_help=True,
 )
 

@@ -71,10 +71,10 @@ def certificate(
     directory: Directory,
     role: RoleOption,
     name: Name,
-    file: Annotated[Path, typer.Option("--file", help="Where the key and its certificate go, as one PEM file.")],
+    file: Annotated[Path, typer.Option("--file", help="File for the key and its certificate, as one PEM.")],
     host: Annotated[
         list[str] | None,
-        typer.Option("--host", help="A DNS name or address at which others reach it; may be given again."),
+        typer.Option("--host", help="A DNS name or address at which other processes reach it; may be given again."),
     ] = None,
     days: Annotated[int, typer.Option(min=1, max=3650, help="How long it is valid.")] = CERTIFICATE_DAYS,
     is_dry_run: DryRun = False,
@@ -107,7 +107,7 @@ def certificate(
 def token(
     role: RoleOption,
     name: Name,
-    file: Annotated[Path, typer.Option("--file", help="Where the token goes; its holder alone may read it.")],
+    file: Annotated[Path, typer.Option("--file", help="File for the token; only its owner may read it.")],
     tokens: Annotated[
         Path,
         typer.Option(

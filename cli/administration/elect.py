@@ -42,7 +42,7 @@ def elect(
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
     topic: Annotated[str | None, typer.Option("--topic", help="The partitions of this topic.")] = None,
     partition: Annotated[
-        list[int] | None, typer.Option("--partition", help="Only this one of the topic; may be given again.")
+        list[int] | None, typer.Option("--partition", help="Only this partition of the topic; may be given again.")
     ] = None,
     file: Annotated[
         Path | None,

@@ -85,7 +85,7 @@ def reset_offsets(
     to: Annotated[str, typer.Option(help="earliest, latest, Unix milliseconds, a time, or offset:NUMBER.")],
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
     is_executed: Annotated[
-        bool, typer.Option("--execute", help="Do it; without this the plan is printed alone.")
+        bool, typer.Option("--execute", help="Move the offsets; without this option the command only prints the plan.")
     ] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:

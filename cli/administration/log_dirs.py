@@ -59,7 +59,7 @@ def move(
     broker: Annotated[int, typer.Option("--broker", help="Node id of the broker that holds the log.")],
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
     is_dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check whether it could begin, change nothing.")
+        bool, typer.Option("--dry-run", help="Check whether the move could begin; change nothing.")
     ] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:

@@ -24,11 +24,11 @@ app = typer.Typer(
 )
 
 User = Annotated[str | None, typer.Option("--user", help="A user; connections without a login are ANONYMOUS.")]
-AnyUser = Annotated[bool, typer.Option("--any-user", help="Each user without a quota of his own.")]
+AnyUser = Annotated[bool, typer.Option("--any-user", help="Each user without a separate quota.")]
 Client = Annotated[str | None, typer.Option("--client-id", help="A client id; with a user, that user's client.")]
-AnyClient = Annotated[bool, typer.Option("--any-client", help="Each client id without a quota of its own.")]
+AnyClient = Annotated[bool, typer.Option("--any-client", help="Each client id without a separate quota.")]
 Address = Annotated[str | None, typer.Option("--ip", help="An address that connections come from.")]
-AnyAddress = Annotated[bool, typer.Option("--any-ip", help="Each address without a quota of its own.")]
+AnyAddress = Annotated[bool, typer.Option("--any-ip", help="Each address without a separate quota.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check whether the change is possible, and change nothing.")]
 
 DESCRIBE_CLIENT_QUOTAS, ALTER_CLIENT_QUOTAS = 48, 49
@@ -100,7 +100,7 @@ def set_quotas(
 @app.command()
 def remove(
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
-    quotas: Annotated[list[str] | None, typer.Argument(help="Keys; without any, all that it has.")] = None,
+    quotas: Annotated[list[str] | None, typer.Argument(help="Keys to remove; without any, all of them.")] = None,
     user: User = None,
     is_any_user: AnyUser = False,
     client_id: Client = None,

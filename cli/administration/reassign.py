@@ -35,7 +35,7 @@ from runtime.process import ExitCode, OperationalFailure
 from wire.protocol.ids import TopicPartition
 
 app = typer.Typer(
-    help="Move partitions between the brokers of the site that is asked.\n\n"
+    help="Move partitions between the brokers of the site to which the command connects.\n\n"
     "Example: antipode reassign plan --topic orders --out plan.json && antipode reassign execute plan.json --throttle 50000000",
     no_args_is_help=True,
 )
@@ -44,16 +44,14 @@ app = typer.Typer(
 PlanFile = Annotated[
     Path, typer.Argument(help="Plan in the JSON of kafka-reassign-partitions.sh.", exists=True, dir_okay=False)
 ]
-KeepThrottle = Annotated[
-    bool, typer.Option("--keep-throttle", help="Leave the throttle set when everything has moved.")
-]
+KeepThrottle = Annotated[bool, typer.Option("--keep-throttle", help="Keep the throttle after everything has moved.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")]
 
 
 @app.command()
 def plan(
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
-    topic: Annotated[list[str] | None, typer.Option("--topic", help="Only this one; may be given again.")] = None,
+    topic: Annotated[list[str] | None, typer.Option("--topic", help="Only this partition; may be given again.")] = None,
     brokers: Annotated[
         str, typer.Option(help="Node ids for the replicas, separated by commas [default: all live brokers].")
     ] = "",
@@ -96,11 +94,12 @@ def execute(
     file: PlanFile,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
     throttle: Annotated[
-        int | None, typer.Option(help="Bytes per second and broker that moves may take; else no bound.", min=1)
+        int | None,
+        typer.Option(help="Bytes per second that moves may take at each broker; by default no bound.", min=1),
     ] = None,
     log_dirs_throttle: Annotated[
         int | None,
-        typer.Option(help="Bytes per second and broker that moves between its log directories may take.", min=1),
+        typer.Option(help="Bytes per second that moves between the log directories of a broker may take.", min=1),
     ] = None,
     does_wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until everything has moved.")] = True,
     is_keeping_throttle: KeepThrottle = False,
@@ -185,7 +184,7 @@ def verify(
 
 @app.command()
 def cancel(
-    file: Annotated[Path | None, typer.Argument(help="A plan; else --all.", exists=True, dir_okay=False)] = None,
+    file: Annotated[Path | None, typer.Argument(help="A plan; or give --all.", exists=True, dir_okay=False)] = None,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
     is_all: Annotated[bool, typer.Option("--all", help="All reassignments in progress.")] = False,
     is_keeping_throttle: KeepThrottle = False,

@@ -63,15 +63,13 @@ UnderMinIsr = Annotated[
 @app.command("list")
 def list_all(
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
-    has_internal: Annotated[
-        bool, typer.Option("--internal", help="Also topics that the cluster keeps for itself.")
-    ] = False,
+    has_internal: Annotated[bool, typer.Option("--internal", help="Also internal topics.")] = False,
     under_replicated: UnderReplicated = False,
     unavailable: Unavailable = False,
     at_min_isr: AtMinIsr = False,
     under_min_isr: UnderMinIsr = False,
     topics_with_overrides: Annotated[
-        bool, typer.Option("--topics-with-overrides", help="Only topics that have configs of their own.")
+        bool, typer.Option("--topics-with-overrides", help="Only topics on which configs are set.")
     ] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
@@ -169,14 +167,12 @@ def describe(
 def create(
     topic: Topic,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
-    partitions: Annotated[int, typer.Option(help="How many; the cluster's default when left out.")] = -1,
-    replication_factor: Annotated[
-        int, typer.Option(help="Replicas of each partition; the cluster's default when left out.")
-    ] = -1,
+    partitions: Annotated[int, typer.Option(help="Number of partitions; by default the cluster's.")] = -1,
+    replication_factor: Annotated[int, typer.Option(help="Replicas of each partition; by default the cluster's.")] = -1,
     replica_assignment: Annotated[
         str,
         typer.Option(
-            help="Brokers of each partition instead of a choice of the cluster's: partitions apart by commas, replicas by colons, "
+            help="Brokers of each partition, instead of the cluster's choice: commas separate partitions, colons replicas, "
             "as in 1:2,2:1."
         ),
     ] = "",
@@ -253,7 +249,9 @@ def configs(
     topic: Topic,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
     set_: Annotated[list[str] | None, typer.Option("--set", help="key=value; may be given again.")] = None,
-    unset: Annotated[list[str] | None, typer.Option("--unset", help="A key that goes back to its default.")] = None,
+    unset: Annotated[
+        list[str] | None, typer.Option("--unset", help="A key to remove, so that its default applies.")
+    ] = None,
     is_dry_run: DryRun = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
@@ -335,7 +333,7 @@ def delete_records(
             help="An offset (with --partition), latest, Unix milliseconds, or a time such as 2026-01-31T12:00:00Z."
         ),
     ],
-    partition: Annotated[int | None, typer.Option("--partition", help="Only this partition; else all.")] = None,
+    partition: Annotated[int | None, typer.Option("--partition", help="Only this partition; by default all.")] = None,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
     is_sure: Sure = False,
     is_dry_run: DryRun = False,

@@ -94,7 +94,9 @@ def describe(
 @app.command("find-hanging")
 def find_hanging(
     topic: TopicName,
-    minutes: Annotated[float, typer.Option(help="Open for longer than this.", min=0)] = 15.0,
+    minutes: Annotated[
+        float, typer.Option(help="Only transactions that have been open for longer than this.", min=0)
+    ] = 15.0,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
     output: Output = OutputFormat.TEXT,
 ) -> None:
@@ -121,7 +123,7 @@ def find_hanging(
 @app.command()
 def abort(
     transactional_id: Annotated[str | None, typer.Argument(help="Abort the open transaction of this producer.")] = None,
-    topic: Annotated[str | None, typer.Option(help="Instead: a partition's topic.")] = None,
+    topic: Annotated[str | None, typer.Option(help="Instead of a transactional id: the topic of a partition.")] = None,
     partition: Annotated[int, typer.Option(help="The partition.", min=0)] = 0,
     first_offset: Annotated[
         int | None, typer.Option(help="The offset at which the transaction begins in the partition.", min=0)

@@ -58,16 +58,16 @@ Group = Annotated[
     str | None, typer.Option(help="Share the partitions with the group's other members, and commit offsets.")
 ]
 OnePartition = Annotated[int | None, typer.Option(help="One partition, without sharing.", min=0)]
-Offset = Annotated[int | None, typer.Option(help="Where to begin in --partition.", min=0)]
+Offset = Annotated[int | None, typer.Option(help="The offset in --partition at which to begin.", min=0)]
 FromTime = Annotated[
     str | None,
     typer.Option("--from", help="Without a position: earliest, latest (default), Unix ms, or 2026-01-31T12:00:00Z."),
 ]
 FromBeginning = Annotated[bool, typer.Option("--from-beginning", help="As --from earliest.")]
 Whitelist = Annotated[
-    str | None, typer.Option(help="All topics whose whole name fits this regular expression (commas: or).")
+    str | None, typer.Option(help="All topics whose whole name matches this regular expression (a comma means or).")
 ]
-Blacklist = Annotated[str | None, typer.Option(help="All topics but those whose whole name fits.")]
+Blacklist = Annotated[str | None, typer.Option(help="All topics except those whose whole name matches.")]
 Reset = Annotated[
     str | None,
     typer.Option(help="Where the log has no such offset: earliest, latest, nearest or fail; by default as --from."),

@@ -37,7 +37,7 @@ COMPLAINTS_SHOWN = 5
 
 ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
 
-Topic = Annotated[str, typer.Argument(help="Where the records go.")]
+Topic = Annotated[str, typer.Argument(help="The topic for the records.")]
 InputFile = Annotated[
     Path | None, typer.Option("--file", "-f", help="A file with a record a line; standard input when left out.")
 ]
@@ -64,17 +64,22 @@ BatchBytes = Annotated[int, typer.Option(help="A batch is full at this size.", m
 QueueRecords = Annotated[int, typer.Option(help="Maximum number of records without acknowledgement.", min=1)]
 EnqueueTimeoutMs = Annotated[
     int,
-    typer.Option(help="When that many wait: -1 waits, 0 drops at once, more waits so long and then drops.", min=-1),
+    typer.Option(
+        help="If that many wait: -1 waits for room, 0 drops the record, a larger value waits that long and then drops it.",
+        min=-1,
+    ),
 ]
-DeliveryTimeoutMs = Annotated[float, typer.Option(help="A record that is not acknowledged by then has failed.", min=1)]
-Producers = Annotated[int, typer.Option(help="Producers side by side; each partition keeps to one.", min=1)]
+DeliveryTimeoutMs = Annotated[
+    float, typer.Option(help="A record that is not acknowledged within this time has failed.", min=1)
+]
+Producers = Annotated[int, typer.Option(help="Number of producers; each partition is served by one of them.", min=1)]
 AbortOnFailure = Annotated[
-    bool, typer.Option("--abort-on-failure", help="Write nothing more after the first record that fails.")
+    bool, typer.Option("--abort-on-failure", help="Stop writing after the first record that fails.")
 ]
 MetricsListener = Annotated[
-    str | None, typer.Option(help="host:port that serves the depth of the queue and what became of records.")
+    str | None, typer.Option(help="host:port that serves the depth of the queue and the outcomes of records.")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say which partition each record would go to.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the partition to which each record would go.")]
 
 
 def produce(

@@ -38,7 +38,7 @@ def layout_in_directory(wishes: Wishes) -> Layout:
             f"--dir {wishes.directory} cannot be used ({error.strerror}): accepted is a directory that can be written"
         ) from error
     except ValueError as error:
-        raise OperationalFailure(f"{file} is not JSON: {error}; remove the directory to start afresh") from error
+        raise OperationalFailure(f"{file} is not JSON: {error}; remove the directory to start again") from error
     stored.setdefault("is_secure", False)  # a directory of a release that knew no other
     if {key: stored.get(key) for key in shape} != shape:
         raise OperationalFailure(

@@ -43,7 +43,7 @@ def alter(
     name: Name,
     sync: Annotated[
         AlteredSync | None,
-        typer.Option(help="As for create; none: acknowledge immediately. Ends what a failover suspended, too."),
+        typer.Option(help="As for create; none: acknowledge immediately. This also ends a suspension by a failover."),
     ] = None,
     sync_timeout_ms: Annotated[
         int | None, typer.Option("--sync-timeout-ms", min=1, help="How long degrade waits for a silent target.")
@@ -56,7 +56,9 @@ def alter(
     failover_lag_ms_max: LagMsOption = None,
     environment: EnvironmentFile = None,
     site: SiteOptions = None,
-    is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be in force, change nothing.")] = False,
+    is_dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the policies that would be in force; change nothing.")
+    ] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Change the policies of a running link: what acks=all waits for, what becomes of a returning

@@ -26,7 +26,9 @@ def check(
     groups_age_ms_max: Annotated[
         int,
         typer.Option(
-            "--max-group-age-ms", help="Groups that are behind are well if all offsets were carried so lately.", min=0
+            "--max-group-age-ms",
+            help="Accept groups that are behind if all offsets were carried within this time.",
+            min=0,
         ),
     ] = 0,
     environment: EnvironmentFile = None,

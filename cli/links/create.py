@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 def create(
     name: Name,
-    source: Annotated[str, typer.Option(help="The site that is active at first.")],
+    source: Annotated[str, typer.Option(help="The site that is active at the beginning.")],
     target: Annotated[str, typer.Option(help="The site that holds the copy.")],
     source_bootstrap: Annotated[str, typer.Option(help="LINK listeners of the source, as the target reaches them.")],
     target_bootstrap: Annotated[str, typer.Option(help="LINK listeners of the target, as the source reaches them.")],

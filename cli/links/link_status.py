@@ -48,7 +48,7 @@ def status(
     """
     if mirror is not None:
         if name is None:
-            raise usage_error("--mirror is one link's: name the link")
+            raise usage_error("--mirror belongs to one link: name the link")
         _show_mirror(describe_mirror(name, mirror, environment), output)
         return
     with failures_as_messages():

@@ -159,7 +159,7 @@ def delete(
     environment: EnvironmentFile = None,
     site: SiteOptions = None,
     may_skip_unreachable: Annotated[
-        bool, typer.Option("--skip-unreachable", help="Delete it where a site answers; do the rest later.")
+        bool, typer.Option("--skip-unreachable", help="Delete it at a site that answers; the other site follows later.")
     ] = False,
     is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     output: Output = OutputFormat.TEXT,

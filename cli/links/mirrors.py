@@ -125,7 +125,7 @@ def reset(
     ],
     mirror: MirrorAddress = None,
     environment: EnvironmentFile = None,
-    is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go; put nothing away.")] = False,
+    is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be removed; remove nothing.")] = False,
     is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:

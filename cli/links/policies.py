@@ -67,7 +67,7 @@ LeaseOption = Annotated[
         "--lease-ms",
         min=0,
         help="Have the arbiter decide which site writes: a site that reaches neither the arbiter nor its standby stops writers "
-        f"after so long. 0: no lease. Usual: {LEASE_MS_DEFAULT}.",
+        f"after this time. 0: no lease. Usual: {LEASE_MS_DEFAULT}.",
     ),
 ]
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def translate_offset(
     name: Name,
-    topic: Annotated[str, typer.Option("--topic", "-t", help="The topic, as it is called where the offset is from.")],
+    topic: Annotated[str, typer.Option("--topic", "-t", help="The topic, by its name at the site of the offset.")],
     offset: Annotated[int, typer.Option(help="The offset to translate.", min=0)],
     partition: Annotated[int, typer.Option(help="The partition.", min=0)] = 0,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,

@@ -38,7 +38,7 @@ Config = Annotated[
     Path, typer.Option("--config", "-c", help="Properties file: key=value lines, Kafka's names where Kafka has one.")
 ]
 Override = Annotated[
-    list[str] | None, typer.Option("--override", help="key=value that wins over the file; may be given again.")
+    list[str] | None, typer.Option("--override", help="key=value that overrides the file; may be given again.")
 ]
 Level = Annotated[
     LogLevel, typer.Option("--log-level", help="Least important line that is logged.", case_sensitive=False)
@@ -46,9 +46,7 @@ Level = Annotated[
 LogFile = Annotated[Path | None, typer.Option("--log-file", help="Log into this file instead of standard error.")]
 StateChangeLog = Annotated[
     Path | None,
-    typer.Option(
-        "--state-change-log", help="Changes of leaders, links and partitions' places go into this file alone."
-    ),
+    typer.Option("--state-change-log", help="Changes of leaders, links and replicas go only into this file."),
 ]
 AuditLog = Annotated[
     Path | None,
@@ -61,7 +59,9 @@ CheckOnly = Annotated[bool, typer.Option("--dry-run", help="Check the configurat
 
 Background = Annotated[
     bool,
-    typer.Option("--daemon", help="Check the configuration, then go on apart from the terminal; needs --log-file."),
+    typer.Option(
+        "--daemon", help="Check the configuration, then continue detached from the terminal; needs --log-file."
+    ),
 ]
 
 Clusters = Annotated[

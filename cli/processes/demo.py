@@ -33,7 +33,7 @@ MARKER = "antipode-demo"
 
 def demo(
     directory: Annotated[
-        Path, typer.Option("--dir", help="Where everything goes; an earlier demo in it is replaced.")
+        Path, typer.Option("--dir", help="Directory of the demo; an earlier demo in it is replaced.")
     ] = DIRECTORY,
     plan: Annotated[Path, typer.Option(help="The drill to run on the pair of sites.")] = PLAN,
     is_secure: Annotated[

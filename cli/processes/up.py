@@ -42,7 +42,7 @@ def up(
         str, typer.Option(help="Topics that links carry: comma-separated regular expressions.")
     ] = ".*",
     blacklist: Annotated[
-        str, typer.Option(help="Topics that stay at home; wins over the whitelist. Brokers' internal topics always do.")
+        str, typer.Option(help="Topics not to mirror; overrides the whitelist. Internal topics are never mirrored.")
     ] = ",".join(DEFAULT_TOPIC_BLACKLIST),
     has_proxy: Annotated[bool, typer.Option("--proxy/--no-proxy", help="Put toxiproxy between the sites.")] = True,
     has_link: Annotated[bool, typer.Option("--link/--no-link", help="Link the sites and run mirrors.")] = True,
@@ -64,7 +64,7 @@ def up(
         ),
     ] = False,
     lease_ms: Annotated[
-        int, typer.Option("--lease-ms", min=LEASE_MS_MIN, max=LEASE_MS_MAX, help="Of links with --arbiter.")
+        int, typer.Option("--lease-ms", min=LEASE_MS_MIN, max=LEASE_MS_MAX, help="The lease of links, with --arbiter.")
     ] = UP_LEASE_MS,
     failover: Annotated[
         FailoverChoice,

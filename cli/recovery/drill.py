@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 DRILLS = Path("out/drills")
 
 app = typer.Typer(
-    help="Drills: break a pair of sites on purpose while clients work, fail over, measure, put everything right again.\n\n"
+    help="Drills: break a pair of sites on purpose while clients work, fail over, measure, and repair everything.\n\n"
     "Example: antipode drill run deploy/examples/demo-drill.yaml",
     no_args_is_help=True,
 )

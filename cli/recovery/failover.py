@@ -79,7 +79,7 @@ def failover(
         bool,
         typer.Option(
             "--accept-data-loss",
-            help="Go on where records are lost, the standby differs or the old site cannot be fenced.",
+            help="Continue even if records are lost, the standby differs or the old site cannot be fenced.",
         ),
     ] = False,
     lag_max: Annotated[

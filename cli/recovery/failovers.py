@@ -56,7 +56,7 @@ def list_failovers(
 @app.command()
 def show(
     link: LinkName,
-    epoch: Annotated[int | None, typer.Option(help="Only what led to this epoch.", min=1)] = None,
+    epoch: Annotated[int | None, typer.Option(help="Only runs and accounts of this epoch.", min=1)] = None,
     environment: EnvironmentFile = None,
     site: SiteOptions = None,
     output: Output = OutputFormat.TEXT,

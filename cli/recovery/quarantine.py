@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from wire.client.raw_client import KafkaClient
 
 app = typer.Typer(
-    help="Records that were removed from logs and kept: ends of copies that `links reset` put away, and what replicas truncated.\n\n"
+    help="Records that were removed from logs and kept: ends of copies that `links reset` removed, and records that replicas truncated.\n\n"
     "Example: antipode quarantine list --bootstrap-server 127.0.0.1:9092",
     no_args_is_help=True,
 )
@@ -40,7 +40,7 @@ OneBroker = Annotated[
 def list_entries(
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
     broker: OneBroker = None,
-    topic: Annotated[str | None, typer.Option("--topic", help="Entries of this topic alone.")] = None,
+    topic: Annotated[str | None, typer.Option("--topic", help="Only entries of this topic.")] = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """List all entries in the quarantine of the site's brokers, with their offsets, times and
@@ -103,7 +103,7 @@ def show(
 @app.command()
 def export(
     name: Name,
-    to: Annotated[Path, typer.Option("--to", help="The file to write; it must not be there yet.")],
+    to: Annotated[Path, typer.Option("--to", help="The file to write; it must not exist.")],
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
     broker: OneBroker = None,
     form: Annotated[
@@ -233,7 +233,7 @@ def delete(
     name: Name,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
     broker: OneBroker = None,
-    is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, delete nothing.")] = False,
+    is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be deleted; delete nothing.")] = False,
     is_sure: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:

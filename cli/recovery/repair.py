@@ -38,7 +38,7 @@ def repair(
         Path | None,
         typer.Option(
             "--findings",
-            help="The report.json of `antipode reconcile --out`: heal what it names. Without it, digests are compared first.",
+            help="The report.json of `antipode reconcile --out`: heal the ranges that it names. Without it, digests are compared first.",
             exists=True,
             dir_okay=False,
         ),

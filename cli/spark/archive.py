@@ -132,9 +132,11 @@ def expire(
     ] = None,
     bytes_max: Annotated[
         int | None,
-        typer.Option(help="Let go the oldest ranges until the archive is so small.", min=0, show_default=False),
+        typer.Option(
+            help="Delete the oldest ranges until the archive has at most this size.", min=0, show_default=False
+        ),
     ] = None,
-    is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would go; remove nothing.")] = False,
+    is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be removed; remove nothing.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Delete the oldest ranges of an archive, by age or by size. Ranges of compacted topics stay.

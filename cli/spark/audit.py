@@ -34,7 +34,7 @@ SHOWN_MAX = 20
 APPLICATION_TOPICS = "[^_].*"
 
 app = typer.Typer(
-    help="Count what both sites have by topic and window of event time, and find what is missing.\n\n"
+    help="Count the records of both sites by topic and window of event time, and find missing ones.\n\n"
     "Example: antipode audit run a-b --once",
     no_args_is_help=True,
 )
@@ -103,15 +103,15 @@ def report(
         ),
     ] = "",
     alarm_windows: Annotated[
-        int, typer.Option(help="Gaps in so many settled windows in a row are an alarm.", min=1)
+        int, typer.Option(help="Number of successive settled windows with gaps that raise an alarm.", min=1)
     ] = 3,
     delay_alarm_ms: Annotated[
-        int, typer.Option(help="An hour whose p99 delay is above is an alarm; 0: none.", min=0)
+        int, typer.Option(help="A higher p99 delay in an hour raises an alarm; 0: no alarm.", min=0)
     ] = 0,
     lateness_ms: Annotated[
-        int, typer.Option(help="A record is late when a window has come that is so much newer.", min=0)
+        int, typer.Option(help="A record is late if a window that is newer by this time has begun.", min=0)
     ] = 60_000,
-    out: Annotated[Path | None, typer.Option("--out", help="Where the report goes [default: STATE/report].")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Directory of the report [default: STATE/report].")] = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Check the counts: produced = stored + rejected in every window that is complete at both

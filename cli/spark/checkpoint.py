@@ -30,10 +30,10 @@ def _group() -> None:
 def translate(
     checkpoint: Annotated[Path, typer.Argument(help="The query's checkpoint, a directory of this machine.")],
     link: Annotated[str, typer.Option("--link", help="Name of the translate link.")],
-    to: Annotated[Path | None, typer.Option("--to", help="Where the new checkpoint goes; the old one stays.")] = None,
+    to: Annotated[Path | None, typer.Option("--to", help="Directory of the new checkpoint; the old one stays.")] = None,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP,
     is_upstream: Annotated[
-        bool, typer.Option("--upstream", help="The query ran at the target and goes on at the source.")
+        bool, typer.Option("--upstream", help="The query ran at the target and continues at the source.")
     ] = False,
     source_bootstrap_server: Annotated[
         str,

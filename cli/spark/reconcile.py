@@ -53,7 +53,8 @@ def reconcile(
         str, typer.Option(help="Topics: comma-separated regular expressions [default: the link's, or all].")
     ] = "",
     blacklist: Annotated[
-        str, typer.Option(help="Topics left out; wins over the whitelist [default: the link's, or that of new links].")
+        str,
+        typer.Option(help="Topics to leave out; overrides the whitelist [default: the link's, or that of new links]."),
     ] = "",
     is_deep: Annotated[
         bool, typer.Option("--deep", help="Open the batches that differ, and name the exact offsets.")
@@ -84,17 +85,20 @@ def reconcile(
         ),
     ] = None,
     limit: Annotated[
-        int, typer.Option(help="List so many findings in all, then end; --limit 1 asks whether they are equal.", min=0)
+        int,
+        typer.Option(
+            help="End after this many findings in total; --limit 1 only checks whether the sites are equal.", min=0
+        ),
     ] = 0,
-    limit_per_topic: Annotated[int, typer.Option(help="List so many findings of each topic.", min=0)] = 0,
+    limit_per_topic: Annotated[int, typer.Option(help="List at most this many findings of each topic.", min=0)] = 0,
     is_resumed: Annotated[
         bool, typer.Option("--resume", help="Continue the interrupted run whose report is at --out.")
     ] = False,
     is_explained: Annotated[
-        bool, typer.Option("--explain", help="Print what a run would read, how, and what it leaves out; then end.")
+        bool, typer.Option("--explain", help="Print what a run would read, how, and what it would leave out; then end.")
     ] = False,
     is_watched: Annotated[
-        bool, typer.Option("--watch", help="Compare the digests again and again until Ctrl-C; starts no Spark.")
+        bool, typer.Option("--watch", help="Compare the digests repeatedly until Ctrl-C; starts no Spark.")
     ] = False,
     interval_ms: Annotated[int, typer.Option(help="Time between two comparisons of --watch.", min=100)] = 5_000,
     metrics_listener: Annotated[
@@ -108,7 +112,7 @@ def reconcile(
     ] = 0,
     cores: Annotated[int, typer.Option(help="Cores for Spark; 0 takes all.", min=0)] = 0,
     process_offsets: Annotated[
-        int, typer.Option(help="Compare up to so many offsets without Spark, which starts for more.", min=0)
+        int, typer.Option(help="Compare up to this many offsets without Spark, which starts for more.", min=0)
     ] = 500_000,
     out: Annotated[
         Path | None, typer.Option("--out", help=f"Where the report goes (default: a new directory in {REPORTS}).")

@@ -16,9 +16,9 @@ from cli.shared.output import Output, OutputFormat, console, print_json
 
 
 def spark_cluster(
-    directory: Annotated[Path, typer.Option("--dir", help="Where logs, pid files and the workers' files go.")] = Path(
-        "out/spark-cluster"
-    ),
+    directory: Annotated[
+        Path, typer.Option("--dir", help="Directory of logs, pid files and the workers' files.")
+    ] = Path("out/spark-cluster"),
     workers: Annotated[int, typer.Option(help="How many workers.", min=1)] = 3,
     cores: Annotated[int, typer.Option(help="Cores of each worker.", min=1)] = 1,
     memory_mb: Annotated[int, typer.Option(help="Memory of each worker, in MB.", min=512)] = 1024,

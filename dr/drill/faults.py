@@ -125,7 +125,7 @@ class NetworkFaults:
             self._server.update_api_consumer(host, port)
         live = self._server.get_proxy(proxy.name)
         if live is None:
-            raise OperationalFailure(f"toxiproxy has no proxy {proxy.name!r}: were the sites started anew?")
+            raise OperationalFailure(f"toxiproxy has no proxy {proxy.name!r}: were the sites started again?")
         return live
 
     def _call(self, call: Callable[[], Result]) -> Result:

@@ -119,7 +119,9 @@ class StreamSink(DataSourceStreamArrowWriter):
             # would commit the same transactions.
             is_whole = _task() != 0 or earlier.batch > batch or await decider.carry_out_again(earlier)
             if not is_whole:
-                raise Fenced(f"all transactions of batch {batch} were aborted: start the query again, it writes anew")
+                raise Fenced(
+                    f"all transactions of batch {batch} were aborted: start the query again, it writes the batch again"
+                )
             return Prepared(query, identity, is_decided=True)
         message = Prepared(query, identity, is_decided=False)
         producer = SinkProducer(client, self._options, task=_task())

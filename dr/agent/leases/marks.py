@@ -50,7 +50,7 @@ class SyncMarks:
     async def _mark(self, kept: KeptLease, record: LinkRecord, holder: Holder, *, is_out_of_sync: bool) -> None:
         if kept.holder_version is None:
             # Turns overlap: a concurrent one has found that the record or the holder has changed.
-            raise ArbiterChanged(f"{holder.node} registers anew for link {record.name}")
+            raise ArbiterChanged(f"{holder.node} registers again for link {record.name}")
         kept.holder_version = await self._doors.arbiter.mark_holder(
             record.name,
             holder,

@@ -125,7 +125,7 @@ def _holder(claims: Mapping[str, Any], rules: TokenRules, now_ms: int) -> TokenH
     if issued_at_ms is None and not rules.is_unsecured:
         raise InvalidToken("it has no time at which it was issued")
     if begins_at_ms is not None and now_ms + rules.skew_ms < begins_at_ms:
-        raise InvalidToken("its time has not come")
+        raise InvalidToken("it is not valid yet")
     if expires_at_ms < max(begins_at_ms or 0, issued_at_ms or 0):
         raise InvalidToken("it expires before it is valid, or before it was issued")
     if rules.issuer and claims.get("iss") != rules.issuer:

@@ -40,7 +40,7 @@ def test_a_signed_token_logs_in_until_it_expires(signer: TokenSigner, algorithm:
         ({"exp": 1000}, "expired"),
         ({"exp": None}, "no time at which it expires"),
         ({"exp": "soon"}, "exp is no time"),
-        ({"nbf": 4e9}, "not come"),
+        ({"nbf": 4e9}, "not valid yet"),
         ({"iat": None}, "no time at which it was issued"),
         ({"iat": 4e9}, "expires before it is valid, or before it was issued"),
         ({"aud": "other"}, "audience"),

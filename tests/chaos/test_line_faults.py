@@ -44,7 +44,8 @@ from tests.support.pairs.many_lines import (
     load_of,
     strike_all,
 )
-from tests.support.pairs.mirror_sites import keeps_up, start_struck_pair
+from tests.support.pairs.mirror_calls import keeps_up
+from tests.support.pairs.mirror_sites import start_struck_pair
 from tests.support.processes.processes import Processes
 from tests.support.processes.toxiproxy import Toxiproxy
 

@@ -30,7 +30,8 @@ from tests.support.pairs.link_faults import (
     SHORT_S,
 )
 from tests.support.pairs.many_lines import LINE, QUICK, StruckLink, links_at_once, links_in_turn, strike_all
-from tests.support.pairs.mirror_sites import LINK, Pair, keeps_up, start_struck_pair
+from tests.support.pairs.mirror_calls import keeps_up
+from tests.support.pairs.mirror_sites import LINK, Pair, start_struck_pair
 from tests.support.processes.processes import Processes
 from tests.support.processes.toxiproxy import Toxiproxy
 from wire.client.raw_client import KafkaClient

@@ -40,7 +40,8 @@ from tests.support.pairs.many_lines import (
     strike_all,
     struck_at_one_end,
 )
-from tests.support.pairs.mirror_sites import keeps_up, start_lone_site
+from tests.support.pairs.mirror_calls import keeps_up
+from tests.support.pairs.mirror_sites import start_lone_site
 from tests.support.pairs.translate_links import (
     create_topic,
     demand_surplus_is_counted,

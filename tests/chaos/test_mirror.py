@@ -15,7 +15,8 @@ import pytest
 
 from tests.support.clients.steady_batches import LARGE, SteadyBatches
 from tests.support.eventually import eventually
-from tests.support.pairs.mirror_sites import Pair, describe_mirror, start_pair
+from tests.support.pairs.mirror_calls import describe_mirror
+from tests.support.pairs.mirror_sites import Pair, start_pair
 from tests.support.processes.processes import Processes, RunningProcess
 from tests.support.processes.toxiproxy import Toxiproxy
 from wire.client.raw_client import KafkaClient

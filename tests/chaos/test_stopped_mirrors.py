@@ -21,7 +21,8 @@ import pytest
 
 from tests.support.clients.steady_batches import SteadyBatches
 from tests.support.eventually import eventually
-from tests.support.pairs.mirror_sites import Pair, describe_mirror, start_lone_site, start_pair
+from tests.support.pairs.mirror_calls import describe_mirror
+from tests.support.pairs.mirror_sites import Pair, start_lone_site, start_pair
 from tests.support.pairs.translate_links import create_topic, shares_of
 from tests.support.pairs.translate_transactions import TRANSACTIONS, TransactionalLink
 from tests.support.processes.apache_kafka import ApacheKafka, start_kafka_with_lines

@@ -9,7 +9,8 @@ import pytest
 
 from tests.support.clients.kafka_clients import delete_records
 from tests.support.eventually import eventually
-from tests.support.pairs.mirror_sites import Pair, describe_mirror, reset_topics, start_pair
+from tests.support.pairs.mirror_calls import describe_mirror, reset_topics
+from tests.support.pairs.mirror_sites import Pair, start_pair
 from tests.support.processes.processes import Processes, RunningProcess
 from wire.client.raw_client import KafkaClient
 from wire.rules.topic_configs import COPY_BEGINS

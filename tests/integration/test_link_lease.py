@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.support.eventually import eventually
-from tests.support.pairs.mirror_sites import describe_mirror, mirror_ports
+from tests.support.pairs.mirror_calls import describe_mirror, mirror_ports
 from tests.support.pairs.translate_links import create_topic, produce_batches, start_translate_mirror, wait_equal
 from tests.support.processes.apache_kafka import ApacheKafka
 from tests.support.processes.processes import Processes

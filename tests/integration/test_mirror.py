@@ -16,16 +16,8 @@ from tests.support.clients.kafka_clients import delete_records
 from tests.support.clients.transactional_clients import WITHIN_S, transactional_producer
 from tests.support.disks.log_batches import batch
 from tests.support.eventually import eventually
-from tests.support.pairs.mirror_sites import (
-    Pair,
-    describe_mirror,
-    mirror_ports,
-    raw_log,
-    reset_topics,
-    scrape,
-    start_pair,
-    verify_mirror,
-)
+from tests.support.pairs.mirror_calls import describe_mirror, mirror_ports, reset_topics, scrape, verify_mirror
+from tests.support.pairs.mirror_sites import Pair, raw_log, start_pair
 from tests.support.processes.fork_server import run_antipode
 from tests.support.processes.processes import Processes, RunningProcess
 from wire.client.raw_client import KafkaClient

@@ -16,7 +16,8 @@ from runtime.clock import SystemClock
 from tests.integration.test_translate_operation import antipode
 from tests.support.clients.kafka_clients import Received, Record, librdkafka_consume, librdkafka_produce
 from tests.support.eventually import eventually
-from tests.support.pairs.mirror_sites import describe_mirror, mirror_ports, start_lone_site
+from tests.support.pairs.mirror_calls import describe_mirror, mirror_ports
+from tests.support.pairs.mirror_sites import start_lone_site
 from tests.support.pairs.translate_links import create_topic, read_partition, start_translate_mirror, total_end
 from tests.support.processes.apache_kafka import ApacheKafka
 from tests.support.processes.ports import LOOPBACK

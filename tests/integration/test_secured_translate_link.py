@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.clients.java_clients import API_VERSIONS, KafkaPrograms
 from tests.support.eventually import eventually
-from tests.support.pairs.mirror_sites import describe_mirror
+from tests.support.pairs.mirror_calls import describe_mirror
 from tests.support.pairs.translate_links import (
     ROOT,
     create_topic,

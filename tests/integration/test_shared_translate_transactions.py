@@ -9,7 +9,7 @@ import random
 import pytest
 
 from tests.support.eventually import eventually
-from tests.support.pairs.mirror_sites import describe_mirror
+from tests.support.pairs.mirror_calls import describe_mirror
 from tests.support.pairs.translate_links import shares_of, until_a_random_moment
 from tests.support.pairs.translate_transactions import MakeLink, TransactionalLink
 from tests.support.processes.processes import RunningProcess

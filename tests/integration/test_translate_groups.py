@@ -20,7 +20,7 @@ from tests.support.clients.java_clients import KafkaPrograms
 from tests.support.embedded.commands import app
 from tests.support.eventually import eventually
 from tests.support.pairs.antipode_commands import antipode
-from tests.support.pairs.mirror_sites import mirror_ports
+from tests.support.pairs.mirror_calls import mirror_ports
 from tests.support.pairs.translate_links import (
     create_topic,
     produce_batches,

@@ -14,7 +14,7 @@ from mirror.translate.notes.core.stored_map import partition_records
 from mirror.translate.notes.offset_store import TOPIC_PREFIX, OffsetStore
 from tests.support.clients.kafka_clients import delete_records
 from tests.support.eventually import eventually
-from tests.support.pairs.mirror_sites import describe_mirror
+from tests.support.pairs.mirror_calls import describe_mirror
 from tests.support.pairs.translate_links import (
     PartitionContent,
     create_topic,

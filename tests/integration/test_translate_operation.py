@@ -16,7 +16,7 @@ from mirror.sharing.group_sharing import GroupSharing
 from runtime.clock import SystemClock
 from tests.support.eventually import eventually
 from tests.support.pairs.antipode_commands import antipode
-from tests.support.pairs.mirror_sites import describe_mirror, mirror_ports
+from tests.support.pairs.mirror_calls import describe_mirror, mirror_ports
 from tests.support.pairs.translate_links import (
     create_topic,
     produce_batches,

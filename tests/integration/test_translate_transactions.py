@@ -17,7 +17,8 @@ from mirror.translate.notes.offset_store import TOPIC_PREFIX
 from tests.support.eventually import eventually
 from tests.support.examples import examples
 from tests.support.pairs.link_faults import BOTH_WAYS
-from tests.support.pairs.mirror_sites import describe_mirror, start_lone_site
+from tests.support.pairs.mirror_calls import describe_mirror
+from tests.support.pairs.mirror_sites import start_lone_site
 from tests.support.pairs.translate_links import create_topic, mirrored_beyond, produce_batches, total_end, wait_equal
 from tests.support.pairs.translate_transactions import TRANSACTIONS, MakeLink, demand_whole_transactions_under_kills
 from tests.support.processes.apache_kafka import start_apache_kafka

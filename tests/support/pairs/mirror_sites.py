@@ -8,44 +8,40 @@ past the sites' roles.
 
 from __future__ import annotations
 
-import json
-import re
 import sys
-import urllib.request
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import grpc
-
 from clients.reader.simple_consumer import fetch_at_leader, records_of
-from runtime.grpc_server import CHANNEL_OPTIONS
 from runtime.retries import jittered_backoff
 from tests.support.disks.log_batches import batch
 from tests.support.eventually import eventually
 from tests.support.internal_topics import internal_topic_copies
 from tests.support.pairs.many_lines import with_lines
+from tests.support.pairs.mirror_calls import DESCRIBED_WITHIN_S, own_channel
 from tests.support.processes.ports import LOOPBACK, free_ports
 from tests.support.processes.processes import Processes, RunningProcess
 from tests.support.processes.toxiproxy import Proxy, Toxiproxy
 from wire.batches.record_batch import iterate_headers
 from wire.client.client_errors import TRANSIENT
 from wire.client.raw_client import KafkaClient, NewTopic
-from wire.control import broker_pb2, controller_pb2, mirror_pb2, mirror_pb2_grpc, site_pb2, site_pb2_grpc
+from wire.control import broker_pb2, controller_pb2, site_pb2, site_pb2_grpc
 from wire.control.clients import BrokerControlChannels, ControllerClient
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord, LinkSite
 from wire.protocol.ids import DEBUGGING_CONSUMER, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from wire.protocol.messages.fetch_codec import PartitionFetched
 
 LINK = "a-b"
+
 CHECK_BYTES = 8 * 1024 * 1024
+
 CAUGHT_UP_WITHIN_MS = 120_000
-DESCRIBED_WITHIN_S = 120
+
 ADOPTED_WITHIN_S = 120
+
 ANSWERED_WITHIN_MS = 60_000
-KEEPS_UP_RECORDS = 100
-"""The records of a running load that are in flight at any moment."""
 
 
 @dataclass
@@ -327,81 +323,6 @@ async def raw_log(site: Site, topic: str, partition: int, first: int, end: int) 
                 offset = header.next_offset
             assert offset > before, f"nothing at {offset} of {topic}-{partition} at {site.name}"
     return bytes(found)
-
-
-async def describe_mirror(mirror: RunningProcess) -> mirror_pb2.DescribeMirrorReply:
-    """The status that a mirror process reports. AssertionError while it does not answer."""
-    request = mirror_pb2.DescribeMirrorRequest()
-    reply: mirror_pb2.DescribeMirrorReply = await _ask_mirror(
-        mirror, lambda stub: stub.DescribeMirror(request, timeout=DESCRIBED_WITHIN_S)
-    )
-    return reply
-
-
-async def keeps_up(mirror: RunningProcess, within_ms: float) -> None:
-    """Wait until a mirror holds next to nothing that its target has not: what is left over from
-    before would go on arriving.
-    """
-
-    async def holds_little() -> bool:
-        reply = await describe_mirror(mirror)
-        lags = [partition.lag_records for partition in reply.partitions]
-        assert lags, "it mirrors nothing yet"
-        assert all(0 <= lag <= KEEPS_UP_RECORDS for lag in lags), lags
-        return True
-
-    await eventually(holds_little, within_ms)
-
-
-async def verify_mirror(mirror: RunningProcess, *topics: str) -> list[mirror_pb2.VerifiedPartition]:
-    """The result of a comparison of both logs by a mirror process. AssertionError when it does not
-    answer.
-    """
-    request = mirror_pb2.VerifyMirrorRequest(topics=topics)
-
-    async def ask(stub: Any) -> list[mirror_pb2.VerifiedPartition]:
-        return [one async for one in stub.VerifyMirror(request, timeout=60)]
-
-    found: list[mirror_pb2.VerifiedPartition] = await _ask_mirror(mirror, ask)
-    return found
-
-
-async def reset_topics(mirror: RunningProcess, *topics: str) -> mirror_pb2.ResetTopicsReply:
-    """Have a mirror process put copies away. AssertionError when it does not answer."""
-    request = mirror_pb2.ResetTopicsRequest(topics=topics)
-    reply: mirror_pb2.ResetTopicsReply = await _ask_mirror(mirror, lambda stub: stub.ResetTopics(request, timeout=60))
-    return reply
-
-
-async def _ask_mirror(mirror: RunningProcess, ask: Callable[[Any], Awaitable[Any]]) -> Any:
-    async with own_channel(mirror_ports(mirror)["grpc"]) as channel:
-        stub = mirror_pb2_grpc.MirrorAdminStub(channel)  # type: ignore[no-untyped-call]
-        try:
-            return await ask(stub)
-        except grpc.aio.AioRpcError as error:
-            raise AssertionError(str(error)) from error
-
-
-def own_channel(port: int) -> grpc.aio.Channel:
-    """A channel with a connection of its own: one that another channel to the same address just
-    closes may end the call of the next.
-    """
-    options = [*CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1)]
-    return grpc.aio.insecure_channel(f"{LOOPBACK}:{port}", options=options)
-
-
-def mirror_ports(mirror: RunningProcess) -> dict[str, int]:
-    """Its ports, from its last start."""
-    found = re.findall(r'^\{"ready".*$', mirror.log_text(), re.MULTILINE)
-    assert found, mirror.log_text()[-2000:]
-    ports: dict[str, int] = json.loads(found[-1])
-    return ports
-
-
-def scrape(mirror: RunningProcess) -> str:
-    """The metrics page."""
-    with urllib.request.urlopen(f"http://{LOOPBACK}:{mirror_ports(mirror)['ready']}/metrics", timeout=30) as page:
-        return str(page.read().decode())
 
 
 async def start_lone_site(

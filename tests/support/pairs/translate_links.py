@@ -20,7 +20,7 @@ from typing import NamedTuple
 from clients.reader.simple_consumer import fetch_at_leader, records_of
 from runtime.retries import jittered_backoff
 from tests.support.eventually import eventually
-from tests.support.pairs.mirror_sites import describe_mirror, scrape
+from tests.support.pairs.mirror_calls import describe_mirror, scrape
 from tests.support.processes.ports import LOOPBACK
 from tests.support.processes.processes import Processes, RunningProcess
 from wire.batches.record_batch import HEADER_SIZE, Compression, iterate_headers

@@ -17,7 +17,7 @@ from mirror.translate.notes.offset_store import TOPIC_PREFIX, read_topic
 from mirror.translate.transactions import TRANSACTIONAL_ID_PREFIX
 from runtime.retries import jittered_backoff
 from tests.support.eventually import eventually
-from tests.support.pairs.mirror_sites import describe_mirror, verify_mirror
+from tests.support.pairs.mirror_calls import describe_mirror, verify_mirror
 from tests.support.pairs.translate_links import (
     EQUAL_WITHIN_MS,
     mirrored_something,

@@ -110,7 +110,7 @@ class Copier:
         self.number = 0
 
     def run(self, until: threading.Event) -> None:
-        """Go on until told to stop."""
+        """Continue until the test stops it."""
         while not until.is_set():
             self.number += 1
             try:

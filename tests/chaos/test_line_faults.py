@@ -116,7 +116,7 @@ async def test_an_exact_link_whose_frames_are_large_outlasts_faults_that_strike_
     end: str, processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
 ) -> None:
     """Receivers of large frames are woken for a good part of them; a line that brings little at a
-    time stalls nobody.
+    time stalls no receiver.
     """
     await exact_link_under(OUTLASTING_REQUESTS_S, end, processes, tmp_path, toxiproxy, LARGE_FRAMES)
 

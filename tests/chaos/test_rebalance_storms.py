@@ -2,7 +2,7 @@
 brokers are killed meanwhile.
 
 Promised: no lost commit, no double ownership, committed offsets that never go back, every record
-read (S1 to S6). Eager members are judged by the positions that the coordinator tells them, see
+read (S1 to S6). Eager members are judged by the positions that the coordinator returns to them, see
 `tests/support/clients/rebalance_storm.py`.
 """
 

@@ -228,7 +228,9 @@ def delete_before(sites: EmbeddedSites, partition: int, offset: int) -> None:
 
 
 async def begin_there(sites: EmbeddedSites, begin: dict[int, int]) -> bool:
-    """AssertionError unless each partition begins there at both sites, by whoever leads it now."""
+    """AssertionError unless each partition begins there at both sites, by the answers of the
+    present leaders.
+    """
     keys = [(TOPIC, partition) for partition in begin]
     for site in "ab":
         async with site_client(sites.bootstrap(site)) as client:

@@ -1,4 +1,4 @@
-"""The controller machine told as conversations: `tests/golden/controller/*.txt`;
+"""The controller machine as conversations: `tests/golden/controller/*.txt`;
 `tests/support/memory/controller_scene.py` has the commands.
 """
 

@@ -1,4 +1,4 @@
-"""The group machine told as conversations: `tests/golden/groups/*.txt`; the commands are in
+"""The group machine as conversations: `tests/golden/groups/*.txt`; the commands are in
 `tests/support/memory/group_scene.py`.
 """
 

@@ -1,4 +1,4 @@
-"""Failovers told as conversations: `tests/golden/playbook/*.txt`;
+"""Failovers as conversations: `tests/golden/playbook/*.txt`;
 `tests/support/memory/failover_scene.py` has the commands.
 """
 

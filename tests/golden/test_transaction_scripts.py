@@ -1,4 +1,4 @@
-"""The transaction machine told as conversations: `tests/golden/transactions/*.txt`; commands in
+"""The transaction machine as conversations: `tests/golden/transactions/*.txt`; commands in
 `tests/support/memory/transaction_scene.py`.
 """
 

@@ -39,7 +39,7 @@ def _start(results: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 def is_running(process: psutil.Process) -> bool:
-    """Whoever has ended, and whom nobody has asked how, does not run."""
+    """A process that has ended, but whose exit code was not read, does not run."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

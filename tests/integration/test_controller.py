@@ -1,4 +1,4 @@
-"""A controller against a real ZooKeeper and brokers that remember what they are told."""
+"""A controller against a real ZooKeeper and brokers that record the batches that they receive."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Keys of a controller, each set under its own name and seen to act: real ZooKeeper, brokers that
-remember what they are told.
+record the batches that they receive.
 """
 
 from __future__ import annotations

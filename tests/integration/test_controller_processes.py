@@ -165,7 +165,7 @@ async def test_a_zookeeper_that_goes_away_and_returns_costs_no_topic(
             create(admin, "after", 1)
         except KafkaException as error:
             return "already exists" in str(error)
-        except TimeoutError:  # nobody has answered yet whether it was made
+        except TimeoutError:  # no process has answered yet whether it was created
             return False
         return True
 

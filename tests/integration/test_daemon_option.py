@@ -1,4 +1,4 @@
-"""`--daemon`: a daemon that goes on when the terminal has gone."""
+"""`--daemon`: a daemon that continues when the terminal is closed."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ async def test_a_daemon_that_cannot_carry_offsets_is_named_although_another_one_
         assert f":{port} does not carry offsets: board: the target refuses offset commits: flights-0" in failing
         was_behind_ms = (await at_standby(clients)).mirror_report_age_ms
         assert was_behind_ms is not None
-        # The other daemon goes on saying that it carries its part.
+        # The other daemon continues to report that it carries its part.
         await eventually(lambda: is_older(clients, was_behind_ms))
         async with KafkaClient(sites.a.bootstrap, site_local=True) as client:
             assert not any((await client.commit("board", {("flights", 0): CommittedOffset(0)})).values())

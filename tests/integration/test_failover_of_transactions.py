@@ -150,7 +150,7 @@ async def test_either_site_names_the_coordinator_of_a_new_group(
 
 
 async def carried_epoch(bootstrap: str, transactional_id: str) -> int:
-    """The producer epoch that a mirror has told the site, -1 while it has not."""
+    """The producer epoch that a mirror has reported to the site, -1 without a report."""
     found = -1
     async with KafkaClient(bootstrap, site_local=True) as client:
         topic = (await client.metadata([TRANSACTIONS_TOPIC])).topics.get(TRANSACTIONS_TOPIC)

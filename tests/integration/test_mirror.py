@@ -128,7 +128,7 @@ async def test_the_first_record_is_there_soon_after_the_start(processes: Process
 async def test_a_source_whose_log_starts_inside_a_batch_is_copied_with_that_start(
     processes: Processes, tmp_path: Path
 ) -> None:
-    """M7: whoever deletes records names any offset."""
+    """M7: a request that deletes records may name any offset."""
     pair = await start_pair(processes, tmp_path)
     await pair.create("orders")
     await pair.produce("orders", 0, 4)

@@ -219,4 +219,4 @@ public class Topics {
     }
 }
 """
-"""Kafka's own client of MirrorMaker 2's topics, told how those are named."""
+"""Kafka's own client of MirrorMaker 2's topics, with the names of these topics."""

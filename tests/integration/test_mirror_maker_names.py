@@ -1,5 +1,5 @@
 """Names that people have in their files and on their dashboards, as Apache Kafka's own classes of
-MirrorMaker 2 tell them.
+MirrorMaker 2 give them.
 
 The keys come from the list of `tests/golden/test_mirror_maker_keys.py`, the metrics from
 `docs/metrics.md`, which is generated from our own.

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.java]
 PARTITIONS = 4
 SHARING = {
     "antipode.sharing.enabled": "true",
-    # Long enough that whoever is killed or stopped has a transaction open.
+    # Long enough that a daemon that is killed or stopped has a transaction open.
     "antipode.target.transactions.commit.interval.ms": "300",
 }
 FAULTS = 12
@@ -89,8 +89,8 @@ async def test_daemons_that_die_or_wake_up_as_zombies_leave_each_record_seen_onc
 async def test_daemons_killed_and_stopped_at_random_moments_leave_prefixes_each_time(
     transactional_link: MakeLink, zookeeper_connect: str, is_antipode_the_target: bool
 ) -> None:
-    """Some stop for less than a session, some for longer; each round moves slots from or to
-    somebody in the middle of a transaction.
+    """Some stop for less than a session, some for longer; each round moves slots from or to a
+    daemon in the middle of a transaction.
     """
     chance = random.Random(FAULTS)
     topic, settings = f"shared-at-random-{is_antipode_the_target}", through_zookeeper(zookeeper_connect)

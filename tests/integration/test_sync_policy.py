@@ -30,7 +30,7 @@ pytestmark = pytest.mark.integration
 
 KEY = ("flights", 0)
 FOR_EVER_MS = 3_600_000
-"""A timeout that no test sits out: what goes on did not wait for it."""
+"""A timeout that no test waits for: a request that continues did not wait for it."""
 SOON_MS = 300
 PATIENCE_MS = 700
 BOUND_MS = 3_000

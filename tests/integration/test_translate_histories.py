@@ -139,8 +139,8 @@ async def test_a_target_that_lost_a_log_and_took_what_came_next_gets_everything_
 async def test_a_copy_that_was_deleted_and_created_again_gets_all_records(
     apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
 ) -> None:
-    """Consumers make topics that are not there: what comes next is written before the mirror has
-    heard that this is another topic.
+    """Consumers create missing topics: the next records are written before the mirror has learned
+    that this is another topic.
     """
     source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
     await create_topic(source, "replaced", 1)
@@ -241,7 +241,7 @@ async def test_a_source_whose_log_starts_later_is_mirrored_from_there(
 async def test_records_that_expired_before_they_were_mirrored_are_a_gap(
     apache_kafka: ApacheKafka, kafka_b: ApacheKafka, processes: Processes, tmp_path: Path
 ) -> None:
-    """M9, and its way out: to go on and count them."""
+    """M9, and its remedy: continue and count them."""
     source, target = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
     await create_topic(source, "gap", 1)
     await produce_batches(source, "gap", 0, 0, 10)

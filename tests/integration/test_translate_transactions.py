@@ -236,7 +236,9 @@ async def test_a_partition_that_the_target_does_not_take_does_not_hold_up_the_ot
 async def test_a_mirror_that_was_silent_for_longer_than_its_transaction_goes_on(
     transactional_link: MakeLink, is_antipode_the_target: bool
 ) -> None:
-    """The target has aborted what it had open, and fenced it; nobody has taken its place."""
+    """The target has aborted the mirror's open transaction and fenced the mirror; no other mirror
+    has replaced it.
+    """
     settings = {
         "antipode.target.transactions.commit.interval.ms": "1000",
         "antipode.target.transactions.timeout.ms": "2000",

@@ -164,7 +164,7 @@ class ConsumerHistory(RuleBasedStateMachine):
         seen: set[TopicIdPartition] = set()
         for name, client in self.clients.items():
             if group is None or name not in group.members:
-                continue  # it is out, and will be told so with its next heartbeat
+                continue  # it was removed, and gets this error with its next heartbeat
             assert not seen & client.owned
             seen |= client.owned
 

@@ -63,7 +63,7 @@ def test_a_connection_that_ends_within_a_frame_gives_its_buffer_back_at_once() -
         stream.feed(struct.pack(">i", 300_000) + bytes(200_000))
         seen.add(id(stream.get_buffer(-1).obj))
         stream.connection_lost(None)
-        ended.append(stream)  # as whoever waits for the garbage collector
+        ended.append(stream)  # as code that waits for the garbage collector
     assert len(seen) == 1
 
 

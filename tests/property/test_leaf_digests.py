@@ -37,7 +37,9 @@ def headers(draw: st.DrawFn) -> list[BatchHeader]:
 
 
 def leaves_of(batches: list[BatchHeader], *, divided_at: list[int]) -> bytes:
-    """The leaves up to the log's end, taken in by runs that go on where the one before ended."""
+    """The leaves up to the log's end, computed by runs that each continue where the previous one
+    ended.
+    """
     run, sealed = LeafRun(0), b""
     for number, header in enumerate(batches):
         if number in divided_at:

@@ -84,7 +84,7 @@ class TransactionHistory(RuleBasedStateMachine):
         """Mostly the newest, sometimes a zombie."""
         known = self.known[name]
         if not known:
-            return (99, 0)  # an id that nobody was given
+            return (99, 0)  # an id that was not given to any producer
         return data.draw(st.sampled_from([known[-1], known[-1], known[-1], *known]))
 
     def a_value(self) -> str:

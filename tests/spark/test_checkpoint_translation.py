@@ -1,7 +1,7 @@
 """`antipode checkpoint translate` over a real translate link, whose two ends have other offsets.
 
-Promised: the copy goes on at the record that the query had not read, both ways; a batch that had
-not ended is left out; the old checkpoint stays as it is.
+Promised: the copy continues at the first record that the query had not read, both ways; a batch
+that had not ended is left out; the old checkpoint stays as it is.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def _field(field: Any) -> st.SearchStrategy[Any]:
     strategy = _value(get_args(kind)[0] if is_array else kind, field)
     if is_array:
         strategy = st.lists(strategy, max_size=3).map(tuple)
-    # Null in a tagged field is its absence, which only its default stands for.
+    # Null in a tagged field means that the field is absent; only its default may represent that.
     if is_nullable and not (is_tagged and field.default is not None):
         strategy = st.none() | strategy
     return strategy

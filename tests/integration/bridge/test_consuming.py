@@ -150,7 +150,7 @@ def test_partitions_paused_while_the_consumer_was_idle_continue_after_resume(bri
     eventually_sync(lambda: time.monotonic() - idle_since > 2 * (IDLE_S + TEND_PAUSE_S))
     assert bridge.http.delete(f"{instance.path}/subscription").status_code == 204
     instance.subscribed(topic)
-    instance.read(timeout=0)  # has no partitions yet, so there is nothing that it could let go on
+    instance.read(timeout=0)  # has no partitions yet, so it cannot resume any
     produced(bridge, topic, 3, first=3)
     assert values(instance.read_until(3))[-1] == 5
 

@@ -253,7 +253,7 @@ async def test_certificates_that_are_not_accepted_count(guarded: SecuredBroker, 
             socket.create_connection(address, source_address=(storming, 0)) as plain,
             context.wrap_socket(plain, server_hostname=LOOPBACK) as tls,
         ):
-            # of TLS 1.3 a client hears of its missing certificate after its own handshake
+            # with TLS 1.3 a client learns of its missing certificate after its own handshake
             tls.recv(1)
 
     def connect_until_refused() -> int:

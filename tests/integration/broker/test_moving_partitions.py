@@ -55,7 +55,7 @@ def wait_for_throttles(site: ReplicatedSite, *values: str, rate: str = "") -> No
     """Until the topic's throttled replicas are these, for leaders and followers, and FIRST's rate
     is that one, if any is given.
 
-    Whoever is asked may hear of a change later than the broker that it was sent to.
+    The broker that is asked may learn of a change later than the broker to which it was sent.
     """
     of_topic, of_broker = ConfigResource(ResourceType.TOPIC, TOPIC), ConfigResource(ResourceType.BROKER, str(FIRST))
 

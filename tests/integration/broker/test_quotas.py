@@ -1,5 +1,5 @@
-"""Quotas at work: clients really slow down to their rate and are told why, others are not held
-back, changes hold at once.
+"""Quotas at work: clients really slow down to their rate and get the throttle time, other clients
+are not delayed, changes apply immediately.
 
 Times are lower bounds: a client may not be quicker than its quota allows. A busy machine only makes
 it slower.
@@ -292,7 +292,7 @@ def test_topics_beyond_the_quota_of_mutations_are_refused_until_the_debt_is_paid
     first, second, checked = _names(3)
 
     def asked(*arguments: Any, **options: Any) -> ErrorCode:
-        with limited.connect() as client:  # one that is refused rests until its debt is paid
+        with limited.connect() as client:  # a refused client is throttled until its debt is paid
             code: ErrorCode = create(client, *arguments, **options).error_code
         return code
 
@@ -325,7 +325,7 @@ def test_an_older_client_gets_its_topics_and_is_throttled_afterwards(broker: Lon
     limited.limit(controller_mutation_rate=1)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "client.id": limited.client_id})
     first, second = _names(2)
-    began = time.monotonic()  # the rest begins with the first answer, which may come here late
+    began = time.monotonic()  # the throttle time begins with the first answer, which may arrive here late
     admin.create_topics([NewTopic(first, 14, 1)])[first].result(120)  # the bucket holds eleven
     admin.create_topics([NewTopic(second, 1, 1)])[second].result(120)
     assert time.monotonic() - began >= 2
@@ -394,9 +394,7 @@ def test_the_metrics_name_who_is_throttled(broker: LoneBroker, topic: str, limit
 def test_a_delayed_answer_is_still_decoded_after_the_throttle_time(
     broker: LoneBroker, topic: str, limited: Limited
 ) -> None:
-    """Pipelined requests behind one that makes the connection rest are answered in order
-    afterwards.
-    """
+    """Pipelined requests behind a throttled one are answered in order afterwards."""
     limited.limit(producer_byte_rate=60_000)
     with limited.connect() as client:
         for _ in range(3):

@@ -28,7 +28,7 @@ FIRST, SECOND, THIRD = NODES
 
 
 class Operator:
-    """Somebody at a command line."""
+    """A person at a command line."""
 
     def __init__(self, site: ReplicatedSite) -> None:
         self._site = site

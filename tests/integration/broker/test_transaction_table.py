@@ -27,7 +27,7 @@ GOLDEN = Path(__file__).parents[2] / "golden" / "transaction_table.txt"
 OURS = "    ours: "
 LEADERS_STAY = {"broker.session.timeout.ms": "600000"}
 """The broker that is killed stays the leader of its partitions: Apache Kafka ends transactions over
-partitions that nobody leads.
+partitions without a leader.
 """
 
 

@@ -1,5 +1,5 @@
-"""F10: topics are created while the sites change places. What a client was told is done is at both
-sites afterwards, the same at each.
+"""F10: topics are created while the sites change places. A change that was confirmed to a client is
+at both sites afterwards, the same at each.
 """
 
 from __future__ import annotations

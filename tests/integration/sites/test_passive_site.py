@@ -67,7 +67,7 @@ class PassiveSite:
             return len(found.partitions)
 
     def has_copy(self, topic: str) -> bool:
-        """Whether b has the topic, and its broker leads and tells of it."""
+        """True if b has the topic, and its broker leads and reports it."""
         wanted = TopicToFetch(topic, None, [PartitionToFetch(0, 0, 1_000_000)])
         with RawClient(self.port("b")) as client:
             (found,) = client.fetch(FetchRequest([wanted], max_wait_ms=0, replica_id=-2)).topics[0].partitions
@@ -82,7 +82,7 @@ class PassiveSite:
         return self._at_b(ask)
 
     def described(self, topic: str, name: str) -> str:
-        """A config as b tells it to an application."""
+        """A config as b returns it to an application."""
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
         value = self.admin.describe_configs([resource])[resource].result(WITHIN_S)[name].value
         assert isinstance(value, str)

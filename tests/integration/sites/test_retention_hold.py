@@ -1,4 +1,6 @@
-"""Retention at the active site passes over what the standby lacks, and goes on when it has that."""
+"""Retention at the active site keeps records that the standby lacks, and continues when the standby
+has them.
+"""
 
 from __future__ import annotations
 

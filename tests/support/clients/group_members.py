@@ -48,7 +48,7 @@ class GroupMember:
         """Commit the position; in a rebalance the commit may be refused, and another member reads
         the records again.
 
-        Nobody waits for the answer: a commit is sent behind the member's JoinGroup, which is
+        No caller waits for the answer: a commit is sent behind the member's JoinGroup, which is
         answered when the other members have joined, and these may be polled by the same thread.
         """
         self.consumer.commit(asynchronous=True)

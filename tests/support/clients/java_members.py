@@ -1,6 +1,4 @@
-"""Members of a consumer group that are Java processes of their own, and tell what happens to
-them.
-"""
+"""Members of a consumer group that are separate Java processes, and report what happens to them."""
 
 from __future__ import annotations
 
@@ -52,7 +50,7 @@ class JavaMember:
         self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Resume it."""
         self._process.send_signal(signal.SIGCONT)
 
     def stop(self) -> None:

@@ -6,7 +6,7 @@ until they are thrown out) and others join; then more records are written and th
 At the end a few members stay until everything is read, and the history of all of them is checked
 (`tests/support/histories/group_history.py`).
 
-Eager members ask the coordinator themselves where each partition that they are given goes on, begin
+Eager members ask the coordinator for the position of each partition that they are assigned, begin
 there, and pass over what their client hands out below that, or of partitions that they do not have:
 strays, which are counted. When leaders die, librdkafka 2.16 was seen to hand out records of an
 assignment before (0 to 19, then 30), while the coordinator had answered 30 and no member had asked
@@ -183,7 +183,7 @@ class Member:
             self._begin_where_the_coordinator_says(consumer, partitions)
 
     def _begin_where_the_coordinator_says(self, consumer: Any, partitions: list[Any]) -> None:
-        """Whoever coordinates the group now, and however long that takes to find out."""
+        """The group's present coordinator, however long the lookup takes."""
         from confluent_kafka import KafkaException
 
         deadline_s = time.monotonic() + SETTLE_WITHIN_MS / 1000

@@ -75,7 +75,7 @@ class TransactionalLoad:
 
 
 def until_answered(end: Any) -> None:
-    """An end that was not answered in time goes on when it is called again."""
+    """An end without an answer in time continues when it is called again."""
     while True:
         try:
             end(WITHIN_S)

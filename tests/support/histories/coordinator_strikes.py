@@ -52,7 +52,7 @@ class Strike:
     def __init__(self, site: ReplicatedSite, struck: set[int], blow: Blow, *, topic: str, key: str) -> None:
         self._site, self._struck, self._blow = site, struck, blow
         self._topic, self._partition = topic, group_partition(key, INTERNAL_PARTITIONS)
-        # the broker that is asked may hear of a new internal topic a moment after its coordinator
+        # the broker that is asked may learn of a new internal topic a moment after its coordinator
         self.node_id = eventually_sync(lambda: max(site.leaders(topic).get(self._partition, 0), 0), WITHIN_MS)
 
     @contextmanager

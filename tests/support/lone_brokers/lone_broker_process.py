@@ -1,4 +1,4 @@
-"""Starts `tests/support/lone_brokers/lone_broker.py` as a process and tells where it listens."""
+"""Starts `tests/support/lone_brokers/lone_broker.py` as a process and returns where it listens."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class ControllerScene:
         return self._give(ask.CreatePartitions(topics=(ask.GrowthRequest(name=name, total_count=int(total)),)))
 
     def do_written(self, name: str, version: str, **replicas: str) -> list[str]:
-        """Somebody else wrote the topic's assignment, as p0=1,2 and so on."""
+        """Another tool wrote the topic's assignment, as p0=1,2 and so on."""
         assignment = {int(index[1:]): tuple(map(int, nodes.split(","))) for index, nodes in replicas.items()}
         return self._give(ask.PartitionsFound(topic=name, assignment=assignment, version=int(version)))
 
@@ -138,7 +138,7 @@ class ControllerScene:
         return self._give(ask.ControlledShutdown(node_id=int(node), broker_epoch=self.model.brokers[int(node)].epoch))
 
     def do_break(self, name: str) -> list[str]:
-        """Somebody writes rubbish into a znode of the topic."""
+        """A tool writes rubbish into a znode of the topic."""
         self.model.broken[name] = f"znode /brokers/topics/{name}: not JSON"
         return []
 
@@ -147,14 +147,14 @@ class ControllerScene:
         return [line for decision in self.model.mend(name) for line in reported(decision)]
 
     def do_remove(self, name: str) -> list[str]:
-        """Somebody removes the topic's znodes."""
+        """A tool removes the topic's znodes."""
         del self.model.topics[name]
         for partition in [known for known in self.model.leaderships if known.topic == name]:
             del self.model.leaderships[partition]
         return self.do_mend(name)
 
     def do_mark(self, *names: str) -> list[str]:
-        """Somebody marks topics for deletion in ZooKeeper; the controller reads the marks."""
+        """A tool marks topics for deletion in ZooKeeper; the controller reads the marks."""
         self.model.deletions |= set(names)
         return self._give(ask.DeletionsMarked(topics=tuple(sorted(self.model.deletions))))
 

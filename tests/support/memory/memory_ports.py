@@ -181,7 +181,7 @@ class MemoryOffsetsTail:
 
 
 class MemoryProgress:
-    """ProgressPort: keeps what is told."""
+    """ProgressPort: keeps the reports."""
 
     def __init__(self, reported: list[dict[TopicPartition, int]]) -> None:
         self._reported = reported

@@ -69,7 +69,7 @@ class ScriptedBroker(broker_pb2_grpc.BrokerControlServicer):
         await self._zookeeper.create(znodes.broker_path(self.node_id), encode_broker(registration), is_ephemeral=True)
 
     async def unregister(self) -> None:
-        """Leave the site; the process goes on answering."""
+        """Leave the site; the process continues to answer."""
         if self._zookeeper is not None:
             await self._zookeeper.stop()
             self._zookeeper = None
@@ -104,6 +104,6 @@ class ScriptedBroker(broker_pb2_grpc.BrokerControlServicer):
         return ControlReply(node_id=self.node_id, failures=failures)
 
     def leader_of(self, topic: str, partition: int = 0) -> int | None:
-        """Leader as this broker was told; None for an unknown partition."""
+        """Leader as this broker was informed; None for an unknown partition."""
         state = self.partitions.get((topic, partition))
         return None if state is None else state.leader

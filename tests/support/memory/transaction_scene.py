@@ -310,7 +310,7 @@ class TransactionScene:
         return outcome
 
     def complete(self, name: str) -> None:
-        """Every marker that is left is written, and the coordinator hears of it."""
+        """Every remaining marker is written, and the coordinator gets the results."""
         transaction, left = self.unmarked[name]
         for partition in sorted(left):
             self.mark(name, partition)

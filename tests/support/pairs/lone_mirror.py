@@ -16,7 +16,7 @@ from runtime.process import run_daemon
 
 
 async def run(properties: dict[str, str], stop: asyncio.Event) -> None:
-    """Mirror until `stop`, or until the daemon cannot go on."""
+    """Mirror until `stop`, or until the daemon cannot continue."""
     daemon = MirrorDaemon(load_config(properties))
     await daemon.start()
     daemon.failed.add_done_callback(lambda _: stop.set())

@@ -27,7 +27,7 @@ from wire.znodes.broker_znodes import BrokerRegistration
 
 
 class LinkedController(LoneController):
-    """Also tells the broker its links."""
+    """Also gives the broker its links."""
 
     def __init__(self, state_path: str, site: str) -> None:
         super().__init__(state_path)

@@ -54,7 +54,7 @@ class RunningProcess:
         return self.child.log.read_text(encoding="utf-8", errors="replace") if self.child.log.exists() else ""
 
     def start(self) -> None:
-        """Start it (again); the log goes on where it was."""
+        """Start it (again); the log file is continued."""
         start(self.child)
 
     def wait_ready(self, is_ready: Callable[[], object], within_ms: float = READY_WITHIN_MS) -> None:

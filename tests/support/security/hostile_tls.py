@@ -44,7 +44,7 @@ class SlowHandshake:
         return bool(byte)
 
     def complete(self) -> None:
-        """Go on until both sides have completed the handshake."""
+        """Continue until both sides have completed the handshake."""
         while True:
             while self.send_byte():
                 pass

@@ -1,5 +1,5 @@
-"""Compares the logs of a site's replicas on disk batch by batch, and determines their leaders by
-the records that the brokers' logs tell.
+"""Compares the logs of a site's replicas on disk batch by batch, and determines their leaders from
+the brokers' logs.
 
 Called when all writes have ended; the bytes come from the segment files, independently of the
 brokers' own reports.

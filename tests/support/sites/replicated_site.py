@@ -157,7 +157,7 @@ class ReplicatedSite:
                 except KafkaException:
                     continue
                 if topic is None or found.topics[topic].partitions:
-                    return found  # a broker that has not heard of a topic yet knows no partitions of it
+                    return found  # a broker that does not know a topic yet knows no partitions of it
             return None
 
         return eventually_sync(ask, SETTLE_WITHIN_MS)

@@ -45,7 +45,7 @@ async def test_a_gap_may_be_skipped_and_recorded() -> None:
 
 
 def expire(world: MemoryWorld) -> None:
-    """The source goes on, and forgets all but its last two batches."""
+    """The source continues, and expires all but its last two batches."""
     world.source.produce("orders", 0, 6)
     log = world.source.logs[FIRST]
     log.batches = log.batches[-2:]

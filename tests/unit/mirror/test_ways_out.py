@@ -1,5 +1,5 @@
-"""No state without a way out: what a flow waits for may fail in any way, and it goes on by itself
-once the cause is gone.
+"""No state without a way out: a request for which a flow waits may fail in any way, and the flow
+continues once the cause is gone.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ async def test_an_answer_of_a_broker_that_leads_no_more_says_nothing_about_the_s
 
 
 class Unreadable:
-    """Records that nobody can look at."""
+    """Records that cannot be read."""
 
     def __bool__(self) -> bool:
         raise RuntimeError("bug in a fetcher")

@@ -23,7 +23,7 @@ from tests.support.eventually import eventually
 
 
 async def _cancelled_by_somebody_else() -> None:
-    """Ends as a gRPC call does whose channel somebody closes."""
+    """Ends as a gRPC call does whose channel is closed."""
     given_up = asyncio.get_running_loop().create_future()
     given_up.cancel()
     await given_up

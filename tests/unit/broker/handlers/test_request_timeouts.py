@@ -29,7 +29,7 @@ TOPIC = TopicImage(name="t", topic_id=b"i" * 16, configs={}, partitions={})
 
 
 class Controller:
-    """Remembers what it is asked and answers nobody."""
+    """Records its requests and answers none."""
 
     def __init__(self) -> None:
         self.asked: list[Any] = []

@@ -1,5 +1,5 @@
-"""Whoever waits for a partition hears of everything that may end the wait, over real replicas and
-logs that real images change.
+"""A request that waits for a partition is woken by every change that may end the wait, over real
+replicas and logs that real images change.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ LONG_MS = 3_600_000.0
 
 
 class Waiting:
-    """A request that ends with the first change that it hears of."""
+    """A request that ends with the first change that wakes it."""
 
     def __init__(self) -> None:
         self.received: list[int] = []
@@ -317,7 +317,7 @@ async def test_a_mirrored_log_restarts_higher_without_holding_the_loop(tmp_path:
 
 
 class Controller:
-    """Remembers which replicas it was told of."""
+    """Records the replicas that are reported to it."""
 
     def __init__(self) -> None:
         self.reported: list[list[str]] = []

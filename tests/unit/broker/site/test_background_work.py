@@ -1,5 +1,5 @@
-"""A broker's work in the background goes on after a failure that nobody expected, and nobody waits
-for ever because of one.
+"""A broker's work in the background continues after an unexpected failure, and no request waits for
+ever because of one.
 """
 
 from __future__ import annotations
@@ -301,7 +301,7 @@ class SlowConfigs:
     async def create(self, path: str, value: bytes, *, make_path: bool) -> None:
         assert path not in self.data
         self.data[path] = value
-        self.may_answer.set()  # from here on both readings go on, the one that began before the change last
+        self.may_answer.set()  # from here on both readings continue, the one that began before the change last
 
 
 async def test_a_reading_that_began_before_a_change_does_not_take_the_change_back() -> None:

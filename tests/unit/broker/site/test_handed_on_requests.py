@@ -116,7 +116,7 @@ class Controller:
 
 def doors(site_a: SiteA, controller: Controller) -> Any:
     async def tell(*_: Any) -> None:
-        """No peer hears of it."""
+        """No peer gets the request."""
 
     return SimpleNamespace(
         cluster=Cluster(image_of_b()),

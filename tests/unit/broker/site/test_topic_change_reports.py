@@ -1,4 +1,6 @@
-"""Reports to the brokers of a peer: who is told of what, and how long an answer waits for that."""
+"""Reports to the brokers of a peer: which broker gets which report, and how long an answer waits
+for it.
+"""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ async def test_nothing_behind_a_damaged_batch_is_passed_over() -> None:
     with pytest.raises(InvalidBatch, match="offset 1"):
         await read(stream)
     assert reader.consumed() == 1
-    assert await read(stream) == [(1, 0), (1, 1)]  # other partitions go on, this one waits to be read again
+    assert await read(stream) == [(1, 0), (1, 1)]  # other partitions continue, this one waits to be read again
     assert reader.consumed() == 1
     await stream.put(reader.chunk(1, 4, damaged=1))
     with pytest.raises(InvalidBatch, match="offset 1"):

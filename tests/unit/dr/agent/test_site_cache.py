@@ -1,4 +1,4 @@
-"""The site agent's copy of its ZooKeeper when somebody writes what cannot be understood."""
+"""The site agent's copy of its ZooKeeper when a tool writes unreadable content."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Nodes:
         self.lost_looks: list[Exception] = []
         """What the next questions whether there is such a znode raise."""
         self.children_seen: set[str] = set()
-        """Paths that a list told of."""
+        """Paths that a list contained."""
         self._watches: dict[str, Any] = {}
 
     async def get(self, path: str, *, watch: Any) -> tuple[bytes, NodeStat]:

@@ -95,7 +95,7 @@ async def test_a_partition_whose_copy_is_not_known_was_not_compared() -> None:
             world.target.refusal = ""
             await eventually(world.is_equal)
 
-            async def is_known_equal() -> bool:  # the target has it before the mirror hears that
+            async def is_known_equal() -> bool:  # the target has it before the mirror knows that
                 (found,) = [one async for one in stub.VerifyMirror(mirror_pb2.VerifyMirrorRequest(), timeout=60)]
                 return (found.verdict, found.to_offset) == ("equal", 60)
 

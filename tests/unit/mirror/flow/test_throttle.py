@@ -1,5 +1,5 @@
-"""A mirror under a byte rate: slow as told, the tightest topics first, and a backlog that does not
-hold up the live tail.
+"""A mirror under a byte rate: at the configured rate, high priorities first, and a backlog that
+does not delay the live tail.
 """
 
 from __future__ import annotations

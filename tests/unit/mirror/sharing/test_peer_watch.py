@@ -1,4 +1,6 @@
-"""A daemon that shares its link hears how the others are set up, and tells what does not fit."""
+"""A daemon that shares its link reads the settings of the other daemons, and reports
+differences.
+"""
 
 from __future__ import annotations
 

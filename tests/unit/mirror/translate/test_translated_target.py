@@ -1,5 +1,5 @@
-"""Topics and groups at the target of a translate link: made at once, each with an outcome of its
-own; told in the source's offsets.
+"""Topics and groups at the target of a translate link: created in one request, each with its own
+outcome; reported in the source's offsets.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Digests of access rules: equal for equal rules, whoever has them in which order."""
+"""Digests of access rules: equal for equal rules, in any order."""
 
 from __future__ import annotations
 

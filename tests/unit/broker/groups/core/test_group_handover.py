@@ -1,4 +1,4 @@
-"""Members of both protocols go on at another site's coordinator as if nothing had happened."""
+"""Members of both protocols continue at another site's coordinator without a rebalance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clones of a log that its broker goes on writing to: neither of the two notices the other."""
+"""Clones of a log to which its broker continues to write: neither affects the other."""
 
 from __future__ import annotations
 

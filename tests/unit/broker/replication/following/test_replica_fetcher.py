@@ -285,7 +285,7 @@ async def test_a_defect_is_shown_and_following_begins_anew(monkeypatch: pytest.M
         return plan(fetcher)
 
     monkeypatch.setattr(ReplicaFetcher, "_changes", changes)
-    replicas: Any = None  # nothing is followed, so nobody asks
+    replicas: Any = None  # no partition is followed, so no fetch is sent
     fetcher = ReplicaFetcher(
         2,
         replicas,

@@ -267,7 +267,7 @@ def test_the_present_producer_is_carried_once_what_was_open_has_its_markers(aban
 
 
 def test_a_producer_that_slept_through_two_moves_aborts_and_goes_on(abandoned: Machine) -> None:
-    """The other site's leaders have aborted a part of its transaction: it must not go on with
+    """The other site's leaders have aborted a part of its transaction, so it must not continue with
     it.
     """
     abandoned.give(marked(producer_id=OURS, epoch=0))

@@ -155,7 +155,7 @@ def two_failovers(lost: Acknowledged, *, log_offsets: Iterable[int]) -> list[str
         (510, 1500, range(500), True),  # lost with the second site
         (105, 1500, range(600), True),  # taken by the first site while it was cut off: the offset is another record's
         (510, 2500, range(600), True),
-        (700, 2500, range(600), True),  # so was this one, as far as anybody can tell
+        (700, 2500, range(600), True),  # this one was as well, as far as is known
         (550, 2500, [*range(540), *range(560, 600)], False),  # a hole in what the active site has written
     ],
 )

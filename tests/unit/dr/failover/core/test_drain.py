@@ -17,7 +17,7 @@ POLICY = FailoverPolicy(settle_ms=100)
 @pytest.mark.parametrize(
     ("settled_at", "waits_ms"),
     [
-        (2, 0),  # the logs end where they ended when they had been at rest
+        (2, 0),  # the logs end where they ended when they had stopped growing
         (1, 100),  # a record has arrived since then
         (None, 100),
     ],

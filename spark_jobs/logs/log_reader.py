@@ -92,54 +92,60 @@ def read_splits(bootstrap: str, splits: Sequence[Split]) -> Iterator[tuple[Split
     offsets that the log has had before. Raises KafkaClientError when the site does not answer.
     """
 
-    async def read() -> AsyncGenerator[tuple[Split, StoredBatch]]:
+    async def read() -> AsyncGenerator[list[tuple[Split, StoredBatch]]]:
         async with client(bootstrap) as reader:
             for split in splits:
-                async for batch in _batches(reader, DEBUGGING_CONSUMER, split, keeps_repeated=True):
-                    yield split, batch
+                async for batches in _answers(reader, DEBUGGING_CONSUMER, split, keeps_repeated=True):
+                    yield [(split, batch) for batch in batches]
 
     return _iterated(read())
 
 
-def _iterated(items: AsyncGenerator[Item]) -> Iterator[Item]:
+def _iterated(answers: AsyncGenerator[list[Item]]) -> Iterator[Item]:
+    """The items of all answers. The event loop runs once for each answer and not for each item,
+    because its start costs more than a batch.
+    """
     with asyncio.Runner() as runner:
         try:
             while True:
                 try:
-                    yield runner.run(anext(items))
+                    answer = runner.run(anext(answers))
                 except StopAsyncIteration:
                     return
+                yield from answer
         finally:
-            runner.run(items.aclose())
+            runner.run(answers.aclose())
 
 
-async def _read(where: str | ClusterOptions, split: Split, *, keeps_repeated: bool) -> AsyncGenerator[StoredBatch]:
+async def _read(
+    where: str | ClusterOptions, split: Split, *, keeps_repeated: bool
+) -> AsyncGenerator[list[StoredBatch]]:
     opened, replica_id = await _client_of(where)
     async with opened as reader:
-        async for batch in _batches(reader, replica_id, split, keeps_repeated=keeps_repeated):
-            yield batch
+        async for batches in _answers(reader, replica_id, split, keeps_repeated=keeps_repeated):
+            yield batches
 
 
-async def _batches(
+async def _answers(
     reader: KafkaClient, replica_id: int, split: Split, *, keeps_repeated: bool
-) -> AsyncGenerator[StoredBatch]:
+) -> AsyncGenerator[list[StoredBatch]]:
+    """The batches of each answer to a fetch."""
     reading = SplitReading(split, fetch_bytes=FETCH_BYTES_MAX, keeps_repeated=keeps_repeated)
     while (fetch := reading.next_fetch()) is not None:
         data, log_start_offset = await _fetch(reader, split, fetch, replica_id)
         if log_start_offset > fetch.offset:
             reading.skip_to(log_start_offset)  # Retention has deleted these offsets since the survey.
             continue
+        found: list[StoredBatch] = []
         try:
             for position, header in reading.batches(fetch, data):
-                yield StoredBatch(
-                    header,
-                    verify_crc(data, position, header),
-                    reading.offset,
-                    data[position : position + header.size_bytes],
-                )
+                records = data[position : position + header.size_bytes]
+                found.append(StoredBatch(header, verify_crc(data, position, header), reading.offset, records))
         except InvalidBatch:
-            yield StoredBatch(None, is_crc_valid=False, expected_offset=reading.offset, records=memoryview(b""))
+            found.append(StoredBatch(None, is_crc_valid=False, expected_offset=reading.offset, records=memoryview(b"")))
+            yield found
             return
+        yield found
 
 
 async def _fetch(reader: KafkaClient, split: Split, fetch: Fetch, replica_id: int) -> tuple[memoryview, int]:

@@ -29,15 +29,20 @@ from bench.peers.sides import broker_of
 from bench.peers.systems import MeasuredBroker, check_complete, create_topic
 from deploy import jar_sets
 from deploy.parts import spark_environment
-from spark_jobs.session import noise_into, session
+from spark_jobs.session import MORE_JAVA_OPTIONS, noise_into, session
 from spark_jobs.streaming import run_queries
 
 SOURCES: Final = {Side.ANTIPODE: "antipode", Side.PEER: "kafka"}
-LOAD_RECORDS: Final = {100: 3_000_000, 1_000: 500_000}
+LOAD_RECORDS: Final = {100: 3_000_000, 1_000: 1_000_000}
+"""By size in bytes. So many that starting a query takes a small part of the time, for either side."""
+STREAM_TOPIC: Final = "spark-stream"
+STREAM_RECORDS: Final = 200_000
 LOAD_RECORDS_MIN: Final = 20_000
 STREAM_BATCHES: Final = 6
 SINK_ROWS: Final = 500_000
 SUBMIT_ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
+OPTIMISED: Final = "-XX:TieredStopAtLevel=4"
+"""Our short sessions do without Java's last compiler; the connector, which is Java, needs it."""
 
 
 def measure(plan: Plan) -> None:
@@ -58,6 +63,7 @@ class SparkBench:
         self._broker = broker
         self._servers = {"kafka.bootstrap.servers": broker.bootstrap_servers}
         os.environ.update(spark_environment())
+        os.environ[MORE_JAVA_OPTIONS] = f"{os.environ.get(MORE_JAVA_OPTIONS, '')} {OPTIMISED}"
         jars = ",".join(str(jar) for jar in jar_sets.SPARK_KAFKA.jars())
         os.environ[SUBMIT_ARGUMENTS] = f"--jars {jars} pyspark-shell"
         with noise_into(plan.directory / "spark.log"):
@@ -75,11 +81,12 @@ class SparkBench:
                     self._count(side, topic, f"count, {size}", count, is_measured=is_measured)
                     self._read(side, topic, f"read, {size}", count, is_measured=is_measured)
                 self._digests(topic, size, is_measured=is_measured)
+        self._fill(STREAM_TOPIC, 1_000, self._stream_count)
         for is_measured in (False, *[True] * self._plan.repeats):
             for side in self._plan.sides:
-                self._stream(side, f"spark-{1_000}", is_measured=is_measured)
+                self._stream(side, is_measured=is_measured)
                 self._sink(side, is_measured=is_measured)
-                self._stream_sink(side, f"spark-{1_000}", is_measured=is_measured)
+                self._stream_sink(side, is_measured=is_measured)
 
     def _fill(self, topic: str, size_bytes: int, count: int) -> None:
         self._plan.say(f"writing {count:,} records of {size_bytes} bytes")
@@ -128,13 +135,15 @@ class SparkBench:
         if is_measured:
             self._plan.record("spark", f"digests, {size}", Side.ANTIPODE, usage, **values)
 
-    def _stream(self, side: Side, topic: str, *, is_measured: bool) -> None:
-        count = self._plan.scaled(LOAD_RECORDS[1_000], least=LOAD_RECORDS_MIN)
+    @property
+    def _stream_count(self) -> int:
+        return self._plan.scaled(STREAM_RECORDS, least=LOAD_RECORDS_MIN)
 
+    def _stream(self, side: Side, *, is_measured: bool) -> None:
         def work() -> dict[str, float]:
-            return self._run_stream(side, topic, count, "noop", {})
+            return self._run_stream(side, "noop", {})
 
-        self._timed(side, "stream, 1 KB", work, count=count, is_measured=is_measured)
+        self._timed(side, "stream, 1 KB", work, count=self._stream_count, is_measured=is_measured)
 
     def _sink(self, side: Side, *, is_measured: bool) -> None:
         count = self._plan.scaled(SINK_ROWS, least=LOAD_RECORDS_MIN)
@@ -148,22 +157,21 @@ class SparkBench:
         self._timed(side, "write, 100 B", work, count=count, is_measured=is_measured)
         check_complete(self._broker.bootstrap_servers, target, count)
 
-    def _stream_sink(self, side: Side, topic: str, *, is_measured: bool) -> None:
-        count = self._plan.scaled(LOAD_RECORDS[1_000], least=LOAD_RECORDS_MIN)
+    def _stream_sink(self, side: Side, *, is_measured: bool) -> None:
         options = {**self._servers, "topic": self._target()}
 
         def work() -> dict[str, float]:
-            return self._run_stream(side, topic, count, SOURCES[side], options)
+            return self._run_stream(side, SOURCES[side], options)
 
-        self._timed(side, "topic to topic, 1 KB", work, count=count, is_measured=is_measured)
+        self._timed(side, "topic to topic, 1 KB", work, count=self._stream_count, is_measured=is_measured)
 
-    def _run_stream(self, side: Side, topic: str, count: int, sink: str, options: dict[str, str]) -> dict[str, float]:
+    def _run_stream(self, side: Side, sink: str, options: dict[str, str]) -> dict[str, float]:
         """Run a query over the topic to its end, and again from its checkpoint where Spark's Python
         worker was late; return the median time of its batches.
         """
-        limit = str(-(-count // STREAM_BATCHES))
+        limit = str(-(-self._stream_count // STREAM_BATCHES))
         stream = self.spark.readStream.format(SOURCES[side]).options(
-            **self._servers, subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=limit
+            **self._servers, subscribe=STREAM_TOPIC, startingOffsets="earliest", maxOffsetsPerTrigger=limit
         )
         with tempfile.TemporaryDirectory(dir=self._plan.directory) as checkpoint:
             writer = stream.load().select("key", "value").writeStream.format(sink).options(**options)

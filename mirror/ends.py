@@ -33,7 +33,9 @@ class EndsStatus:
     transactions: MirrorTransactions | None = None
     """The transactions at the target; None if the link writes none."""
     access: AccessState = AccessState()  # noqa: RUF009 (it cannot change)
-    """The access rules that are at the target, and why others are not; reported with groups'."""
+    """The access rules that are at the target, and the reasons why others are not; the report on
+    groups includes them.
+    """
 
 
 class Ends(Protocol):

@@ -42,9 +42,9 @@ def translate_offset(
     """Translate an offset of the source to the target's, or back, by the mirror's notes at the
     target (the command asks its brokers).
 
-    Neither the source nor the mirror needs to run. Between records that were not carried it is the
-    next one that was. If both directions use the same names, records of the opposite link count
-    too: name the source's brokers, which know it.
+    Neither the source nor the mirror needs to run. The offset of a record that was not carried is
+    translated to that of the next carried record. If both directions use the same names, records of
+    the opposite link count too: name the source's brokers, which know it.
 
     Example: antipode links translate-offset a-b --topic orders --partition 3 --offset 1234
     --bootstrap-server b1:9092

@@ -36,8 +36,8 @@ class Printed:
             self._consumer.commit_soon(dict(self.next_positions))
 
     async def commit(self) -> None:
-        """Commit all positions; a generation that is over commits nothing, and its records come
-        again.
+        """Commit all positions. If the generation has ended, nothing is committed, and its records
+        are delivered again.
         """
         from clients.consumer.consumer_options import CommitRefused
 

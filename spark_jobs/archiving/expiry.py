@@ -1,4 +1,4 @@
-"""Retention of an archive: lets go the oldest ranges of its logs, by age or by size.
+"""Retention of an archive: deletes the oldest ranges of its logs, by age or by size.
 
 A manifest with the new starts of the logs is written first; the files go after it. A run that is
 killed between the two leaves files that no manifest names, which the next run removes.

@@ -1,6 +1,6 @@
 """The client's side of SCRAM (RFC 5802, with SHA-256 of RFC 7677 and Kafka's SHA-512): proves a
-password without sending it, and has the broker prove that it knows it too. Pure but for the nonce,
-which the caller brings.
+password without sending it, and has the broker prove that it knows it too. Pure: the caller
+provides the nonce.
 """
 
 import base64

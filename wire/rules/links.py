@@ -192,8 +192,8 @@ def links_of_group(links: Iterable[LinkRecord], group: str) -> list[LinkRecord]:
 
 def governing_link(links: Sequence[LinkRecord], site: str) -> LinkRecord | None:
     """The link that decides for the site, among the links that carry something there: the most
-    restrictive one, because another link cannot make a site active that one link made passive. Sync
-    links come before others, then the first one counts.
+    restrictive one, because another link cannot make a site active that one link made passive. Of
+    equally restrictive links, a sync link decides, or else the first one.
     """
 
     def rank(link: LinkRecord) -> tuple[int, bool]:

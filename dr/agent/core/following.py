@@ -256,7 +256,7 @@ def _may_join(link: LinkRecord, site: str, standby: str, record: LinkRecord) -> 
 def _departure(
     site: str, link: LinkRecord, links: Links, answers: Mapping[str, SiteAnswer], *, now_ms: int
 ) -> Change | None:
-    """Stop writes under a link that goes on between two other sites, then leave it."""
+    """Stop writes under a link that continues between two other sites, then leave it."""
     versions = (answer.links[link.name] for answer in answers.values() if link.name in answer.links)
     newest = max(versions, key=lambda one: (one.epoch, one.phase, one.revision), default=link)
     if not supersedes(newest, link) or site in ends_of(newest):

@@ -29,7 +29,7 @@ def account_to_settle(accounts: Mapping[int, LossAccount], record: LinkRecord) -
     if not before:
         return None
     account = accounts[max(before)]
-    # every other change of the active site begins another band, also one that keeps no account
+    # any later change of the active site begins another band, even if it keeps no account
     is_same_band = account.leader_epoch_floor == record.leader_epoch_floor
     return account if account.to_site == record.active_site and is_same_band else None
 

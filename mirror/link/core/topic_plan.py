@@ -193,7 +193,7 @@ def nothing_carried(record: LinkRecord, topics: Iterable[str]) -> str:
 
 
 def way_to_a_new_copy(name: str, name_at_target: NameAtTarget | None = None) -> str:
-    """The advice how a person has a topic copied again, as the end of a sentence."""
+    """The advice for a person on how to have a topic copied again, as the end of a sentence."""
     if name_at_target is None:
         return f"{WAY_OUT} quarantines records that the source may lack, deletes the copy and mirrors the topic again"
     return f"when topic {name_at_target(name)} is deleted at the target, it is mirrored anew"

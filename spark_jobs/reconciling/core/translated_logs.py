@@ -133,7 +133,7 @@ class OffsetMap:
         return _mapped(self._runs, self._starts, offset)
 
     def at_source(self, offset: int) -> int | None:
-        """Which source offset the map puts at a target offset; None if the map has no entry."""
+        """The source offset that the map assigns to a target offset; None if the map has no entry."""
         return _mapped(self._back, self._back_starts, offset)
 
     def next_at_target(self, offset: int) -> int | None:

@@ -65,8 +65,8 @@ class ApiMetrics(Latencies):
         self.request_queue, self.local, self.remote = Latencies(), Latencies(), Latencies()
         self.throttle, self.response_queue, self.response_send = Latencies(), Latencies(), Latencies()
         self.errors: Counter[int] = Counter()
-        """The errors that clients received, by code, without 0: one for each partition, topic or
-        group that a response names it for.
+        """The errors that clients received, by code, without 0: a response counts once for each
+        partition, topic or group with the error.
         """
         self.unanswered_count = 0
 

@@ -110,7 +110,7 @@ class Purgatory:
                     self._wake(awaited, session, appended_bytes)
 
     def _wake(self, operation: DelayedOperation, key: Hashable, grown_bytes: int) -> None:
-        """Growth covers up no change of another kind in the same turn."""
+        """Growth of the log does not hide a change of another kind in the same turn of the loop."""
         if not self._changes:
             # Runs once for all changes of this turn of the loop, so that an append is not delayed
             # by the fetches that it wakes.
@@ -170,7 +170,7 @@ class Purgatory:
         self._note_emptied()
 
     def close(self) -> None:
-        """Complete everything that waits, and later requests at once."""
+        """Complete all waiting requests, and later ones immediately."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()

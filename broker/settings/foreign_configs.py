@@ -154,7 +154,9 @@ _FAMILIES_WITHOUT_EFFECT: Final = {
 
 
 def without_controller_listeners(properties: Mapping[str, str]) -> dict[str, str]:
-    """The keys of listeners that name some of KRaft's controllers, without these."""
+    """The values of `listeners` and `advertised.listeners` without the listeners of KRaft's
+    controllers; a key without such a listener is left out.
+    """
     controllers = {name.strip() for name in properties.get("controller.listener.names", "").split(",") if name.strip()}
     changed = {}
     for key in ("listeners", "advertised.listeners"):

@@ -129,16 +129,16 @@ class OffsetMap:
         """The first offset of the source that the map does not reach."""
 
     def at_target(self, offset: int) -> int | None:
-        """Where the map puts a source offset; None if the map has no entry."""
+        """The target offset that the map gives for a source offset; None if it has no entry."""
         return _mapped(self._runs, self._starts, offset)
 
     def at_source(self, offset: int) -> int | None:
-        """The source offset that the map assigns to a target offset; None if the map has no entry."""
+        """The source offset that the map gives for a target offset; None if it has no entry."""
         return _mapped(self._back, self._back_starts, offset)
 
     def next_at_target(self, offset: int) -> int | None:
-        """Where the map puts this source offset, or the next one of which it has an entry; None
-        after its last entry.
+        """The target offset of this source offset, or of the next one that has an entry; None after
+        the last entry.
         """
         index = bisect_right(self._starts, offset) - 1
         if index < 0 or offset >= self._starts[index] + self._runs[index].record_count:

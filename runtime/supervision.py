@@ -78,7 +78,7 @@ async def not_broken_off(work: Callable[[], Awaitable[ResultT]]) -> ResultT:
 class _Waits:
     """The growing waits between the deaths of one piece of work."""
 
-    def __init__(self, chance: random.Random) -> None:
+    def __init__(self, chance: random.Random | None = None) -> None:
         self._chance = chance
         self._deaths = 0
         self._began_s = 0.0
@@ -89,6 +89,8 @@ class _Waits:
     async def rest(self) -> None:
         lasted_s = asyncio.get_running_loop().time() - self._began_s
         self._deaths = 1 if lasted_s > HEALTHY_AFTER_S else self._deaths + 1
+        # made at the first wait: to seed it takes longer than most work, which never fails
+        self._chance = self._chance or random.Random()  # noqa: S311  spreads retries
         # 2 to the 10th: beyond it the cap counts in any case
         cap_ms = min(RESTART_MAX_MS, RESTART_INITIAL_MS * 2 ** min(self._deaths, 10))
         await asyncio.sleep(cap_ms * (0.5 + self._chance.random() / 2) / 1000)
@@ -96,7 +98,7 @@ class _Waits:
 
 async def until_done(kind: str, work: Callable[[], Awaitable[ResultT]], *, name: str = "") -> ResultT:
     """Repeat the work until it ends without a failure; returns its result."""
-    waits = _Waits(random.Random())  # noqa: S311  spreads retries
+    waits = _Waits()
     _deaths.setdefault(kind, 0)
     while True:
         waits.begin()

@@ -108,15 +108,17 @@ class HostedPartitions:
         the records of an append.
         """
         purgatory, appended_at = self.purgatory, -1
+        # asked once: while nothing waits for the partition, no effect makes anything wait
+        is_awaited_here = purgatory.concerns(hosted.key)
         for effect in effects:
             if isinstance(effect, LogGrew):
                 appended_at = effect.former
-                if purgatory.concerns(hosted.key):
+                if is_awaited_here:
                     purgatory.changed(hosted.key, Change.LOG_GREW, appended_bytes, former_end=appended_at)
             elif isinstance(effect, HighWatermarkMoved):
                 # the log's own mark first: a waiter that wakes up reads it there
                 hosted.log.advance_high_watermark(effect.offset)
-                if not purgatory.concerns(hosted.key):
+                if not is_awaited_here:
                     continue
                 grown_bytes = 0
                 # Computed only when a fetch waits, because the sum needs a walk over the segments.
@@ -125,7 +127,7 @@ class HostedPartitions:
                 # 0 would mean another kind of change, which ends waits
                 purgatory.changed(hosted.key, Change.HIGH_WATERMARK, max(grown_bytes, 1))
             elif isinstance(effect, MirrorableEndMoved):
-                if not purgatory.concerns(hosted.key):
+                if not is_awaited_here:
                     continue
                 is_awaited = purgatory.is_awaited(DelayedOperation.MIRROR_FETCH, hosted.key)
                 grown_bytes = _bytes_within(hosted, effect) if is_awaited else 0

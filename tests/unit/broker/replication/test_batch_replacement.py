@@ -139,7 +139,7 @@ async def test_what_is_not_proven_is_refused_and_changes_nothing(tmp_path: Path)
     for outcome, code, said in (
         (await replace(doors, offered), ErrorCode.invalid_record, "neither the checksum nor the content"),
         (await replace(doors, sound[: len(offered)]), ErrorCode.none, None),
-        (await replace(doors, b"\1" * 70), ErrorCode.invalid_record, "is no batch"),
+        (await replace(doors, b"\1" * 70), ErrorCode.invalid_record, "are not a batch"),
         (beyond, ErrorCode.invalid_record, "has no batch at offset 9"),
         (other_topic, ErrorCode.inconsistent_topic_id, "another topic id"),
     ):

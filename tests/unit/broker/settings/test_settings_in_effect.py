@@ -24,6 +24,7 @@ from broker.network.connection_limits import HostAddresses
 from broker.replication.core.retention_holds import StandbyEnds
 from broker.replication.following.replica_fetcher import ReplicaFetcher
 from broker.replication.housekeeping import Housekeeping
+from broker.replication.truncated_records import TruncatedRecords
 from broker.settings.core.topic_configs import LogConfig
 from broker.settings.loading import load_broker_settings
 from runtime.addresses import HostPort
@@ -80,7 +81,10 @@ async def keeping_house(
         ),
     )
     configs.standby_ends = StandbyEnds()
-    replicas: Any = SimpleNamespace(standbys=SimpleNamespace(check=lambda: None, ends=configs.standby_ends))
+    replicas: Any = SimpleNamespace(
+        standbys=SimpleNamespace(check=lambda: None, ends=configs.standby_ends),
+        cuts=TruncatedRecords(RealDisk(), bytes_max=0),
+    )
     cluster: Any = SimpleNamespace(image=image)
     housekeeping = Housekeeping(configs, logs, replicas, cluster, on_expired=lambda _: None, clock=SystemClock())
     housekeeping.start()

@@ -19,6 +19,7 @@ _TEXTS: Final = {
     "antipode.cluster.id": "Cluster id of a new site; sites of an exact link share one.",
     "antipode.controller.candidate": "Whether this process may become the site's controller.",
     "antipode.mirror.principals": "Principals of mirrors with the link to which each is limited, separated by semicolons.",
+    "antipode.quarantine.retention.ms": "How long entries of the quarantine are kept; -1 keeps them until an operator deletes them.",
     "antipode.truncated.records.max.bytes": "Bytes of truncated records that are kept for each partition.",
     "antipode.failed.logins.max": "Most logins of one address that may fail within the window before more are refused.",
     "antipode.failed.logins.window.ms": "Time in which failed logins of an address are counted, and for which it is refused.",

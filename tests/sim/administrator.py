@@ -9,7 +9,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from tests.sim.node import RPC_PORT
+from tests.sim.broker_process import RPC_PORT
 from tests.sim.world import World
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ControllerClient, ControllerUnavailable

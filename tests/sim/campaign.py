@@ -106,9 +106,13 @@ def story_of(seed: int, kind: Kind) -> str:
 
 
 def seed_that_catches(mutant: Mutant, seeds: Iterable[int]) -> int:
-    """The first of the seeds under which the defect breaks something; 0 when none does."""
+    """The first of the seeds under which the defect breaks a promise; 0 when none does.
+
+    An exception alone does not count: it may be one of the substitute, which no longer fits what it
+    replaces.
+    """
     with mutant.in_force():
-        return next((seed for seed in seeds if not play(seed, mutant.kind).is_sound), 0)
+        return next((seed for seed in seeds if play(seed, mutant.kind).has_broken_promise), 0)
 
 
 def story_when_broken(seed: int, kind: Kind) -> str:

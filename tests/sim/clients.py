@@ -11,14 +11,15 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, Final
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
 from runtime.addresses import HostPort
+from tests.sim.broker_process import KAFKA_PORT, METADATA_PATH, RPC_PORT
 from tests.sim.ledger import Key, Ledger, body_of
-from tests.sim.node import KAFKA_PORT, METADATA_PATH, RPC_PORT
 from tests.sim.rpc import RpcChannel
 from tests.sim.virtual_loop import Process
 from tests.sim.world import EPOCH_MS, World
@@ -30,8 +31,12 @@ from wire.client.requests.broker_requests import request_fetch, request_produce
 from wire.client.requests.fetch_requests import FetchRequest, PartitionToFetch, TopicToFetch
 from wire.protocol.messages.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
 
-OPTIONS: Final = ConnectionOptions(client_id="simulated", connect_timeout_ms=500, request_timeout_ms=1500)
+OPTIONS: Final = ConnectionOptions(
+    client_id="simulated", software_name="simulated", connect_timeout_ms=500, request_timeout_ms=1500
+)
 NO_LEADER: Final = (-1, -1, "")
+BATCHES_APART_S_MAX: Final = 0.01
+"""Between two batches of a producer that are under way at the same time."""
 
 
 class Router:
@@ -156,9 +161,17 @@ class Producer:
             connection = await self.router.connection(leader)
         except KafkaClientError:
             return [ErrorCode.network_exception for _ in self.unanswered]
-        return await asyncio.gather(*(self._attempt(connection, content, topic_id) for content in self.unanswered))
+        chance = self.world.chance
+        # a client sends each batch when it is full, so the leader may refuse one and take the next
+        delays_s = accumulate(chance.uniform(0, BATCHES_APART_S_MAX) for _ in self.unanswered[1:])
+        sent = zip(self.unanswered, (0.0, *delays_s), strict=True)
+        return await asyncio.gather(
+            *(self._attempt(connection, content, topic_id, delay_s=delay_s) for content, delay_s in sent)
+        )
 
-    async def _attempt(self, connection: Connection, content: bytes, topic_id: bytes) -> ErrorCode:
+    async def _attempt(self, connection: Connection, content: bytes, topic_id: bytes, *, delay_s: float) -> ErrorCode:
+        if delay_s:
+            await self.world.pause(delay_s)
         records = TopicRecords(self.topic, UUID(bytes=topic_id), [PartitionRecords(self.index, content)])
         try:
             response = await request_produce(connection, ProduceRequest(None, self.acks, 1000, [records]))

@@ -9,27 +9,33 @@ it.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from random import Random
 from types import SimpleNamespace
 from typing import Any, Protocol
+from weakref import WeakValueDictionary
 
 from broker.log.core.batch_checks import BatchLimits
 from broker.log.core.leader_epochs import EpochStart, LeaderEpochs
 from broker.log.core.producer_state import ProducerStates
+from broker.log.directories.folder import Folder
 from broker.log.directories.log_store import LogStore
-from broker.log.errors import OffsetOutOfRange
+from broker.log.errors import OffsetOutOfRange, StorageError
 from broker.log.intake import AppendInfo, Intake
 from broker.log.partition_log import PartitionLog
+from broker.log.range_digests import RangeDigests
+from broker.log.recovery import RecoveryReport
 from broker.log.segments.log_slice import LogSlice
 from broker.log.segments.transaction_index import AbortedTransaction
 from broker.log.source_seen import SourceSeen
+from broker.metadata.core.topic_images import TopicImage
 from broker.settings.core.topic_configs import LogConfig
 from tests.sim.memory_files import MemoryFiles
-from wire.batches.record_batch import iterate_headers
+from wire.batches.record_batch import BatchHeader, iterate_headers
 from wire.protocol.ids import TopicPartition
 
 
@@ -66,11 +72,12 @@ class StoredLog:
 class MemorySlice(LogSlice):
     """Batches on their way to a reader."""
 
-    __slots__ = ("_content",)
+    __slots__ = ("__weakref__", "_content")
 
     def __init__(self, batches: list[Batch], offset: int) -> None:
         self._content = b"".join(batch.content for batch in batches)
-        self.fd = -1
+        self.fd = next(_DESCRIPTORS)
+        _SLICES[self.fd] = self
         self.position = 0
         self.length = len(self._content)
         self.base_offset = batches[0].base_offset if batches else offset
@@ -80,8 +87,20 @@ class MemorySlice(LogSlice):
     def read_bytes(self) -> bytes:
         return self._content
 
+    def headers(self) -> Iterator[BatchHeader]:
+        return (header for _, header in iterate_headers(self._content))
+
     def release(self) -> None:
         """Do nothing: the slice holds no file."""
+
+
+_DESCRIPTORS = itertools.count(2_000_000)
+_SLICES: WeakValueDictionary[int, MemorySlice] = WeakValueDictionary()
+
+
+def slice_behind(descriptor: int) -> MemorySlice:
+    """The slice whose `fd` this is."""
+    return _SLICES[descriptor]
 
 
 class _Durability:
@@ -139,6 +158,15 @@ class MemoryLog(PartitionLog):
         self._high_watermark = min(max(stored.high_watermark, stored.start), stored.end)
         self.is_abandoned = False
         self.compacted_to = stored.start
+        self.digests = RangeDigests(
+            self.directory,
+            MemoryFiles(),
+            Folder(),
+            trusted_end=stored.start,
+            is_new=True,
+            is_clean=True,
+            note_names=lambda _: None,
+        )
         self._replay_producers()
 
     def _replay_producers(self) -> None:
@@ -229,6 +257,7 @@ class MemoryLog(PartitionLog):
         self.log_end_offset = stored.end
         self._epochs.truncate_from_end(self.log_end_offset)
         stored.flushed = min(stored.flushed, self.log_end_offset)
+        self.digests.drop_from(self.log_end_offset)
         self._cut_high_watermark()
         self._replay_producers()
         self._observer.truncated(self)
@@ -238,6 +267,7 @@ class MemoryLog(PartitionLog):
         self.stored.start = self.stored.flushed = offset
         self.log_start_offset = self.log_end_offset = offset
         self._epochs.clear()
+        self.digests.drop_from(offset)
         self._cut_high_watermark()
         self._replay_producers()
 
@@ -248,79 +278,84 @@ class MemoryLog(PartitionLog):
         if not is_rolled_enough:  # nothing is rolled here
             self.stored.flushed = self.log_end_offset
 
-    def save(self) -> None:
-        """The checkpoint of the high watermark."""
-        self.stored.high_watermark = self._high_watermark
 
+class MemoryLogStore(LogStore):
+    """A broker's `LogStore` over its disk: what concerns segments and log directories has nothing
+    to do.
+    """
 
-class MemoryLogStore:
-    """A broker's `LogStore` over its disk."""
-
-    def __init__(self, disk: Disk, observer: LogObserver) -> None:
-        self._disk = disk
+    def __init__(self, disk: Disk, observer: LogObserver, *, now_ms: Callable[[], int]) -> None:
+        super().__init__([], disk.files, now_ms=now_ms)
+        self._kept = disk
         self._observer = observer
-        self._logs: dict[TopicPartition, MemoryLog] = {}
-        self.offline_count = 0
-        self.directories = (SimpleNamespace(path="memory"),)
+        self.directories = [SimpleNamespace(path=DIRECTORY, is_clean=True, notes=())]  # type: ignore[list-item]
 
-    def load(self, config: LogConfig) -> None:
+    def open(self, *, node_id: int, cluster_id: str) -> None:
+        """The disk belongs to one node."""
+
+    def load(self, config_of: Callable[[str], LogConfig]) -> list[RecoveryReport]:
         """Open all that the disk has."""
-        for key, stored in self._disk.logs.items():
-            self._logs[key] = MemoryLog(stored, stored.config or config, self._observer)
+        for key, stored in self._kept.logs.items():
+            self._logs[key] = MemoryLog(stored, stored.config or config_of(key.topic), self._observer)
+        return []
 
-    def __iter__(self) -> Iterator[MemoryLog]:
-        return iter(tuple(self._logs.values()))
-
-    def on_failure(self, _: object) -> None:
+    def note_failure(self, error: StorageError) -> None:
         """Disks do not fail here."""
-
-    def note_failure(self, error: Exception) -> None:
         raise error
 
-    def remove_file(self, _path: str, **_: object) -> None:
+    def remove_file(self, path: str) -> None:
         """No file of truncated records is kept here."""
-
-    def is_offline(self, _topic: str, _partition: int) -> bool:
-        return False
-
-    def get(self, topic: str, partition: int) -> MemoryLog | None:
-        return self._logs.get(TopicPartition(topic, partition))
 
     def open_or_create(
         self, topic: str, partition: int, *, topic_id: bytes, config: LogConfig, is_new: bool = True
-    ) -> MemoryLog:
+    ) -> PartitionLog:
         key = TopicPartition(topic, partition)
         log = self._logs.get(key)
         if log is not None and log.topic_id not in (None, topic_id):
             self.delete(log)
             log = None
         if log is None:
-            stored = self._disk.logs[key] = StoredLog(topic, partition, topic_id)
+            stored = self._kept.logs[key] = StoredLog(topic, partition, topic_id)
             log = self._logs[key] = MemoryLog(stored, config, self._observer)
-        log.stored.config = config
+        self._kept.logs[key].config = config
         log.update_config(config)
         return log
 
-    async def make_way(self, topics: object, *, node_id: int) -> None:
+    async def make_way(self, topics: Iterable[TopicImage], *, node_id: int) -> None:
         """A deleted log leaves nothing here."""
 
     def delete(self, log: PartitionLog) -> None:
         key = TopicPartition(log.topic, log.partition)
-        del self._logs[key], self._disk.logs[key]
+        del self._logs[key], self._kept.logs[key]
 
-    delete_strays = LogStore.delete_strays
+    async def maintain(self, *_: Any, **__: Any) -> list[str]:
+        """Nothing expires here."""
+        return []
+
+    async def flush_due(self) -> None:
+        """Only what the topic's configuration demands is flushed here."""
+
+    async def checkpoint(self) -> None:
+        """Recovery points and log starts are stored with the logs here."""
 
     async def checkpoint_high_watermarks(self) -> None:
-        """The checkpoint that is written right after a truncation."""
-        self.save()
+        self._save()
 
     async def checkpoint_log_start_offsets(self) -> None:
-        """Log start offsets are stored with the logs here."""
+        """They are stored with the logs here."""
 
-    def save(self) -> None:
-        """The checkpoints that a broker writes now and then."""
-        for log in self._logs.values():
-            log.save()
+    def _save(self) -> None:
+        for stored, log in ((self._kept.logs[key], log) for key, log in self._logs.items()):
+            stored.high_watermark = log.high_watermark
+
+    def close(self, *, broker_epoch: int = -1) -> None:
+        """A clean stop: everything is flushed."""
+        for key, log in self._logs.items():
+            self._kept.logs[key].flushed = log.log_end_offset
+        self._save()
+
+    def abandon(self) -> None:
+        """The logs stay as they are."""
 
 
 class Disk:
@@ -357,5 +392,6 @@ def _recovered_epochs(batches: list[Batch]) -> list[EpochStart]:
     return epochs.entries
 
 
+DIRECTORY = "memory"
 BATCHES_READ_MAX = 8
 """Batches in one answer: few, so that followers and leaders often part in the middle."""

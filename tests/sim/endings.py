@@ -64,7 +64,7 @@ def _content(log: StoredLog | None) -> tuple[Any, ...]:
 
 def _disagreement(node: Node, name: str, index: int, state: Any) -> Iterator[str]:
     running = node.running
-    hosted = None if running is None else running.replicas.find(name, index)
+    hosted = None if running is None else running.broker.replication.replicas.find(name, index)
     if hosted is None:
         yield f"{name}-{index} is not hosted by {node.host}"
     elif hosted.state.leader_epoch != state.leader_epoch or hosted.state.leader != state.leader:

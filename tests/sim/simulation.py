@@ -68,7 +68,6 @@ class Simulation(SeedRun):
         node_ids = tuple(range(1, plan.node_count + 1))
         self.nodes = {node_id: Node(world, self.ledger, node_id) for node_id in node_ids}
         for node in self.nodes.values():
-            node.has_coordinators = plan.kind is Kind.TRANSACTIONS
             node.properties |= {"min.insync.replicas": str(plan.min_insync)}
             if plan.flushes:
                 node.properties |= {"log.flush.interval.messages": "1"}

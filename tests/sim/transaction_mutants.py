@@ -95,7 +95,7 @@ TRANSACTION_MUTANTS: Final[tuple[Mutant, ...]] = (
         owner=TransactionShard,
         name="_send_markers",
         substitute=_completes_first,
-        known_seed=1,
+        known_seed=18,
         kind=Kind.TRANSACTIONS,
     ),
     Mutant(
@@ -103,7 +103,7 @@ TRANSACTION_MUTANTS: Final[tuple[Mutant, ...]] = (
         owner=transactions,
         name="resume",
         substitute=_forgets_the_pending,
-        known_seed=2,
+        known_seed=6,
         kind=Kind.TRANSACTIONS,
     ),
     Mutant(
@@ -111,7 +111,7 @@ TRANSACTION_MUTANTS: Final[tuple[Mutant, ...]] = (
         owner=InternalLog,
         name="read_all",
         substitute=_reads_what_is_committed,
-        known_seed=1,
+        known_seed=2,
         kind=Kind.TRANSACTIONS,
     ),
     Mutant(
@@ -127,7 +127,7 @@ TRANSACTION_MUTANTS: Final[tuple[Mutant, ...]] = (
         owner=partition_rules,
         name="producer_error",
         substitute=_always(ErrorCode.none),
-        known_seed=1,
+        known_seed=2,
         kind=Kind.TRANSACTIONS,
     ),
     Mutant(
@@ -151,7 +151,7 @@ TRANSACTION_MUTANTS: Final[tuple[Mutant, ...]] = (
         owner=marker_sender,
         name="_SETTLED",
         substitute=lambda _: tuple(ErrorCode),
-        known_seed=23,
+        known_seed=6,
         kind=Kind.TRANSACTIONS,
     ),
 )

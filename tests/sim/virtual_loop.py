@@ -15,13 +15,22 @@ import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 Connector = Callable[..., Awaitable[Any]]
 
 CURRENT: ContextVar[Process | None] = ContextVar("CURRENT", default=None)
 """The process whose code runs."""
+
+
+class Selectable(Protocol):
+    """A simulated socket."""
+
+    @property
+    def is_readable(self) -> bool:
+        """True if bytes, a connection or its end can be taken from it."""
+        ...
 
 
 class Process:
@@ -84,6 +93,9 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._order = 0
         self._tasks: list[asyncio.Task[Any]] = []
         self.connector: Connector | None = None
+        self.selectable: dict[int, Selectable] = {}
+        """Simulated sockets by their descriptors."""
+        self._readers: dict[int, tuple[Callable[..., object], tuple[Any, ...], Context]] = {}
 
     # --- what asyncio asks of a loop
 
@@ -148,6 +160,31 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
         assert self.connector is not None, "no network"
         return await self.connector(protocol_factory, host, port, **options)
+
+    def add_reader(self, fd: int, callback: Callable[..., object], *args: Any) -> None:  # type: ignore[override]
+        self._readers[fd] = (callback, args, copy_context())
+        self.signal(fd)
+
+    def remove_reader(self, fd: int) -> bool:  # type: ignore[override]
+        return self._readers.pop(fd, None) is not None
+
+    def remove_writer(self, fd: int) -> bool:  # type: ignore[override]
+        """No writer is ever added: a simulated socket takes everything."""
+        del fd
+        return False
+
+    def signal(self, fd: int) -> None:
+        """A socket can be read, perhaps: call its reader in its process, as long as that is so."""
+        reader = self._readers.get(fd)
+        if reader is not None and self.selectable[fd].is_readable:
+            self.call_soon(self._read, fd, context=reader[2])
+
+    def _read(self, fd: int) -> None:
+        reader, selectable = self._readers.get(fd), self.selectable.get(fd)
+        if reader is not None and selectable is not None and selectable.is_readable:
+            callback, arguments, _ = reader
+            callback(*arguments)
+            self.signal(fd)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         if self.is_ending:

@@ -9,12 +9,15 @@ consists of its state-change log and the faults, bounded.
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import secrets
+import sys
 import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from functools import partial
 from random import Random
 from typing import Any
 from unittest.mock import patch
@@ -25,12 +28,12 @@ import controller.watching.liveness
 import dr.sites.channels
 import mirror.link.link_watch
 import mirror.main
-import wire.client.connection
 import wire.control.clients
-from broker.handlers.registry import advertised_versions
+from runtime.invariants import InvariantBroken
 from tests.sim.disk import Disk
 from tests.sim.network import Network
 from tests.sim.rpc import RpcChannel
+from tests.sim.sockets import send_file
 from tests.sim.virtual_loop import CURRENT, VirtualLoop
 from tests.sim.zookeeper_ensemble import SERVERS, Ensemble
 
@@ -105,13 +108,16 @@ class World:
         process = CURRENT.get()
         if not self.loop.is_ending and process is not None and process.is_alive and level in _TOLD:
             event = fields.pop("event", "")
-            is_defect = fields.pop("exc_info", None) or level in ("exception", "critical")
+            raised = fields.pop("exc_info", None)
+            is_defect = raised or level in ("exception", "critical")
             shown = " ".join(f"{name}={value}" for name, value in fields.items())
             self.tell(f"{event}: {shown}" if shown else str(event))
             if is_defect:
                 import traceback
 
-                self.violate("no-defect", f"{process}: {event} {shown} {traceback.format_exc(limit=-3)}")
+                error = raised if isinstance(raised, BaseException) else sys.exc_info()[1]
+                invariant = "machines-are-sound" if _is_of_a_machine(error) else "no-defect"
+                self.violate(invariant, f"{process}: {event} {shown} {traceback.format_exc(limit=-3)}")
         raise structlog.DropEvent
 
     # --- time
@@ -143,9 +149,9 @@ class World:
             (time, "monotonic_ns", lambda: int(loop.now_s * 1e9)),
             (time, "time", lambda: EPOCH_MS / 1000 + loop.now_s),
             (time, "time_ns", lambda: EPOCH_MS * 1_000_000 + int(loop.now_s * 1e9)),
+            (os, "sendfile", partial(send_file, loop)),
             (uuid, "uuid4", lambda: uuid.UUID(int=ids.getrandbits(128), version=4)),
             (secrets, "randbelow", ids.randrange),
-            (wire.client.connection.Connection, "_negotiate", _negotiated),
             (wire.control.clients, "open_channel", lambda address, **_: RpcChannel(self.network, address)),
             (controller.watching.liveness, "open_channel", lambda address: RpcChannel(self.network, address)),
             (dr.sites.channels, "open_channel", lambda address: RpcChannel(self.network, address)),
@@ -161,18 +167,18 @@ class World:
             yield
 
 
+def _is_of_a_machine(error: BaseException | None) -> bool:
+    """True if a machine of the product has found one of its own invariants broken."""
+    if isinstance(error, BaseExceptionGroup):
+        return error.subgroup(InvariantBroken) is not None
+    return isinstance(error, InvariantBroken)
+
+
 def hash_of(text: str, former: int) -> int:
     """A hash that does not depend on the process, unlike `hash`."""
     import zlib
 
     return zlib.crc32(text.encode(), former)
-
-
-_VERSIONS = dict(advertised_versions(has_private=True))
-
-
-async def _negotiated(_: Any) -> dict[int, Any]:
-    return _VERSIONS
 
 
 class VirtualClock:

@@ -20,7 +20,7 @@ from wire.client.raw_client import KafkaClient
 from wire.client.requests.group_requests import CommittedOffset
 from wire.protocol.messages.produce_codec import PartitionRecords, ProduceRequest, TopicRecords
 
-OPTIONS: Final = ConnectionOptions(client_id="simulated", connect_timeout_ms=500)
+OPTIONS: Final = ConnectionOptions(client_id="simulated", software_name="simulated", connect_timeout_ms=500)
 TIMEOUT_MS: Final = 2_500
 PATIENCE_MS: Final = 30_000
 """The timeout of clients by default, longer than a failover takes."""

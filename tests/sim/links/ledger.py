@@ -298,7 +298,7 @@ def has_batch(log: StoredLog, base_offset: int, body: bytes) -> bool:
 def _holds_permit(node: Node) -> bool:
     if not node.is_running or node.running is None:
         return False
-    cluster = node.running.cluster
+    cluster = node.running.broker.cluster
     link = cluster.image.links.get(LINK)
     if link is None or cluster.image.role_in(link) is not LinkRole.ACTIVE:
         return False

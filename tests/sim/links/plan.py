@@ -121,6 +121,11 @@ class LinkPlan:
             case _:
                 return {}
 
+    @property
+    def sort(self) -> tuple[Story, SyncPolicy, FailoverMode]:
+        """Seeds with the same one show the same faults of the product."""
+        return self.story, self.sync, self.mode
+
     def node_ids(self, site: str) -> tuple[int, ...]:
         """Of one site's brokers."""
         return tuple(1000 * SITES.index(site) + number for number in range(1, self.brokers + 1))

@@ -5,6 +5,7 @@ direction, and how all of them are reached.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -16,6 +17,7 @@ from mirror.settings.config import MirrorConfig
 from runtime.configuration import load_settings
 from tests.sim.links.ledger import LinkLedger
 from tests.sim.links.plan import ARBITERS, CLOCK_SPEED_MAX, LINK, MIRROR_HOSTS, SITES, ZOOKEEPERS, LinkPlan
+from tests.sim.links.produce_tap import ProduceTap
 from tests.sim.node import Node
 from tests.sim.virtual_loop import Process
 from tests.sim.world import VirtualClock, World
@@ -112,8 +114,7 @@ class TwoSites:
             arbiter_connect=ARBITER_CONNECT,
             clock=drifting_clock(self.world),
         )
-        node.has_coordinators = True
-        node.on_produced = lambda response: ledger.answers_produce(node_id, response)
+        node.make_tap = lambda: ProduceTap(partial(ledger.answers_produce, node_id))
         return node
 
     def _properties(self, site: str) -> dict[str, Any]:

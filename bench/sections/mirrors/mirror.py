@@ -48,6 +48,8 @@ class MirrorPair(Struct, frozen=True, kw_only=True):
     target_broker: MeasuredBroker
     child: Child
     target_topic: Callable[[str], str]
+    source_child: Child | None = None
+    """The source's broker, where it is a process of its own."""
 
     @property
     def target(self) -> str:
@@ -126,6 +128,7 @@ def kafka_pair(
             target_broker=target,
             child=child,
             target_topic=mirror_maker.mirrored_topic,
+            source_child=source.child,
         )
 
 

@@ -8,8 +8,9 @@ until the standby began its failover (detection and lease), the failover itself,
 client had its first acknowledgement. The phases of both runs show where their time goes
 (`bench/measuring/phases.py`).
 
-Only Antipode is measured: MirrorMaker 2 has neither a planned move nor a failover; its operators
-follow a runbook.
+MirrorMaker 2 has neither a planned move nor a failover: the commands of its operators' runbook are
+measured beside it (`runbook.py`). The sums compare: the slowest record of a planned move, and the
+time from a loss to the next acknowledgement.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from typing import Any, Final, Self
 
 import psutil
+from msgspec import structs
 
 from bench.measuring.figures import Side, percentile
 from bench.measuring.phases import TITLES, phases
@@ -32,6 +33,7 @@ from bench.measuring.plan import Plan
 from bench.measuring.processes import cpu_s, metered
 from bench.peers import antipode
 from bench.peers.systems import create_topic, wait_until
+from bench.sections.sites.runbook import measure_runbook
 from bench.sections.sites.unavailability import CLIENT
 from dr.drill.environment import Environment
 from dr.failover.core.recorded_run import RUNNING, RunRecord
@@ -46,10 +48,10 @@ LINK: Final = "a-b"
 TOPIC: Final = "moved"
 MOVES: Final = 5
 LEASE_MS: Final = 2_000
-PARTITIONS: Final = (100, 1_000)
+PARTITIONS: Final = (100, 1_000, 10_000)
 PERIOD_S: Final = 0.004
 STEADY_RECORDS: Final = 200
-IDLE_S: Final = 20.0
+IDLE_S: Final = 30.0
 READY_WITHIN_S: Final = 300
 VALUE: Final = b"v" * 100
 POLICY: Final = FailoverPolicy(is_switchover=True, unavailability_max_ms=30_000, drain_timeout_ms=60_000)
@@ -130,12 +132,14 @@ class _Load:
 
 def measure(plan: Plan) -> None:
     """Samples go to the plan."""
-    if Side.ANTIPODE not in plan.sides:
-        return
     for partitions in PARTITIONS:
         count = plan.scaled(partitions, least=10)
-        _measure_moves(plan, f"{partitions} partitions, planned", count)
-        _measure_loss(plan, f"{partitions} partitions, site lost", count)
+        planned, lost = f"{partitions} partitions, planned", f"{partitions} partitions, site lost"
+        if Side.ANTIPODE in plan.sides:
+            _measure_moves(plan, planned, count)
+            _measure_loss(plan, lost, count)
+        if Side.PEER in plan.sides:
+            measure_runbook(plan, topic=TOPIC, partitions=count, planned=planned, lost=lost)
 
 
 @contextmanager
@@ -152,7 +156,7 @@ def _pair(plan: Plan, case: str, partitions: int, *arguments: str) -> Iterator[E
 def _measure_moves(plan: Plan, case: str, partitions: int) -> None:
     plan.say(f"recovery-time: {case}")
     with _pair(plan, case, partitions) as environment:
-        idle = _idle_cores(environment)
+        idle = _idle_cores(environment, within_s=plan.scaled(IDLE_S, least=5))
         slowest, stopped, moves = [], [], []
         with _Load(environment, partitions) as load, metered(os.getpid()) as usage:
             load.wait_acknowledged(sent_after=time.monotonic())
@@ -163,7 +167,7 @@ def _measure_moves(plan: Plan, case: str, partitions: int) -> None:
                 report = asyncio.run(_moved(environment, to_site))
                 load.wait_acknowledged(sent_after=time.monotonic())
                 slowest.append(load.slowest_ms(since))
-                moves.append(phases(map(asdict, report.steps)))
+                moves.append(phases(map(structs.asdict, report.steps)))
                 stopped.append(_ms_of(report, "drain") + _ms_of(report, "raise") + _ms_of(report, "account"))
     plan.record(
         "recovery-time",
@@ -271,7 +275,7 @@ def _asked(environment: Environment, site: str, ask: Any) -> Any:
     return asyncio.run(answer())
 
 
-def _idle_cores(environment: Environment) -> float:
+def _idle_cores(environment: Environment, *, within_s: float) -> float:
     """The CPU of the busiest process of the pair while no client is active, in cores."""
     processes = [process for site in environment.sites.values() for process in site.processes] + list(
         environment.mirrors
@@ -279,5 +283,5 @@ def _idle_cores(environment: Environment) -> float:
     pids = [pid for process in processes if (pid := process.child().pid()) is not None and psutil.pid_exists(pid)]
     before = {pid: cpu_s(pid) for pid in pids}
     began = time.monotonic()
-    time.sleep(IDLE_S)
+    time.sleep(within_s)
     return max(cpu_s(pid) - before[pid] for pid in pids) / (time.monotonic() - began)

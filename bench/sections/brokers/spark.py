@@ -34,7 +34,7 @@ from spark_jobs.streaming import run_queries
 
 SOURCES: Final = {Side.ANTIPODE: "antipode", Side.PEER: "kafka"}
 LOAD_RECORDS: Final = {100: 3_000_000, 1_000: 1_000_000}
-"""By size in bytes. So many that starting a query takes a small part of the time, for either side."""
+"""By size in bytes. So many that starting a query takes a small part of the time on both sides."""
 STREAM_TOPIC: Final = "spark-stream"
 STREAM_RECORDS: Final = 200_000
 LOAD_RECORDS_MIN: Final = 20_000

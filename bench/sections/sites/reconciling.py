@@ -29,6 +29,7 @@ from bench.peers.systems import PARTITION_COUNT, create_topic, record_count, run
 from dr.drill.environment import Environment
 from runtime.children import Child
 from runtime.compiled import ROOT
+from runtime.process import OperationalFailure
 
 TOPIC: Final = "compared"
 RECORD_BYTES: Final = 1_000
@@ -38,6 +39,8 @@ TURNS: Final = 10
 TURN_S: Final = 4.0
 INTERVAL_MS: Final = 100
 """The shortest pause that `reconcile --watch` takes between two comparisons."""
+WARM_UP_S, SPARE_S = 2.0, 10.0
+"""Time before the turns and, since the load's first record may take long, behind them."""
 SETTLED_S: Final = 0.5
 """The beginning of each turn that does not count: acknowledgements of the turn before."""
 WITHIN_S: Final = 300
@@ -93,7 +96,7 @@ def _comparison_count(child: Child) -> int:
 
 
 def _measure(plan: Plan, environment: Environment, comparing: Child, repeat: int) -> None:
-    turns, turn_s = max(2, round(TURNS * min(plan.scale, 1))), max(1.0, TURN_S * min(plan.scale, 1))
+    turns, turn_s = max(2, round(TURNS * min(plan.scale, 1))), max(2.0, TURN_S * min(plan.scale, 1))
     plan.say(f"reconcile: {turns} turns of {turn_s:g} s without it and beside it")
     load = PacedLoad(
         bootstrap_servers=environment.sites["a"].bootstrap_servers,
@@ -101,13 +104,16 @@ def _measure(plan: Plan, environment: Environment, comparing: Child, repeat: int
         partition_count=PARTITION_COUNT,
         records_per_s=RECORDS_PER_S,
         record_bytes=RECORD_BYTES,
-        duration_s=turns * turn_s,
+        duration_s=WARM_UP_S + turns * turn_s + SPARE_S,
         result=str(plan.directory / f"beside-reconcile-{repeat}.npz"),
     )
     spans: list[tuple[int, int]] = []
     compared = 0
     broker = antipode.broker_of(environment, "a")
+    written = record_count(load.bootstrap_servers, TOPIC)
     with PacedLoadProcess(load) as producing, metered(broker.pid) as usage:
+        wait_until(lambda: record_count(load.bootstrap_servers, TOPIC) > written, within_s=WITHIN_S, what="the load")
+        time.sleep(WARM_UP_S)
         for number in range(turns):
             before = _comparison_count(comparing)
             comparing.send(signal.SIGCONT if number % 2 else signal.SIGSTOP)
@@ -131,5 +137,9 @@ def _measure(plan: Plan, environment: Environment, comparing: Child, repeat: int
 
 
 def _p99s(acknowledged: Any, spans: list[tuple[int, int]]) -> list[float]:
+    """The p99 of each turn. OperationalFailure if nothing was acknowledged in one of them."""
     at_ns, latency_ms = acknowledged["acknowledged_ns"], acknowledged["latency_ms"]
-    return [percentile(latency_ms[(at_ns >= first) & (at_ns < end)].tolist(), 99) for first, end in spans]
+    turns = [latency_ms[(at_ns >= first) & (at_ns < end)].tolist() for first, end in spans]
+    if not all(turns):
+        raise OperationalFailure("no record was acknowledged for seconds: the machine has too little time for the load")
+    return [percentile(turn, 99) for turn in turns]

@@ -95,7 +95,7 @@ TRANSACTION_MUTANTS: Final[tuple[Mutant, ...]] = (
         owner=TransactionShard,
         name="_send_markers",
         substitute=_completes_first,
-        known_seed=18,
+        known_seed=11,
         kind=Kind.TRANSACTIONS,
     ),
     Mutant(

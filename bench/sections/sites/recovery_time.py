@@ -43,6 +43,8 @@ from dr.failover.report import FailoverReport
 from dr.sites.channels import Channels
 from dr.sites.site_client import SiteClient
 from runtime.process import OperationalFailure
+from wire.client.raw_client import KafkaClient, call_client
+from wire.protocol.ids import LATEST_TIMESTAMP
 
 LINK: Final = "a-b"
 TOPIC: Final = "moved"
@@ -188,6 +190,7 @@ def _measure_loss(plan: Plan, case: str, partitions: int) -> None:
     with _pair(plan, case, partitions, *arguments) as environment:
         wait_until(lambda: _is_ready_to_fail_over(environment), within_s=READY_WITHIN_S, what="the first copy")
         with _Load(environment, partitions) as load, metered(os.getpid()) as usage:
+            _wait_mirrored(environment, partitions)
             load.wait_acknowledged(sent_after=time.monotonic())
             killed_at, killed_unix_ms = time.monotonic(), time.time() * 1000
             for process in reversed(environment.sites["a"].processes):
@@ -209,6 +212,23 @@ def _measure_loss(plan: Plan, case: str, partitions: int) -> None:
         whole_ms=whole_ms,
         slowest_p99_ms=load.slowest_ms(killed_at),
         **phases(run.steps),
+    )
+
+
+def _wait_mirrored(environment: Environment, partitions: int) -> None:
+    """Wait until the standby has a record of each partition: before the mirror has reported on all
+    of them, the standby leaves a failover to a person.
+    """
+
+    async def ends(client: KafkaClient) -> int:
+        found = await client.offsets_at([(TOPIC, index) for index in range(partitions)], LATEST_TIMESTAMP)
+        return sum(end > 0 for end in found.values())
+
+    bootstrap_servers = environment.sites["b"].bootstrap_servers
+    wait_until(
+        lambda: call_client(bootstrap_servers, ends) == partitions,
+        within_s=READY_WITHIN_S,
+        what="the mirror of every partition",
     )
 
 

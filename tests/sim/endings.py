@@ -12,7 +12,7 @@ from tests.sim.disk import StoredLog
 from tests.sim.ledger import Ledger, body_of
 from tests.sim.node import Node
 from tests.sim.world import World
-from tests.sim.zookeeper_ensemble import Tree
+from tests.sim.zookeeper_tree import Tree
 from wire.znodes import layout as znodes
 from wire.znodes.topic_znodes import decode_partition_state, decode_topic
 

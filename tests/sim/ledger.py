@@ -14,7 +14,7 @@ from broker.metadata.core.cluster_image import ClusterImage
 from runtime.zookeeper.nodes import CheckNode, DeleteNode, TransactionStep
 from tests.sim.disk import Batch, Disk, MemoryLog, StoredLog
 from tests.sim.world import World
-from tests.sim.zookeeper_ensemble import Node, Tree
+from tests.sim.zookeeper_tree import Node, Tree
 from wire.znodes import layout as znodes
 from wire.znodes.cluster_znodes import decode_controller_epoch
 from wire.znodes.topic_znodes import decode_partition_state, decode_topic

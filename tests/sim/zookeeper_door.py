@@ -21,7 +21,7 @@ from runtime.zookeeper.sessions import NoteSession, SessionKey, SessionListener,
 from tests.sim.network import End
 from tests.sim.virtual_loop import Process
 from tests.sim.world import World
-from tests.sim.zookeeper_ensemble import parent_of
+from tests.sim.zookeeper_tree import parent_of
 
 _FIRED = WatchedEvent(EventType.CHANGED, KeeperState.CONNECTED, None)
 _BROKEN = WatchedEvent(EventType.NONE, KeeperState.CONNECTING, None)

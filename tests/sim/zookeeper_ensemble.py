@@ -12,98 +12,22 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
 from kazoo.exceptions import (
-    BadVersionError,
-    KazooException,
-    NodeExistsError,
     NoNodeError,
-    NotEmptyError,
     RolledBackError,
 )
 
-from runtime.zookeeper.nodes import CreateNode, DeleteNode, NodeStat, SetNode, TransactionStep
+from runtime.zookeeper.nodes import CreateNode, DeleteNode, TransactionStep
 from tests.sim.network import End, Network
 from tests.sim.virtual_loop import Process, VirtualLoop
+from tests.sim.zookeeper_tree import Node, Tree, parent_of
 
 SERVERS = ("z1", "z2", "z3")
-CheckCommit = Callable[["Tree", TransactionStep], None]
-
-
-@dataclass(slots=True)
-class Node:
-    """One znode."""
-
-    value: bytes
-    czxid: int
-    mzxid: int
-    created_at_ms: int
-    version: int = 0
-    owner: int = 0
-    children: set[str] = field(default_factory=set)
-    child_changes: int = 0
-
-    def stat(self) -> NodeStat:
-        """The interface for clients."""
-        return NodeStat(
-            version=self.version,
-            czxid=self.czxid,
-            mzxid=self.mzxid,
-            created_at_ms=self.created_at_ms,
-            ephemeral_owner=self.owner,
-            child_changes=self.child_changes,
-        )
-
-
-class Tree:
-    """The znodes as of one zxid."""
-
-    def __init__(self) -> None:
-        self.nodes: dict[str, Node] = {"/": Node(b"", 0, 0, 0)}
-        self.zxid = 0
-
-    def check(self, step: TransactionStep) -> KazooException | None:
-        """The reason why the step fails; None when it succeeds."""
-        node = self.nodes.get(step.path)
-        if isinstance(step, CreateNode):
-            if node is not None:
-                return NodeExistsError()
-            return None if parent_of(step.path) in self.nodes else NoNodeError()
-        if node is None:
-            return NoNodeError()
-        if step.version not in (-1, node.version):
-            return BadVersionError()
-        return NotEmptyError() if isinstance(step, DeleteNode) and node.children else None
-
-    def apply(self, step: TransactionStep, *, zxid: int, session: int, now_ms: int) -> list[tuple[str, str]]:
-        """Make a step that was checked; what watches may be waiting for, as (kind, path)."""
-        path = step.path
-        match step:
-            case CreateNode():
-                self.nodes[path] = Node(step.value, zxid, zxid, now_ms, owner=session if step.is_ephemeral else 0)
-                parent = self.nodes[parent_of(path)]
-                parent.children.add(path.rpartition("/")[2])
-                parent.child_changes += 1
-                return [("data", path), ("children", parent_of(path))]
-            case SetNode():
-                node = self.nodes[path]
-                node.value, node.mzxid, node.version = step.value, zxid, node.version + 1
-                return [("data", path)]
-            case DeleteNode():
-                del self.nodes[path]
-                parent = self.nodes[parent_of(path)]
-                parent.children.discard(path.rpartition("/")[2])
-                parent.child_changes += 1
-                return [("data", path), ("children", path), ("children", parent_of(path))]
-        return []
-
-
-def parent_of(path: str) -> str:
-    """The path of the parent."""
-    return path.rpartition("/")[0] or "/"
+CheckCommit = Callable[[Tree, TransactionStep], None]
 
 
 @dataclass(slots=True)
@@ -315,48 +239,51 @@ class Ensemble:
         """Order all steps or none; the results, or the errors, one a step."""
         wanted = tuple(steps)
         zxid, now_ms = self.tree.zxid + 1, int(self.loop.now_s * 1000)
-        done: list[tuple[TransactionStep, Node | None]] = []
-        for position, step in enumerate(wanted):
-            error = self.tree.check(step)
-            if error is not None:
-                self._undo(done)
-                failed: list[Any] = [RolledBackError() for _ in wanted]
-                failed[position] = error
-                return failed
+        refusal = self._refusal(wanted, zxid=zxid, session=session, now_ms=now_ms)
+        if refusal is not None:
+            return refusal
+        for step in wanted:
             if self.on_commit is not None:
                 self.on_commit(self.tree, step)
-            node = self.tree.nodes.get(step.path)
-            kept = (
-                None
-                if node is None
-                else Node(
-                    node.value,
-                    node.czxid,
-                    node.mzxid,
-                    node.created_at_ms,
-                    node.version,
-                    node.owner,
-                    node.children,
-                    node.child_changes,
-                )
-            )
             self.tree.apply(step, zxid=zxid, session=session, now_ms=now_ms)
-            done.append((step, kept))
         self.tree.zxid = zxid
         commit = Commit(zxid, session, wanted, now_ms, ends_session)
         for server in self.servers:
             server.take(commit)
         return [step.path for step in wanted]
 
+    def _refusal(
+        self, wanted: tuple[TransactionStep, ...], *, zxid: int, session: int, now_ms: int
+    ) -> list[Any] | None:
+        """The errors, one a step, if one of the steps cannot be made; None if all can. The steps
+        are tried and undone: a ledger must not note a step of a transaction that is refused.
+        """
+        done: list[tuple[TransactionStep, Node | None]] = []
+        try:
+            for position, step in enumerate(wanted):
+                error = self.tree.check(step)
+                if error is not None:
+                    failed: list[Any] = [RolledBackError() for _ in wanted]
+                    failed[position] = error
+                    return failed
+                if len(wanted) > 1:
+                    done.append((step, _copy(self.tree.nodes.get(step.path))))
+                    self.tree.apply(step, zxid=zxid, session=session, now_ms=now_ms)
+            return None
+        finally:
+            self._undo(done)
+
     def _undo(self, done: list[tuple[TransactionStep, Node | None]]) -> None:
         for step, kept in reversed(done):
-            name = step.path.rpartition("/")[2]
+            parent, name = self.tree.nodes[parent_of(step.path)], step.path.rpartition("/")[2]
+            if isinstance(step, CreateNode | DeleteNode):
+                parent.child_changes -= 1
             if kept is None:
                 del self.tree.nodes[step.path]
-                self.tree.nodes[parent_of(step.path)].children.discard(name)
+                parent.children.discard(name)
             else:
                 self.tree.nodes[step.path] = kept
-                self.tree.nodes[parent_of(step.path)].children.add(name)
+                parent.children.add(name)
 
     # --- sessions
 
@@ -407,3 +334,7 @@ class Ensemble:
         self.is_serving = True
         for session in self._sessions.values():
             session.heard_at_s = self.loop.now_s
+
+
+def _copy(node: Node | None) -> Node | None:
+    return None if node is None else replace(node)

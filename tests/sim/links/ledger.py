@@ -16,7 +16,8 @@ from tests.sim.ledger import body_of
 from tests.sim.links.plan import LINK, SITES, other, site_of
 from tests.sim.node import Node
 from tests.sim.world import World
-from tests.sim.zookeeper_ensemble import Ensemble, Tree
+from tests.sim.zookeeper_ensemble import Ensemble
+from tests.sim.zookeeper_tree import Tree
 from wire.control.cluster_pb2 import LinkRecord
 from wire.protocol.messages.produce_codec import ProduceResponse
 from wire.rules.links import SyncPolicy, sync_policy

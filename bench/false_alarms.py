@@ -127,9 +127,7 @@ def _compared(environment: Environment) -> tuple[str, str]:
 
 
 def verdict_of(report: Mapping[str, Any], errors: str) -> tuple[str, str]:
-    """What a report (empty if there is none) means for sites with which nothing is wrong, and
-    why.
-    """
+    """The meaning of a report (empty if there is none) for sites that are sound, and the reason."""
     if report.get("verdict") == "equal":
         return EQUAL, ""
     if report.get("verdict") != "different":

@@ -65,7 +65,7 @@ class TlsTransport(asyncio.Transport):
             return
         self._is_reading_paused = False
         self._read(is_wanted=True)
-        # what is decrypted already makes no socket readable
+        # decrypted bytes make no socket readable
         self._loop.call_soon(self._on_readable)
 
     def _read(self, *, is_wanted: bool) -> None:

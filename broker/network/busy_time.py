@@ -37,7 +37,7 @@ class BusyTime:
 
 
 class TimedSteps:
-    """A coroutine whose steps are timed; what it waits for is not."""
+    """A coroutine whose steps are timed; its waits are not."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any], busy: BusyTime) -> None:
         self._coroutine = coroutine

@@ -72,7 +72,8 @@ class FrameReceiver(ResponseSender):
         if is_wanted:
             self._server.loop.add_reader(self._channel.fd, self._on_readable)
             if self._channel.has_received:
-                # no readiness event comes for bytes that the channel holds, so it must be called
+                # no readiness event comes for bytes that the channel holds, so the receiver is
+                # called here
                 self._server.loop.call_soon(self._on_received_before)
         else:
             self._server.loop.remove_reader(self._channel.fd)
@@ -105,7 +106,7 @@ class FrameReceiver(ResponseSender):
         held = len(self._held)
         if held:
             shared[:held] = self._held
-        # little of a large frame is read first: what lands here has to be copied again
+        # little of a large frame is read first: bytes that land here are copied again
         end = held + FIRST_LOOK_BYTES if self._was_large else SHARED_BUFFER_BYTES
         room = shared[held : min(end, SHARED_BUFFER_BYTES)]
         received = self._channel.receive_into(room)

@@ -1,8 +1,8 @@
 """The partitions that this broker holds, and what the effects of their machines lead to here.
 
 Every command to a `Partition` goes through `act`: it is the only place that moves the high
-watermark of a log and reports changes to the purgatory. Appends and reads are plain calls: what
-they checked stays true until they return.
+watermark of a log and reports changes to the purgatory. Appends and reads are plain calls: their
+checks stay true until they return.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ it accepted then, and their copies at followers, are truncated when it becomes a
 that it copies the batches unchanged to `0.cut.<topic>-<partition>.log` beside the partitions'
 folders. Brokers do not look for logs there, and Kafka's dump tool can read the file; a topic name
 that is too long is shortened (`quarantine.truncated_name`). Copies are bounded for each partition;
-what does not fit, or cannot be written, is counted as not kept. A copy is not flushed to disk. An
-interrupted truncation copies again: a batch may be in the file twice.
+records that do not fit, or cannot be written, are counted as not kept. A copy is not flushed to
+disk. An interrupted truncation copies again: a batch may be in the file twice.
 
 Called on the event loop: by `follower_append.py` before a truncation, by `replicas.py` when a topic
 is deleted. Other threads read the figures.

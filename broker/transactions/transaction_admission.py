@@ -70,8 +70,9 @@ class TransactionAdmission:
     def admit_now(
         self, writer: Writer, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, ErrorCode] | None:
-        """Admit like `admit` without `is_added`. None when the answer takes a while: another broker
-        coordinates, or the coordinator is busy with the transaction.
+        """Check that the partitions are part of the transaction, as `admit` does without
+        `is_added`. None when the answer takes a while: another broker coordinates, or the
+        coordinator is busy with the transaction.
         """
         question = VerifyPartitions(
             transactional_id=writer.transactional_id,

@@ -229,7 +229,9 @@ async def _run(
 
 @contextmanager
 def _until_signal(task: asyncio.Task[Any] | None) -> Any:
-    """SIGINT and SIGTERM end the block, and what was opened around it is closed in good order."""
+    """SIGINT and SIGTERM end the block, and everything that was opened around it is closed in good
+    order.
+    """
     loop = asyncio.get_running_loop()
     is_asked = False
 

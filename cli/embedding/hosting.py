@@ -161,8 +161,8 @@ async def _start_controller(running: AsyncExitStack, properties: Mapping[str, st
 
 
 async def _unless_stopped(starting: Coroutine[None, None, None], stop: asyncio.Event) -> bool:
-    """True when the start is through, False when `stop` was set before; what the start raises is
-    raised.
+    """True when the start is through, False when `stop` was set before; an exception of the start
+    is raised.
     """
     task = asyncio.ensure_future(starting)
     stopping = asyncio.ensure_future(stop.wait())

@@ -55,7 +55,7 @@ def pause(
     environment: EnvironmentFile = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Stop mirroring topics of a link until they are resumed; what was fetched is still delivered.
+    """Stop mirroring topics of a link until they are resumed; fetched records are still delivered.
 
     Example: antipode links pause a-b --topic "orders.*" --mirror mirror1:9290
     """

@@ -70,8 +70,8 @@ def switchover(
 
 
 def _wait_until(at_ms: int, link: str, to: str, known: Agents, policy: FailoverPolicy) -> None:
-    """Wait for the time; what a switchover would be refused for now is reported at once, and then
-    each minute.
+    """Wait for the time; the reasons for which a switchover would be refused now are reported
+    immediately, and then each minute.
     """
     clock = SystemClock()
     if at_ms <= clock.now_ms():

@@ -51,8 +51,8 @@ class TransactionalIdSync:
         await repeat(self.round, self._problem, interval_s=self._interval_s)
 
     async def round(self) -> None:
-        """Carry once. Raises Unreachable when a site does not answer; what was carried before it
-        failed stays carried.
+        """Carry once. Raises Unreachable when a site does not answer; ids that were carried before
+        it failed stay carried.
         """
         link = self._link()
         if link.role in (LinkRole.TURNED, LinkRole.GONE) or not link.record.is_routed:

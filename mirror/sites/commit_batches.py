@@ -1,6 +1,6 @@
-"""Writes the offsets of groups at the target in batches: what comes while a request is under way
-goes into the next one. A broker answers the requests of a connection one after the other, so with a
-request for each group, each commit would wait until the log has those before it.
+"""Writes the offsets of groups at the target in batches: commits that come while a request is under
+way go into the next one. A broker answers the requests of a connection one after the other, so with
+a request for each group, each commit would wait until the log has those before it.
 """
 
 from __future__ import annotations

@@ -74,7 +74,9 @@ class AccessSync:
 
     @property
     def carried(self) -> CarriedAccess:
-        """What is at the target."""
+        """The digests of the rules that are at the target, and the age of the round that carried
+        all.
+        """
         began_ms = self._whole_round_ms
         ago_ms = None if began_ms is None else round(self._clock.monotonic_ms() - began_ms)
         return CarriedAccess(dict(self._digests), ago_ms)
@@ -98,7 +100,7 @@ class AccessSync:
             left_ms -= wait_ms
 
     async def round(self) -> None:
-        """Compare once and carry what differs; what fails is in `problems`."""
+        """Compare once and carry what differs; failures are in `problems`."""
         if self._link().role in (LinkRole.TURNED, LinkRole.GONE):
             self._acls_before, self._quotas_before, self._users_before = frozenset(), frozenset(), frozenset()
             self.problems, self._digests, self._whole_round_ms = {}, {}, None

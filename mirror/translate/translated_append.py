@@ -13,7 +13,7 @@ sent again at once: the mirror waits until the request cannot arrive late, and t
 target's log.
 
 More requests may be under way than the five batches that a broker remembers for finding
-repetitions: what a broker refuses for that reason starts the partition again from the target's log
+repetitions: a refusal for that reason starts the partition again from the target's log
 (`tail_reader.py`), which knows.
 """
 

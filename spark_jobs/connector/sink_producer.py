@@ -48,7 +48,8 @@ class SinkProducer:
 
     async def prepare(self, rows: Iterable[Rows], transactional_id: str) -> ProducerIdentity | None:
         """Write all rows into a transaction and leave it open; None for no rows. Earlier attempts
-        under the same id are fenced, and what they left is aborted. InvalidRows, KafkaClientError.
+        under the same id are fenced, and their open transactions are aborted. InvalidRows,
+        KafkaClientError.
         """
         self._transactional_id = transactional_id
         self._identity = await self._coordinator.identity(transactional_id, self._options.transaction_timeout_ms)

@@ -1,8 +1,8 @@
 """Records of opened batches as columns: the buffers of Arrow arrays, filled record by record.
 
 For jobs that read many records of few kinds: nothing is made for a record but its bytes in the
-columns. `make setup` compiles this module (`runtime/compiled.py`); what holds for `records.py`
-holds here. Caller: the data source for Spark.
+columns. `make setup` compiles this module (`runtime/compiled.py`); the rules of `records.py` apply
+here. Caller: the data source for Spark.
 """
 
 from typing import Final

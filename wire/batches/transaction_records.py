@@ -4,8 +4,8 @@ so that its own tools read them.
 A key is version 0: the transactional id. A value is written as version 1 (flexible; the newer
 fields are tagged) and read in versions 0 and 1; a null value is a tombstone. A marker is the single
 record of a control batch: key (version, type), value (version, coordinator epoch). Called by the
-broker's transaction coordinator and by tools; what the fields mean is
-`broker/transactions/core/transaction_states.py`'s business.
+broker's transaction coordinator and by tools; `broker/transactions/core/transaction_states.py`
+defines the meaning of the fields.
 """
 
 from __future__ import annotations

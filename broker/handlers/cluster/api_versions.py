@@ -1,4 +1,4 @@
-"""ApiVersions: what this broker speaks.
+"""ApiVersions: the APIs of this broker, with their versions.
 
 Behaviour: lists the versions of every handler; Antipode's private messages are listed only for
 Antipode's own clients (by software name). Produce is listed from 0 though its versions 0 to 2 are

@@ -45,7 +45,7 @@ class LagBoundedHold(StandbyHold):
     @property
     def bound(self) -> int | None:
         """The offset that the high watermark may not pass now; None while nothing waits."""
-        # -1: the standby has not reported to this leader, and what it lacks is not known
+        # -1: the standby has not reported to this leader, and its lag is not known
         return self.acknowledged if not self.may_degrade or self.acknowledged < 0 else self.limit
 
     @property

@@ -126,7 +126,7 @@ class PartitionState:
 
     def _advance(self, effects: Effects) -> Effects:
         """The effects, and those of ends that can move now."""
-        # KIP-966: what the high watermark has passed was at min.insync.replicas brokers
+        # KIP-966: records below the high watermark were at min.insync.replicas brokers
         if not self.is_leader or not self.has_enough_in_sync:
             return effects
         # a leader with a pending flush is behind its followers: a loss of power could remove its

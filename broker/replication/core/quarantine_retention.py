@@ -25,7 +25,7 @@ FILLING_PERCENT: Final = 80.0
 
 
 class KeptEntry(NamedTuple):
-    """What decides about one entry; `place` is the partition whose bound it counts for."""
+    """The facts that decide about one entry; `place` is the partition whose bound it counts for."""
 
     name: str
     place: str

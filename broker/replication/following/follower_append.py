@@ -93,7 +93,7 @@ def truncate_replica(
     end, high_watermark, size_bytes = hosted.log.log_end_offset, hosted.state.high_watermark, hosted.log.size_bytes
     if offset >= end:
         return
-    # copied before they are truncated: what a leader acknowledged with acks=1 can still be exported
+    # copied before they are truncated: records acknowledged with acks=1 can still be exported
     kept = replicas.cuts.keep(hosted.log, offset)
     hosted.log.truncate_to(offset)
     truncated_end = hosted.log.log_end_offset

@@ -94,7 +94,7 @@ class ReplicaFetcher(SourceSession):
         self._disconnect("the fetcher restarts")
 
     async def _round(self) -> None:
-        # before the request is made: what comes while it is made must wake the next wait
+        # before the request is made: records that come meanwhile must wake the next wait
         self._has_changed.clear()
         connection = await self._connected() if self._followed else None
         changes = self._changes()

@@ -58,7 +58,7 @@ def go_on_here(known: Transaction, command: InitProducer, now_ms: int, token: in
     the mirrored one, or a later one of its transactional id.
     """
     is_named = command.producer_id != NO_PRODUCER_ID
-    # a higher epoch is right: what the mirror has reported may be late by one
+    # a higher epoch is right: the mirror's report may be late by one
     if is_named and (command.producer_id != known.producer_id or command.producer_epoch < known.producer_epoch):
         return refuse(token, ErrorCode.producer_fenced)
     if command.fresh_producer_id is None:

@@ -58,8 +58,8 @@ class CloneWork:
         positions: Mapping[TopicPartition, PartitionPosition],
         internal_topics: Sequence[str],
     ) -> Cloned:
-        """Internal topics first: what groups have committed then is below the carried logs' ends,
-        or at them. OperationalFailure.
+        """Internal topics first: offsets that groups have committed then are below the carried
+        logs' ends, or at them. OperationalFailure.
         """
         for topic in internal_topics:
             for partition, leader in sorted(topics[topic].leaders.items() if topic in topics else ()):

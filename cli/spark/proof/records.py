@@ -44,7 +44,7 @@ def compare_records(request: Request, directory: Path, cores: int, *, is_resumed
 
 @contextmanager
 def _lazy_session(directory: Path, cores: int) -> Iterator[Callable[[], SparkSession]]:
-    """A function that starts Spark at its first call; what was started ends with the block."""
+    """A function that starts Spark at its first call; the session ends with the block."""
     started: list[SparkSession] = []
 
     def session() -> SparkSession:

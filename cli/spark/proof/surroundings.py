@@ -22,7 +22,9 @@ SHOWN_MAX = 20
 
 
 def compare_surroundings(sides: Sides, environment: Path | None, *, settle_timeout_ms: int) -> SurroundingsReport:
-    """Compare them; what cannot be asked is a note, since the records have their own verdict."""
+    """Compare them; a question without an answer becomes a note, since the records have their own
+    verdict.
+    """
     from dr.proof.surroundings import SurroundingsReport
 
     try:

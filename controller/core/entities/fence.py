@@ -1,8 +1,8 @@
 """Refuses changes of ACLs, SCRAM users and client quotas while this site is fenced for a move.
 
 They belong to the whole site and follow its links. A change after the fence could miss the last
-round of the mirror, and the promoted site would lack it. What another tool writes to ZooKeeper
-itself is not refused. Pure.
+round of the mirror, and the promoted site would lack it. Writes of another tool to ZooKeeper itself
+are not refused. Pure.
 """
 
 from __future__ import annotations

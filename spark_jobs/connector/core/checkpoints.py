@@ -24,7 +24,7 @@ class InvalidCheckpoint(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class OffsetsFile:
-    """A file `offsets/N`: Spark's metadata as it stands, and a line for each source."""
+    """A file `offsets/N`: Spark's metadata unchanged, and a line for each source."""
 
     metadata: str
     sources: tuple[str, ...]

@@ -133,7 +133,9 @@ def difference(left: Iterable[OffsetRange], right: Iterable[OffsetRange]) -> lis
 def classify(
     *, topic: str, partition: int, only_source: Sequence[OffsetRange], only_target: Sequence[OffsetRange]
 ) -> list[Finding]:
-    """Disjoint findings: what both hold differently is diverged, the rest is missing or extra."""
+    """Disjoint findings: records that both hold differently are diverged, the others are missing or
+    extra.
+    """
     both = intersection(only_source, only_target)
     kinds = (
         (FindingKind.MISSING, difference(only_source, both)),

@@ -93,6 +93,20 @@ def test_make_alone_lists_every_target() -> None:
     sources.assert_none(sorted(set(targets) - phony), "no target is a file: declare it .PHONY")
 
 
+def test_files_that_make_tests_twice_are_there() -> None:
+    # Not with --dry-run: make runs lines that call make, and with them the tests on the same line.
+    shown = subprocess.run(
+        ["make", "--no-print-directory", "--eval", "show-tests: ; @echo '$(BOTH_WAYS)'", "show-tests"],
+        cwd=sources.ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    paths = [part for part in shown.stdout.split() if part.startswith("tests/")]
+    assert paths, shown.stdout
+    sources.assert_none([path for path in paths if not (sources.ROOT / path).exists()], "the Makefile names no test")
+
+
 def test_ci_runs_what_a_person_runs() -> None:
     assert "make test" in sources.text(".ci/run")
     assert "make check" in sources.text(".pre-commit-config.yaml")

@@ -1,8 +1,8 @@
 """The HTTP bridge when its site dies or stalls.
 
-Promised: what was acknowledged over HTTP and had reached the standby is there after an unplanned
-failover, and requests that were waiting go through at the new site; while Kafka stalls, the
-bridge's memory stays bounded and every request has an honest answer.
+Promised: after an unplanned failover the new site has every record that was acknowledged over HTTP
+and had reached the standby, and it answers the requests that were waiting. While Kafka stalls, the
+bridge's memory stays bounded and every request gets a correct answer.
 """
 
 from __future__ import annotations

@@ -173,7 +173,7 @@ def test_transactions_are_read_whole_or_not_at_all_when_coordinators_and_leaders
     finally:
         is_over.set()
         running.join()
-    transactional_producer(site.bootstrap, "copier")  # whatever was left open is aborted
+    transactional_producer(site.bootstrap, "copier")  # aborts a transaction that is still open
     values = read_values(site.bootstrap, "t", PARTITIONS)
     read = {partition: [int(value) for value in found] for partition, found in values.items()}
     found = transaction_violations(read, committed=copier.committed, aborted=copier.aborted)

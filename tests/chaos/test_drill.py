@@ -1,5 +1,5 @@
-"""Drills on two real sites behind toxiproxy. Promised: what is measured is what happened, and what
-was broken is whole again afterwards.
+"""Drills on two real sites behind toxiproxy. Promised: a drill measures the faults as they
+happened, and ends each fault that it made.
 """
 
 from __future__ import annotations

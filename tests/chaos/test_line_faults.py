@@ -4,9 +4,9 @@ while records keep coming.
 Promised on exact links: at every moment the target is a byte-exact prefix of the source (M1),
 nothing is shown that the source does not have (M2), and all of it arrives once the lines are well,
 without anybody's help. On translate links, with Apache Kafka at the source, at the target and at
-both ends: each record once, in order, its bytes unchanged; to read-committed readers where the
-mirror writes in transactions, and what others see beyond that is counted. The order of the faults
-is by chance; the seed is printed.
+both ends: the target has each record once, in order, its bytes unchanged. Where the mirror writes
+in transactions, this holds for read-committed readers, and the mirror counts the records beyond
+that which other readers see. The order of the faults is by chance; the seed is printed.
 """
 
 from __future__ import annotations
@@ -187,8 +187,8 @@ async def test_exact_links_outlast_faults_longer_than_every_time_limit(
 async def test_exact_links_of_large_batches_outlast_faults_longer_than_a_request(
     end: str, compression: str, processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
 ) -> None:
-    """With what a mirror fetches and holds by default; over little bandwidth an answer takes longer
-    than a request may be silent.
+    """With the default sizes of a mirror's fetches and buffers: over little bandwidth a response
+    takes longer than the timeout of its request.
     """
     settings = {**LARGE_FRAMES_OF_LINE, f"antipode.{end}.compression.type": compression}
     await exact_links_under(LONG_S, end, processes, tmp_path, toxiproxy, settings, large_load_of)

@@ -128,7 +128,7 @@ async def sync_link_under(
         ("both", OUTLASTING_REQUESTS_S),
     ],
 )
-async def test_what_was_acknowledged_is_at_the_standby_whatever_befalls_the_line(
+async def test_acknowledged_records_are_at_the_standby_under_every_fault_of_the_line(
     end: str, lasting_s: float, policy: str, processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
 ) -> None:
     pair = await start_struck_pair(end, processes, tmp_path, toxiproxy)

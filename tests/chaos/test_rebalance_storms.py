@@ -81,8 +81,8 @@ def test_a_hundred_members_come_and_go_and_nothing_is_lost(sites: EmbeddedSites,
 
 
 class Killer:
-    """Kills the group's coordinator and, in turns with it, leaders of what the group reads; each
-    starts again before the next one goes.
+    """Kills the group's coordinator and, in turns with it, leaders of the partitions that the group
+    reads. Each broker starts again before the next one is killed.
     """
 
     def __init__(self, site: ReplicatedSite, group: str, kill_count: int) -> None:

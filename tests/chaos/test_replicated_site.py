@@ -130,7 +130,9 @@ class Loads:
             load.wait_acknowledged(PROGRESS_RECORDS, PROGRESS_WITHIN_MS)
 
     async def check(self) -> str:
-        """Stop; every promise about records holds. What was acknowledged, in words."""
+        """Stop, and check every promise about records. Returns the counts of acknowledged records
+        as a line of text.
+        """
         counts = [load.finish() for load in self._all]
         for topic in TOPICS:
             self._site.wait_whole(topic, 60_000)

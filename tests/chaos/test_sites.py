@@ -96,7 +96,7 @@ async def prefix(sites: EmbeddedSites) -> int:
 
 
 async def all_is_well(sites: EmbeddedSites, load: AcknowledgedLoad) -> None:
-    """What holds after every fault."""
+    """The promises that hold after every fault."""
     load.wait_acknowledged(SOME_RECORDS)
     assert load.finish() > 0
     ends = await caught_up(sites.bootstrap("a"), sites.bootstrap("b"))

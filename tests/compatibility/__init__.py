@@ -1,3 +1,3 @@
-"""The compatibility matrix: what other people's clients do at a site of three brokers, row by row;
+"""The compatibility matrix: the clients of other projects at a site of three brokers, row by row;
 `python -m tests.compatibility`.
 """

@@ -16,7 +16,7 @@ from tests.compatibility.site import Site
 
 
 class Column(StrEnum):
-    """What a client may be able to do."""
+    """A feature that a client may have."""
 
     PRODUCE = "produce"
     CONSUME = "consume"
@@ -39,7 +39,7 @@ check for them have.
 
 
 class Outcome(StrEnum):
-    """What became of a cell."""
+    """The result of a cell."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -81,7 +81,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """The outcome of one row in one column, and what was seen or why not."""
+    """The outcome of one row in one column, and the evidence or the reason."""
 
     row: str
     column: Column

@@ -1,7 +1,7 @@
 """The same stories for every client that can produce, read, join, transact and administer.
 
-Content, order and offsets are compared, not exit codes: what was produced is read from the leader's
-log, what was read was written there.
+Content, order and offsets are compared, not exit codes: records that a client produces are read
+from the leader's log, and records that it reads were written there.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class TopicShape(NamedTuple):
 
 
 class Client(Protocol):
-    """A client in a test's hands. Calls block until done and raise when it cannot; what it does not
-    offer is never called.
+    """A client in a test's hands. Calls block until they are done, and raise when they fail. A test
+    never calls a feature that the client lacks.
     """
 
     name: str
@@ -79,12 +79,12 @@ class Client(Protocol):
         """
 
     def create_topic(self, servers: str, topic: str, partitions: int, replicas: int, retention_ms: str) -> None:
-        """Create a topic, with these replicas or, what is the same, as many as the site gives
-        it.
+        """Create a topic with this many replicas. A client that cannot set the number leaves it to
+        the site, whose default is the same.
         """
 
     def describe_topic(self, servers: str, topic: str) -> TopicShape:
-        """What it is like."""
+        """The topic's partitions, replicas and retention."""
 
     def set_retention(self, servers: str, topic: str, retention_ms: str) -> None:
         """Change a config."""
@@ -161,7 +161,7 @@ def values(first: int, end: int) -> list[bytes]:
 
 
 def check_produce(client: Client, site: Site) -> str:
-    """What it sent is in the log once and in order."""
+    """The client's records are in the log once and in order."""
     topic = site.create_topic("produced")
     client.produce(site.bootstrap_servers, topic, values(0, RECORDS))
     found = site.read(topic)

@@ -24,7 +24,7 @@ def run(
     directory: Path | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> bytes:
-    """What it printed. CommandFailed with the last line of its complaint."""
+    """The command's output. Raises CommandFailed with the last line of its errors."""
     try:
         ended = subprocess.run(
             command,

@@ -40,7 +40,7 @@ OPERATIONS: Final[Mapping[str, frozenset[str]]] = {
 
 
 def java_client(command: str, site: Site, *arguments: str) -> list[str]:
-    """What our program over the Java clients printed, line by line."""
+    """The output of our program over the Java clients, line by line."""
     return java_programs.java(str(JAVA_CLIENT), command, site.bootstrap_servers, *arguments).decode().splitlines()
 
 

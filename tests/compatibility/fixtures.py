@@ -1,4 +1,4 @@
-"""The sites that a module's rows share, and what is asked of each."""
+"""The sites that a module's rows share, and the checks of each."""
 
 from __future__ import annotations
 

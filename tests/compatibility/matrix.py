@@ -28,7 +28,7 @@ _WORST_FIRST = (Outcome.FAILED, Outcome.NOT_RUN, Outcome.PASSED)
 def run_matrix(
     rows: Sequence[Row], environments: Iterable[tuple[Environment, Site]], say: Callable[[str], None]
 ) -> dict[str, Any]:
-    """What became of every cell, as the JSON file keeps it."""
+    """The outcome of every cell, as the JSON file keeps it."""
     seen: dict[str, dict[Environment, list[Cell]]] = {row.name: {} for row in rows}
     tried: list[Environment] = []
     for environment, site in environments:

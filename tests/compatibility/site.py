@@ -32,8 +32,8 @@ Placed = tuple[int, bytes]
 
 
 class Site:
-    """Where clients connect, a folder for what they keep, and where our own tools ask what is true,
-    which may be somewhere else.
+    """The addresses that clients connect to, a folder for their files, and the addresses that our
+    own tools check the results at, which may be those of another site.
     """
 
     def __init__(

@@ -48,9 +48,7 @@ class WordCount:
             self._site.write(self.source, values, partition=partition)
 
     def start(self) -> subprocess.Popen[bytes]:
-        """The program, with a state folder of its own each time: what it knew comes from the
-        changelog.
-        """
+        """The program, with a new state folder each time. It restores its state by the changelog."""
         self._starts += 1
         state = self._site.scratch / f"{self.application}-{self._starts}"
         servers = self._site.bootstrap_servers
@@ -71,7 +69,7 @@ class WordCount:
         eventually_sync(is_counted, WITHIN_S * 1000)
 
     def values(self) -> list[bytes]:
-        """What is committed in the target, in order."""
+        """The committed records of the target, in order."""
         return read_values(self._site.bootstrap_servers, self.target, 1)[0]
 
     def wait_committed(self) -> None:

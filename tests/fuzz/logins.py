@@ -1,5 +1,5 @@
 """Messages of SASL, tokens, key sets, login lines, certificates' subjects, and the headers, users
-and rules of the HTTP bridge: what is wrong is refused by the error that its reader names.
+and rules of the HTTP bridge: each reader refuses malformed input with the error that it documents.
 """
 
 from __future__ import annotations

@@ -44,8 +44,8 @@ def _files() -> dict[str, bytes]:
 
 
 def run(data: bytes) -> None:
-    """The first byte chooses a file, the second what of it is kept, and the others take the place
-    of what follows.
+    """The first byte chooses a file, the second sets how much of its beginning is kept, and the
+    other bytes replace the bytes after that.
     """
     if len(data) < 2:
         return

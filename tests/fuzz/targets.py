@@ -12,7 +12,7 @@ CORPUS: Final = Path(__file__).parent / "corpus"
 
 
 class Target(NamedTuple):
-    """What is run with each input, and the messages that inputs are derived from."""
+    """The function that runs with each input, and the messages that inputs are derived from."""
 
     run: Callable[[bytes], None]
     seeds: Callable[[], Sequence[bytes]]

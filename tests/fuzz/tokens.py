@@ -32,7 +32,7 @@ def _signed() -> tuple[dict[str, PublicKey], tuple[str, ...]]:
 
 
 def run(data: bytes) -> None:
-    """A token whose header or claims differ from what was signed gives no login."""
+    """A token whose header or claims differ from the signed ones gives no login."""
     keys, tokens = _signed()
     text = data.decode(errors="replace")
     try:

@@ -1,4 +1,4 @@
-"""Payloads of every kind of znode that a process decodes: what cannot be understood is a
+"""Payloads of every kind of znode that a process decodes: decoding a wrong payload raises
 MalformedZnode.
 """
 

@@ -1,4 +1,4 @@
-"""What integration tests of several files share."""
+"""Fixtures that integration tests of several files share."""
 
 from __future__ import annotations
 

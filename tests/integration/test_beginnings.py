@@ -33,12 +33,12 @@ async def is_in(mirror: RunningProcess, states: dict[str, str], reason: str = ""
 
 
 async def begins(pair: Pair, topic: str) -> str | None:
-    """What the target has written of the copy."""
+    """The beginning of the copy, as the target has it in the topic's configs."""
     async with KafkaClient(pair.target.bootstrap) as client:
         return (await client.topic_configs([topic]))[topic].get(COPY_BEGINS)
 
 
-async def test_what_expired_between_two_mirrors_is_a_gap_of_an_empty_copy_and_what_was_gone_before_is_none(
+async def test_an_empty_copy_has_a_gap_for_records_that_expired_between_two_mirrors_but_not_for_earlier_ones(
     processes: Processes, tmp_path: Path
 ) -> None:
     """MM-31."""

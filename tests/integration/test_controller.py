@@ -312,7 +312,7 @@ async def test_a_failed_deletion_is_tried_again(stack: AsyncExitStack, zookeeper
     assert (await waiting).results[0].error_code == ErrorCode.none
 
 
-async def test_what_other_tools_write_to_zookeeper_is_taken_over(
+async def test_changes_that_other_tools_write_to_zookeeper_are_taken_over(
     stack: AsyncExitStack, zookeeper_connect: str, zookeeper: ZooKeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("controller.watching.topic_watches.FIRST_LOOK_AFTER_S", 0)

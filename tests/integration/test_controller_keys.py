@@ -250,7 +250,7 @@ def stands_by(candidate: CandidateProcess) -> bool:
     return not candidate.is_active and candidate.metric("activebrokercount") == 0
 
 
-async def test_who_loses_the_office_leaves_no_work_and_no_connections_behind(
+async def test_a_former_controller_leaves_no_work_and_no_connections_behind(
     stack: AsyncExitStack, zookeeper_connect: str
 ) -> None:
     for node in (1, 2):

@@ -1,5 +1,5 @@
-"""The way back after an unplanned failover: what the lost site has alone goes into quarantine, the
-site follows as standby again, and a planned move makes it active.
+"""The way back after an unplanned failover: the records that only the lost site has go into
+quarantine, the site follows as standby again, and a planned move makes it active.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ async def sites(processes: Processes, tmp_path: Path, zookeeper_connect: str) ->
 
 
 async def command(*arguments: str, code: int = 0) -> Any:
-    """What a command prints as JSON."""
+    """The output of a command, decoded from JSON."""
     ended = await asyncio.to_thread(CliRunner().invoke, app, [*arguments, "--output=json"])
     assert ended.exit_code == code, ended.output
     return json.loads(ended.stdout)

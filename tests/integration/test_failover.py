@@ -352,7 +352,7 @@ async def test_m5_with_mirrors_both_ways_nothing_comes_back_before_or_after_the_
         return await sites.ends("a") == await sites.ends("b") == {("flights", 0): 250}
 
     await eventually(have_all)
-    into_a.kill()  # what it had fetched is at the site now, or never
+    into_a.kill()  # a killed mirror sends nothing more
     assert await have_all()
     assert await check_prefix(sites.b.bootstrap, sites.a.bootstrap) == {("flights", 0): (250, 250)}
     assert await values_at(sites.a.bootstrap, 250) == [record.value for record in records(250)]

@@ -1,5 +1,5 @@
-"""Transactions, and groups of the newer protocol, at the two sites of a link: who coordinates them,
-and what a promotion does to them.
+"""Transactions, and groups of the newer protocol, at the two sites of a link: their coordinators,
+and the effects of a promotion on them.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ async def source_epoch(bootstrap: str, transactional_id: str) -> int:
 
 
 def in_one_transaction(producer: Any, value: bytes) -> None:
-    """As applications do it: what must be aborted is aborted and tried again."""
+    """Produce as applications do: abort a transaction that must be aborted, and try it again."""
     while True:
         try:
             producer.begin_transaction()

@@ -1,5 +1,5 @@
-"""`failover --to-time`: what a faulty producer wrote is in quarantine at the promoted site, groups
-that have read it go back, and the old site follows.
+"""`failover --to-time`: the records of a faulty producer are in quarantine at the promoted site,
+groups that have read them go back, and the old site follows.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ async def committed(bootstrap: str) -> dict[Any, int]:
         return {key: found.offset for key, found in (await client.committed(GROUP)).items()}
 
 
-async def test_what_came_after_the_time_goes_to_quarantine_and_groups_go_back(sites: LinkedSites) -> None:
+async def test_records_after_the_time_go_to_quarantine_and_groups_go_back(sites: LinkedSites) -> None:
     mirrors = await linked(sites)
     await write(sites.a.bootstrap, GOOD, GOOD_MS)
     await eventually(lambda: have_both(sites, GOOD), PATIENT_MS)

@@ -1,4 +1,4 @@
-"""A mirror between two real brokers: what arrives is byte for byte what was there, and every
+"""A mirror between two real brokers: the target has the source's batches byte for byte, and every
 refusal has a name.
 """
 
@@ -423,8 +423,8 @@ async def test_a_taken_port_is_one_clear_message(processes: Processes, tmp_path:
 
 
 async def test_idle_partitions_tell_the_target_how_the_source_is(processes: Processes, tmp_path: Path) -> None:
-    """What a failover counts from: the source's high watermark with its time, known at the target
-    without traffic.
+    """The target knows the source's high watermark and its time without traffic. A failover counts
+    the lost records from it.
     """
     pair = await start_pair(processes, tmp_path)
     await pair.create("orders")

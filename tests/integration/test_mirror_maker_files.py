@@ -110,8 +110,8 @@ async def test_the_sample_file_of_kafka_s_distribution_mirrors_both_ways_and_jav
     tmp_path: Path,
     kafka_programs: KafkaPrograms,
 ) -> None:
-    """With what it offers as comments, a separator, and names of internal topics from before
-    separators counted for them (KIP-690).
+    """With the settings that the sample has as comments: a separator, and names of internal topics
+    that do not contain the separator (before KIP-690).
     """
     there, back = apache_kafka.bootstrap_servers, kafka_b.bootstrap_servers
     for bootstrap, topic in ((there, "sample-of-a"), (back, "sample-of-b")):

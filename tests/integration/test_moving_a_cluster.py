@@ -75,7 +75,7 @@ async def test_groups_and_producers_move_to_antipode_and_back_and_read_each_reco
     await is_each_heartbeat_there_once(old, Heartbeat(source_alias="b", target_alias="a", timestamp_ms=both_since_ms))
     await is_each_heartbeat_there_once(new, Heartbeat(source_alias="a", target_alias="b", timestamp_ms=both_since_ms))
 
-    # A reset while neither mirror runs: what the one brought does not come back by the other.
+    # A reset while neither mirror runs: neither brings back the records that the other one copied.
     await stands_alike(old, new, "billing", stayed)
     for mirror in (there, back_again):
         mirror.stop()
@@ -95,7 +95,7 @@ async def produce(bootstrap: str, name: str, count: int) -> list[str]:
 
 
 async def consume(bootstrap: str, group: str, count: int) -> list[Received]:
-    """What the group reads next, and commits."""
+    """Read the next records of the group, and commit them."""
     return await asyncio.to_thread(librdkafka_consume, bootstrap, TOPIC, count, group=group)
 
 
@@ -129,7 +129,7 @@ def texts(received: Sequence[Received]) -> list[str]:
 
 
 async def is_copied(mirror: RunningProcess, link: str) -> None:
-    """What the guide has an operator wait for."""
+    """Wait as the guide asks of an operator: until the copy is complete and verified."""
 
     async def has_all() -> bool:
         rows = [one for one in (await describe_mirror(mirror)).partitions if one.topic == TOPIC]

@@ -44,7 +44,7 @@ async def former(zookeeper_connect: str, tmp_path: Path, line: Proxy) -> AsyncIt
     await client.stop()
 
 
-async def test_who_has_the_directory_ends_the_sessions_that_are_noted_there(
+async def test_the_owner_of_the_directory_ends_the_sessions_that_are_noted_there(
     zookeeper_connect: str, tmp_path: Path, former: ZooKeeper, line: Proxy
 ) -> None:
     seen: list[SessionState] = []

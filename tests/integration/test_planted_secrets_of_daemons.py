@@ -1,5 +1,5 @@
 """Passwords of a mirror's and a bridge's logins are not in their logs at level DEBUG: while they
-work, after wrong passwords with the stacks of what failed, and when a setting stops them.
+work, after wrong passwords with the stacks of the errors, and when a setting stops them.
 """
 
 from __future__ import annotations

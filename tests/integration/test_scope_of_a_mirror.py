@@ -1,5 +1,5 @@
 """A mirror whose certificate is limited to its link (`antipode.mirror.principals`): it carries this
-link's topics, and what another link carries, or none, is refused to it at both sites.
+link's topics. Both sites refuse it the topics of another link or of no link.
 """
 
 from __future__ import annotations

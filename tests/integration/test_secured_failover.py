@@ -1,5 +1,5 @@
-"""Clients that log in, and their ACLs, through a planned failover and the way back: what holds at
-one site holds at the other one, without a change at any client.
+"""Clients that log in, and their ACLs, through a planned failover and the way back: logins and ACLs
+of one site are valid at the other one, without a change at any client.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ async def test_a_link_that_degrades_says_so_and_comes_back(processes: Processes,
 async def test_a_link_that_degrades_comes_back_over_a_long_line_while_records_keep_coming(
     processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
 ) -> None:
-    """The standby has nothing but what came some round trips ago, at every moment."""
+    """At every moment the newest records of the standby are some round trips old."""
     pair = await sync_pair(processes, tmp_path, "degrade", toxiproxy)
     assert pair.proxy is not None
     for stream in ("upstream", "downstream"):

@@ -56,7 +56,7 @@ async def test_a_mirror_goes_on_where_the_source_was_compacted_behind_it(
         await produce_batches(source, topic, 0, 4, 6, size=10_000)
         await wait_equal(source, target, topic)
         mirror.kill()
-        # What it had noted when it was killed.
+        # Put back the older notes, as if the mirror had been killed right after it stored them.
         await store.save([partition_records(key, noted, chunks=range(noted.map.last_chunk + 1))], now_ms=1)
         await produce_batches(source, topic, 0, 10, 40, size=10_000)
 

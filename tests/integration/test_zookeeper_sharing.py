@@ -169,7 +169,7 @@ async def test_daemons_hear_how_the_others_are_set_up_what_they_have_and_at_what
     await eventually(lambda: not first.sharing.ownership.others)
 
 
-async def test_what_is_registered_goes_with_its_daemon(start: Start, zookeeper_connect: str) -> None:
+async def test_registrations_go_with_their_daemon(start: Start, zookeeper_connect: str) -> None:
     daemon = start()
     await wait_shared([daemon])
     zookeeper = ZooKeeper(zookeeper_connect)

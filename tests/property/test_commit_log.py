@@ -77,9 +77,7 @@ def naive(steps: list[Commit | Marker]) -> dict[OffsetKey, int]:
 
 
 @given(STEPS, st.integers(1, 5))
-def test_what_is_read_in_pieces_is_what_the_newest_records_that_count_say(
-    steps: list[Commit | Marker], piece: int
-) -> None:
+def test_a_log_read_in_pieces_gives_the_newest_records_that_count(steps: list[Commit | Marker], piece: int) -> None:
     log, known = CommitLog(), dict[OffsetKey, int]()
     batches = log_of(steps)
     for first in range(0, len(batches), piece):

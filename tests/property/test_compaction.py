@@ -160,7 +160,7 @@ class Run:
     max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 @given(steps=STEPS)
-def test_what_compaction_leaves_is_what_the_model_says(steps: list[Append | End | Pass]) -> None:
+def test_a_compacted_log_has_the_records_of_the_model(steps: list[Append | End | Pass]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         run = Run(Path(folder))
         for step in [*steps, Pass(after_ms=1)]:

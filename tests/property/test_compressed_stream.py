@@ -23,7 +23,7 @@ PLAIN = st.one_of(
 
 
 @given(plains=st.lists(PLAIN, max_size=5), cuts=st.lists(st.integers(1, 5_000), max_size=20), level=st.integers(1, 5))
-def test_what_is_packed_comes_out_however_it_is_cut(plains: list[bytes], cuts: list[int], level: int) -> None:
+def test_packed_bytes_come_out_the_same_for_every_cut(plains: list[bytes], cuts: list[int], level: int) -> None:
     packer, unpacker = ChunkPacker(level), ChunkUnpacker()
     wire = b"".join(bytes(part) for plain in plains for part in packer.pack(plain))
     out = b""
@@ -81,6 +81,6 @@ def test_repetitive_bytes_become_few() -> None:
     ],
     ids=["larger than plain", "empty", "not zstd", "says another size", "says no size", "a bomb"],
 )
-def test_what_is_no_chunk_is_refused(stored: bytes, plain_bytes: int) -> None:
+def test_malformed_chunks_are_refused(stored: bytes, plain_bytes: int) -> None:
     with pytest.raises(Malformed):
         list(ChunkUnpacker().unpack(struct.pack(">II", len(stored), plain_bytes) + stored))

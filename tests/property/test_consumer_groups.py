@@ -33,7 +33,7 @@ SUBSCRIPTIONS = st.sampled_from([("t",), ("u",), ("t", "u")])
 
 @dataclass
 class Client:
-    """A consumer: its epoch, what it owns, what it subscribes to."""
+    """A consumer: its epoch, the partitions that it owns, the topics that it subscribes to."""
 
     topics: tuple[str, ...]
     epoch: int = 0

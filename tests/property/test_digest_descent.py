@@ -30,7 +30,7 @@ def logs(draw: st.DrawFn) -> list[BatchHeader]:
 
 
 def answer(batches: list[BatchHeader], question: Question) -> bytes:
-    """What a broker that holds these batches answers."""
+    """The answer of a broker that has these batches."""
     first, end, span = question
     if span == HEADERS:
         return joined_headers(batches, first, end)

@@ -1,5 +1,5 @@
-"""Whatever was asked, a failed handler's answer can be encoded, is of the request's type, and names
-an error.
+"""The response of a failed handler can be encoded, is of the request's type and names an error, for
+every request.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def test_an_api_that_is_not_here_is_refused_in_its_own_response(
         assert schemas.decode(schemas.response_type(api_key, version), memoryview(encoded), 0) == entity
 
 
-def test_what_was_asked_for_by_a_bare_name_is_named_with_the_error() -> None:
+def test_the_bare_names_of_a_request_are_named_with_the_error() -> None:
     request = schemas.request_type(77, 1)(group_ids=("sharing",), include_authorized_operations=False)
     entity = error_response(77, 1, request, error=ErrorCode.unsupported_version)
     assert entity is not None

@@ -1,5 +1,5 @@
-"""The group machine under random clients, crashes and passing time: sound after each record, and
-equal to what its log replays.
+"""The group machine under random clients, crashes and passing time: it is sound after each record,
+and equal to a replay of its log.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ PARTITIONS = st.sampled_from([TopicPartition("t", 0), TopicPartition("t", 1), To
 
 
 def durable(groups: Groups, only: frozenset[str]) -> tuple[Mapping[str, Group], Mapping[str, Offsets]]:
-    """What must survive: groups between rebalances that have a generation or offsets, and all
-    offsets.
+    """The state that must survive: groups between rebalances that have a generation or offsets, and
+    all offsets.
     """
     found, offsets = groups.durable_state()
     kept = {name: group for name, group in found.items() if name in only and (group.generation or name in offsets)}

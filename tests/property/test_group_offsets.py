@@ -123,7 +123,7 @@ class World:
 
 
 @given(STEPS)
-def test_whatever_fails_the_target_has_the_source_s_offsets_in_the_end(steps: list[Step]) -> None:
+def test_the_target_has_the_source_s_offsets_in_the_end_after_any_failure(steps: list[Step]) -> None:
     world = World()
     for step in steps:
         world.do(step)

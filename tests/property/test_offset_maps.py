@@ -56,7 +56,7 @@ def test_runs_are_as_few_as_can_be(steps: Steps) -> None:
 
 
 @given(STEPS, st.data())
-def test_what_the_target_lost_is_not_in_the_map_any_more(steps: Steps, data: st.DataObject) -> None:
+def test_records_that_the_target_lost_are_not_in_the_map(steps: Steps, data: st.DataObject) -> None:
     offset_map, pairs, _, target_end = built(steps)
     cut = data.draw(st.integers(0, target_end))
     offset_map.target_truncated_at(cut)

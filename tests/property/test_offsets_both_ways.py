@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from mirror.translate.core import both_ways
 from mirror.translate.core.translation import Translation
 
-# Who does something: a record comes into being at a site, or a link carries so many records
-# further. Notes of links may be old.
+# A step: a site gets new records, or a link copies so many records. Notes of links may be old.
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.sampled_from(["a", "b"]), st.integers(1, 3)),

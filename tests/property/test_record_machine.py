@@ -86,7 +86,7 @@ def test_compiled_and_interpreted_code_agree(body: bytes, count: int) -> None:
 
 @settings(max_examples=400, deadline=None)
 @given(body=_damaged(), count=st.integers(1, 6))
-def test_what_the_walk_accepts_every_reader_can_read(body: bytes, count: int) -> None:
+def test_every_reader_can_read_a_body_that_the_walk_accepts(body: bytes, count: int) -> None:
     header = _header(count)
     try:
         summary = summarize_records(body, count)

@@ -172,8 +172,8 @@ class Scene:
         return self.first_offsets[next(iter(decode_batch(lost, 0, read_header(lost)))).timestamp_ms]
 
     def check_position(self) -> None:
-        """What was mirrored is passed and nothing else, and the map has all of it that both ends
-        have.
+        """The position is behind the mirrored records and no others, and the map has all of them
+        that both ends have.
         """
         copies = {record.value: record.offset for record in self.target.records() if record.value is not None}
         for batch in self.source.batches:
@@ -216,7 +216,7 @@ def _play(scene: Scene, steps: int) -> None:
             case "restart":
                 scene.restart()
                 scene.check_position()
-                # A map begins with the process here: what was stored of it is another test's.
+                # Here the map begins empty with the process. Another test covers a stored map.
                 scene.stored = _copy(scene.translation.position)
             case step:
                 getattr(scene, step)()
@@ -307,7 +307,9 @@ def batches_of(*values: str, first: int = 0) -> list[bytes]:
 
 
 def killed_after(batches: Sequence[bytes]) -> list[bytes]:
-    """What the target holds when these were mirrored and nothing was stored."""
+    """The batches of the target after a mirror has copied these and was killed before it stored its
+    position.
+    """
     translation, target = Translation(), Log(random.Random(0))
     for batch in batches:
         header = read_header(batch)
@@ -321,7 +323,9 @@ def killed_after(batches: Sequence[bytes]) -> list[bytes]:
 
 
 def test_a_batch_is_not_taken_for_the_one_before_it_that_is_gone() -> None:
-    """Batches of one size look alike to who counts them: the last one was never mirrored."""
+    """All batches have two records, so a count alone does not show that the last one was never
+    mirrored.
+    """
     batches = batches_of("a", "b", "c", "d")
     match = TailMatch(Translation(), producer_ids=OURS)
     match.see_target(b"".join(killed_after(batches[:3])))
@@ -368,7 +372,7 @@ def test_a_source_that_ends_before_what_was_mirrored_from_it_is_another_history(
         resumed(batches[1:2], killed_after(batches), source_end=4)
 
 
-def test_what_expired_altogether_was_mirrored_as_far_as_the_tail_says() -> None:
+def test_batches_that_have_all_expired_were_mirrored_as_far_as_the_tail_says() -> None:
     batches = batches_of("a", "b", "c")
     assert resumed([], killed_after(batches), source_end=9).position.source_next == 6
 

@@ -300,7 +300,7 @@ def plan(translation: Translation, offset: int, count: int = 2) -> Planned:
     return planned
 
 
-def test_what_is_sent_again_has_the_same_stamp() -> None:
+def test_a_batch_that_is_sent_again_has_the_same_stamp() -> None:
     translation = Translation()
     first, second = plan(translation, 0), plan(translation, 2)
     translation.break_off()
@@ -327,7 +327,7 @@ def test_batches_that_skip_something_are_refused() -> None:
         plan(translation, 4)
 
 
-def test_what_expired_at_the_source_is_passed_when_the_flow_goes_on_after_it() -> None:
+def test_records_that_expired_at_the_source_are_passed_when_the_flow_goes_on_after_them() -> None:
     translation = Translation()
     translation.confirm(plan(translation, 0), 0)
     (planned,) = translation.plan(
@@ -410,7 +410,7 @@ def test_a_batch_that_the_target_lacks_is_skipped_where_its_offsets_are_absent_a
     assert translation.surplus.between == (0 if is_compacted else 2)
 
 
-def test_what_lies_between_our_batches_is_counted_and_what_the_target_has_forgotten_is_not() -> None:
+def test_records_between_our_batches_are_counted_and_those_before_the_target_s_log_start_are_not() -> None:
     translation = Translation()
     translation.target_start = 7
     translation.confirm(plan(translation, 0), 7)

@@ -1,5 +1,5 @@
-"""Logs in memory with what a crash leaves of them: everything after the death of a process, the
-flushed part after a loss of power.
+"""Logs in memory, and the part of them that a crash leaves: everything after the death of a
+process, the flushed part after a loss of power.
 
 `MemoryLog` is the real `PartitionLog` over a list of batches instead of segments: checks,
 producers, leader epochs and offsets are the real ones. `Disk` outlives the processes that write to
@@ -280,8 +280,8 @@ class MemoryLog(PartitionLog):
 
 
 class MemoryLogStore(LogStore):
-    """A broker's `LogStore` over its disk: what concerns segments and log directories has nothing
-    to do.
+    """A broker's `LogStore` over its disk: the methods for segments and log directories have
+    nothing to do.
     """
 
     def __init__(self, disk: Disk, observer: LogObserver, *, now_ms: Callable[[], int]) -> None:

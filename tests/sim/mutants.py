@@ -1,9 +1,9 @@
 """Deliberate defects, one decision of the product undone each: the simulation has to notice every
 one of them.
 
-A mutant replaces something at run time and puts it back. Beside its name stand a seed that notices
-it, and how many seeds it may take from the first one on; the figure is a multiple of what it takes
-now.
+A mutant replaces something at run time and puts it back. Its entry has a name, a seed that notices
+it, and the number of seeds from the first one on within which one must notice it. That number is a
+multiple of the seeds that are needed now.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class Listener:
 
 
 class Network:
-    """All hosts and what stands between them."""
+    """All hosts and the network partitions between them."""
 
     def __init__(self, loop: VirtualLoop, chance: Random) -> None:
         self.loop = loop
@@ -123,8 +123,8 @@ class Network:
         return self.chance.uniform(0.0002, 0.003) + (self.chance.uniform(0, slowness_s) if slowness_s else 0.0)
 
     def changed(self) -> None:
-        """Network partitions have healed, or hosts have their power back: what waited for that goes
-        on.
+        """Network partitions have healed, or hosts have their power back: the messages that waited
+        for that go on.
         """
         stalled, self.stalled = list(self.stalled.values()), {}
         for end in stalled:

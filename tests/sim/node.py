@@ -24,7 +24,7 @@ RESTART_S = 1.0
 
 
 class NodesLedger(Protocol):
-    """What checks the nodes of a site or of two."""
+    """The checks of the nodes of one site or of two."""
 
     disks: dict[int, Disk]
 

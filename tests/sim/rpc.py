@@ -32,7 +32,7 @@ class _Aborted(Exception):
 
 
 class ServerContext:
-    """What a servicer may ask of its call."""
+    """The methods of a call that a servicer may use."""
 
     def __init__(self) -> None:
         self.trailing: Metadata = ()

@@ -1,5 +1,5 @@
-"""The common part of all kinds of runs: a seed is played from its beginning to its end, every step
-is followed by a look at what is broken, and what became of it is summed up.
+"""The common part of all kinds of runs: a run plays a seed from its beginning to its end, checks
+the invariants after every step, and sums up the outcome.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Deliberate defects of the transaction coordinator, of markers and of what readers of committed
-records see; `mutants.py` says what a mutant is.
+"""Deliberate defects of the transaction coordinator, of markers and of reads of committed records;
+`mutants.py` says what a mutant is.
 """
 
 from __future__ import annotations

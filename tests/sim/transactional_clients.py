@@ -1,6 +1,4 @@
-"""All clients of a seed that is about transactions, from their start to what must be true in the
-end.
-"""
+"""All clients of a seed that is about transactions, from their start to the checks at the end."""
 
 from __future__ import annotations
 

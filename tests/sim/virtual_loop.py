@@ -65,7 +65,7 @@ class Process:
         self.is_paused = True
 
     def resume(self) -> None:
-        """SIGCONT: what has become due meanwhile runs now, in its order."""
+        """SIGCONT: callbacks that became due meanwhile run now, in their order."""
         self.is_paused = False
         held, self.held = self.held, []
         self.loop.ready.extend(held)

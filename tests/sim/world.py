@@ -1,9 +1,9 @@
 """Everything that one seed determines: clock, chance, network, ZooKeeper, disks, and the history of
-what happened.
+the run.
 
-`World.doors` replaces what would reach the real world (clock, chance, connections, gRPC channels)
-for as long as a run lasts; everything behind these doors is the product's own code. The history
-consists of its state-change log and the faults, bounded.
+`World.doors` replaces the parts that would reach the real world (clock, chance, connections, gRPC
+channels) for as long as a run lasts; everything behind these doors is the product's own code. The
+history consists of its state-change log and the faults, bounded.
 """
 
 from __future__ import annotations

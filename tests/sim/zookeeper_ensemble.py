@@ -303,7 +303,7 @@ class Ensemble:
         session.heard_at_s = self.loop.now_s
 
     def expire(self, session: Session) -> None:
-        """End the session, and what it owns with it."""
+        """End the session, and delete the znodes that it owns."""
         if session.is_expired:
             return
         session.is_expired = True

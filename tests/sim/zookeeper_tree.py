@@ -58,7 +58,7 @@ class Tree:
         return NotEmptyError() if isinstance(step, DeleteNode) and node.children else None
 
     def apply(self, step: TransactionStep, *, zxid: int, session: int, now_ms: int) -> list[tuple[str, str]]:
-        """Make a step that was checked; what watches may be waiting for, as (kind, path)."""
+        """Make a step that was checked. Returns the watches that it fires, as (kind, path)."""
         path = step.path
         match step:
             case CreateNode():

@@ -70,7 +70,7 @@ class Streams:
         run_queries(writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start)
 
     def values(self, topic: str) -> list[int]:
-        """What readers of committed records get, sorted."""
+        """The values of the committed records, sorted."""
         committed = {"kafka.isolation.level": "read_committed", "subscribe": topic}
         rows = self.spark.read.format("antipode").options(**self.servers, **committed).load()
         return sorted(int(row.value) for row in rows.select("value").collect())

@@ -1,5 +1,5 @@
-"""An archive of a real log. Promised: each range once over runs, killed ones too; what rots or is
-lost is named; a hole is named.
+"""An archive of a real log. Promised: the archive has each range once over all runs, killed ones
+too, and its report names damaged files, lost files and holes.
 """
 
 from __future__ import annotations
@@ -166,7 +166,9 @@ def test_each_range_is_compared_with_the_digests_of_a_site(archive: Archive) -> 
     assert all("no topic with this id" in reason for reason in elsewhere.not_compared)
 
 
-def test_what_the_source_deleted_before_it_was_archived_is_a_hole_in_report_and_manifest(archive: Archive) -> None:
+def test_records_that_the_source_deleted_before_their_archive_are_a_hole_in_report_and_manifest(
+    archive: Archive,
+) -> None:
     logs = archive.logs
     logs.append(logs.a, batch(b"1"))
     archive.run()
@@ -239,7 +241,7 @@ def test_records_are_written_again_in_order_with_headers_that_name_their_former_
         write_log(archive.address, logs.b.bootstrap, plan.logs[0])
 
 
-def test_what_is_no_archive_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_address_without_an_archive_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(OperationalFailure, match="no manifest"):
         verify(spark, tmp_path.as_uri())
     with pytest.raises(OperationalFailure, match="accepted"):

@@ -116,7 +116,7 @@ def test_a_batch_that_is_run_again_counts_each_record_once(
 
 
 @pytest.mark.long
-def test_what_programs_publish_balances_the_books_and_other_values_do_not_count(audit: Audited) -> None:
+def test_counts_that_programs_publish_balance_the_books_and_other_values_do_not_count(audit: Audited) -> None:
     logs = audit.logs
 
     async def publish() -> None:

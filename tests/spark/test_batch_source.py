@@ -1,6 +1,6 @@
-"""The data source "antipode" in batch queries. Promised: what a job of Spark's Kafka connector
-reads is read with one word changed, columns and rows alike; filters and splits spare reading; and
-wrong options are refused by name.
+"""The data source "antipode" in batch queries. Promised: a job of Spark's Kafka connector reads the
+same columns and rows with one word changed; filters and splits spare reading; an error about a
+wrong option names it.
 """
 
 from __future__ import annotations

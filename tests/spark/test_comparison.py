@@ -1,6 +1,6 @@
-"""The comparisons in Spark on hand-made rows: what two healthy brokers would never store is found
-all the same, and as in one process. Each case is a topic of one frame, so that a comparison runs
-once for all of them.
+"""The comparisons in Spark on hand-made rows: they find differences that two healthy brokers would
+never store, the same ones as the comparison in one process. Each case is a topic of one frame, so
+that a comparison runs once for all of them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def test_a_batch_that_is_there_twice_differs_and_neighbours_that_differ_are_one_
     assert found(differing) == cases.TWINS_AND_NEIGHBOURS_FOUND
 
 
-def test_what_a_site_has_compacted_away_is_explained_and_what_it_lost_is_not(spark: SparkSession) -> None:
+def test_records_that_a_site_compacted_away_are_explained_and_lost_ones_are_not(spark: SparkSession) -> None:
     """R1, R2."""
     runs, explained = comparison.compacted_differences(records(spark, cases.COMPACTED), source="a", target="b")
     assert found(runs) == cases.COMPACTED_FOUND

@@ -20,9 +20,7 @@ NOW_MS = round(time.time() * 1000)
 
 
 def hundred(number: int, *, is_changed: bool = False) -> bytes:
-    """A batch of a hundred records of today; what is changed has another checksum and no other
-    size.
-    """
+    """A batch of a hundred records of today. A changed one has its size and another checksum."""
     text = b"x" if is_changed else b"y"
     return batch_of([b"%d-%d-" % (number, index) + text for index in range(100)], timestamp_ms=NOW_MS)
 
@@ -97,7 +95,7 @@ def test_a_compacted_topic_is_said_to_be_not_compared(logs: TwoLogs) -> None:
     assert "compacted" in topic["not_compared"][0]
 
 
-def test_what_quick_cannot_do_is_refused(logs: TwoLogs) -> None:
+def test_requests_that_quick_cannot_serve_are_refused(logs: TwoLogs) -> None:
     found = CliRunner().invoke(app, ["reconcile", "--quick", "--deep", "--source", "a:1", "--target", "b:1"])
     assert found.exit_code == 2
     assert "--deep" in found.output

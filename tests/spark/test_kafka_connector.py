@@ -1,5 +1,4 @@
-"""Spark's own Kafka connector on our broker: what people have Spark jobs for works without a change
-to them.
+"""Spark's own Kafka connector on our broker: people's Spark jobs work without a change to them.
 
 Promised: a batch query reads a topic whole, with keys, offsets and timestamps, and between offsets
 that it names; a batch query writes a topic; and a structured stream goes on from its checkpoint, so

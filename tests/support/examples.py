@@ -1,5 +1,5 @@
-"""How many random histories a property test tries: what it asks for, or as many as
-`make properties COUNT=` says if that is more.
+"""The number of random histories that a property test tries: its own number, or that of
+`make properties COUNT=` if it is larger.
 """
 
 from __future__ import annotations

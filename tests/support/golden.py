@@ -1,5 +1,5 @@
-"""Golden scripts: text files of commands and what each must answer, so that a failure reads as the
-diff of a conversation.
+"""Golden scripts: text files of commands and the expected answer of each, so that a failure reads
+as the diff of a conversation.
 
 A script is a list of blocks with a blank line between them: the command's lines, a line of four
 dashes, the expected answer. Lines that begin with `#` before a command belong to the reader.

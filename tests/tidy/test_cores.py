@@ -1,5 +1,5 @@
-"""What the import contracts cannot see in a core: calls that reach the clock, chance, the disk or
-the terminal.
+"""A core has no calls that reach the clock, chance, the disk or the terminal. The import contracts
+cannot see such calls.
 """
 
 from __future__ import annotations

@@ -92,20 +92,20 @@ def _undeclared(imported: dict[str, str], declared: set[str]) -> list[str]:
     return [f"{place}: {module}" for module, place in imported.items() if not _packages_of(module, place) & declared]
 
 
-def test_what_the_product_imports_is_declared() -> None:
+def test_imports_of_the_product_are_declared() -> None:
     folders = [package for package in sources.PACKAGES if package != "bench"]
     undeclared = _undeclared(_imported(*folders), _declared(with_tests=False))
     sources.assert_none(undeclared, "add it to the dependencies in pyproject.toml, then `make lock`")
 
 
-def test_what_tests_and_benchmarks_import_is_declared() -> None:
+def test_imports_of_tests_and_benchmarks_are_declared() -> None:
     on_demand = {_name(requirement) for requirement in _project()["project"]["optional-dependencies"]["fuzz"]}
     imported = {module: place for module, place in _imported("tests", "bench").items() if module not in on_demand}
     undeclared = _undeclared(imported, _declared(with_tests=True))
     sources.assert_none(undeclared, "add it to the extra `test` in pyproject.toml, then `make lock`")
 
 
-def test_what_is_declared_is_used() -> None:
+def test_declared_dependencies_are_used() -> None:
     used: set[str] = set()
     for module, place in _imported().items():
         used |= _packages_of(module, place)

@@ -1,6 +1,6 @@
-"""Each room of a package has a page: what it owns, its machines and invariants, and which other
-rooms it imports and is imported by. No modules import each other in a circle, not for types alone
-either.
+"""Each room of a package has a page that lists its responsibility, its machines and invariants, the
+rooms that it imports, and those that import it. No modules import each other in a circle, not for
+types alone either.
 """
 
 from __future__ import annotations

@@ -101,8 +101,8 @@ class Credentials:
         return found
 
     def java_options(self) -> str:
-        """What a virtual machine has to be given: since Apache Kafka 4.0 it names the files of
-        tokens that may be read.
+        """Options of the Java virtual machine: since Apache Kafka 4.0 they name the token files
+        that a client may read.
         """
         if self.token is None:
             return ""

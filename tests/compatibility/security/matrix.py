@@ -50,7 +50,7 @@ class NothingReported(Exception):
 
 
 def run_client(client: SecuredClient, site: SecuredSite) -> dict[str, Any]:
-    """What became of every mechanism of a client, as the JSON file keeps it."""
+    """The outcome of every mechanism of a client, as the JSON file keeps it."""
     missing = client.missing()
     cells: dict[str, dict[str, str]] = {}
     for mechanism in Mechanism:

@@ -1,5 +1,5 @@
-"""What the security matrix asks of a client: to send and read a few records, commit a transaction
-and make a topic by given credentials, and to raise when it cannot.
+"""The interface of a client in the security matrix: with given credentials it sends and reads a few
+records, commits a transaction and creates a topic. A call raises when it fails.
 """
 
 from __future__ import annotations

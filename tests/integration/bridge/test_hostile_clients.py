@@ -1,5 +1,5 @@
-"""What a bridge does with clients that send too much, too slowly, nonsense, or do not take their
-answers: the others notice nothing.
+"""Hostile clients of a bridge send too much, too slowly or nonsense, or do not read their
+responses. The other clients notice nothing.
 """
 
 from __future__ import annotations

@@ -228,7 +228,7 @@ async def test_acls_that_another_tool_writes_to_zookeeper_are_taken_over(site: S
             return await site.zookeeper.children(ACL_CHANGES) == []
 
         await eventually(are_change_notices_gone)
-        # what may have been a DENY is not forgotten because a byte is wrong
+        # the znode may have had a DENY: a wrong byte in it must not allow anything
         await site.zookeeper.set(acl_path(first.pattern), b"{")
         await site.zookeeper.create(f"{ACL_CHANGES}/acl_changes_0000000002", b"Topic:written")
         await eventually(lambda: are(Acl(first.pattern, DENY_ALL)))

@@ -93,8 +93,8 @@ def test_a_log_is_moved_and_shown_where_it_is(antipode: Command, topic: str, bro
 
 
 def test_records_before_an_offset_or_a_time_are_deleted(antipode: Command, topic: str, broker: LoneBroker) -> None:
-    # of today: what is older than retention.ms goes when the broker looks, half a minute after its
-    # start
+    # timestamps of today: half a minute after its start the broker deletes records that are older
+    # than retention.ms
     first_ms = int(time.time() * 1000) - 60_000
     librdkafka_produce(
         broker.bootstrap,

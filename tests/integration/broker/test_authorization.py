@@ -1,4 +1,5 @@
-"""What each API answers a principal without a right, and with exactly that right, at a real site.
+"""The response of each API to a principal without a right, and with exactly that right, at a real
+site.
 
 Clients name their principal by their client id here, because the authorizer does not depend on how
 a principal was authenticated.

@@ -77,7 +77,7 @@ async def test_the_same_bytes_arrive_as_without(
     assert not tally.refusals
 
 
-async def test_what_cannot_be_compressed_costs_next_to_nothing(client: KafkaClient, tally: CompressionTally) -> None:
+async def test_incompressible_records_add_next_to_no_bytes(client: KafkaClient, tally: CompressionTally) -> None:
     noise = chance().randbytes(NOISE_BYTES)
     for _ in range(20):
         await client.produce(TOPIC, 0, batch([(None, noise)]))

@@ -75,7 +75,7 @@ class PassiveSite:
         return found[0]
 
     def mirror(self) -> bytes:
-        """What comes from site b at the end of the truncated copy; the bytes."""
+        """Append records of site b at the end of the truncated copy. Returns their bytes."""
         records = batch([b"from b"] * 5, base_offset=SHARED, leader_epoch=PEER_EPOCH)
         sent = PartitionToMirror(0, SHARED, SHARED + 5, 0, 123, records)
 

@@ -1,8 +1,8 @@
 """Apache Kafka's own dump tool over our segments, indexes and snapshots: after load and rolls,
 compaction, and a kill.
 
-It decodes every record, and compares every index entry with the segment; what it finds wrong it
-prints as a mismatch.
+The tool decodes every record, and compares every index entry with the segment. It prints each
+difference as a mismatch.
 """
 
 from __future__ import annotations
@@ -105,9 +105,7 @@ def test_segments_indexes_and_snapshots_are_sound_after_load_rolls_a_kill_and_co
     check(kafka_programs, broker.data / f"{compacted}-0")
 
 
-def test_what_was_cut_from_a_log_is_kept_in_a_file_that_the_tool_reads(
-    tmp_path: Path, kafka_programs: KafkaPrograms
-) -> None:
+def test_truncated_records_are_in_a_file_that_the_tool_reads(tmp_path: Path, kafka_programs: KafkaPrograms) -> None:
     log = open_log(tmp_path / "t-0")
     fill(log, 20, records=3)
     assert TruncatedRecords(RealDisk(), bytes_max=1 << 20).keep(log, 30)

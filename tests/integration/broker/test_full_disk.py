@@ -43,7 +43,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def produce_until_refused(client: RawClient, topic: str) -> tuple[int, int]:
-    """(error code, end of what was acknowledged)."""
+    """(error code, end offset of the acknowledged records)."""
     acknowledged = 0
     for _ in range(2 * DISK_BYTES // BATCH_BYTES):
         answer = client.produce(topic, records(1, BATCH_BYTES))

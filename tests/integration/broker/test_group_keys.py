@@ -199,8 +199,8 @@ def test_group_initial_rebalance_delay_ms_and_rebalance_protocols(start: Callabl
 
 
 def test_offsets_retention_minutes_and_migration_policy_reach_the_coordinator() -> None:
-    """A minute is the shortest retention: what it does is seen in the golden scripts, here that the
-    key leads there.
+    """The shortest retention is a minute, so this test only checks that the keys reach the limits.
+    The golden scripts check the effects.
     """
     given = {"node.id": "1", "listeners": "CLIENT://h:1", "log.dirs": "/x", "zookeeper.connect": "z:1"}
     found = {

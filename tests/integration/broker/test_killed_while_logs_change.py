@@ -69,7 +69,7 @@ def newest(port: int) -> dict[bytes, int]:
                 assert record.key is not None
                 assert record.value is not None
                 found[bytes(record.key)] = int(record.value)
-            # what compaction emptied has batches without records
+            # compaction leaves batches without records
             offset = headers[-1].next_offset
 
 

@@ -138,7 +138,7 @@ async def test_a_brief_description_waits_until_a_record_is_in_force(site: Linked
     assert not reply.partitions
 
 
-async def test_what_is_sent_again_is_acknowledged_and_not_stored_twice(site: LinkedSite) -> None:
+async def test_records_sent_again_are_acknowledged_and_not_stored_twice(site: LinkedSite) -> None:
     await site.set_link(epoch=1, active="a")
     first, second, third = source_log(3, 4, 5)
     site.mirror(0, first + second)

@@ -1,5 +1,5 @@
-"""Partitions moved by Apache Kafka's own tool with a throttle: what is moved waits, what is in sync
-does not, nothing stays set.
+"""Partitions moved by Apache Kafka's own tool with a throttle: the throttle slows the replicas that
+move, not those in sync, and no throttle stays set.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def test_a_throttled_move_leaves_room_for_replicas_in_sync(
 
     assert "Successfully started partition reassignment" in reassign("--execute", "--throttle", "1")
     wait_for_throttles(site, f"0:{FIRST},0:{SECOND}", f"0:{THIRD}", rate="1")
-    # what counts was sent, and the bound is far behind
+    # the rate counts throttled bytes, and is far above the bound of one byte a second
     eventually_sync(lambda: site.nodes[FIRST].figure("kafka_server_leaderreplication_byte_rate") > 1)
     produce(site, 2_000_000)
     assert "is still in progress" in reassign("--verify", "--preserve-throttles")

@@ -53,7 +53,7 @@ async def test_aiokafka_and_kafka_python_produce(lone_broker: LoneBroker, topic:
 def test_librdkafka_reads_by_assignment_from_a_time_on(lone_broker: LoneBroker, topic: str) -> None:
     from confluent_kafka import Consumer, TopicPartition
 
-    first_ms = SystemClock().now_ms() - 60_000  # what is older than retention.ms goes when the broker looks
+    first_ms = SystemClock().now_ms() - 60_000  # the broker deletes what is older than retention.ms
     records = [Record(value=b"v", partition=0, timestamp_ms=first_ms + number) for number in range(50)]
     librdkafka_produce(lone_broker.bootstrap, topic, records)
     consumer = Consumer({"bootstrap.servers": lone_broker.bootstrap, "group.id": "unused"})

@@ -200,7 +200,7 @@ def test_the_answer_is_sent_before_the_connection_is_throttled(
         assert _raw_produce(client, topic, BIG) > 1_000_000, (
             "a client that waits for a response is not throttled for that time"
         )
-        # another connection of the same client is not held back for what the first one did
+        # the broker does not hold back another connection of the same client
         other.call(18, 0, {})
 
 
@@ -303,9 +303,8 @@ def test_topics_beyond_the_quota_of_mutations_are_refused_until_the_debt_is_paid
 
     limited.limit(controller_mutation_rate=10)
     eventually_sync(lambda: asked(second) is ErrorCode.none)
-    limited.limit(
-        controller_mutation_rate=1
-    )  # the bucket holds eleven: the debt of what comes next lasts most of a minute
+    # the bucket holds eleven: the debt of the next request lasts most of a minute
+    limited.limit(controller_mutation_rate=1)
     more = {"topics": [{"name": second, "count": 60, "assignments": None}], "validate_only": False}
 
     def is_grown() -> bool:

@@ -85,7 +85,7 @@ async def test_kafkas_own_tool_sets_shows_and_removes_every_kind_of_quota(site: 
         assert await _stored(site, path) is None
 
 
-async def test_what_is_no_quota_beside_quotas_stays_and_quotas_written_by_hand_are_taken_over(
+async def test_other_configs_beside_quotas_stay_and_quotas_written_by_hand_are_taken_over(
     site: SiteBroker,
 ) -> None:
     path = "/config/users/bob"

@@ -80,7 +80,9 @@ def bytes_out(node: SiteNode) -> float:
 
 
 def wait_read_from(node: SiteNode) -> None:
-    """Bytes are counted when they are on their way: who has them may be ahead of that."""
+    """Await the count: a broker counts bytes after it has sent them, so a reader may have them
+    before.
+    """
     eventually_sync(lambda: bytes_out(node) > 0)
 
 

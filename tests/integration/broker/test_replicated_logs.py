@@ -72,7 +72,7 @@ def fail(directory: Path) -> None:
     directory.write_text("not a directory any more")
 
 
-async def test_what_a_lost_log_directory_held_is_led_elsewhere(site: ReplicatedSite, tmp_path: Path) -> None:
+async def test_partitions_of_a_lost_log_directory_are_led_elsewhere(site: ReplicatedSite, tmp_path: Path) -> None:
     site.create(TOPIC, PARTITIONS, min_insync_replicas="2")
     victim = next(node for node in NODES if node != site.controller())
     lost = log_directories(site, victim)["two"][1]

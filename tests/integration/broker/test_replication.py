@@ -245,7 +245,7 @@ async def test_a_leader_that_stops_in_order_names_its_successor_and_keeps_what_i
     assert successor != leader
     assert named <= {successor}
     assert offsets == list(range(1, len(offsets) + 1))
-    # what a slow follower had not taken when the leadership went is refused, and may be in the
+    # a record that a slow follower lacked at the change of leaders is refused, and may be in the
     # successor's log all the same
     is_in_doubt = "replication took too long" in site.nodes[leader].process.log_text()
     assert ends[TOPIC, 0].end_offset - len(offsets) - 1 in ((0, 1) if is_in_doubt else (0,))
@@ -287,7 +287,7 @@ def site_of_slow_judgement(processes: Processes, tmp_path: Path, zookeeper_conne
     return ReplicatedSite(processes, tmp_path, zookeeper_connect, patience)
 
 
-def test_what_a_leader_took_alone_and_cuts_when_it_is_back_is_counted_and_kept(
+def test_records_that_a_leader_took_alone_are_counted_and_kept_when_it_truncates_them(
     site_of_slow_judgement: ReplicatedSite,
 ) -> None:
     site = site_of_slow_judgement

@@ -35,8 +35,8 @@ def figures(broker: LoneBroker, api: str, kind: str) -> dict[str, float]:
 
 
 def await_counts(broker: LoneBroker, api: str, wanted: dict[str, int]) -> None:
-    """A request is counted when its answer is on its way: who has the answer may be ahead of
-    that.
+    """Await the counts: a broker counts a request after it has sent the response, so a client may
+    have that before.
     """
 
     def is_so() -> bool:

@@ -28,7 +28,7 @@ from wire.protocol.streams.frames import decode_response
 
 pytestmark = pytest.mark.integration
 
-NOW_MS = SystemClock().now_ms()  # what is older than retention.ms goes when the broker looks
+NOW_MS = SystemClock().now_ms()  # the broker deletes what is older than retention.ms
 LONGER_THAN_A_CLIENT_WAITS_MS = 600_000
 HELD_S = 0.3
 

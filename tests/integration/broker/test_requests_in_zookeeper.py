@@ -1,5 +1,5 @@
-"""What Kafka's older tools write to ZooKeeper is carried out: moves of partitions and elections of
-preferred leaders.
+"""Kafka's older tools write their requests to ZooKeeper, and the controller carries them out: moves
+of partitions and elections of preferred leaders.
 """
 
 from __future__ import annotations

@@ -89,8 +89,8 @@ def peers(
 
 
 def answers(port: int, token: str, *, authorization: str = "") -> list[tuple[ErrorCode, bytes]]:
-    """What a broker answers to the token, and where that is a refusal to its confirmation, as a
-    client sends it.
+    """A broker's responses to the token and, where it refuses the token, to the confirmation that a
+    client sends then.
     """
     said = []
     with RawClient(port) as client:
@@ -124,8 +124,8 @@ def with_claims(token: str, **changes: Any) -> str:
 
 
 def by_shared_key(token: str, key: bytes) -> str:
-    """Signed by HS256, with the public key as the secret: what a verifier without a list of
-    algorithms accepts.
+    """Sign the token by HS256 with the public key as the secret. A verifier without a list of
+    algorithms accepts such a token.
     """
     header = text(json.dumps({"alg": "HS256", "kid": "RS256"}).encode())
     signed = f"{header}.{token.split('.')[1]}"

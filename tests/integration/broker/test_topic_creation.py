@@ -26,7 +26,7 @@ INTERNAL = ("__consumer_offsets", "__transaction_state")
 
 
 def coordinator_errors(client: RawClient) -> list[ErrorCode]:
-    """What a group and a transactional id are answered."""
+    """The errors of FindCoordinator for a group and for a transactional id."""
     return [
         client.call(FIND_COORDINATOR, 4, {"key_type": kind, "coordinator_keys": ["k"]}).coordinators[0].error_code
         for kind in (0, 1)

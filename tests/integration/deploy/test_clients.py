@@ -1,4 +1,4 @@
-"""The test clients themselves, against Apache Kafka: what they report is what the broker holds."""
+"""The test clients themselves, against Apache Kafka: they report the records that it has."""
 
 from __future__ import annotations
 

@@ -103,7 +103,9 @@ async def acls(sites: EmbeddedSites, site: str) -> set[Acl]:
 
 
 async def refusal_under_a_fence(sites: EmbeddedSites) -> str:
-    """What the fenced site a answers to a change of ACLs; afterwards the writes are given back."""
+    """The refusal of a change of ACLs by site a while it is fenced. Afterwards site a takes writes
+    again.
+    """
     channels = Channels()
     try:
         agent = SiteClient("a", sites.environment.sites["a"].grpc, channels)

@@ -1,5 +1,5 @@
-"""A routed pair is one cluster: what any broker has answered as done, every broker of both sites
-knows when it is asked next.
+"""A routed pair is one cluster: after any broker has confirmed a change, every broker of both sites
+answers the next request with that change.
 
 Changes go through a random broker; all others are asked at once and once, without a retry. A
 timeout that a broker itself reports (the other site did not answer within a second, on a busy
@@ -383,7 +383,7 @@ def test_the_config_of_a_group_reaches_the_standby_and_holds_there(pair: Pair) -
     assert result.error_code == ErrorCode.none, result
 
     async def at(site: str) -> dict[str, str]:
-        """What this site's own ZooKeeper has: a client would be led to the active site."""
+        """The configs in this site's own ZooKeeper. Other clients get those of the active site."""
         addresses = [parse_host_port(address) for address in pair.addresses[site]]
         client = KafkaClient(addresses, ConnectionOptions(), site_local=True)
         try:

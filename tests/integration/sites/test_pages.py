@@ -127,7 +127,7 @@ class Reader:
         return ended.stdout
 
     def bootstrap(self, address: str) -> str:
-        """The site's own for what a page writes."""
+        """The site's real bootstrap address in place of the one that a page has."""
         return self.sites.bootstrap(ADDRESSES[address])
 
 

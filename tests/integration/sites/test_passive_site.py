@@ -74,7 +74,7 @@ class PassiveSite:
         return found.error_code == ErrorCode.none and self.partitions("b", topic) == 1
 
     def copy_configs(self, topic: str) -> Mapping[str, str | None]:
-        """What is set on b's own copy."""
+        """The configs that are set on b's own copy."""
 
         async def ask(client: KafkaClient) -> Mapping[str, str | None]:
             return (await client.topic_configs([topic]))[topic]
@@ -209,7 +209,7 @@ def test_a_topic_made_through_the_passive_site_is_made_at_the_active_one_and_mir
     eventually_sync(lambda: passive.copy_configs("orders") == {"retention.ms": "1234567"})
 
 
-def test_what_the_active_site_refuses_is_refused_in_its_words(passive: PassiveSite, topic: str) -> None:
+def test_a_refusal_by_the_active_site_reaches_the_client_unchanged(passive: PassiveSite, topic: str) -> None:
     assert refusal(lambda: passive.create(topic))[0] == "TOPIC_ALREADY_EXISTS"
     name, text = refusal(lambda: passive.create("wrong", config={"retention.ms": "soon"}))
     assert (name, "soon" in text, "retention.ms" in text) == ("INVALID_CONFIG", True, True)

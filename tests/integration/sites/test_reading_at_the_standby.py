@@ -23,7 +23,7 @@ BYTES_OUT = "kafka_server_brokertopicmetrics_bytesout_total"
 
 
 def bytes_out(sites: EmbeddedSites, site: str) -> float:
-    """What the site has sent of the topic."""
+    """The bytes of the topic that the site has sent."""
     (address,) = sites.document["sites"][site]["metrics"]
     with urlopen(f"http://{address}/metrics", timeout=30) as page:
         families = text_string_to_metric_families(page.read().decode())

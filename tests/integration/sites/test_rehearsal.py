@@ -80,7 +80,9 @@ async def test_a_rehearsal_changes_nothing_of_the_pair(sites: EmbeddedSites, tmp
         pytest.param("drop", marks=pytest.mark.long),
     ],
 )
-def test_what_a_killed_rehearsal_leaves_the_next_one_removes(sites: EmbeddedSites, tmp_path: Path, step: str) -> None:
+def test_the_next_rehearsal_removes_the_leftovers_of_a_killed_one(
+    sites: EmbeddedSites, tmp_path: Path, step: str
+) -> None:
     """`kill -9` as the step begins."""
     environment = str(sites.directory / "environment.json")
     command = [*FRONT_DOOR, "rehearse", LINK, "--to", "b", "--environment", environment]

@@ -1,5 +1,5 @@
-"""A byte that changed on a disk and a standby's log with another history are found and healed; what
-was removed is in quarantine, and the sites are proven equal.
+"""A byte that changed on a disk and a standby's log with another history are found and repaired.
+The removed records are in quarantine, and a comparison proves the sites equal.
 """
 
 from __future__ import annotations

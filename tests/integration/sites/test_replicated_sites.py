@@ -128,7 +128,7 @@ async def test_a_sync_link_between_replicated_sites_keeps_what_was_acknowledged_
 
 
 @pytest.mark.long
-async def test_what_too_few_replicas_of_the_standby_have_is_not_acknowledged(start_sites: SitesStarter) -> None:
+async def test_records_on_too_few_replicas_of_the_standby_are_not_acknowledged(start_sites: SitesStarter) -> None:
     """With min.insync.replicas=2: one replica of three is left at the standby, one comes back, then
     the one that was left is lost.
     """

@@ -52,7 +52,7 @@ async def standby_has(sites: EmbeddedSites, end: int) -> bool:
         return (await log_ends(client)).get((TOPIC, 0)) == end
 
 
-async def test_what_the_standby_lacks_outlives_its_retention(start_sites: SitesStarter) -> None:
+async def test_records_that_the_standby_lacks_outlive_their_retention(start_sites: SitesStarter) -> None:
     sites = start_sites()
     with_setting(sites, "log.retention.check.interval.ms=200")
     async with site_client(sites.bootstrap("a")) as client:

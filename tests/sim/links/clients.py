@@ -81,7 +81,7 @@ class LinkProducer:
 
 @dataclass
 class LinkCommitter:
-    """Commits growing offsets of a group without members, up to what its partition holds."""
+    """Commits growing offsets of a group without members, up to the end of its partition."""
 
     world: World
     client: KafkaClient

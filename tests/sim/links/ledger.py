@@ -169,8 +169,8 @@ class LinkLedger:
         self._moved_to = site
 
     def _check_automatic(self, site: str, former: LinkRecord) -> None:
-        """What a site that promotes itself must have: everything from before the last move (F16),
-        and on a sync link everything.
+        """A site that promotes itself must have everything from before the last move (F16), and on
+        a sync link everything.
         """
         is_sync = sync_policy(former) is not SyncPolicy.NONE and not is_suspended(former)
         for one in self.acknowledged:
@@ -282,7 +282,7 @@ class _NodeObserver:
         self._node = node
 
     def high_watermark_moved(self, log: MemoryLog, former: int) -> None:
-        """What is committed in a site is the matter of the other kinds of seeds."""
+        """The other kinds of seeds check the committed records of a site."""
 
     def truncated(self, log: MemoryLog) -> None:
         self._ledger.check_truncated(self._node, log)

@@ -60,7 +60,7 @@ class Operator:
 
     @property
     def may_have_moved(self) -> bool:
-        """Whether a run is under way, or what a dead one had sent may still arrive."""
+        """Whether a run is under way, or requests of a dead run may still arrive."""
         return self.is_busy or self._world.loop.now_s < self._moved_at_s + ECHO_S
 
     async def make_link(self) -> None:

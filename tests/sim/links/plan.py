@@ -38,7 +38,7 @@ def site_of(node_id: int) -> str:
 
 
 class Story(enum.Enum):
-    """What goes wrong in a seed (`stories.py`)."""
+    """The fault that a seed is about (`stories.py`)."""
 
     RANDOM = "random"
     """Random faults, while an operator moves the link about."""
@@ -102,7 +102,7 @@ class LinkPlan:
         return replace(plan, **plan.needed(chance))
 
     def needed(self, chance: Random) -> dict[str, Any]:
-        """What the story asks of the plan."""
+        """The fields of the plan that the story needs to have certain values."""
         match self.story:
             case Story.LAG:
                 return {"lease_ms": chance.choice((1000, 2000, LONG_LEASE_MS))}

@@ -140,7 +140,9 @@ class StoryFaults(LinkFaults):
         self._join(lines, "the mirror into b reaches site a")
 
     async def _stale_mirror(self) -> None:
-        """What the mirror has sent to its own site arrives when the account is kept."""
+        """The mirror's requests to its own site are late: they arrive when the site stores the
+        account of its promotion.
+        """
         active = await self._beginning()
         standby = other(active)
         await self._next_append(active)
@@ -230,7 +232,9 @@ class StoryFaults(LinkFaults):
         return [*self._sites.of_site(site), self._sites.mirrors[site]]
 
     async def _promote(self, site: str, *, may_die: bool = False, accepts_loss: bool = False) -> None:
-        """Wait until the site is promoted: by itself, or by an operator, who may be interrupted."""
+        """Wait until the site is promoted: by itself, or by an operator whose command may be
+        interrupted.
+        """
         plan, chance = self._sites.plan, self._world.chance
         operator = self._operators[0]
         patience_s = chance.choice((0.0, 3 * plan.lease_ms / 1000 + 6)) if plan.mode is FailoverMode.AUTOMATIC else 0.0

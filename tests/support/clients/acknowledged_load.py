@@ -1,4 +1,4 @@
-"""A bounded, steady load through librdkafka with acks=all, and the checker of what became of it.
+"""A bounded, steady load through librdkafka with acks=all, and the checker of its records.
 
 Each record contains its partition and its number there, so one read of a log shows whether an
 acknowledged record is missing, repeated, at another offset than acknowledged, or out of order (A1

@@ -1,5 +1,5 @@
-"""Classic high-level consumers for tests: a broker with a ZooKeeper chroot of its own, members, who
-owns what, background readers.
+"""Classic high-level consumers for tests: a broker with a ZooKeeper chroot of its own, members, the
+owner of each partition, background readers.
 """
 
 from __future__ import annotations

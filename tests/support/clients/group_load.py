@@ -45,8 +45,8 @@ class GroupLoad:
         """As many more, each once, spread over the partitions."""
         numbers = range(self.count, self.count + more)
         records = [Record(value=b"v%d" % number, partition=number % self._partition_count) for number in numbers]
-        # a leader may be killed meanwhile, and what is sent again must not be there twice: the
-        # commits are counted
+        # a leader may be killed meanwhile, and the retry must not store a record twice: the test
+        # counts the commits
         librdkafka_produce(self._bootstrap, self._topic, records, settings={"enable.idempotence": True})
         self.count += more
 

@@ -56,8 +56,8 @@ class KafkaPrograms:
         return complaint
 
     def run(self, main_class: str, *arguments: str, given: bytes = b"", within_ms: float = WITHIN_MS) -> bytes:
-        """Run a program to its end with `given` as its input; what it printed. AssertionError with
-        its complaint when it fails.
+        """Run a program to its end with `given` as its input, and return its output. Raises
+        AssertionError with its errors when it fails.
         """
         ended = run_tool([main_class, *arguments], given, within_ms)
         complaint = (ended.stdout + ended.stderr).decode(errors="replace")
@@ -65,7 +65,7 @@ class KafkaPrograms:
         return ended.stdout
 
     def run_source(self, file: Path, *arguments: str) -> bytes:
-        """Run a program of one Java source file with Kafka's jars; what it printed."""
+        """Run a program of one Java source file with Kafka's jars, and return its output."""
         ended = subprocess.run(
             self.command(str(file), *arguments), capture_output=True, timeout=WITHIN_MS / 1000, check=False
         )

@@ -1,5 +1,5 @@
 """A steady load by Apache Kafka's verifiable producer (Java, idempotent, acks=all) and the checker
-of what became of it.
+of its records.
 """
 
 from __future__ import annotations

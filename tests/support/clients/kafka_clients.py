@@ -2,8 +2,8 @@
 kafka-python.
 
 Each produces a list of records and waits until all are acknowledged, or reads until it has as many
-as asked for. Times are bounds, not expectations. What a test is about, it sets itself through
-`settings` (the client's own names).
+as asked for. Times are bounds, not expectations. A test sets the client's options that it is about
+through `settings` (the client's own names).
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class SentCommit:
 
 
 class Holdings:
-    """The partitions of one member: what it has read of them, and its commits."""
+    """The partitions of one member, its positions in them, and its commits."""
 
     def __init__(self, calls: CoordinatorCalls, history: History, *, name: str, group: str, topic: str) -> None:
         self._calls, self._history, self._name, self._group, self._topic = calls, history, name, group, topic
@@ -50,7 +50,7 @@ class Holdings:
         self._positions: dict[int, int] = {}
 
     def begin(self, partitions: Iterable[int]) -> None:
-        """Take these over, from what is committed."""
+        """Take these over, from their committed offsets."""
         taken = sorted(partitions)
         if not taken:
             return

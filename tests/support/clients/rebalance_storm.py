@@ -49,7 +49,7 @@ SETTLE_WITHIN_MS = 120_000
 
 
 class Member:
-    """One consumer and its thread. What it sees goes into its own lists."""
+    """One consumer and its thread. It notes its ownerships and commits in lists of its own."""
 
     def __init__(self, bootstrap_servers: str, topic: str, group: str, name: str, protocol: str) -> None:
         from confluent_kafka import Consumer

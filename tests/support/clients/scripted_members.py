@@ -1,5 +1,5 @@
-"""Members of a consumer group that a test drives step by step, of either protocol; what they hold
-and commit goes into a history.
+"""Members of a consumer group that a test drives step by step, of either protocol. A history has
+their partitions and commits.
 
 A member is in one `Stage` at a time and moves by `advance`, which never waits: it sends the next
 request, or looks whether the last one has been answered. `reach` drives several members to a stage,
@@ -76,7 +76,7 @@ class ClassicMember:
 
     @property
     def partitions(self) -> set[int]:
-        """What it holds."""
+        """The partitions that it owns."""
         return set(self.holdings.owned)
 
     @property
@@ -267,7 +267,7 @@ class ConsumerMember:
 
     @property
     def partitions(self) -> set[int]:
-        """What it holds."""
+        """The partitions that it owns."""
         return set(self.holdings.owned)
 
     def advance(self) -> None:
@@ -330,7 +330,7 @@ class ConsumerMember:
         return self.holdings.send_commit(self.member_id, self.generation)
 
     def leave(self) -> None:
-        """Leave in order, with what it holds given up first."""
+        """Leave in order: give up the partitions first."""
         self.coordinator_lost()
         self.holdings.give_up(self.partitions)
         values = {"group_id": self._group, "member_id": self.member_id, "member_epoch": -1, "topic_partitions": None}

@@ -1,9 +1,9 @@
 """A transactional producer that a test drives request by request, of the older flow (partitions are
 added first) or of KIP-890's.
 
-Each transaction writes its own number into partitions and commits it as a group's offset. What was
-acknowledged is kept in `committed` and `aborted`; requests are asked again as clients do when their
-coordinator or a leader goes.
+Each transaction writes its own number into partitions and commits it as a group's offset.
+`committed` and `aborted` have the numbers of the acknowledged transactions. The producer retries
+requests as clients do when their coordinator or a leader goes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ScriptedProducer:
         self.committed: list[int] = []
         self.aborted: list[int] = []
 
-    # --- requests to the coordinator: what is sent, and what to make of the answer
+    # --- requests to the coordinator: how to send each, and how to read its response
 
     def send_init(self) -> Sent:
         """InitProducerId on its way."""

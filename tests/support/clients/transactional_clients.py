@@ -45,7 +45,7 @@ def read_values(
     try:
         consumer.assign([TopicPartition(topic, index, 0) for index in values])
         while len(at_end) < partition_count:
-            # what librdkafka tries again by itself comes as errors too, such as a site that is gone
+            # librdkafka also reports errors that it retries by itself, such as a site that is gone
             assert time.monotonic() < deadline, f"partitions {set(values) - at_end} have no end"
             message = consumer.poll(0.1)
             if message is None:

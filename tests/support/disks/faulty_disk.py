@@ -191,7 +191,7 @@ class FaultyDisk:
         for descriptor in self._pinned.values():
             os.close(descriptor)
         self._pinned.clear()
-        # what is there after the cut is on the disk
+        # the files that are there after the cut are on the disk
         self._durable_names = {path: os.stat(path).st_ino for path in survivors if os.path.exists(path)}
         self._pinned = {inode: os.open(path, os.O_RDONLY) for path, inode in self._durable_names.items()}
         self._durable_content = {inode: survivors[path] for path, inode in self._durable_names.items()}

@@ -1,4 +1,6 @@
-"""A disk that notes which thread asked for what may take a disk long, and can be slow at it."""
+"""A disk that notes the thread of each operation that may take long, and can make the operation
+slow.
+"""
 
 from __future__ import annotations
 

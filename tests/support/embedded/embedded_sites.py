@@ -1,9 +1,9 @@
 """Whole sites through the front door: `antipode up` as a process of its own, its one line of JSON,
 and faults to all it started.
 
-Unlike `tests/support/pairs/full_sites.py` nothing is wrapped: what a person runs is what is tested.
-Processes are found by the JSON and their pid files, proxies by toxiproxy's own Python client. A
-test takes the fixture `start_sites` of its folder, which ends whatever is left.
+Unlike `tests/support/pairs/full_sites.py` nothing is wrapped: tests run the commands that a person
+runs. Processes are found by the JSON and their pid files, proxies by toxiproxy's own Python client.
+A test takes the fixture `start_sites` of its folder, which ends whatever is left.
 """
 
 from __future__ import annotations

@@ -219,7 +219,9 @@ def _values(text: str, name: str) -> Iterator[float]:
 
 
 class Load:
-    """Records sent one request after another, each with a number; what was acknowledged where."""
+    """Sends numbered records, one request after another. `places` has the offset of each
+    acknowledged number.
+    """
 
     def __init__(self, url: str, topic: str, *, first: int = 0) -> None:
         self.places: dict[int, int] = {}

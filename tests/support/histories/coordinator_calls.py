@@ -2,9 +2,9 @@
 or asked again until they are answered.
 
 For tests that break a coordinator in the middle of something: `send` returns as soon as the request
-is on its way, and what became of it (answered, or the connection lost) can be looked at later.
-`ask` does what clients do: find the coordinator, ask, and begin anew when it has gone. Nodes that
-the test has struck are not asked for the way.
+is on its way, and the test can look at its outcome later (answered, or the connection lost). `ask`
+does what clients do: find the coordinator, ask, and begin anew when it has gone. It does not ask
+struck nodes for the coordinator.
 """
 
 from __future__ import annotations

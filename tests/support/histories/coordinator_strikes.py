@@ -1,9 +1,9 @@
 """A coordinator's broker struck down at an exact moment: kill -9, or SIGSTOP until another one
 leads and then SIGCONT.
 
-What a coordinator answers only when it is replicated can be held in flight: `replication_held`
-pauses every other broker, `wait_written` waits until the coordinator's own log has the record. So a
-test knows that the request was taken and cannot have been answered.
+A test can hold a request in flight if the coordinator answers it only after replication:
+`replication_held` pauses every other broker, `wait_written` waits until the coordinator's own log
+has the record. So a test knows that the request was taken and cannot have been answered.
 """
 
 from __future__ import annotations

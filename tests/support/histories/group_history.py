@@ -6,8 +6,9 @@ start of the second. Invariants, after the checkers for Kafka histories:
 
 - S1 no two members own a partition at one time. A member that lost its partitions, or whose last
   commit was refused, is no proof.
-- S2 no commit is lost: who takes a partition over begins at or after every offset whose commit was
-  acknowledged before. Where it asked for its position, the coordinator's answer is what counts.
+- S2 no commit is lost: a member that takes a partition over begins at or after every offset whose
+  commit was acknowledged before. Where it asked for its position, the coordinator's answer is what
+  counts.
 - S3 committed offsets never go back: of two acknowledged commits, one after the other, the second
   is not lower.
 - S4 no member commits an offset up to which no member has read.

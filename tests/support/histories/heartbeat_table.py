@@ -100,7 +100,7 @@ class Member:
         return replace(self, epoch=response.member_epoch, owned=owned)
 
 
-# --- scenes: what the group and the member look like when a sequence begins
+# --- scenes: the group and the member when a sequence begins
 
 
 def _unknown(member: Member) -> Member:

@@ -2,8 +2,8 @@
 stacks that were seen meanwhile.
 
 Counts the processor time of the loop's own thread, so that a busy machine does not look like a slow
-program; what the thread waited for (a disk, the interpreter's lock) is the difference to the time
-on the wall.
+program; the difference to the time on the wall is the thread's waiting (for a disk, for the
+interpreter's lock).
 """
 
 from __future__ import annotations

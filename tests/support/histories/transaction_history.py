@@ -3,14 +3,13 @@ transaction's number, in each partition. Pure.
 
 After the checkers for Kafka histories (a torn, lost, aborted or doubled read). Invariants:
 
-- T1 a transaction is read whole or not at all: who reads only what is committed finds the same in
-  every partition.
+- T1 a transaction is read whole or not at all: a reader of committed records finds the same
+  transactions in every partition.
 - T2 a transaction whose commit was acknowledged is read.
 - T3 one that was aborted, and one that is still open, is not read.
 - T4 none is read twice.
 - T5 the offset that the group goes on from is that of the last committed transaction.
-- T6 no transaction reads, among what is committed, what it has written itself (A6, precommitted
-  read).
+- T6 no transaction reads its own records among the committed ones (A6, precommitted read).
 - T7 no two transactions read from each other, directly or in a circle (A10, G1c by reads alone).
 
 Circles in which a later offset counts too (A10, G0 and G1c) are reported and no breach: Kafka

@@ -57,7 +57,7 @@ class Producer:
 
 @dataclass
 class Asker:
-    """Requests over one connection, and what they were answered."""
+    """Requests over one connection, and their responses."""
 
     client: RawClient
     is_held: bool = False

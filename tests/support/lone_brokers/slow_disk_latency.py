@@ -120,7 +120,7 @@ def measure(partitions: int, deleted: int, fsync_ms: float, seconds: float) -> N
                 create(client, f"kept-{number}", TOPIC_PARTITIONS)
             create(client, "deleted", deleted)
         noted.with_suffix(".begin").touch()
-        time.sleep(3)  # what holds the loop is counted from here on
+        time.sleep(3)  # the holds of the loop are counted from here on
         taken_ms = produce_steadily(broker.port, seconds, "deleted")
         time.sleep(3)  # the file that is read below is then newer than the last request
         left = [name for name in os.listdir(broker.data) if name.startswith("deleted-")]

@@ -83,7 +83,7 @@ def differences(sides: Sequence[Side], cases: Mapping[str, tuple[int, int, Mappi
 
 
 def filled(value: Any, side: Side) -> Any:
-    """The request's fields for one side, with what its callables answer in their place."""
+    """The request's fields for one side, with the results of the callables in their places."""
     if callable(value):
         return value(side)
     if isinstance(value, Mapping):

@@ -1,5 +1,5 @@
-"""The replication machine with its invariants checked after every command, and what tests ask of
-its effects.
+"""The replication machine with its invariants checked after every command, and helpers for tests to
+look at its effects.
 """
 
 from __future__ import annotations

@@ -233,8 +233,8 @@ def _nodes(nodes: tuple[int, ...]) -> str:
 
 
 def reported(decision: Decision) -> list[str]:
-    """A decision in lines: outcomes, leaderships and topics stored, and what is published to
-    whom.
+    """A decision in lines: outcomes, stored leaderships and topics, and the published changes with
+    their receivers.
     """
     lines = [_outcome(outcome.name or "(unknown)", outcome.error, outcome.message) for outcome in decision.reply]
     lines += [_outcome(str(answer.partition), answer.error, answer.message) for answer in decision.partitions]

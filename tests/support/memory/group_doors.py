@@ -75,7 +75,7 @@ class SilentSite:
 
 
 class Doors(SimpleNamespace):
-    """What the group handlers use of a broker."""
+    """The parts of a broker that the group handlers use."""
 
     authorizer = NO_AUTHORIZER
 

@@ -156,7 +156,7 @@ class GroupScene:
                         self.lines.append(f"cancel {key_text(key)}")
 
     def advance(self, elapsed_ms: int) -> None:
-        """Let time pass; what is due fires in its order."""
+        """Let time pass. Timers that are due fire in their order."""
         end_ms = self.now_ms + elapsed_ms
         while due := [(deadline, key) for key, deadline in self.timers.items() if deadline <= end_ms]:
             deadline, key = min(due, key=lambda timer: timer[0])
@@ -183,7 +183,7 @@ class GroupScene:
         return groups
 
     def restart(self) -> None:
-        """The coordinator moves: what was not committed is forgotten."""
+        """The coordinator moves: it loses the state that was not committed."""
         self.groups = self.replayed()
         self.timers.clear()
         self.waiting.clear()
@@ -265,7 +265,7 @@ class GroupScene:
     # --- scripts
 
     def answer(self, line: str) -> str:
-        """Run one line of a script; what happened."""
+        """Run one line of a script, and return the events as text."""
         self.lines = []
         verb, *words = line.split()
         verbs: dict[str, Callable[..., None]] = {

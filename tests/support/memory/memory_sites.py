@@ -76,7 +76,7 @@ class MemorySite:
         self.group_states: dict[str, str] = {}
         self.moving_groups: set[str] = set()
         self.group_problems: dict[str, str] = {}
-        # What commits of a group are answered.
+        # The error of commits, by group.
         self.commit_errors: dict[str, ErrorCode] = {}
         self.held_commits: dict[str, asyncio.Event] = {}
         self.held_listing: asyncio.Event | None = None
@@ -98,11 +98,11 @@ class MemorySite:
         self.words: list[SyncReport] = []
         self.commits: list[tuple[str, TopicPartition, int]] = []
         self.is_up = True
-        # What the site's controller answers to everything; empty: it does what it is asked.
+        # The error of the site's controller for every request; empty: it carries them out.
         self.refusal = ""
-        # The same of one topic alone.
+        # The same by topic.
         self.refusals: dict[str, str] = {}
-        # What the controller was asked, request by request.
+        # The actions of each request to the controller.
         self.requests: list[tuple[Action, ...]] = []
         # Records that were kept before a deletion: batches by offset, by partition and topic id;
         # and the answers to these requests.

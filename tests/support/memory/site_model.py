@@ -1,4 +1,4 @@
-"""A site without processes: what ZooKeeper would hold, which brokers live, and a controller machine
+"""A site without processes: the contents of ZooKeeper, the live brokers, and a controller machine
 that may crash between two writes.
 
 `SiteModel` commits only the durable facts of a decision and can stop after any of them.
@@ -115,8 +115,8 @@ class SiteModel:
         return decision
 
     def mend(self, name: str) -> list[Decision]:
-        """What is stored of a topic can be understood again, or is gone; the controller looks at
-        it, then at the marks.
+        """The stored znodes of a topic can be decoded again, or are gone. The controller looks at
+        them, then at the marks of deletions.
         """
         del self.broken[name]
         look = ask.QuarantineLookedAt(
@@ -221,7 +221,7 @@ class SiteModel:
                 self.propose(partition, living)
 
     def summary(self) -> dict[str, Any]:
-        """What must be equal however often a controller died on the way."""
+        """The state that must be equal for any number of controllers that died on the way."""
         cluster = self.cluster
         return {
             "topics": {name: (dict(topic.assignment), dict(topic.configs)) for name, topic in cluster.topics.items()},

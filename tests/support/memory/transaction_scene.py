@@ -324,7 +324,7 @@ class TransactionScene:
         )
 
     def advance(self, elapsed_ms: int) -> None:
-        """Let time pass; what is due fires."""
+        """Let time pass. Timeouts that are due fire."""
         end_ms = self.now_ms + elapsed_ms
         while due := [(deadline, name) for name, deadline in self.timeouts.items() if deadline <= end_ms]:
             deadline, name = min(due)
@@ -344,8 +344,8 @@ class TransactionScene:
         return transactions
 
     def restart(self) -> None:
-        """The coordinator moves: what was not committed, timers and markers under way are
-        forgotten.
+        """The coordinator moves: it loses the state that was not committed, timers, and markers
+        under way.
         """
         self.transactions = self.replayed()
         self.timeouts.clear()
@@ -356,7 +356,7 @@ class TransactionScene:
     # --- scripts
 
     def answer(self, line: str) -> str:
-        """Run one line of a script; what happened."""
+        """Run one line of a script, and return the events as text."""
         self.lines = []
         verb, *words = line.split()
         plain = [word for word in words if "=" not in word]

@@ -166,10 +166,10 @@ async def strike_all(
     heal: Callable[[int], Awaitable[None]],
 ) -> None:
     """Every link has its faults for so long, all at once; then `heal` waits for each and checks.
-    Says what became of each one.
+    Prints the outcome of each one.
 
-    A fault that stops everything must be seen to: what has been `mirrored` stands still in the
-    second half of it.
+    For a fault that stops everything it checks that it does: the result of `mirrored` does not
+    change in the second half of the fault.
     """
 
     turn = asyncio.Lock()

@@ -68,8 +68,8 @@ async def batches(client: KafkaClient, key: Key, first: int, end: int) -> AsyncI
 
 
 async def check_prefix(source: str, target: str) -> dict[Key, tuple[int, int]]:
-    """M1: what the target has is what the source has. Returns (source end, target end) of each
-    partition of the target.
+    """M1: the source has every batch of the target, byte for byte. Returns (source end, target end)
+    of each partition of the target.
     """
     async with site_client(source) as theirs, site_client(target) as ours:
         ends = await log_ends(ours)

@@ -1,9 +1,9 @@
 """Translate links for tests: a mirror process between two clusters, records with their places, and
 the checker that compares them.
 
-The checker reads both ends raw. What a translate link promises is content, order and count: each
-target partition holds the source's records, each once, in the source's order, in batches whose
-records part is the same bytes.
+The checker reads both ends raw. A translate link promises content, order and count: each target
+partition holds the source's records, each once, in the source's order, in batches whose records
+part is the same bytes.
 """
 
 from __future__ import annotations
@@ -184,8 +184,8 @@ async def mirrored_something(target: str, topic: str, partitions: int) -> None:
 
 
 async def mirrored_beyond(before: int, target: str, topic: str, partitions: int) -> None:
-    """Wait until the target has more than it had `before` there was anything to mirror: what is to
-    come may be there by now.
+    """Wait until the target has more records than `before`, a count from before there was anything
+    to mirror. The new records may be there by now.
     """
 
     async def has_more() -> bool:

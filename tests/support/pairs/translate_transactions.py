@@ -1,5 +1,5 @@
-"""Translate links that write in transactions, for tests: one topic's link, what a read-committed
-reader finds, and a scenario of kills.
+"""Translate links that write in transactions, for tests: one topic's link, the records that a
+read-committed reader finds, and a scenario of kills.
 """
 
 from __future__ import annotations
@@ -133,8 +133,8 @@ class TransactionalLink:
             assert ours.records == theirs.records[: len(ours.records)], f"{self.copy}-{partition}"
 
     async def demand_agreement(self) -> None:
-        """With nothing open: what is seen of each partition is what the notes speak of, record by
-        record and offset by offset.
+        """Without an open transaction, the visible records of each partition are those of the
+        stored position and map, record by record and offset by offset.
         """
         stored = await self.noted()
         for partition in range(self.partitions):

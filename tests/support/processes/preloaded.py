@@ -1,5 +1,5 @@
-"""What a test run's fork server imports: the daemons, every command, the parts of sites that tests
-define, and the schemas of the requests that clients send.
+"""The modules that a test run's fork server imports: the daemons, every command, the parts of sites
+that tests define, and the schemas of the requests that clients send.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class ClientStores:
 
 @dataclass(frozen=True, slots=True)
 class SecuredKafka:
-    """Where it is, plain and secured, and what a client has to have."""
+    """Its plain and secured addresses, and the certificates that a client needs."""
 
     plain: str
     secured: str
@@ -81,8 +81,8 @@ class SecuredKafka:
 
 
 def make_certificates(directory: Path) -> Certificates:
-    """An authority, and what it signed for a broker on loopback and for a client. Skips the test
-    without openssl.
+    """An authority, and the certificates that it signed for a broker on loopback and for a client.
+    Skips the test without openssl.
     """
     if shutil.which("openssl") is None:
         pytest.skip("openssl is not installed")

@@ -145,7 +145,7 @@ class WrongCertificates:
 
 
 def renegotiated(address: HostPort, authority: Path) -> str:
-    """What openssl prints when it asks for a new handshake of TLS 1.2."""
+    """The output of openssl after it has asked for a new handshake of TLS 1.2."""
     command = ("openssl", "s_client", "-connect", f"{address.host}:{address.port}", "-tls1_2", "-CAfile", authority)
     # a line of "R" has openssl ask for a new handshake
     asked = subprocess.run(

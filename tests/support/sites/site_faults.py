@@ -2,7 +2,7 @@
 printable history.
 
 A fault has a victim and a time that it lasts. Where the network only reaches from nodes to
-ZooKeeper (`zookeeper_proxies.py`), kinds that cut anything else are left out. Whatever a fault did,
+ZooKeeper (`zookeeper_proxies.py`), kinds that cut anything else are left out. After any fault
 `settle` brings everything back, so that a test can ask for progress and for whole replicas
 afterwards.
 """
@@ -48,7 +48,7 @@ class Network(Protocol):
 
 
 class Fault(NamedTuple):
-    """One fault: what it is called, what it does, how it ends, and how long it lasts."""
+    """One fault: its kind, its victim, its duration, and the calls that begin and end it."""
 
     kind: str
     victim: str

@@ -27,8 +27,8 @@ OUTSIDE = "outside"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a process runs: the address that it listens on, and what its command begins with to be
-    there.
+    """The place of a process: the address that it listens on, and the beginning of its command that
+    puts it there.
     """
 
     host: str = LOOPBACK

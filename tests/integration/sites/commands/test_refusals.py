@@ -1,5 +1,5 @@
-"""How commands refuse what they cannot do: one message that names the option or the thing, its
-value, and what is accepted; exit code 1 for a failure, 2 for wrong usage.
+"""Commands refuse what they cannot do: one message that names the option or the thing, its value,
+and what is accepted; exit code 1 for a failure, 2 for wrong usage.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class WordCount:
             self._site.write(self.source, values, partition=partition)
 
     def start(self) -> subprocess.Popen[bytes]:
-        """The program, with a new state folder each time. It restores its state by the changelog."""
+        """The program with a new state folder. It restores its state from the changelog."""
         self._starts += 1
         state = self._site.scratch / f"{self.application}-{self._starts}"
         servers = self._site.bootstrap_servers

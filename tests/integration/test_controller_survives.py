@@ -178,7 +178,7 @@ async def test_a_link_that_cannot_be_understood_costs_the_writes_that_it_may_car
 
 
 async def test_a_deletion_may_take_as_long_as_the_client_allows(stack: AsyncExitStack, zookeeper_connect: str) -> None:
-    """The broker lives and needs longer than the controller's own patience."""
+    """The broker is alive, and takes longer than the controller waits by itself."""
     broker = await stack.enter_async_context(ScriptedBroker(zookeeper_connect, 1))
     candidate = await stack.enter_async_context(
         CandidateProcess(zookeeper_connect, 1, antipode_controller_apply_wait_ms="50")

@@ -144,7 +144,9 @@ async def test_an_automatic_link_reinstates_a_site_that_is_killed_between_the_st
         quarantine = KafkaQuarantine(client)
 
         async def is_kept() -> bool:
-            """False while the broker's image has the link at an older epoch than its controller."""
+            """True if the broker keeps the records. It refuses them while its image has the link at
+            an older epoch than the controller.
+            """
             refusals = await quarantine.keep(
                 to_keep, link=LINK, link_epoch=there.report.epoch, reason="killed after this"
             )

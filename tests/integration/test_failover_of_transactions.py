@@ -82,7 +82,7 @@ def committed(bootstrap: str) -> None:
 
 
 def left_open(bootstrap: str) -> None:
-    """A transaction of one record."""
+    """Leave a transaction of one record open."""
     other = transactional_producer(bootstrap, "left-open")
     other.begin_transaction()
     other.produce("flights", b"open")
@@ -131,8 +131,8 @@ async def test_a_promoted_site_shows_what_was_committed_and_aborts_what_was_open
 async def test_either_site_names_the_coordinator_of_a_new_group(
     sites: LinkedSites,
 ) -> None:
-    """A view of the other site is a moment old, and librdkafka's `send_offsets_to_transaction`
-    hangs after three answers without one.
+    """A site's view of the other one may be a moment old, and librdkafka's
+    `send_offsets_to_transaction` hangs after three responses without a coordinator.
     """
 
     def coordinators() -> list[tuple[ErrorCode, int]]:

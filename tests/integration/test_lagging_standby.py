@@ -1,4 +1,4 @@
-"""A failover from a lost site whose standby is known to lag."""
+"""A failover from a lost site whose standby lagged by its last report."""
 
 from __future__ import annotations
 

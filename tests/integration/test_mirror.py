@@ -141,7 +141,7 @@ async def test_a_source_whose_log_starts_inside_a_batch_is_copied_with_that_star
 
 
 async def starts_at(pair: Pair, offset: int) -> bool:
-    """Whether both logs start there."""
+    """True if both logs start at the offset. Raises AssertionError until then."""
     ends = [await pair.ends(site, "orders", 1) for site in (pair.source, pair.target)]
     assert [start for ((start, _),) in ends] == [offset] * 2, ends
     return True

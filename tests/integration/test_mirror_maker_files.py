@@ -1,5 +1,5 @@
-"""Files of MirrorMaker 2 run as they are, with one link and with several, and clients find its
-topics.
+"""The mirror runs files of MirrorMaker 2 unchanged, with one link and with several, and clients
+find the topics of MirrorMaker 2.
 """
 
 from __future__ import annotations

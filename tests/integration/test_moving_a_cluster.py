@@ -146,7 +146,9 @@ async def is_copied(mirror: RunningProcess, link: str) -> None:
 
 
 async def stands_alike(source: str, target: str, group: str, read: Sequence[Received]) -> None:
-    """Wait until the group has as much behind it at the target as it has read."""
+    """Wait until the group's committed offsets at the target are behind all records that it has
+    read.
+    """
 
     async def is_carried() -> bool:
         async with KafkaClient(target) as client:

@@ -86,7 +86,7 @@ async def test_a_mirror_logs_in_over_tls_at_both_ends(
 async def test_a_mirror_maker_file_with_java_key_stores_runs_as_it_is(
     secured: SecuredKafka, processes: Processes, tmp_path: Path, kafka_programs: KafkaPrograms
 ) -> None:
-    """The same options are given to a client of Java's, which takes them too."""
+    """A client of Java's accepts the same options."""
     await create_topic(secured.plain, "java-stores", 1)
     await produce_batches(secured.plain, "java-stores", 0, 0, 5)
     stores = await asyncio.to_thread(make_client_stores, secured.certificates)

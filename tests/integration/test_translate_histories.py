@@ -61,7 +61,9 @@ async def test_a_mirror_goes_on_where_the_source_was_compacted_behind_it(
         await produce_batches(source, topic, 0, 10, 40, size=10_000)
 
         async def is_compacted() -> bool:
-            """Of the first batch that was not noted the keys are left that no later one has."""
+            """True if compaction has left only those keys of the first batch without a note that no
+            later batch has.
+            """
             found = await read_partition(source, topic, 0)
             return [one.key for one in found.records[:15]] == [b"key-%d" % index for index in range(5, 20)]
 
@@ -111,8 +113,8 @@ def log_of(directory: Path, partition: str) -> Path:
 async def test_a_target_that_lost_a_log_and_took_what_came_next_gets_everything_again(
     apache_kafka: ApacheKafka, processes: Processes, tmp_path: Path
 ) -> None:
-    """A broker takes any sequence from a producer that it does not know: of a log that begins anew
-    the first batch is one of the middle.
+    """A broker accepts any sequence number from a producer that it does not know, so the first
+    batch of the new log is one from the middle of the source's.
     """
     source, kafka = apache_kafka.bootstrap_servers, start_apache_kafka(processes, tmp_path / "kafka")
     target = kafka.bootstrap_servers

@@ -1,6 +1,6 @@
-"""`antipode reconcile` of a translate link between two sites, without Spark. Promised: equal is
-reported of a link that has mirrored everything, with transactions and clients at the target;
-records that are not mirrored are named by their offsets at the source, by the map and by content.
+"""`antipode reconcile` of a translate link between two sites, without Spark. Promised: it reports a
+link that has mirrored everything as equal, also with transactions and with clients at the target.
+It names records that are not mirrored by their offsets at the source, by the map and by content.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ async def test_both_ends_of_a_translate_link_are_compared_record_by_record(
     mirror = start_translate_mirror(processes, tmp_path, "mirror", source, target, settings)
 
     async def is_begun() -> bool:
-        """A link refuses a partition that has only records of others: the mirror writes first."""
+        """True if the mirror has written first: a link refuses a partition that has only records of
+        others.
+        """
         async with KafkaClient(target) as client:
             if TOPIC not in (await client.metadata()).topics:
                 return False

@@ -30,5 +30,5 @@ class ManualClock:
         self._monotonic_ms += elapsed_ms
 
     def set_now_ms(self, now_ms: int) -> None:
-        """Put the wall clock right or wrong, back included, as an operator or NTP does."""
+        """Set the wall clock forward or back, as an operator or NTP does."""
         self._now_ms = float(now_ms)

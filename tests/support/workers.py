@@ -69,7 +69,7 @@ def group_of(file: str) -> str:
 
 
 def put_longest_first(items: list[pytest.Item]) -> None:
-    """Put the groups that take longest first; otherwise the order stays."""
+    """Put the groups that take longest first, and keep the order of the others."""
     items.sort(key=lambda item: _rank(group_of(item.nodeid.partition("::")[0])))
 
 

@@ -1,3 +1,3 @@
-"""The house's habits as tests: they say what a reviewer would otherwise say again and again. Run by
-`make check`.
+"""The project's habits as tests: they say what a reviewer would otherwise say again and again. Run
+by `make check`.
 """

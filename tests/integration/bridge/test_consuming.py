@@ -228,7 +228,7 @@ def test_a_second_request_is_refused_while_a_read_waits_and_deleting_ends_it(
 
 
 def _first_not_refused(ask: Callable[[], httpx.Response]) -> httpx.Response:
-    """Ask until no other request of the instance is in the way."""
+    """Ask until no other request of the instance is under way (409)."""
     return eventually_sync(lambda: None if (answer := ask()).status_code == 409 else [answer])[0]
 
 
@@ -265,8 +265,8 @@ def test_an_unused_instance_leaves_its_group(start_bridge: Callable[..., HttpBri
     read: list[int] = []
 
     def read_all(count: int) -> Instance:
-        """By as many instances as that takes: on a busy machine one can expire between two of these
-        requests.
+        """Read by as many instances as needed: on a busy machine an instance can expire between two
+        of these requests.
         """
         while True:
             instance = bridge.instance(group)

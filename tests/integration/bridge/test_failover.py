@@ -28,7 +28,7 @@ def starter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SitesStarter]:
 
 
 def is_known(sites: EmbeddedSites, bridge: BridgeClient, path: str) -> bool:
-    """Whether a topic is there; asked again when b's broker could not ask a's in time, which
+    """Whether a topic is there. It asks again if b's broker could not reach a's in time, which
     happens on a busy machine.
     """
     while True:

@@ -98,7 +98,9 @@ def test_a_client_without_a_certificate_or_with_a_stranger_s_is_refused(broker: 
 
 
 def _ask(port: int, context: ssl.SSLContext) -> None:
-    """Fails at the handshake, or with TLS 1.3 at the first read after it."""
+    """Send a request. A refused client fails at the handshake, or with TLS 1.3 at the first read
+    after it.
+    """
     with (
         socket.create_connection((LOOPBACK, port)) as plain,
         context.wrap_socket(plain, server_hostname=LOOPBACK) as tls,
@@ -154,7 +156,7 @@ async def test_replaced_certificates_reach_new_connections_and_leave_those_that_
 
 
 def alter(broker: SecuredBroker, key: str, value: str) -> None:
-    """By IncrementalAlterConfigs of the broker's own configs. KafkaException."""
+    """Set one of the broker's own configs by IncrementalAlterConfigs. Raises KafkaException."""
     entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource("broker", "1", incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": broker.at("CLIENT")})

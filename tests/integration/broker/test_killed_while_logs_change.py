@@ -29,8 +29,8 @@ KEYS = 40
 
 
 class Load(threading.Thread):
-    """Writes ever larger numbers under few keys until the broker is gone; knows what was
-    acknowledged.
+    """Writes ever larger numbers under few keys until the broker is gone, and keeps the
+    acknowledged ones.
     """
 
     def __init__(self, port: int, first: int) -> None:

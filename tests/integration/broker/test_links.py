@@ -311,7 +311,9 @@ async def test_fencing_stops_writes_and_keeps_reads(site: LinkedSite) -> None:
 
 
 async def test_a_write_under_a_fence_waits_until_the_active_role_is_decided(site: LinkedSite) -> None:
-    """It is appended if the site stays active, and refused when the other one is."""
+    """The broker appends the write if its site stays active, and refuses it if the other site
+    becomes active.
+    """
     await site.set_link(epoch=1, active="b")
     await site.confirm(1)
     site.client.produce(TOPIC, batch([b"v"]))

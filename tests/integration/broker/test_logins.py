@@ -251,7 +251,7 @@ def test_librdkafka_logs_in_again_before_its_session_ends(broker: SecuredBroker)
 
 
 def logins(broker: SecuredBroker, listener: str) -> int:
-    """How many succeeded at a listener, by the metrics page."""
+    """The number of successful logins at a listener, by the metrics page."""
     import urllib.request
 
     with urllib.request.urlopen(f"http://{LOOPBACK}:{broker.facts['metrics']}/metrics") as page:

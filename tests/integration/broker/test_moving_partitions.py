@@ -52,8 +52,8 @@ def plan_of(path: Path, *replicas: int) -> str:
 
 
 def wait_for_throttles(site: ReplicatedSite, *values: str, rate: str = "") -> None:
-    """Until the topic's throttled replicas are these, for leaders and followers, and FIRST's rate
-    is that one, if any is given.
+    """Wait until the topic has these throttled replicas, for leaders and followers, and FIRST has
+    this rate, if one is given.
 
     The broker that is asked may learn of a change later than the broker to which it was sent.
     """

@@ -56,7 +56,7 @@ def topic(broker: LoneBroker) -> str:
 
 
 def create(client: RawClient, name: str, partitions: int = 1, *, is_validate_only: bool = False) -> Any:
-    """Create a topic by the newest version; its result."""
+    """Create a topic by the newest version of the request. Returns the result."""
     topic = {
         "name": name,
         "num_partitions": partitions,
@@ -376,7 +376,9 @@ def test_the_metrics_name_who_is_throttled(broker: LoneBroker, topic: str, limit
     url = f"http://127.0.0.1:{broker.facts['metrics']}/metrics"
 
     def are_told() -> bool:
-        """As of the last two seconds, which may be over before the page is read."""
+        """True if the page has both figures. They cover the last two seconds, which may be over
+        before the page is read.
+        """
         with limited.connect() as client:
             _raw_produce(client, topic, BIG)
         with urllib.request.urlopen(url, timeout=30) as answer:

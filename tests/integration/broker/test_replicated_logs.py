@@ -36,7 +36,7 @@ def site(processes: Processes, tmp_path: Path, zookeeper_connect: str) -> Replic
 
 
 def offline_replicas(site: ReplicatedSite, asked: int) -> dict[int, list[int]]:
-    """By partition, as a broker's Metadata says."""
+    """The offline replicas by partition, from a broker's Metadata."""
     with RawClient(site.nodes[asked].port) as client:
         response = client.call(
             3,
@@ -114,7 +114,7 @@ async def test_partitions_of_a_lost_log_directory_are_led_elsewhere(site: Replic
 
 
 def delete_records(site: ReplicatedSite, asked: int, offset: int, timeout_s: float) -> tuple[ErrorCode, int]:
-    """Error and low watermark."""
+    """The error and the low watermark."""
     wanted: dict[str, Any] = {"name": TOPIC, "partitions": [{"partition_index": 0, "offset": offset}]}
     with RawClient(site.nodes[asked].port, timeout_s=timeout_s + 10) as client:
         timeout = i32Timedelta.parse(timedelta(seconds=timeout_s))

@@ -417,7 +417,9 @@ def commit(site: ReplicatedSite, group: str, offset: int) -> None:
 
 
 def coordinator(site: ReplicatedSite, group: str) -> int:
-    """The view of the asked broker, which may learn of an election a moment later."""
+    """The group's coordinator as the asked broker sees it, which may learn of an election a moment
+    later.
+    """
 
     def found() -> int:
         try:

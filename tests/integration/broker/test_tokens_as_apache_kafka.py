@@ -139,7 +139,9 @@ GOOD: Mapping[str, Any] = {"sub": "anna", "iss": ISSUER, "aud": AUDIENCE}
 
 
 def claims(**changes: Any) -> Make:
-    """A token with other claims; numbers count in seconds from now, and None leaves a claim out."""
+    """The claims of a token with changes: numbers are seconds from now, and None leaves a claim
+    out.
+    """
 
     def make(signer: TokenSigner) -> str:
         given = {"iat": 0, **GOOD, **changes}

@@ -26,7 +26,7 @@ async def link_at(sites: EmbeddedSites, site: str) -> dict[str, Any]:
 
 
 def says(sites: EmbeddedSites, site: str, *words: str) -> Callable[[], Awaitable[bool]]:
-    """Whether the standby's agents say this of a failover."""
+    """Whether the failover verdict of the standby's agents has these words."""
 
     async def look() -> bool:
         verdict = str((await link_at(sites, site))["lease"]["failover_verdict"])

@@ -44,7 +44,7 @@ async def moved(sites: EmbeddedSites, members: list[GroupMember], *, to: str) ->
 
 
 async def read_all(groups: dict[str, list[GroupMember]], count: int) -> None:
-    """Until each group has read so many records."""
+    """Wait until each group has read so many records."""
 
     def has_all() -> bool:
         return all(sum([member.poll() for member in members]) >= count for members in groups.values())

@@ -57,11 +57,11 @@ class PassiveSite:
         eventually_sync(lambda: sorted(self.admin.list_topics(timeout=30).brokers) == [1, 1001])
 
     def port(self, site: str) -> int:
-        """Of the site's broker itself."""
+        """The port of the site's broker itself."""
         return parse_host_port(self.sites.bootstrap(site)).port
 
     def partitions(self, site: str, topic: str) -> int:
-        """How many the site itself has; none when it does not have the topic."""
+        """The number of partitions that the site itself has; 0 if it does not have the topic."""
         with RawClient(self.port(site)) as client:
             (found,) = client.metadata(topic, api_key=SITE_METADATA).topics
             return len(found.partitions)

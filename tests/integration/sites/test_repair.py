@@ -157,7 +157,7 @@ async def test_a_standby_with_another_history_is_refused_then_trusted_and_healed
 async def test_a_repair_that_is_killed_between_its_steps_is_finished_by_the_next(
     sites: EmbeddedSites, ends: int, tmp_path: Path
 ) -> None:
-    """One order at each site, of which the first is carried out, or is under way."""
+    """Each site has one order. The first one is done or under way at the kill."""
     first_at = len(content(sites, "a"))
     for _ in range(2):
         produce(sites, 1)

@@ -194,7 +194,7 @@ async def in_sync(sites: EmbeddedSites, site: str) -> list[int]:
 
 
 async def shown(sites: EmbeddedSites, site: str) -> int:
-    """Up to where the only partition is safe at the site."""
+    """The offset up to which the only partition is committed at the site."""
     async with site_client(sites.bootstrap(site)) as client:
         await client.metadata([TOPIC])
         replica_id = DEBUGGING_CONSUMER if site == "b" else CONSUMER

@@ -57,7 +57,9 @@ def active_site(sites: EmbeddedSites) -> str:
 
 
 def elsewhere(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """A command on a machine without the sites' environment file, which names an operator's."""
+    """Run a command as on a machine without the sites' environment file, which names the operator's
+    certificate.
+    """
     environment = {key: value for key, value in os.environ.items() if key != "ANTIPODE_ENVIRONMENT"}
     return run_antipode(*arguments, directory=Path("/"), environment=environment)
 
@@ -72,7 +74,7 @@ def user_options(sites: EmbeddedSites) -> dict[str, str]:
 
 
 def produce(sites: EmbeddedSites, count: int, *, site: str = "a") -> None:
-    """As the ordinary user."""
+    """Send records as the ordinary user."""
     records = [Record(value=f"{number}".encode(), partition=0) for number in range(count)]
     librdkafka_produce(sites.bootstrap(site), TOPIC, records, settings={"acks": "all", **user_options(sites)})
 
@@ -109,7 +111,7 @@ def refused_without_acl(sites: EmbeddedSites) -> None:
 
 
 def kcat_logs_in(sites: EmbeddedSites) -> None:
-    """By the line that `antipode up` prints."""
+    """kcat logs in with the config file that `antipode up` prints."""
     if shutil.which("kcat"):
         config = sites.document["security"]["admin_kcat_config"]
         told = subprocess.run(

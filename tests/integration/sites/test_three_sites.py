@@ -43,8 +43,8 @@ def links_at(sites: EmbeddedSites, site: str) -> dict[str, tuple[str, bool]]:
 
 
 def begun_at(mirror: RunningProcess, *, after: int) -> dict[str, int]:
-    """The offset at which the mirror first began to copy each partition, after so much of its
-    log.
+    """The offset at which the mirror first began to copy each partition, by its log from position
+    `after` on.
     """
     begun = re.findall(rf"mirroring from offset (\d+).* partition={TOPIC}-(\d)", mirror.log_text()[after:])
     return {partition: int(offset) for offset, partition in reversed(begun)}

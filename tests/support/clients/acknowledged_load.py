@@ -125,7 +125,7 @@ class AcknowledgedLoad:
         return longest
 
     def finish(self, within_ms: float = 60_000) -> int:
-        """Stop; wait until every record that was sent is acknowledged. Their number."""
+        """Stop, and wait until every sent record is acknowledged. Returns their number."""
         self._is_over.set()
         self._thread.join()
         left = self._producer.flush(within_ms / 1000)
@@ -210,7 +210,7 @@ class AcknowledgedLoad:
 
 
 class LoadFailed(Exception):
-    """The client gave up on a record; waiting on is no use."""
+    """The client gave up on a record, so further waiting is of no use."""
 
 
 def _offset_at(found: list[Any], number: int) -> int:

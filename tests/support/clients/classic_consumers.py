@@ -46,7 +46,7 @@ class Site:
 
 
 def options_of(group: str, **options: Any) -> ZooKeeperConsumerOptions:
-    """Those of a member that tries again soon, with others where given."""
+    """Options of a member that soon tries a failed rebalance again; `options` replace them."""
     given = {
         "rebalance_backoff_ms": 50,
         "rebalance_attempts_max": 1000,  # another member may be slow to let go

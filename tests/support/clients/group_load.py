@@ -42,7 +42,7 @@ class GroupLoad:
         self._committed: dict[int, int] = {}
 
     def produce(self, more: int) -> None:
-        """As many more, each once, spread over the partitions."""
+        """Send so many more records, each once, spread over the partitions."""
         numbers = range(self.count, self.count + more)
         records = [Record(value=b"v%d" % number, partition=number % self._partition_count) for number in numbers]
         # a leader may be killed meanwhile, and the retry must not store a record twice: the test

@@ -49,7 +49,7 @@ class KafkaPrograms:
         return apache_kafka.program(main_class, *arguments)
 
     def refused(self, main_class: str, *arguments: str) -> str:
-        """The error message of a program that must fail. AssertionError when it does."""
+        """The error message of a program that must fail. Raises AssertionError if it does not."""
         ended = run_tool([main_class, *arguments], b"", WITHIN_MS)
         complaint = (ended.stdout + ended.stderr).decode(errors="replace")
         assert ended.returncode != 0, f"{main_class} was expected to fail:\n{complaint}"

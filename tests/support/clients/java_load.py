@@ -36,7 +36,7 @@ is closed by another thread.
 
 
 class JavaLoad:
-    """Numbers as records to all partitions of a topic, from its making until `finish`."""
+    """Sends numbers as records to all partitions of a topic, from its creation until `finish`."""
 
     def __init__(
         self,

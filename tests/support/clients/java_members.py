@@ -42,7 +42,7 @@ class JavaMember:
         return [event for event in tuple(self.events) if event["name"] == name]
 
     def owned(self) -> set[int]:
-        """Partitions that it owns by its own words."""
+        """Partitions that it owns by its own log."""
         return {partition for partition, _, until in self.tenures() if until == float("inf")}
 
     def pause(self) -> None:

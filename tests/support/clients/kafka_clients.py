@@ -231,8 +231,8 @@ async def aiokafka_consume(
 @contextlib.contextmanager
 def sockets_left_open() -> Iterator[None]:
     """For functions with a client of kafka-python in them: 3.0 leaves the socket of a connection
-    that is being made when the client is closed. It is collected with the function's end, where the
-    warning fails no test that has nothing to do with it.
+    that is being made when the client is closed. This context collects that socket at the
+    function's end, so that the warning does not fail an unrelated test.
     """
     try:
         yield
@@ -310,7 +310,7 @@ def kafka_python_consume(
 
 
 def delete_records(bootstrap: str, topic: str, before_offset: int) -> None:
-    """Have a broker forget what is below an offset of partition 0."""
+    """Have a broker delete the records of partition 0 below an offset."""
     from confluent_kafka import TopicPartition
     from confluent_kafka.admin import AdminClient
 

@@ -1,23 +1,24 @@
 """A group whose members come and go while they read and commit: unmodified librdkafka consumers,
 each polled by a thread of its own.
 
-A storm is a bounded number of gusts. In each, some members leave (in order, or by falling silent
-until they are thrown out) and others join; then more records are written and the group must get on.
-At the end a few members stay until everything is read, and the history of all of them is checked
-(`tests/support/histories/group_history.py`).
+A storm is a bounded number of gusts. In each, some members leave (in order, or by silence until the
+coordinator removes them) and others join. Then the test writes more records, and the group must
+make progress. At the end a few members stay until everything is read, and the history of all of
+them is checked (`tests/support/histories/group_history.py`).
 
 Eager members ask the coordinator for the position of each partition that they are assigned, begin
-there, and pass over what their client hands out below that, or of partitions that they do not have:
-strays, which are counted. When leaders die, librdkafka 2.16 was seen to hand out records of an
-assignment before (0 to 19, then 30), while the coordinator had answered 30 and no member had asked
-where the log begins, so no broker had sent it there. Everything that brokers answer for is judged
-all the same.
+there, and skip strays, which are counted: records that their client delivers from below that
+position, or from partitions that they do not have. When leaders die, librdkafka 2.16 was seen to
+hand out records of an assignment before (0 to 19, then 30), while the coordinator had answered 30
+and no member had asked where the log begins, so no broker had sent it there. The test still checks
+everything that brokers are responsible for.
 
-Members of the newer protocol count as strays what their client hands out again from offset 0 on. On
-a busy machine librdkafka 2.16 asks three times within 10 ms where the log begins, reads 0 to 9, and
-500 ms later asks once more and begins at 0 again: a retry of its own, which no answer called for
-(seen in the requests that a broker received; the group's offsets were asked once). A broker would
-send it there by OFFSET_OUT_OF_RANGE, so a test asserts that none was answered.
+Members of the newer protocol count as strays the records that their client delivers again from
+offset 0 on. On a busy machine librdkafka 2.16 asks three times within 10 ms where the log begins,
+reads 0 to 9, and 500 ms later asks once more and begins at 0 again: a retry of its own, which no
+answer called for (seen in the requests that a broker received; the group's offsets were asked
+once). A broker would send it there by OFFSET_OUT_OF_RANGE, so a test asserts that none was
+answered.
 """
 
 from __future__ import annotations

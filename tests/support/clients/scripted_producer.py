@@ -94,7 +94,7 @@ class ScriptedProducer:
         return self.calls.send(END_TXN, self._end_version, self._end(is_commit=is_commit))
 
     def send_end_to(self, node_id: int, *, is_commit: bool) -> Sent:
-        """EndTxn on its way to a broker that may have ceased to coordinate, or is paused."""
+        """Send EndTxn to a broker that may be paused or may not be the coordinator."""
         client = RawClient(self._site.nodes[node_id].port, timeout_s=ANSWER_S)
         return Sent(client, END_TXN, self._end_version, self._end(is_commit=is_commit))
 

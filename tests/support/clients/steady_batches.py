@@ -1,5 +1,5 @@
-"""A steady load of raw batches to every partition in turn; a batch that may or may not have arrived
-is not repeated.
+"""A steady load of raw batches to every partition in turn; the load does not retry a batch whose
+fate is unknown.
 """
 
 from __future__ import annotations

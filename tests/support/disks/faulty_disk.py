@@ -2,9 +2,9 @@
 
 `fail_next` makes the next matching operation raise; `space_left_bytes` plays a full disk, with
 short writes as real ones do. `crash(chance)` puts the directory into a state that a power cut could
-have left: names and contents that were made durable stay, of everything later an arbitrary part
-does, in pieces of 512 bytes. Contents are compared by file identity (inode), so renames carry them
-along. For small files: content is kept in memory.
+have left: durable names and contents stay, and an arbitrary part of everything later, in pieces of
+512 bytes. Contents are compared by file identity (inode), so renames carry them along. For small
+files: content is kept in memory.
 """
 
 from __future__ import annotations

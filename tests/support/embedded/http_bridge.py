@@ -117,11 +117,11 @@ class Instance:
         assert answer.status_code in (200, 204), answer.text
 
     def get(self, what: str, **query: Any) -> httpx.Response:
-        """Something about the instance."""
+        """A GET request for a part of the instance."""
         return self.bridge.http.get(f"{self.path}/{what}", params=query)
 
     def ask(self, what: str, document: Any) -> Any:
-        """Something that is asked for by a document."""
+        """A request with a JSON document."""
         answer = self.bridge.http.request(
             "GET", f"{self.path}/{what}", content=json.dumps(document), headers={"content-type": V2}
         )
@@ -195,7 +195,7 @@ class HttpBridge(BridgeClient):
         self.process.wait_ready(self.is_serving)
 
     def wait_ready(self) -> None:
-        """Until it answers."""
+        """Wait until it answers."""
         self.process.wait_ready(self.is_serving)
 
     def is_serving(self) -> bool:

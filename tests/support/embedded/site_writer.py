@@ -1,5 +1,5 @@
-"""A writer that knows one broker only and notes when each answer came: for tests of which site
-acknowledges, and when it stops.
+"""A writer that knows one broker only and notes the time of each response. By it tests find the
+site that acknowledges, and the time at which a site stops.
 """
 
 from __future__ import annotations

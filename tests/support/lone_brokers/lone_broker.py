@@ -3,8 +3,8 @@ measurements.
 
 `python -m tests.support.lone_brokers.lone_broker key=value...` runs a Broker with those properties
 beside a small controller that creates, deletes and grows topics by sending control batches to it
-over gRPC, as the real one does. Prints one line of JSON with the ports once clients are let in.
-SIGTERM stops it cleanly.
+over gRPC, as the real one does. Prints one line of JSON with the ports once the broker accepts
+clients. SIGTERM stops it cleanly.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def create(client: RawClient, name: str, partitions: int) -> None:
 
 
 def produce_steadily(port: int, seconds: float, delete: str) -> list[float]:
-    """Milliseconds from when each request was due to its answer."""
+    """The milliseconds from the due time of each request to its response."""
     records, taken_ms, deleted = batch([b"v" * 1000], timestamp_ms=int(time.time() * 1000)), [], False
     with RawClient(port) as client, RawClient(port) as admin:
         client.produce("measured", records, acks=1)

@@ -194,7 +194,7 @@ class ControllerScene:
         return self._give(ask.UncleanElectionRead(is_allowed=self.model.altered_unclean_election))
 
     def do_balance(self, percentage: str = "10") -> list[str]:
-        """Time to look at the balance."""
+        """The controller looks at the balance of leaders."""
         return self._give(ask.BalanceLeaders(imbalance_percentage=int(percentage)))
 
     def do_link(self, active: str = "b", epoch: str = "1", floor: str = "0", phase: str = "MIRRORING") -> list[str]:

@@ -117,7 +117,7 @@ class GroupScene:
         return self.replies.get(token)
 
     def take(self, decision: Decision) -> None:
-        """Commit, apply, act."""
+        """Commit the decision's records, apply them, and carry out its actions."""
         self.commit(decision)
         self.finish(decision)
 

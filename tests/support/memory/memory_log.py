@@ -1,4 +1,4 @@
-"""`__consumer_offsets` in memory, with the failures that a coordinator must live with. See
+"""`__consumer_offsets` in memory, with the failures that a coordinator must handle. See
 `broker/groups/group_shard.py: InternalLog`.
 """
 

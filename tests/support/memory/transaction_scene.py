@@ -159,7 +159,7 @@ class TransactionScene:
         return self._replies.pop(self._token, None)
 
     def take(self, decision: TransactionDecision) -> None:
-        """Commit, apply, act."""
+        """Commit the decision's records, apply them, and carry out its actions."""
         self.commit(decision)
         self.finish(decision)
 

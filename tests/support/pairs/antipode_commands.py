@@ -10,7 +10,7 @@ from tests.support.processes.fork_server import run_antipode
 
 
 async def antipode(*arguments: str, is_well: bool = True) -> Any:
-    """A command's JSON; it ends with 0 where all is well."""
+    """A command's JSON output. Its exit code must be 0 if `is_well`, and 1 otherwise."""
     ended = await asyncio.to_thread(run_antipode, *arguments)
     assert ended.returncode == (0 if is_well else 1), ended.stderr
     return json.loads(ended.stdout)

@@ -102,7 +102,7 @@ class FullSite:
 
     @property
     def bootstrap(self) -> str:
-        """Where clients connect."""
+        """The address that clients connect to."""
         return f"{LOOPBACK}:{self.client_port}"
 
     @property
@@ -121,7 +121,7 @@ class FullSite:
         return self.proxies.get("grpc", self.agent)
 
     def wait_ready(self) -> None:
-        """Wait until clients are let in."""
+        """Wait until the site accepts clients."""
         self.process.wait_ready(lambda: self.process.log_text().count('{"ready"') >= self._starts)
 
     def restart(self) -> None:

@@ -154,7 +154,9 @@ def load_of(link: StruckLink, bootstrap: str, topic: str, partitions: int) -> St
 
 
 def large_load_of(_: StruckLink, bootstrap: str, topic: str, partitions: int) -> SteadyBatches:
-    """Batches of a megabyte, of which a line with little bandwidth takes less than half."""
+    """A load of batches of a megabyte: more than twice as many bytes as a line with little
+    bandwidth carries.
+    """
     return SteadyBatches(bootstrap, topic, partitions, record_bytes=LARGE["record_bytes"], batches_per_second=0.25)
 
 

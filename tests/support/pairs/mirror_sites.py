@@ -99,7 +99,7 @@ class Pair:
             await self.source.adopt(self.record)
 
     async def make_sync(self, policy: str, timeout_ms: int) -> None:
-        """From now on, and on links that are added, the source waits for the target."""
+        """Make this link and later ones synchronous: the source waits for the target."""
         self.record.sync_policy, self.record.sync_timeout_ms = policy, timeout_ms
         await self.turn(epoch=self.record.epoch + 1, active=self.record.active_site)
 

@@ -133,8 +133,8 @@ async def produce_batches(
 async def read_partition(
     bootstrap: str, topic: str, partition: int, *, is_committed: bool = True, first_offset: int = 0
 ) -> PartitionContent:
-    """All that a consumer sees, with the batches as they lie in the log; aborted transactions left
-    out when asked to.
+    """All records that a consumer reads, with the batches as they are in the log. With
+    `is_committed` it leaves out aborted transactions.
     """
     found = PartitionContent([], [], [])
     async with KafkaClient(bootstrap, retry_budget_ms=ANSWERED_WITHIN_MS) as client:
@@ -285,8 +285,8 @@ async def read_both(
 
 
 async def shares_of(mirrors: Sequence[RunningProcess], topic: str, sizes: Sequence[int]) -> bool:
-    """How many partitions of a topic each daemon mirrors; AssertionError while they are not these,
-    each of another one.
+    """True if each daemon mirrors its number of the topic's partitions, and no two daemons mirror
+    the same one. Raises AssertionError until then.
     """
     owned: list[list[int]] = []
     for mirror in mirrors:
@@ -301,10 +301,10 @@ async def shares_of(mirrors: Sequence[RunningProcess], topic: str, sizes: Sequen
 async def wait_nothing_lost(
     source: str, target: str, topic: str, partitions: int = 1, *, within_ms: float = EQUAL_WITHIN_MS
 ) -> dict[int, int]:
-    """Wait until the target has each record of the source, in order of their first copies; how many
-    copies it has beside, by partition.
+    """Wait until the target has each record of the source, in the order of their first copies.
+    Returns the number of further copies, by partition.
 
-    For records that differ from each other.
+    All records must differ from each other.
     """
 
     async def repeated() -> dict[int, int]:

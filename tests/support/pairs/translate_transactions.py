@@ -181,14 +181,14 @@ class TransactionalLink:
             await jittered_backoff(retry_on=TRANSIENT, initial_ms=10, max_ms=200, budget_ms=60_000)(once)
 
     async def is_nothing_open(self) -> bool:
-        """True if read-committed readers get as far as all others in the first partition."""
+        """True if the last stable offset of the first partition is its high watermark."""
         async with KafkaClient(self.target) as client:
             place = (self.copy, 0)
             stable = (await client.offsets_at([place], LATEST_TIMESTAMP, isolation_level=1))[place]
             return stable == (await client.offsets_at([place], LATEST_TIMESTAMP))[place]
 
     async def states(self, mirror: RunningProcess) -> States:
-        """How a mirror says that the topic's partitions are."""
+        """The states of the topic's partitions, as a mirror reports them."""
         reply = await describe_mirror(mirror)
         return {one.partition: (one.state, one.reason) for one in reply.partitions if one.topic == self.topic}
 

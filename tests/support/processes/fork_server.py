@@ -36,7 +36,7 @@ COMMAND_WITHIN_S: Final = 400
 
 @functools.cache
 def fork_server() -> ForkServer:
-    """The one of this process, started when it is first asked for."""
+    """The fork server of this process. The first call starts it."""
     server = ForkServer.start(["tests.support.processes.preloaded"])
     atexit.register(server.close)
     return server

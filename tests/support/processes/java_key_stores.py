@@ -130,7 +130,7 @@ def certificate_file(store: Path) -> Path:
 
 
 def import_certificate(store: Path, alias: str, certificate: Path, password: str, options: Sequence[str]) -> None:
-    """Make a certificate trusted by the store, which need not be there."""
+    """Add a trusted certificate to the store, which is created if it is missing."""
     entry = ("-alias", alias, "-file", str(certificate), "-storepass", password)
     keytool("-importcert", "-keystore", str(store), *entry, *options)
 

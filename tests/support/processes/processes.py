@@ -34,7 +34,7 @@ class RunningProcess:
 
     @property
     def pid(self) -> int:
-        """The pid; AssertionError when it does not run."""
+        """The pid. Raises AssertionError if it does not run."""
         pid = self.child.pid()
         assert pid is not None, self._ended_message()
         return pid
@@ -92,7 +92,7 @@ class RunningProcess:
         return match
 
     def wait_ended(self, within_ms: int = STOP_WITHIN_MS) -> int:
-        """Wait until it has ended by itself; its exit code."""
+        """Wait until it has ended by itself. Returns its exit code."""
         assert self.child.wait_ended(timeout_ms=within_ms), f"{self.name} still runs after {within_ms} ms"
         code = self.exit_code
         assert code is not None, f"{self.name} was never started"

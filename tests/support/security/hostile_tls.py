@@ -76,7 +76,7 @@ class SlowHandshake:
 
 
 class EndlessRecord:
-    """A client that begins a record and sends one further byte of it at each call."""
+    """A client that begins a TLS record and sends one further byte of it at each call."""
 
     def __init__(self, address: HostPort) -> None:
         self._socket = socket.create_connection(address)

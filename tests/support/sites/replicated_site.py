@@ -73,7 +73,7 @@ class ReplicatedSite:
 
     @property
     def bootstrap(self) -> str:
-        """Every node."""
+        """The addresses of all nodes."""
         return ",".join(node.bootstrap for node in self.nodes.values())
 
     def create(self, topic: str, partitions: int, **configs: str) -> None:

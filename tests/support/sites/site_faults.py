@@ -72,7 +72,7 @@ class History:
         self.lines.append(f"{time.monotonic() - self.began:8.2f} s  {what}")
 
     def reported(self) -> str:
-        """Everything, for a failed test."""
+        """The seed and all faults, as the report of a failed test."""
         return "\n".join([f"seed {self.seed}", *self.lines])
 
     def summary(self) -> str:
@@ -207,7 +207,7 @@ class SiteFaults:
         )
 
     def any_fault(self) -> Fault:
-        """One that is possible here."""
+        """A random fault of those that are possible here."""
         kinds = [self._kill, self._kill, self._pause, self._pause]
         kinds += [self._kill_member, self._pause_member, self._pause_ensemble, self._part_from_zookeeper]
         if self._is_network_whole:
@@ -245,11 +245,11 @@ class SiteFaults:
         self.history.note(f"  {fault.kind} ({fault.victim}) ends")
 
     def _last(self, seconds: float) -> None:
-        """A fault's own length: there is nothing to wait for."""
+        """Wait for the length of a fault. There is no condition to await."""
         time.sleep(seconds)
 
     def settle(self) -> None:
-        """Everything runs, and serves."""
+        """Wait until everything runs and serves."""
         for member in self._ensemble.members:
             member.wait_serving(60_000)
         for node in self._site.nodes.values():

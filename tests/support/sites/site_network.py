@@ -4,8 +4,8 @@ other, in one direction or both.
 Each place is a namespace with one address on a bridge; the tests' own process has an address there
 too. An interruption is silent, like that of a pulled cable: packets from one place to another go to
 a hardware address that no process has, and connections simply hang. That needs neither netem nor a
-packet filter, only root and `ip`; where they are not to be had, `network_is_possible` says so and
-everything runs on loopback.
+packet filter, only root and `ip`; without them `network_is_possible` returns False, and everything
+runs on loopback.
 """
 
 from __future__ import annotations

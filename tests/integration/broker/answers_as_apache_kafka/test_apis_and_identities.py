@@ -104,9 +104,7 @@ async def test_advertised_versions_are_the_same_and_old_produce_versions_are_ref
 
 
 async def test_an_api_that_is_not_offered_is_refused_in_its_own_response(sides: list[Side]) -> None:
-    """So that a client which does not look at what is advertised keeps its connection, and learns
-    why it gets nothing.
-    """
+    """A client that ignores the advertised APIs keeps its connection, and learns the reason."""
 
     def ask() -> None:
         voters = {"topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]}

@@ -25,8 +25,8 @@ progress.
 
 
 async def test_a_sender_too_slow_to_wake_the_broker_is_seen_to_move(start: Starter) -> None:
-    """Fewer bytes have arrived than the socket reports; the progress of the request must show all
-    the same.
+    """Fewer bytes have arrived than make the socket readable. The connection must still count them
+    as progress of the request.
     """
     handler = Held()
     handler.is_prompt = True

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 
 def test_reconcile_exits_with_1_for_different_and_2_for_not_compared(pair: CommandPair) -> None:
-    """With 0 for equal it ends in `test_pages.py`; by Spark with 1 in tests/spark."""
+    """`test_pages.py` covers exit code 0 (equal), and tests/spark covers 1 by Spark."""
     pair.make_at_home("home-lights", b"on", b"off")
     a, b = pair.sites.bootstrap("a"), pair.sites.bootstrap("b")
     sides = ("--source", a, "--target", b, "--whitelist", "home-lights", "--settle-timeout-ms", "0")

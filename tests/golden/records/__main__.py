@@ -1,9 +1,9 @@
 """Have a real Apache Kafka judge the table of mutated batches: `python -m tests.golden.records`
 writes `verdicts.json` anew.
 
-Each batch goes to a partition of its own, so the log end shows whether it was stored. What Kafka
-stored is read back: the fields of the header that a broker may change, and whether the records are
-the same bytes.
+Each batch goes to a partition of its own, so the log end shows whether it was stored. The program
+reads the stored batches back: it notes the header fields that a broker may change, and whether the
+records are the same bytes.
 """
 
 from __future__ import annotations

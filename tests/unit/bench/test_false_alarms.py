@@ -1,4 +1,4 @@
-"""What a comparison's report means for sites with which nothing is wrong."""
+"""A comparison's report on sites without faults."""
 
 from __future__ import annotations
 

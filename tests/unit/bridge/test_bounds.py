@@ -24,7 +24,7 @@ from tests.support.processes.ports import LOOPBACK, free_port
 NEEDED = {"bootstrap.servers": "PLAINTEXT://a:1,b:2"}
 
 
-async def test_who_finds_no_room_waits_in_line() -> None:
+async def test_a_taker_that_finds_no_room_waits_in_line() -> None:
     room = Room(10)
     await room.take(8, within_ms=0)
     order: list[int] = []
@@ -41,7 +41,7 @@ async def test_who_finds_no_room_waits_in_line() -> None:
     assert (order, room.used_bytes) == ([5, 1], 6)
 
 
-async def test_what_is_larger_than_the_room_goes_alone() -> None:
+async def test_an_amount_larger_than_the_room_goes_alone() -> None:
     room = Room(10)
     await room.take(50, within_ms=0)
     waiting = asyncio.create_task(room.take(1, within_ms=60_000))
@@ -62,7 +62,7 @@ async def test_a_request_that_waits_too_long_is_refused_and_delays_no_other() ->
     assert room.used_bytes == 10
 
 
-async def test_who_leaves_the_line_leaves_no_trace() -> None:
+async def test_a_taker_that_leaves_the_line_leaves_no_trace() -> None:
     room = Room(10)
     await room.take(10, within_ms=0)
     waiting = asyncio.create_task(room.take(5, within_ms=60_000))

@@ -35,7 +35,7 @@ def test_documents_come_out_whole_whatever_the_pieces(
 
 
 @pytest.mark.parametrize("body", [b"1", b"[]", b"null", b"{} x", b'{}"{}"', b"}{"])
-def test_what_is_no_object_is_refused(body: bytes) -> None:
+def test_a_body_that_is_not_a_stream_of_objects_is_refused(body: bytes) -> None:
     with pytest.raises(Refused) as refused:
         cut([body])
     assert refused.value.status == 400

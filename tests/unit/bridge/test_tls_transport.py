@@ -136,7 +136,7 @@ async def test_a_client_that_takes_nothing_pauses_the_writer_until_it_does(conne
     await eventually(lambda: pair.protocol.ends == [None])
 
 
-async def test_what_was_written_before_a_close_arrives_and_then_the_end(connect: Connect) -> None:
+async def test_bytes_written_before_a_close_arrive_and_then_the_end(connect: Connect) -> None:
     pair = await connect()
     pair.transport.write(LARGE)
     pair.transport.close()

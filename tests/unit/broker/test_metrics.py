@@ -37,7 +37,7 @@ def test_the_brokers_traffic_never_falls_although_topics_are_deleted() -> None:
     assert (sample(metrics, MESSAGES_IN), sample(metrics, MESSAGES_IN, topic="gone")) == (8, 1)
 
 
-def test_what_consumers_mirrors_and_followers_take_is_counted_apart() -> None:
+def test_bytes_that_consumers_mirrors_and_followers_take_are_counted_apart() -> None:
     metrics = BrokerMetrics()
     for size, is_to_follower, is_to_mirror in ((1, False, False), (10, False, True), (100, True, False)):
         metrics.topic("t").count_sent(size, is_to_follower=is_to_follower, is_to_mirror=is_to_mirror)
@@ -72,7 +72,7 @@ def test_every_code_in_an_answer_is_found_wherever_it_stands() -> None:
     assert list(errors_in(builder(12, 4).response(error_code=ErrorCode.none))) == []
 
 
-def test_what_is_refused_for_its_size_counts_its_bytes() -> None:
+def test_a_batch_refused_for_its_size_counts_its_bytes() -> None:
     metrics = BrokerMetrics()
     metrics.topic("t").count_refused(BatchRejected(ErrorCode.message_too_large, "large"), 70)
     metrics.topic("t").count_refused(BatchRejected(ErrorCode.invalid_record, "bad"), 9)

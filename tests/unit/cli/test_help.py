@@ -1,4 +1,4 @@
-"""What README promises of every command: a help with an example, and `--output json`."""
+"""README promises of every command a help with an example, and `--output json`."""
 
 from __future__ import annotations
 

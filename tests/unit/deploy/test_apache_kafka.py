@@ -1,4 +1,4 @@
-"""What Apache Kafka, the peer, is started with."""
+"""The files and settings with which Apache Kafka, the peer, is started."""
 
 from __future__ import annotations
 

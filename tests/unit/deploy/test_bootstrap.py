@@ -1,5 +1,5 @@
-"""The first half of set-up: what counts as installed, what an interruption leaves, what is
-refused.
+"""The first half of set-up: installed packages, packages that an interruption left incomplete, and
+refusals.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is packed for Spark's workers runs there as it runs here."""
+"""The modules that are packed for Spark's workers run there as they run here."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ async def test_records_that_expired_before_an_idle_mirror_saw_them_are_a_gap_of_
         await is_a_gap_of(mirror, 12)
 
 
-async def test_what_an_empty_copy_missed_is_counted_where_gaps_are_skipped() -> None:
+async def test_records_that_an_empty_copy_missed_are_counted_where_gaps_are_skipped() -> None:
     world = world_with(partitions=1, batches=0)
     async with mirroring(world) as mirror:
         await eventually(lambda: states(mirror) == {FlowState.MIRRORING}, WITHIN_MS)

@@ -36,7 +36,7 @@ from wire.protocol.ids import TopicPartition
 FIRST = TopicPartition("orders", 0)
 
 
-async def test_who_waits_for_a_turn_goes_when_a_fetch_before_brought_less_than_was_expected() -> None:
+async def test_a_waiting_flow_gets_its_turn_when_an_earlier_fetch_brought_less_than_expected() -> None:
     clock = ManualClock()
     throttle = Throttle(clock, bytes_per_second=1_000)
     assert throttle.wait_for_turn(NORMAL_RANK, 1_000_000)
@@ -80,7 +80,7 @@ async def test_a_mirror_that_ends_fetches_nothing_from_leaders_that_move() -> No
         assert [fetcher.key.node_id for fetcher in mirror.fetchers] == [1001]
 
 
-async def test_what_is_queued_arrives_although_the_targets_leader_moves_while_the_mirror_ends() -> None:
+async def test_queued_batches_arrive_although_the_targets_leader_moves_while_the_mirror_ends() -> None:
     world = world_with(partitions=1, batches=1)
     async with mirroring(world) as mirror:
         await eventually(lambda: world.is_equal() and mirror.queue.used_bytes == 0)

@@ -127,7 +127,7 @@ async def test_an_interruption_at_any_step_leaves_each_record_in_the_copy_or_in_
         await eventually(world.is_equal)
 
 
-async def test_what_is_not_known_of_the_source_is_not_taken_for_equal(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_source_that_does_not_answer_is_not_taken_for_equal(monkeypatch: pytest.MonkeyPatch) -> None:
     world = diverged()
     async with mirroring(world) as mirror:
         await faulted(mirror)

@@ -50,7 +50,7 @@ async def test_a_question_about_positions_that_breaks_off_is_asked_again(
         await eventually(lambda: world.is_equal() and states(mirror) == {FlowState.MIRRORING})
 
 
-async def test_what_a_lost_source_has_left_behind_follows_the_targets_leader() -> None:
+async def test_batches_that_a_lost_source_has_left_behind_follow_the_targets_leader() -> None:
     """The fetched batches may be the last copy, and the leader at the target is killed as well
     before it has them.
     """

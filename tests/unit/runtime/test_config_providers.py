@@ -70,7 +70,7 @@ def test_files_directories_and_the_environment_need_no_provider_to_be_named(
         ({**CLASSES, "topics": "${env:NOT_SET_ANYWHERE}"}, "topics"),
     ],
 )
-def test_what_is_not_there_is_named_with_its_key(given: dict[str, str], key: str) -> None:
+def test_a_missing_provider_or_value_is_named_with_its_key(given: dict[str, str], key: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
         looked_up(given)
     assert refused.value.key == key

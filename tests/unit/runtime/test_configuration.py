@@ -1,4 +1,4 @@
-"""Property files and settings: what is read, and what a wrong value is answered with."""
+"""Property files and settings: how they are read, and the errors for wrong values."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def test_many_state_changes_written_at_once_are_the_lines_that_each_alone_would_
     assert lines[3:] == lines[:3]
 
 
-def test_what_is_below_the_level_is_not_written(tmp_path: Path) -> None:
+def test_lines_below_the_level_are_not_written(tmp_path: Path) -> None:
     configure("broker", level="ERROR", file=tmp_path / "broker.log")
     lines = LogLines(STATE_CHANGE, "partition")
     lines.add(topic="orders")

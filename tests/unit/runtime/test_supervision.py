@@ -139,7 +139,7 @@ async def test_only_who_is_cancelled_was_asked_to_end() -> None:
     assert not await asyncio.create_task(foreign())
 
 
-async def test_what_escapes_callbacks_and_threads_is_counted() -> None:
+async def test_errors_that_escape_callbacks_and_threads_are_counted() -> None:
     loop, hook = asyncio.get_running_loop(), threading.excepthook
     before = deaths().get(UNSUPERVISED, 0)
     note_what_escapes(loop)

@@ -15,6 +15,6 @@ print(len(os.listdir("/proc/self/task")), *(name in sys.modules for name in ("py
 """
 
 
-def test_what_is_imported_before_a_fork_starts_no_thread() -> None:
+def test_modules_imported_before_a_fork_start_no_thread() -> None:
     ended = subprocess.run([sys.executable, "-c", PRELOADED], capture_output=True, text=True, check=True)
     assert ended.stdout.split() == ["1", "False", "False"]

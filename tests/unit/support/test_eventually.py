@@ -1,4 +1,4 @@
-"""Waiting for conditions: what ends the wait, what is shown when it fails."""
+"""Waiting for conditions: results and errors that end the wait, and the failure's message."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def test_a_position_that_was_asked_for_counts_before_what_is_read() -> None:
     assert [line.split()[0] for line in found] == ["S2", "S5"], found
 
 
-def test_who_lost_a_partition_unasked_may_believe_a_while_that_it_has_it() -> None:
+def test_a_member_that_lost_a_partition_unasked_may_believe_a_while_that_it_has_it() -> None:
     held = [owned("a", 0, 12, 0, 1, 2, is_lost=True), owned("b", 11, 20, 0, 1, 2, 3, 4, 5)]
     assert violations(held, [], ENDS) == []
 

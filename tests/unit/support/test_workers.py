@@ -1,4 +1,4 @@
-"""Who takes which tests, and the ports of each worker."""
+"""The tests and the ports of each worker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LONG_FILE = "tests/integration/sites/test_up.py"
 
 
 class Item(NamedTuple):
-    """What the order depends on."""
+    """The part of a pytest item that the order depends on."""
 
     nodeid: str
 

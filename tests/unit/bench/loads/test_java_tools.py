@@ -1,4 +1,4 @@
-"""What Apache Kafka's load programs print."""
+"""The output of Apache Kafka's load programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the load is made of."""
+"""The values of the load's records."""
 
 from __future__ import annotations
 

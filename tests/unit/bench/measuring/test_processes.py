@@ -1,4 +1,4 @@
-"""What is read from /proc."""
+"""Measurements of processes, read from /proc."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What MirrorMaker 2 is configured with."""
+"""The configuration of MirrorMaker 2."""
 
 from __future__ import annotations
 

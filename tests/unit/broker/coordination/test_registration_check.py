@@ -97,7 +97,7 @@ async def test_a_stop_is_noticed_without_any_request(scene: Scene) -> None:
     await eventually(scene.standing.holds)
 
 
-async def test_who_lost_its_registration_waits_for_the_next_one_and_for_the_image_that_was_made_for_it(
+async def test_a_broker_without_its_registration_waits_for_the_next_one_and_for_its_image(
     scene: Scene,
 ) -> None:
     scene.stand_still()

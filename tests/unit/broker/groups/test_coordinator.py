@@ -49,7 +49,7 @@ async def test_a_partition_answers_once_it_is_loaded(site: Site) -> None:
     assert await site.commit(1) is ErrorCode.none
 
 
-async def test_who_does_not_lead_the_partition_is_not_the_coordinator(site: Site) -> None:
+async def test_a_broker_that_does_not_lead_the_partition_is_not_the_coordinator(site: Site) -> None:
     await site.loaded()
     assert await site.commit(1) is ErrorCode.none
     del site.log.epochs[HOME]
@@ -82,7 +82,7 @@ async def test_commits_that_come_together_share_a_batch(site: Site) -> None:
     assert len(list(iterate_headers(batches))) == 1
 
 
-async def test_what_one_decision_writes_is_not_spread_over_batches_by_others(site: Site) -> None:
+async def test_the_records_of_one_decision_are_not_spread_over_batches_by_others(site: Site) -> None:
     """A log is cut between batches: half a decision must not be what is left of it."""
     await site.loaded()
     metadata = "m" * 4000
@@ -255,7 +255,9 @@ async def test_a_heartbeat_that_changes_nothing_is_not_answered_before_what_it_w
 
 
 @pytest.mark.parametrize("is_appended", [False, True])
-async def test_what_heartbeats_built_upon_is_forgotten_when_its_append_fails(site: Site, is_appended: bool) -> None:
+async def test_the_state_that_heartbeats_built_upon_is_forgotten_when_its_append_fails(
+    site: Site, is_appended: bool
+) -> None:
     await site.loaded()
     site.log.failures.append((ErrorCode.request_timed_out, is_appended))
     beats = [asyncio.ensure_future(refusal(site.coordinator.consumer_heartbeat("new", said(f"m-{n}")))) for n in (1, 2)]

@@ -1,5 +1,5 @@
-"""The coordinator of groups that a link carries: which site answers, what mirrors bring, when
-members are evicted.
+"""The coordinator of groups that a link carries: the site that answers, the offsets that mirrors
+bring, and the eviction of members.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ async def test_offsets_that_a_link_brings_live_as_long_as_at_the_active_site_and
     await eventually(lambda: site.committed() is None)
 
 
-async def test_what_the_active_site_has_forgotten_its_mirror_has_forgotten_here(site: Site) -> None:
+async def test_offsets_that_the_active_site_has_forgotten_are_forgotten_at_the_passive_site(site: Site) -> None:
     await site.loaded()
     await site.link(link(active="b", epoch=3))
     t1 = TopicPartition("t", 1)

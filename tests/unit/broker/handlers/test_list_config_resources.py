@@ -47,7 +47,7 @@ class Peer:
 
 
 async def listed(peer: Peer, *, is_own_tool: bool = False) -> set[tuple[int, str]]:
-    """What a broker of site b, which has a copy of `old`, answers."""
+    """The resources that a broker of site b lists, which has a copy of `old`."""
     batch = ControlBatch(
         is_full=True, controller_epoch=1, brokers=[BrokerInfo(node_id=1001)], topics=[_topic("old")], links=[LINK]
     )

@@ -116,7 +116,7 @@ async def ask(doors: Any, name: str, version: int, **values: Any) -> Any:
     response = await module.handle(request, context, doors)
     encoded = response if isinstance(response, bytes) else schemas.encode(response)
     if name == "describe_transactions":
-        return response  # kio does not read the start time of what is not open
+        return response  # kio does not read the start time of a transaction that is not open
     return schemas.decode(schemas.response_type(module.API_KEY, version), encoded)
 
 
@@ -192,8 +192,8 @@ async def test_a_groups_partition_takes_part(doors: Any, version: int) -> None:
 
 
 async def test_no_group_takes_part_whose_coordinator_cannot_be_found_yet(doors: Any) -> None:
-    """A producer of librdkafka may wait for ever for what it looks for next, but repeats this
-    request until its timeout.
+    """A producer of librdkafka repeats this request until its timeout, but may wait for ever for
+    the group's coordinator, which it looks for next.
     """
     await init(doors)
     away = [PartitionState(partition=0, leader=-1)]

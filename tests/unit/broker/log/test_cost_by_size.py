@@ -1,4 +1,4 @@
-"""What an append and a read ask of the disk does not grow with the log."""
+"""An append and a read do no more disk operations in a larger log."""
 
 from __future__ import annotations
 

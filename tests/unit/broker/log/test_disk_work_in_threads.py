@@ -194,7 +194,7 @@ async def test_a_directory_that_cannot_be_removed_keeps_no_other(tmp_path: Path)
     assert list(logs.offline) == [str(tmp_path)]
 
 
-def test_what_a_stop_finds_undone_is_renamed_and_gone_at_the_next_start(tmp_path: Path) -> None:
+def test_a_log_whose_deletion_a_stop_interrupts_is_renamed_and_gone_at_the_next_start(tmp_path: Path) -> None:
     logs = open_store(tmp_path, RealDisk())
     logs.delete(create_log(logs))
     assert directories(tmp_path) == ["t-0"]
@@ -205,7 +205,7 @@ def test_what_a_stop_finds_undone_is_renamed_and_gone_at_the_next_start(tmp_path
     again.close()
 
 
-def test_what_was_collected_earlier_never_replaces_what_was_collected_later(tmp_path: Path) -> None:
+def test_offsets_collected_earlier_never_replace_offsets_collected_later(tmp_path: Path) -> None:
     file = _OffsetFile(RealDisk(), f"{tmp_path}/f", lambda log: log.recovery_point)
     earlier, later = file.begin(), file.begin()
     earlier.offsets[KEY], later.offsets[KEY] = 9, 4

@@ -44,7 +44,7 @@ async def test_new_names_are_durable_with_the_flush_after_one_without_descriptor
     assert [path for path in disk._paths.values() if path.endswith(".log")] == []
 
 
-async def test_what_a_full_disk_kept_from_a_flush_stays_due(tmp_path: Path) -> None:
+async def test_a_flush_that_a_full_disk_prevented_stays_due(tmp_path: Path) -> None:
     disk = FaultyDisk(str(tmp_path))
     log = log_without_idle_descriptors(tmp_path / "t-0", disk)
     fill(log, 1)
@@ -58,7 +58,7 @@ async def test_what_a_full_disk_kept_from_a_flush_stays_due(tmp_path: Path) -> N
     log.close()
 
 
-async def test_what_a_truncation_leaves_of_a_flush_stays_due(tmp_path: Path) -> None:
+async def test_the_part_of_a_flush_that_a_truncation_leaves_stays_due(tmp_path: Path) -> None:
     disk = FaultyDisk(str(tmp_path))
     log = log_without_idle_descriptors(tmp_path / "t-0", disk)
     fill(log, 3)

@@ -65,7 +65,7 @@ def test_broken_bytes_are_refused_and_leave_nothing(tmp_path, spoil, code):
         (marker(producer_id=1, is_commit=True), ErrorCode.invalid_record),
     ],
 )
-def test_what_a_client_may_not_send_has_its_error_code(tmp_path, records, code):
+def test_each_kind_of_batch_that_a_client_may_not_send_has_its_error_code(tmp_path, records, code):
     log = open_log(tmp_path, message_bytes_max=1000, timestamp_before_ms_max=100)
     with pytest.raises(BatchRejected) as refusal:
         append(log, records)
@@ -256,7 +256,7 @@ async def test_one_flush_covers_all_appends_before_it(tmp_path):
     assert len([path for operation, path in disk.operations if operation == "fdatasync" and path.endswith(".log")]) <= 3
 
 
-async def test_what_is_rolled_is_flushed_without_the_segment_that_is_written_to(tmp_path):
+async def test_rolled_segments_are_flushed_without_the_segment_that_is_written_to(tmp_path):
     disk = FaultyDisk(str(tmp_path))
     log = open_log(tmp_path / "t-0", disk, segment_bytes=400)
     fill(log, 10)

@@ -1,5 +1,5 @@
-"""The site-wide counterparts of topic configs, set under their names in a broker's file, and what
-logs do by them.
+"""The site-wide counterparts of topic configs, set under their names in a broker's file, and their
+effect on logs.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ def test_a_near_reader_gets_a_small_buffer() -> None:
             assert send_buffer_for(accepted) == NEAR_SEND_BUFFER_BYTES
 
 
-def test_what_is_no_tcp_connection_is_left_to_the_kernel() -> None:
+def test_the_buffer_of_a_socket_without_tcp_is_left_to_the_kernel() -> None:
     first, second = socket.socketpair()
     with first, second:
         assert send_buffer_for(first) == 0

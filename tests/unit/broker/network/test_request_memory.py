@@ -1,4 +1,4 @@
-"""Who waits for room for a large request."""
+"""Connections that wait for room for a large request."""
 
 from __future__ import annotations
 

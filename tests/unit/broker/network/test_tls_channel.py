@@ -1,4 +1,4 @@
-"""What an encrypted connection receives at a time."""
+"""The bytes that an encrypted connection receives at a time."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_the_end_of_the_stream_after_a_record_is_seen_by_the_next_receive(
     assert channel.receive_into(buffer) == 0
 
 
-def test_what_openssl_holds_without_a_readable_socket_counts_as_received(
+def test_bytes_that_openssl_holds_without_a_readable_socket_count_as_received(
     ends: tuple[ssl.SSLSocket, TlsChannel],
 ) -> None:
     client, channel = ends

@@ -50,7 +50,7 @@ def test_a_batch_is_replaced_where_its_checksum_or_its_content_proves_it(
     assert bool(judged.reason) == (expected is Replacement.REFUSE)
 
 
-def test_what_is_offered_must_be_one_sound_batch_of_the_same_size() -> None:
+def test_the_offered_bytes_must_be_one_sound_batch_of_the_same_size() -> None:
     stored = flipped(batch([b"value"]), BODY_AT)
     for offered, said in (
         (stored, "does not fit its checksum"),
@@ -131,7 +131,7 @@ async def test_a_replacement_that_was_interrupted_is_made_whole_by_the_next(
     assert len(doors.replicas.cuts.quarantine.entries([str(tmp_path)])) == 1
 
 
-async def test_what_is_not_proven_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+async def test_an_unproven_replacement_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     doors, sound, offered = damaged_doors(tmp_path, BODY_AT, CRC_AT)
     before = content(tmp_path)
     other_topic = await replace(doors, offered, topic_id=uuid.UUID(int=8))

@@ -79,7 +79,7 @@ def test_nothing_is_on_its_way_to_another_leader_of_a_new_partition(tmp_path: Pa
     assert append(hosted, producer_id=6, sequence=4) == 1
 
 
-def test_what_a_promotion_cut_off_goes_on_at_once_and_later_leaders_of_the_promoted_site_wait_again(
+def test_a_producer_cut_off_by_a_promotion_goes_on_at_once_and_later_leaders_wait_again(
     tmp_path: Path,
 ) -> None:
     hosted, link = led(tmp_path, leader_epoch=FLOOR), LinkRecord(leader_epoch_floor=FLOOR)

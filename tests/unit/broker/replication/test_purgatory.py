@@ -1,4 +1,4 @@
-"""The purgatory: who is woken by which change, timeouts, and the end of a broker."""
+"""The purgatory: the requests that each change wakes, timeouts, and the end of a broker."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def test_a_short_wait_ends_in_time_though_a_long_one_began_before() -> Non
     purgatory.close()
 
 
-async def test_what_ends_early_does_not_keep_others_from_ending() -> None:
+async def test_a_request_that_ends_early_does_not_keep_others_from_ending() -> None:
     purgatory = Purgatory(SystemClock())
     endings: list[str] = []
     are_over = asyncio.Event()

@@ -91,7 +91,7 @@ async def test_an_interrupted_copy_counts_for_nothing_and_is_made_whole_the_next
     assert values(again, tmp_path, entry.name) == [b"b", b"c"]
 
 
-async def test_what_does_not_fit_is_refused_with_the_key_and_leaves_nothing(tmp_path: Path) -> None:
+async def test_records_that_do_not_fit_are_refused_with_the_key_and_leave_nothing(tmp_path: Path) -> None:
     log = filled(tmp_path, b"a", b"b")
     one = log.size_bytes // 2
     with pytest.raises(QuarantineFull) as refused:

@@ -1,5 +1,5 @@
-"""QuarantineRecords and Quarantine as their handlers answer them: which mirror may ask, what is
-kept, and what an operator gets of it.
+"""QuarantineRecords and Quarantine as their handlers answer them: the mirrors that may ask, the
+records that are kept, and the way an operator reads them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ LINK = LinkRecord(
 
 
 def doors_at(directory: Path, *values: bytes, bytes_max: int = 1 << 20) -> Any:
-    """What the handlers use of a broker of site b that leads t-0."""
+    """The parts that the handlers use, of a broker of site b that leads t-0."""
     log = open_log(directory / "t-0")
     for value in values:
         log.append_as_leader(batch([value], timestamp_ms=NOW_MS), leader_epoch=1, now_ms=NOW_MS)
@@ -138,7 +138,7 @@ async def test_a_mirror_that_may_not_change_the_copy_has_nothing_kept(
     assert (await asked(doors, LIST)).entries == ()
 
 
-async def test_what_does_not_fit_is_refused_with_the_key(tmp_path: Path) -> None:
+async def test_records_that_do_not_fit_are_refused_with_the_key(tmp_path: Path) -> None:
     refused = await keep(doors_at(tmp_path, b"a", b"b", bytes_max=10))
     assert refused.error_code is ErrorCode.policy_violation
     assert "antipode.truncated.records.max.bytes is 10" in refused.error_message

@@ -1,5 +1,5 @@
-"""A broker's upkeep of its quarantine: the warning, then the files are gone, and what has changed
-meanwhile stays.
+"""A broker's upkeep of its quarantine: it announces an entry before it deletes the files, and keeps
+files that have changed meanwhile.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ LEADER_EPOCH = 4
 
 
 class Leader:
-    """One partition's leader, and what its followers fetch."""
+    """One partition's leader, and the fetches of its followers."""
 
     def __init__(self, directory: Path, isr: tuple[int, ...]) -> None:
         self.state = Partition(node_id=OWN)

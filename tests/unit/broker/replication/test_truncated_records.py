@@ -50,7 +50,7 @@ def kept(directory: Path) -> list[bytes | None]:
     return [record.value for record in decode_records((directory / f"{PREFIX}t-0.log").read_bytes())]
 
 
-def test_what_is_cut_is_counted_and_kept_beside_the_logs_folder(tmp_path: Path) -> None:
+def test_truncated_records_are_counted_and_kept_beside_the_logs_folder(tmp_path: Path) -> None:
     cuts, hosted = TruncatedRecords(RealDisk(), bytes_max=ROOM), follower(tmp_path, b"a", b"b", b"c", b"d")
     size_bytes = hosted.log.size_bytes
     cut(cuts, hosted, 2)
@@ -129,7 +129,7 @@ def test_a_deleted_topic_leaves_nothing_behind_but_the_total(tmp_path: Path) -> 
     assert (cuts.of("t", 0), cuts.total.records) == (None, 1)
 
 
-def test_what_was_cut_from_a_copy_stays_when_the_copy_is_deleted(tmp_path: Path) -> None:
+def test_records_truncated_from_a_copy_stay_when_the_copy_is_deleted(tmp_path: Path) -> None:
     cuts, hosted = TruncatedRecords(RealDisk(), bytes_max=ROOM), follower(tmp_path, b"a", b"b")
     cut(cuts, hosted, 1)
     cuts.forget(hosted.log, is_copy=True)
@@ -137,7 +137,7 @@ def test_what_was_cut_from_a_copy_stays_when_the_copy_is_deleted(tmp_path: Path)
 
 
 @pytest.mark.parametrize("length", [243, 244, 249])
-def test_what_is_cut_from_the_log_of_the_longest_topic_is_kept_and_listed(tmp_path: Path, length: int) -> None:
+def test_records_truncated_from_the_log_of_the_longest_topic_are_kept_and_listed(tmp_path: Path, length: int) -> None:
     topic = "t" * length
     cuts, hosted = TruncatedRecords(RealDisk(), bytes_max=ROOM), follower(tmp_path, b"a", b"b", b"c", topic=topic)
     cut(cuts, hosted, 1)

@@ -37,7 +37,7 @@ class Fate:
 
 
 class Asked:
-    """A client's request, and what it is answered."""
+    """A client's request, and its answer."""
 
     def __init__(self) -> None:
         self.answered: asyncio.Future[list[tuple[int, int]]] = asyncio.get_running_loop().create_future()

@@ -244,7 +244,7 @@ async def test_a_consumer_is_directed_to_the_other_site(leader: Leader) -> None:
 
 
 class Asked:
-    """A mirror's request, and what it is answered."""
+    """A mirror's request, and its answers."""
 
     def __init__(self) -> None:
         self.header = SimpleNamespace(body_position=0)

@@ -1,4 +1,4 @@
-"""Bounds and windows of a broker under their names in its file, and what its parts do by them."""
+"""Bounds and windows of a broker under their names in its file, and their effect on its parts."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def quotas_with(clock: ManualClock, kind: str, bound: float, **properties: str) 
 async def test_a_clients_rate_is_taken_over_the_windows_of_the_file() -> None:
     clock = ManualClock()
     quotas = quotas_with(clock, PRODUCER_BYTE_RATE, 100, quota_window_num="3", quota_window_size_seconds="5")
-    # what two quiet windows of 5 s even out is no excess; another 100 bytes are one second too many
+    # two quiet windows of 5 s even out 1000 bytes; another 100 bytes are one second too many
     assert quotas.used_bytes(quotas.produce, CLIENT, 1000) == 0
     assert quotas.used_bytes(quotas.produce, CLIENT, 100) == pytest.approx(1000)
     clock.advance(14_999)

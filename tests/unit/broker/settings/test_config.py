@@ -100,7 +100,7 @@ def test_a_site_number_gives_its_nodes_a_range() -> None:
 
 
 def notices(**given: str) -> dict[str, str]:
-    """What is said of these keys (underscores for dots): the event, by key."""
+    """The log events about these keys (underscores for dots), by key."""
     with capture_logs() as said:
         load_broker_settings({**GIVEN, **{key.replace("_", "."): value for key, value in given.items()}})
     return {entry["key"]: entry["event"] for entry in said}
@@ -141,7 +141,7 @@ def test_nothing_is_said_of_keys_that_the_controller_beside_the_broker_reads() -
     assert in_force >= CONTROLLER_KEYS
 
 
-def test_what_broker_and_controller_both_read_has_the_same_default() -> None:
+def test_keys_that_broker_and_controller_both_read_have_the_same_default() -> None:
     def defaults(settings: type[Settings]) -> dict[str | None, object]:
         return {field.alias: field.default for field in settings.model_fields.values() if not field.is_required()}
 

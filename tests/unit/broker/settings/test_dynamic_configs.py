@@ -1,4 +1,6 @@
-"""What is in force: the file, what was altered for all brokers, what was altered for this one."""
+"""The values in force come from the file, from changes for all brokers and from changes for this
+broker.
+"""
 
 import pytest
 
@@ -64,7 +66,7 @@ def test_a_change_that_a_listener_applied_in_part_is_delivered_again(configs):
     assert received == ["9"]
 
 
-def test_what_is_stored_and_not_usable_is_left_out_alone(configs):
+def test_stored_values_that_are_not_usable_are_left_out_alone(configs):
     configs.take({"max.connections": "none", "max.connections.per.ip": "7", "log.dirs": "else", "custom": "x"}, {})
     assert (configs.current.connections_max, configs.current.connections_per_address_max) == (50, 7)
     assert configs.for_all == {"max.connections.per.ip": "7"}

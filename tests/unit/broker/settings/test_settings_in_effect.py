@@ -1,4 +1,4 @@
-"""Settings of a broker under their names in its file, and what its parts do by them."""
+"""Settings of a broker under their names in its file, and their effect on its parts."""
 
 from __future__ import annotations
 
@@ -163,7 +163,9 @@ async def test_producers_are_forgotten_after_their_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("turned_off", [{"antipode.link.hold.max.ms": "0"}, {"antipode.link.hold.max.bytes": "0"}])
-async def test_what_a_standby_lacks_is_kept_until_the_hold_is_over(tmp_path: Path, turned_off: dict[str, str]) -> None:
+async def test_records_that_a_standby_lacks_are_kept_until_the_hold_is_over(
+    tmp_path: Path, turned_off: dict[str, str]
+) -> None:
     logs = opened(tmp_path)
     log = logs.open_or_create("t", 0, topic_id=ID, config=LogConfig(retention_ms=1))
     log.append_as_leader(batch([b"v"], timestamp_ms=NOW_MS - 1_000), leader_epoch=0, now_ms=NOW_MS)
@@ -178,7 +180,7 @@ async def test_what_a_standby_lacks_is_kept_until_the_hold_is_over(tmp_path: Pat
         await eventually(lambda: log.log_start_offset == 1)
 
 
-async def test_what_the_standby_has_goes_by_retention(tmp_path: Path) -> None:
+async def test_records_that_the_standby_has_go_by_retention(tmp_path: Path) -> None:
     logs = opened(tmp_path)
     log = logs.open_or_create("t", 0, topic_id=ID, config=LogConfig(retention_ms=1))
     log.append_as_leader(batch([b"v"], timestamp_ms=NOW_MS - 1_000), leader_epoch=0, now_ms=NOW_MS)

@@ -71,7 +71,7 @@ async def test_lost_replicas_are_reported_again_after_whatever_kept_the_report_f
 
 
 class Waiting:
-    """A request that waits; what it does when it is asked or completed may fail."""
+    """A request that waits; its `changed`, its `complete`, or neither of them fails."""
 
     def __init__(self, endings: list[str], name: str, *, fails_in: str = "") -> None:
         self._endings = endings
@@ -315,7 +315,7 @@ async def test_a_reading_that_began_before_a_change_does_not_take_the_change_bac
     await store.change("", lambda stored: {**stored, "log.retention.ms": "5"})
     assert taken[-1] == {"log.retention.ms": "5"}
     for _ in range(10):
-        await asyncio.sleep(0)  # whatever else was under way
+        await asyncio.sleep(0)  # lets every other task finish
     assert taken[-1] == {"log.retention.ms": "5"}
     await store.stop()
 

@@ -1,6 +1,4 @@
-"""Requests that a passive site hands on: how long it waits, and what it puts together from the
-answers.
-"""
+"""Requests that a passive site hands on: its time limit, and the answer that it puts together."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Permits of links with a lease: what a broker takes, when they end, and what is not acknowledged
-any more then.
+"""Permits of links with a lease: a broker takes them, they end, and then the broker acknowledges no
+more records.
 """
 
 from __future__ import annotations
@@ -188,7 +188,9 @@ class Asked:
 
 
 def answered(home: Home) -> dict[str, int]:
-    """What a request is answered whose records were appended when the permit was valid."""
+    """The error codes, by topic, of a request whose records were appended when the permit was
+    valid.
+    """
     doors: Any = SimpleNamespace(
         cluster=home.cluster,
         clock=home.clock,
@@ -222,7 +224,7 @@ async def test_a_process_that_wakes_after_its_lease_acknowledges_nothing_that_it
     ],
     ids=["fenced: the standby gets it", "another site is active", "another epoch"],
 )
-async def test_what_was_appended_is_acknowledged_under_a_fence_and_not_under_another_epoch(
+async def test_appended_records_are_acknowledged_under_a_fence_and_not_under_another_epoch(
     record: LinkRecord, code: ErrorCode
 ) -> None:
     home = Home(ManualClock())

@@ -40,7 +40,7 @@ class ShortSession:
         self.owner = self.session_id
 
     async def exists(self, path: str, *, watch: Any = None) -> Any:
-        """Who made it, and when."""
+        """The transaction and the session that made the znode."""
         found = SimpleNamespace(czxid=self.owner, ephemeral_owner=self.owner)
         if self.session_id == 1:
             self.session_id, self.owner = 2, 0

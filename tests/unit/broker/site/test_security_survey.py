@@ -1,4 +1,4 @@
-"""What a broker reports of its listeners and certificates for the checks of a link."""
+"""A broker's report on its listeners and certificates for the checks of a link."""
 
 from __future__ import annotations
 

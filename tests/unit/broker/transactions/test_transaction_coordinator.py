@@ -371,7 +371,9 @@ def known(site: Site) -> list[tuple[TransactionState, int, int, bool]]:
     ]
 
 
-async def test_what_is_open_is_abandoned_when_another_site_becomes_active_and_not_under_the_fence(site: Site) -> None:
+async def test_an_open_transaction_is_abandoned_when_another_site_becomes_active_and_not_under_the_fence(
+    site: Site,
+) -> None:
     """Otherwise the producer, which continues at the other site, is fenced when it comes back."""
     await site.init()
     await site.add(0)

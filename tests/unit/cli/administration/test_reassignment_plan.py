@@ -1,4 +1,4 @@
-"""Plans of where replicas shall be: Kafka's JSON, and what is proposed."""
+"""Plans that place replicas: Kafka's JSON, and proposals."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_log_directories_are_read_by_replica_and_any_means_none() -> None:
     assert parse_directories(json.dumps(plan_document({T0: (1, 2)}))) == {}
 
 
-def test_what_is_spread_evenly_stays() -> None:
+def test_an_even_plan_stays() -> None:
     plan = {T0: (1, 2), T1: (2, 3), T2: (3, 1)}
     assert propose(plan, [1, 2, 3], racks={}) == plan
 

@@ -1,4 +1,4 @@
-"""A whole broker process: what ends it, and what its file decides before anything answers."""
+"""A whole broker process: faults that end it, and settings that apply before it answers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A daemon's configuration is checked before anything is started; what is wrong is one message with
-key, value and what is accepted.
+"""A command checks a daemon's configuration before it starts anything. One message names a wrong
+key, its value and what is accepted.
 """
 
 from __future__ import annotations

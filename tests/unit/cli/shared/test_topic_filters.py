@@ -49,6 +49,6 @@ def test_an_assignment_is_read_as_kafkas_tools_write_it() -> None:
         ("-1:2", "below 0"),
     ],
 )
-def test_what_is_no_assignment_is_refused_with_what_is_accepted(text: str, words: str) -> None:
+def test_a_text_that_is_no_assignment_is_refused_with_what_is_accepted(text: str, words: str) -> None:
     with pytest.raises(UnusableAssignment, match=words):
         parse_assignment(text)

@@ -55,7 +55,7 @@ def stream_of(reader: HandReader) -> Stream:
 
 
 async def read(stream: Stream) -> list[tuple[int, int]]:
-    """Partition and offset of what comes until nothing does; what else ends it is raised."""
+    """Partition and offset of each record up to the stream's timeout; other errors are raised."""
     found: list[tuple[int, int]] = []
     try:
         async for place, record in stream.records():

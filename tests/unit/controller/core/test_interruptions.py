@@ -106,7 +106,7 @@ def unregister(node: int) -> Step:
 
 
 def quarantine(name: str) -> Step:
-    """What is stored of the topic is damaged, and the next controller finds it so."""
+    """The topic's znode is damaged, and the next controller finds the damage."""
 
     def step(model: SiteModel) -> None:
         if name in model.topics:

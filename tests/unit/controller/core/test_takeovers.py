@@ -97,7 +97,7 @@ def test_a_take_over_that_is_interrupted_between_two_writes_does_not_leave_a_res
         assert model.leaderships[T0].isr == (2, 3)
 
 
-def test_who_is_unreachable_loses_its_leaderships_in_the_decision_that_takes_over() -> None:
+def test_an_unreachable_broker_loses_its_leaderships_in_the_decision_that_takes_over() -> None:
     model = site()
     before = model.leaderships[T0]
     decision = model.take_over(unreachable=frozenset({1}))
@@ -109,7 +109,7 @@ def test_who_is_unreachable_loses_its_leaderships_in_the_decision_that_takes_ove
     assert image == PublishImage(node_ids=(2, 3))
 
 
-def test_who_was_wrongly_held_for_dead_at_a_take_over_is_taken_back() -> None:
+def test_a_broker_wrongly_presumed_dead_at_a_take_over_is_taken_back() -> None:
     model = site()
     model.take_over(unreachable=frozenset({1}))
     model.give(ask.BrokerAnswered(node_id=1, broker_epoch=model.brokers[1].epoch))

@@ -1,4 +1,4 @@
-"""What a site makes of the peer's record of a link that both hold themselves for active in."""
+"""A site reads the peer's record of a link in which both sites claim to be active."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def watching(home: Home, on_level: Callable[[LinkRecord], Any]) -> PeerWatch:
 
 
 @pytest.mark.parametrize("met", [REFUSED, KeyError("a malformed answer"), asyncio.CancelledError()])
-async def test_what_the_peer_or_the_way_to_it_does_unexpectedly_delays_the_watch_and_does_not_end_it(
+async def test_an_unexpected_failure_of_the_peer_or_of_the_way_to_it_delays_the_watch_and_does_not_end_it(
     met: BaseException,
 ) -> None:
     home = Home()

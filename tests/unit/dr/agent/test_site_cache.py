@@ -131,7 +131,7 @@ async def test_a_malformed_znode_costs_what_it_is_of_until_it_is_mended(path: st
         assert cache.facts.links == before.links, "a link stays what it was"
         assert set(cache.facts.brokers) == ({1} if place.kind == "broker" else {1, 2})
         assert set(cache.facts.topics) == ({"t1"} if place.kind == "topic" else {"t1", "t2"})
-        # what else changes is followed
+        # the cache follows other changes
         nodes.add(znodes.broker_path(3), encode_broker(replace(BROKER, node_id=3)))
         await eventually(lambda: 3 in cache.facts.brokers)
         nodes.put(path, sound)
@@ -196,7 +196,7 @@ async def test_a_broker_whose_registration_cannot_be_understood_is_reported_and_
 async def test_changes_are_followed_after_unexpected_content_was_written(path: str, value: bytes) -> None:
     own = znodes.link_path(LINK.name)
     nodes = Nodes()
-    nodes.nodes[znodes.topic_path("t")] = b""  # what is carried by no link is not read
+    nodes.nodes[znodes.topic_path("t")] = b""  # no link carries it, so the cache does not read it
     nodes.nodes[own] = encode_link(LINK)
     cache = SiteCache("a", nodes)  # type: ignore[arg-type]
     await cache.start()
@@ -213,7 +213,7 @@ async def test_changes_are_followed_after_unexpected_content_was_written(path: s
         await cache.stop()
 
 
-async def test_what_could_not_be_read_once_is_read_again() -> None:
+async def test_a_znode_that_could_not_be_read_once_is_read_again() -> None:
     path = znodes.link_path(LINK.name)
     nodes = Nodes()
     nodes.nodes[path] = encode_link(LINK)

@@ -1,5 +1,5 @@
-"""Two sites of a link in memory, with the rules of a site agent and of a broker's role: what the
-playbook is tested against.
+"""Two sites of a link in memory, with the rules of a site agent and of a broker's role. The
+playbook is tested against this model.
 
 A client writes where the role allows it, a mirror copies while it reaches both ends, an operator
 carries out a playbook's steps one at a time so that a test can stop it between any two, or let two
@@ -74,7 +74,7 @@ class ModelPartition:
 
 @dataclass
 class ModelSite:
-    """One site: its stored record, what it confirmed, its logs and its accounts."""
+    """One site: its stored record, the epoch that it confirmed, its logs and its accounts."""
 
     name: str
     record: LinkRecord
@@ -210,7 +210,7 @@ class ModelLink:
             copy.heard_end, copy.received_at_ms = len(item.log), self.now_ms
 
     def carry_groups(self) -> None:
-        """A round of the mirror's group sync: clamped to what is mirrored."""
+        """A round of the mirror's group sync: offsets are clamped to the end of the copy."""
         source = self.site(self.b.record.active_site)
         target = self.site(other_site(self.b.record, source.name))
         is_one_epoch = source.record.epoch == target.record.epoch

@@ -177,7 +177,7 @@ def test_a_partition_that_stands_still_tells_at_once_no_more_how_fast_it_was(nam
     assert not any(math.isnan(value) for value in scene.figures(name))
 
 
-def test_what_the_target_does_not_take_counts_with_the_age_that_it_has_by_now() -> None:
+def test_records_that_the_target_does_not_take_count_with_their_present_age() -> None:
     scene = Scene()
     scene.acknowledge(latency_ms=10)
     scene.on_the_way = [scene.entry(age_ms=5), scene.entry(age_ms=2)]
@@ -242,7 +242,7 @@ def figure(registry: CollectorRegistry, name: str) -> float:
     return value
 
 
-async def test_what_the_target_does_not_acknowledge_is_counted_and_ages_until_it_does() -> None:
+async def test_records_that_the_target_does_not_acknowledge_are_counted_and_age_until_it_does() -> None:
     """MM-32."""
     world = world_with(partitions=2, batches=2)
     registry = CollectorRegistry()

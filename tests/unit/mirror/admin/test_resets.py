@@ -68,7 +68,7 @@ async def test_a_topic_made_again_is_named_with_both_ids_and_mirrored_from_its_s
 
 
 async def test_a_topic_that_the_source_hides_keeps_its_copy_and_goes_on_when_it_is_shown_again() -> None:
-    """It may be there or not; who took the rights away has not taken the copy away."""
+    """The topic may still exist: the lost right to see it is no reason to remove its copy."""
     world = world_with(partitions=1, batches=5)
     async with mirroring(world) as mirror:
         await eventually(world.is_equal)
@@ -128,7 +128,7 @@ async def test_a_topic_that_a_list_just_lacks_is_not_taken_for_deleted() -> None
         await eventually(world.is_equal)
 
 
-async def test_what_is_mirrored_or_away_already_is_left_alone() -> None:
+async def test_a_topic_that_is_mirrored_or_already_deleted_is_left_alone() -> None:
     world = world_with(partitions=1, batches=2)
     async with mirroring(world) as mirror:
         await eventually(world.is_equal)

@@ -87,7 +87,7 @@ async def compared(source: Log, target: Log) -> Comparison:
     return await exact.compare(KEY, mirrored_end=END, last_offsets=0)
 
 
-async def test_what_only_the_standby_has_differs_unless_the_source_compacts() -> None:
+async def test_records_that_only_the_standby_has_differ_unless_the_source_compacts() -> None:
     whole = (batch(0, b"1"), batch(1, b"2"), batch(2, b"3", b"4"))
     for policy, verdict in (("delete", "differs"), ("compact,delete", "equal"), ("compact", "equal")):
         assert (await compared(Log(*whole[1:], policy=policy), Log(*whole))).verdict == verdict
@@ -127,7 +127,7 @@ async def test_a_translate_link_s_compacted_topic_is_compared_by_record_at_the_p
     assert (await translated(other, target, *runs)).finding == "the record at offset 10 differs from the source's"
 
 
-async def test_what_a_translate_link_s_target_may_have_compacted_away_is_counted() -> None:
+async def test_records_that_a_translate_links_target_may_have_compacted_away_are_counted() -> None:
     source = Log(batch(0, b"1", b"2"), batch(2, b"3"), policy="compact")
     target = Log(batch(7, b"3", producer_id=OURS), policy="compact")
     found = await translated(source, target, (0, 5, 2), (2, 7, 1))

@@ -102,7 +102,7 @@ def test_a_clock_that_was_set_back_does_not_count_as_an_answer(board: FlowBoard,
     assert board.is_stalled(KEY)
 
 
-def test_what_the_source_had_is_complete_as_of_when_it_was_asked(board: FlowBoard, clock: ManualClock) -> None:
+def test_a_copy_is_complete_as_of_the_time_when_the_source_was_asked(board: FlowBoard, clock: ManualClock) -> None:
     """An answer may take long, and has no information about later changes."""
     asked_at_ms = clock.now_ms()
     clock.advance(40_000)

@@ -110,7 +110,7 @@ async def test_a_pause_that_cannot_be_kept_changes_nothing(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("is_paused_before", [False, True])
-async def test_what_was_fetched_of_a_partition_that_another_daemon_has_by_now_is_dropped(
+async def test_batches_of_a_partition_that_another_daemon_has_taken_are_dropped(
     is_paused_before: bool,
 ) -> None:
     """Else the batches take room in the queue, and the flow sends them again and again for as long

@@ -54,7 +54,7 @@ async def test_taken_entries_count_until_they_are_released() -> None:
     assert not queue.has_room_for(1)
 
 
-async def test_what_is_larger_than_the_queue_passes_when_it_is_empty() -> None:
+async def test_an_entry_larger_than_the_queue_passes_when_it_is_empty() -> None:
     queue = ByteQueue(capacity_bytes=100, lanes=1)
     await queue.put(0, entry(500))
     assert queue.used_bytes == 500
@@ -111,7 +111,7 @@ async def test_the_lower_rank_is_let_in_first() -> None:
     assert [queue.take(0).run.first_offset for _ in range(3)] == [0, 1, 2]  # type: ignore[union-attr]
 
 
-async def test_who_gives_up_waiting_holds_no_room() -> None:
+async def test_a_waiter_that_gives_up_holds_no_room() -> None:
     queue = ByteQueue(capacity_bytes=100, lanes=1)
     await queue.put(0, entry(100))
     waiting = [asyncio.create_task(queue.put(0, entry(60, offset))) for offset in (1, 2)]

@@ -103,7 +103,7 @@ async def test_a_commit_ahead_of_the_copy_follows_as_soon_as_the_copy_has_grown(
 async def test_where_commits_can_be_followed_no_longer_all_offsets_are_read_until_they_can(
     world: MemoryWorld, tail: MemoryOffsetsTail
 ) -> None:
-    """What was committed in the gap is carried, by a full read."""
+    """A full read carries the offsets that were committed in the gap."""
     async with mirroring(world):
         await is_followed(world, tail)
         tail.problem = "not authorized"

@@ -42,7 +42,7 @@ def sync(source: Site, target: Site, *, role: LinkRole = LinkRole.MIRRORING, is_
     return GroupConfigSync(source=source, target=target, link=lambda: link_view, interval_ms=1)
 
 
-async def test_what_is_set_changed_and_removed_at_the_source_is_so_at_the_target() -> None:
+async def test_configs_are_set_changed_and_removed_at_the_target_as_at_the_source() -> None:
     source, target = Site({"g1": {SESSION: "50000"}, "other": {SESSION: "50000"}}), Site({"own": {INTERVAL: "6000"}})
     syncing = sync(source, target)
     await syncing.round()
@@ -67,7 +67,7 @@ async def test_where_groups_may_work_at_the_target_only_what_was_carried_is_remo
     assert target.configs == {"g1": {INTERVAL: "6000"}, "g2": {INTERVAL: "6000"}}
 
 
-async def test_what_the_target_refuses_is_asked_for_once_and_keeps_no_other_group_waiting() -> None:
+async def test_a_config_that_the_target_refuses_is_asked_for_once_and_keeps_no_other_group_waiting() -> None:
     source, target = Site({"g1": {SESSION: "1"}, "g2": {SESSION: "50000"}}), Site({}, refused="1")
     syncing = sync(source, target)
     await syncing.round()

@@ -56,7 +56,7 @@ async def test_a_group_that_was_reset_while_no_mirror_ran_goes_back_when_it_was_
 
 
 async def test_a_group_that_stands_still_gets_the_offset_that_its_target_knows_by_now(open_world: MemoryWorld) -> None:
-    """M4: what was carried came out too small, because less was known of the target then."""
+    """M4: the carried offset was too small, because the mirror knew less of the target then."""
     world = open_world
     async with mirroring(world):
         await are_carried(world)
@@ -99,7 +99,7 @@ async def test_of_a_group_ahead_at_the_target_it_is_reported_that_the_reason_is_
 async def test_a_group_that_worked_at_the_target_meanwhile_keeps_its_place_there(
     open_world: MemoryWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """M4: neither what it is given at the source nor what is written again takes it back."""
+    """M4: neither a reset at the source nor a repeated write takes it back."""
     world = open_world
     async with mirroring(world):
         await are_carried(world)
@@ -130,9 +130,9 @@ async def test_a_group_with_members_at_the_target_is_taken_back_by_no_reset(open
         await are_carried(world)
 
 
-async def test_what_came_from_the_target_is_not_carried_back_to_it(open_world: MemoryWorld) -> None:
-    """A group that was reset at the target is not taken forward again by what the link back had
-    brought before.
+async def test_offsets_that_came_from_the_target_are_not_carried_back_to_it(open_world: MemoryWorld) -> None:
+    """A group was reset at the target. Offsets that the opposite link brought before do not take it
+    forward again.
     """
     world = open_world
     world.target.group_offsets = {"billing": {FIRST: GroupOffset(2), SECOND: GroupOffset(9)}}

@@ -93,7 +93,7 @@ async def test_the_target_gets_a_report_that_the_source_does_not_answer(world: M
         assert world.target.words[-1].synced_at_ms == 0
 
 
-async def test_what_another_daemon_has_carried_meanwhile_does_not_go_back(
+async def test_offsets_that_another_daemon_has_carried_meanwhile_do_not_go_back(
     world: MemoryWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """M4: a partition is this daemon's again, which knows neither where its copy ends by now nor

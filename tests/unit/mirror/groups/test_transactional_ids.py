@@ -42,7 +42,7 @@ class Source:
 
     @property
     def end_when_read(self) -> int:
-        """What was written while it was read is for the next round."""
+        """Records written during the read are for the next round."""
         return len(self.written) - self.written_meanwhile
 
     def begin_anew(self) -> None:

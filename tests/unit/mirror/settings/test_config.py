@@ -62,7 +62,7 @@ def test_lists_of_expressions(text: str, wanted: tuple[str, ...]) -> None:
         ("antipode.pause.file", "/nowhere/at/all/pauses"),
     ],
 )
-def test_what_cannot_be_used_is_named_with_its_key(key: str, value: str) -> None:
+def test_an_unusable_value_is_named_with_its_key(key: str, value: str) -> None:
     with pytest.raises(ConfigurationError, match=key) as caught:
         load_config(LEAST | {key: value})
     assert caught.value.key == key
@@ -93,7 +93,7 @@ def test_transactions_at_the_target_are_an_option_of_translate_links() -> None:
         ),
     ],
 )
-def test_what_transactions_do_not_go_with_is_refused(given: dict[str, str], key: str, accepted: str) -> None:
+def test_settings_that_transactions_do_not_go_with_are_refused(given: dict[str, str], key: str, accepted: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
         load_config(given)
     assert refused.value.key == key

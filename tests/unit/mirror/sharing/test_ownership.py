@@ -1,5 +1,5 @@
-"""What a daemon owns of a shared link when reading what others wrote takes longer than a
-session.
+"""The slots of a shared link that a daemon owns when its reading of the others' notes takes longer
+than a session.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def ownership(clock: ManualClock, reading: Reading) -> Ownership:
     return Ownership(session_timeout_ms=SESSION_MS, clock=clock, on_gain=reading)
 
 
-async def test_what_was_read_is_owned_with_the_next_answer_and_not_read_again(
+async def test_slots_that_were_read_are_owned_with_the_next_answer_and_not_read_again(
     clock: ManualClock, ownership: Ownership, reading: Reading
 ) -> None:
     await ownership.take(SLOTS, asked_at_ms=clock.monotonic_ms())
@@ -55,7 +55,7 @@ async def test_what_was_read_is_owned_with_the_next_answer_and_not_read_again(
 @pytest.mark.parametrize(
     "lose", [lambda it: it.release(frozenset({1})), Ownership.doubt], ids=["given away", "doubted"]
 )
-async def test_what_others_may_have_had_is_read_again(
+async def test_slots_that_others_may_have_had_are_read_again(
     clock: ManualClock, ownership: Ownership, reading: Reading, lose: Callable[[Ownership], None]
 ) -> None:
     await ownership.take(SLOTS, asked_at_ms=clock.monotonic_ms())

@@ -47,7 +47,7 @@ async def begun(target: Target, count: int) -> None:
     await eventually(is_begun)
 
 
-async def test_what_comes_meanwhile_goes_into_the_next_request() -> None:
+async def test_commits_that_come_meanwhile_go_into_the_next_request() -> None:
     target = Target()
     batches = CommitBatches(target)  # type: ignore[arg-type]
     first = commits(batches, "g0")

@@ -1,5 +1,5 @@
-"""A topic that is as it was in the last round costs no look at its partitions, and what is new
-about it is seen.
+"""The board does not look at the partitions of a topic that is unchanged since the last round, and
+sees each change.
 """
 
 from __future__ import annotations

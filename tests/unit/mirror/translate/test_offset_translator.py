@@ -1,4 +1,4 @@
-"""One offset of a translate link at its other end, by what the link has stored."""
+"""One offset of a translate link at its other end, by the notes that the link has stored."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_an_offset_of_the_target_is_that_of_the_same_record_at_the_source(
     assert (found.topic, found.partition, found.offset, found.is_known) == (SOURCE, 0, source, is_known)
 
 
-def test_what_the_link_does_not_carry_is_named(translator: OffsetTranslator) -> None:
+def test_a_topic_that_the_link_does_not_carry_is_named(translator: OffsetTranslator) -> None:
     with pytest.raises(OperationalFailure, match=r"carries no topic 'a\.orders'; there: orders"):
         translator.downstream(TARGET, 0, 1)
     with pytest.raises(OperationalFailure, match=r"carries no topic 'orders'; there: a\.orders"):
@@ -86,7 +86,7 @@ def both_ways(source_end: int, error: UnknownPlace | None = None) -> OffsetTrans
     return OffsetTranslator("a-b", stored_link(), SourceNotes(opposite=opposite, ends=ends))
 
 
-def test_what_the_opposite_link_has_brought_counts_where_the_source_was_asked() -> None:
+def test_records_that_the_opposite_link_has_brought_count_where_the_source_was_asked() -> None:
     found = both_ways(13).downstream(SOURCE, 0, 14)
     assert (found.offset, found.is_known, found.opposite) == (7, True, "counted")
     found = both_ways(13).upstream(TARGET, 0, 7)

@@ -1,5 +1,5 @@
-"""Where a target's log that has lost something is still the one that was noted, and what it took
-while it was compared.
+"""The part of a target's log, after a loss, that still agrees with the notes, and batches that
+arrive during the comparison.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ async def test_a_log_is_kept_up_to_what_it_took_from_the_middle_however_much_oth
     assert await reader._end_of_copy(KEY, position, end) == kept * BATCH
 
 
-async def test_what_the_target_took_after_its_end_was_asked_for_is_compared_once(
+async def test_batches_that_the_target_took_after_the_question_for_its_end_are_compared_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Another mirror of the link still writes, or a request of one that died arrives late: a fetch

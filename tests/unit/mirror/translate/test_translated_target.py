@@ -111,7 +111,7 @@ KEY, COPY = TopicPartition("orders", 0), TopicPartition("a.orders", 0)
 
 
 class Groups:
-    """What the target's coordinators have, as client and as site."""
+    """The groups of the target's coordinators, as a client and as a site see them."""
 
     def __init__(self) -> None:
         self.committed: dict[str, dict[TopicPartition, GroupOffset]] = {}

@@ -79,7 +79,7 @@ def test_protection_that_is_not_there_is_refused_by_its_key(
         (load_config, TRANSLATE, {"source.security.protocol": "SSL", "target.security.protocol": "SSL"}),
     ],
 )
-def test_what_asks_for_nothing_or_for_what_is_there_passes(
+def test_settings_that_ask_for_nothing_or_for_available_protection_pass(
     load: Load, given: Mapping[str, str], harmless: Mapping[str, str]
 ) -> None:
     load({**given, **harmless})

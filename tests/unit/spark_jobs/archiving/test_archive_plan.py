@@ -91,7 +91,7 @@ def test_a_run_begins_where_the_log_or_the_archive_ends() -> None:
     assert spans(planned(5, 9, 9)) == []
 
 
-def test_what_expired_before_it_was_archived_is_a_hole() -> None:
+def test_records_that_expired_before_they_were_archived_are_a_hole() -> None:
     found = planned(5, 9, 3)
     assert (spans(found), found.holes) == ([(5, 9)], [hole(3, 5)])
 

@@ -60,7 +60,7 @@ def test_names_are_compared_without_regard_to_case_and_security_is_handed_on() -
         (Use.READ, {"subscribe": " ,"}, "names of topics"),
     ],
 )
-def test_what_does_not_fit_is_refused(use: Use, options: dict[str, str], message: str) -> None:
+def test_an_option_that_does_not_fit_is_refused(use: Use, options: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidOption) as refused:
         parse_read(LEAST | options, use, SECURITY)
     assert message in str(refused.value)

@@ -1,4 +1,4 @@
-"""Records of road checkpoints: what is stored, what is rejected and why, and commands in order."""
+"""Records of road checkpoints: valid ones, rejected ones with the reason, and commands in order."""
 
 from __future__ import annotations
 

@@ -30,12 +30,12 @@ def only(found: list[Extent]) -> Extent:
     return extent
 
 
-def test_what_the_source_takes_in_meanwhile_is_not_compared() -> None:
+def test_records_that_the_source_takes_in_meanwhile_are_not_compared() -> None:
     extent = only(extents(ends(0, 100), ends(0, 130), ends(0, 150)))
     assert (extent.source_until, extent.target_until) == (100, 100)
 
 
-def test_what_the_target_has_beyond_the_sources_newest_end_is_read_whole() -> None:
+def test_records_of_the_target_beyond_the_sources_newest_end_are_read_whole() -> None:
     extent = only(extents(ends(0, 100), ends(0, 180), ends(0, 150)))
     assert (extent.source_until, extent.target_until) == (150, 180)
 

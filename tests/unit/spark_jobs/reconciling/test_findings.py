@@ -1,4 +1,4 @@
-"""Interval arithmetic against a naive twin on sets, and the classification of what differs."""
+"""Interval arithmetic against a naive twin on sets, and the classification of differences."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_range_that_ends_before_it_begins_is_refused() -> None:
         OffsetRange(first=2, last=1)
 
 
-def test_what_the_lacking_site_let_expire_meanwhile_is_explained_and_the_rest_stands() -> None:
+def test_records_that_the_lacking_site_let_expire_meanwhile_are_explained_and_others_are_not() -> None:
     found = Finding(topic="t", partition=0, kind=FindingKind.MISSING, first_offset=10, last_offset=29)
     left, reasons = without_expired(found, start_offset=20, site="b")
     assert [(one.first_offset, one.last_offset) for one in left] == [(20, 29)]

@@ -1,5 +1,5 @@
-"""The page of all runs: each with its figures and plots, the newest first; what cannot be read is
-named.
+"""The page of all runs: each with its figures and plots, the newest first. It names reports that it
+cannot read.
 """
 
 from __future__ import annotations

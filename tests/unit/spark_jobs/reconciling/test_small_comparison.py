@@ -1,4 +1,4 @@
-"""The comparison in one process on hand-made rows: what it finds is what Spark finds in the same
+"""The comparison in one process on hand-made rows: it has the same findings as Spark in the same
 rows (tests/spark/test_comparison.py).
 """
 
@@ -58,7 +58,7 @@ def test_contents_of_other_parts_are_others() -> None:
     assert len({content_of(*one) for one in parts}) == len(parts)
 
 
-def test_what_a_site_has_compacted_away_is_explained_and_what_it_lost_is_not() -> None:
+def test_records_that_a_site_has_compacted_away_are_explained_and_lost_ones_are_not() -> None:
     """R1, R2."""
     rows = record_rows(cases.COMPACTED)
     runs, explained = small_comparison.compacted_differences(rows, source="a", target="b")

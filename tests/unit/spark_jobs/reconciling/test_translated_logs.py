@@ -39,7 +39,7 @@ def record(offset: int, number: int | None = None, producer_id: int = -1) -> Pla
 
 
 def copies() -> Log:
-    """What the link writes for `COUNT` records."""
+    """The records that the link writes for `COUNT` records of the source."""
     return [record(SHIFT + number, number, LINK) for number in range(COUNT)]
 
 
@@ -62,7 +62,9 @@ def compare(
 
 
 def transactions(*spans: tuple[int, str]) -> OffsetSet:
-    """What is not committed after these steps of one producer: an offset, and the kind of batch."""
+    """The offsets that are not committed after these steps of one producer. A step is an offset and
+    the kind of batch.
+    """
     return uncommitted(
         BatchSpan(offset, offset, CLIENT, True, kind != "records", kind == "commit") for offset, kind in spans
     )
@@ -188,7 +190,7 @@ def test_a_record_that_the_map_leaves_out_without_a_reason_is_missing() -> None:
     assert found(compare(target, runs=runs)) == [("missing", 3, 3)]
 
 
-def test_what_retention_and_compaction_have_removed_at_one_end_is_explained() -> None:
+def test_records_that_retention_and_compaction_have_removed_at_one_end_are_explained() -> None:
     judgement = compare(copies()[3:], target_start=SHIFT + 3)
     assert (found(judgement), explained(judgement)) == ([], [("expired", "b", 100, 102)])
     judgement = compare(copies(), source=[record(number) for number in range(4, COUNT)], source_start=4)

@@ -1,4 +1,4 @@
-"""The table of roles: it has every method there is, and what it decides."""
+"""The table of roles: it has every method, and it decides which callers may call it."""
 
 from __future__ import annotations
 

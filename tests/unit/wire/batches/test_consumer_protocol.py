@@ -63,7 +63,7 @@ def test_assignments_are_those_of_java() -> None:
 @pytest.mark.parametrize(
     "raw", [b"", b"\0", VERSION_0[:7], VERSION_1[:-2], b"\xff\xff" + VERSION_0[2:], b"text of another kind"]
 )
-def test_what_is_no_subscription_is_refused(raw: bytes) -> None:
+def test_bytes_that_are_no_subscription_are_refused(raw: bytes) -> None:
     with pytest.raises(Malformed):
         decode_subscription(raw)
 

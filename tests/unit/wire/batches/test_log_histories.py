@@ -15,7 +15,7 @@ from wire.batches.log_histories import EpochEnd, LogHistory, common_end, history
 
 
 class Written(NamedTuple):
-    """A record: the epoch of its leader, and who wrote it."""
+    """A record: the epoch of its leader, and its writer."""
 
     epoch: int
     writer: int

@@ -1,4 +1,4 @@
-"""Headers of record batches: what is read, what is refused, and what an append may change."""
+"""Headers of record batches: valid ones, refused ones, and the fields that an append may change."""
 
 import struct
 

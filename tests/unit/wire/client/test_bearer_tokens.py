@@ -113,7 +113,7 @@ def test_a_file_is_read_at_each_login(signer: TokenSigner, clock: ManualClock, t
         ({"sasl.login.callback.handler.class": "com.example.Mine"}, "sasl.login.callback.handler.class"),
     ],
 )
-def test_what_cannot_be_used_is_named(options: dict[str, str], key: str) -> None:
+def test_an_unusable_option_is_named(options: dict[str, str], key: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
         load_security({"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", **options})
     assert refused.value.key == key

@@ -1,6 +1,4 @@
-"""One connection to a broker: order, bounds, deadlines, and what a broker that misbehaves does to
-it.
-"""
+"""One connection to a broker: order, bounds, deadlines, and faults of the broker."""
 
 from __future__ import annotations
 

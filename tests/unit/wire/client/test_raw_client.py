@@ -343,7 +343,7 @@ def test_code_without_a_loop_can_call(unused_tcp_port: int) -> None:
     assert call_client(f"127.0.0.1:{unused_tcp_port}", nothing) == "done"
 
 
-async def test_what_is_in_the_way_of_one_group_or_coordinator_is_that_group_s_answer_alone(
+async def test_a_failure_of_one_group_or_coordinator_is_that_groups_answer_alone(
     client: KafkaClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def coordinator(group_id: str) -> int:

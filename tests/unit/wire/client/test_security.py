@@ -1,6 +1,4 @@
-"""Security options by Kafka's names: what is read, what is refused, and that nothing secret is
-repeated.
-"""
+"""Security options by Kafka's names: valid ones, refused ones, and errors without secrets."""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ def test_logins_as_java_writes_them(line: str, found: tuple[str, str]) -> None:
         ({"sasl.mechanism": "GSSAPI"}, "sasl.mechanism"),
     ],
 )
-def test_what_cannot_be_used_is_named(options: dict[str, str], key: str) -> None:
+def test_an_unusable_option_is_named(options: dict[str, str], key: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
         load_security(options)
     assert refused.value.key == key

@@ -1,4 +1,4 @@
-"""Incremental fetch sessions: what is named again."""
+"""Incremental fetch sessions: the partitions that a request names again."""
 
 from __future__ import annotations
 

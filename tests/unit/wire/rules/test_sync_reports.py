@@ -48,7 +48,7 @@ def test_a_word_is_short_however_much_fails() -> None:
 
 
 @pytest.mark.parametrize("text", ["soon", "[]", "{}", '{"daemon": "m", "slots": 5, "problems": {}}'])
-def test_what_is_no_word_is_none(text: str) -> None:
+def test_a_text_that_is_no_report_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".*"):
         decode_report(text, synced_at_ms=0)
 
@@ -60,7 +60,7 @@ def test_a_link_is_as_old_as_its_oldest_part_and_each_part_as_young_as_any_broke
     assert link_sync_reports([], ()).synced_ms_ago is None
 
 
-def test_who_fails_is_shown_while_another_daemon_says_that_all_is_well() -> None:
+def test_a_daemon_that_fails_is_shown_while_another_daemon_says_that_all_is_well() -> None:
     well = ReceivedReport("m2", REST, {}, 10)
     assert failing(ReceivedReport("m1", HALF, REFUSED, 500), well) == ["m1"]
     assert failing(ReceivedReport("m1", HALF, REFUSED, LONG_AGO_MS), well) == ["m1"]

@@ -215,7 +215,7 @@ def test_a_server_that_the_store_does_not_know_is_refused(
         ({"ssl.keystore.key": "x"}, "ssl.keystore.location", "none, since"),
     ],
 )
-def test_what_cannot_be_used_is_named_and_nothing_secret_is_repeated(
+def test_unusable_settings_are_named_and_nothing_secret_is_repeated(
     java_key_stores: JavaKeyStores, change: dict[str, str | None], key: str, said: str
 ) -> None:
     given = {

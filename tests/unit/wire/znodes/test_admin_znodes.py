@@ -32,7 +32,7 @@ def test_an_election_names_partitions() -> None:
         (b'{"partitions":[{"topic":"t","partition":0,"replicas":["1"]}]}', "not a list of whole numbers"),
     ],
 )
-def test_what_is_no_request_is_refused_with_the_path(payload: bytes, complaint: str) -> None:
+def test_a_payload_that_is_no_request_is_refused_with_the_path(payload: bytes, complaint: str) -> None:
     with pytest.raises(MalformedZnode, match=complaint) as raised:
         decode_reassignments(payload)
     assert raised.value.path == "/admin/reassign_partitions"

@@ -40,7 +40,7 @@ def test_a_fetch_that_waited_before_the_record_was_acknowledged_counts_from_then
     assert row == [0, 3, 1, 6]
 
 
-def test_what_was_passed_before_the_acknowledgement_was_noticed_took_no_time() -> None:
+def test_stages_that_ended_before_the_acknowledgement_was_noticed_took_no_time() -> None:
     (row,) = stages(acknowledged=[16], came=[20], fetches=way((0, 1, 13)), appends=way((0, 14, 18)))
     assert row == [0, 0, 0, 4]
 

@@ -1,4 +1,4 @@
-"""One connection's login: what is answered in which order, sessions that end, new exchanges."""
+"""One connection's login: the order of requests, sessions that end, new exchanges."""
 
 from __future__ import annotations
 

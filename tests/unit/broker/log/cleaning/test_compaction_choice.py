@@ -1,6 +1,4 @@
-"""When a compacted log is cleaned, from where on, by whom, and what happens to transaction
-markers.
-"""
+"""The choice of logs to compact: time, first offset, process, and transaction markers."""
 
 import asyncio
 import os
@@ -227,7 +225,7 @@ async def test_a_process_of_its_own_does_the_same_work_and_is_started_again_afte
         await cleaner.stop()
 
 
-async def test_what_the_process_cannot_read_is_said_as_in_this_process(tmp_path):
+async def test_the_cleaner_process_reports_unreadable_files_as_this_process_does(tmp_path):
     log = open_log(tmp_path, config=compacted())
     for number in range(40):
         put(log, b"k%d" % (number % 3), b"%d" % number, codec=1)

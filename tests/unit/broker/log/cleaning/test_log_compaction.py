@@ -1,4 +1,4 @@
-"""Compaction: what stays, what goes, offsets unchanged, and a crash at any step."""
+"""Compaction: the records that stay and go, their unchanged offsets, and a crash at any step."""
 
 import asyncio
 import os

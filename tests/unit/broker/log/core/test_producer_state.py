@@ -167,7 +167,7 @@ def test_a_snapshot_restores_sequences_epochs_and_open_transactions():
     write(restored, 24, 3, epoch=4)
 
 
-def test_what_was_sent_behind_a_refused_batch_is_no_gap():
+def test_a_batch_sent_behind_a_refused_one_is_no_gap():
     states = ProducerStates()
     write(states, 0, 10)
     states.carry_over(before_offset=1)

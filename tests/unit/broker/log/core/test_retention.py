@@ -100,7 +100,7 @@ def held(policy=AGED, *, from_offset=0, ms_max=10_000, bytes_max=10_000, log_sta
     )
 
 
-def test_what_the_standby_lacks_is_held():
+def test_segments_that_the_standby_lacks_are_held():
     found = held(from_offset=20)
     assert found.segment_count == 2
     assert found.held == HeldSegments(size_bytes=200, overdue_ms=1_500, share=0.15, given_up_bytes=0)
@@ -115,7 +115,7 @@ def test_nothing_is_held_of_a_standby_that_has_it():
     assert (found.segment_count, found.held) == (4, HeldSegments())
 
 
-def test_what_was_held_too_long_goes_and_is_counted():
+def test_segments_held_too_long_are_given_up_and_counted():
     found = held(ms_max=2_000)
     assert (found.segment_count, found.held.given_up_bytes) == (2, 200)
     assert "200 bytes of it a standby lacks" in found.reason
@@ -127,7 +127,7 @@ def test_more_bytes_than_may_be_held_go_the_oldest_first():
     assert (found.segment_count, found.held.size_bytes, found.held.given_up_bytes) == (3, 100, 300)
 
 
-def test_what_size_retention_gives_up_is_held_by_its_bytes_alone():
+def test_segments_that_size_retention_gives_up_are_held_by_their_bytes_alone():
     by_size = FOREVER._replace(retention_bytes=600)
     assert held(by_size, ms_max=1).segment_count == 0
     assert held(by_size, bytes_max=300).segment_count == 1

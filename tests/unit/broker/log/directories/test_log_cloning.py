@@ -103,7 +103,7 @@ def test_a_log_that_never_holds_still_is_an_error(tmp_path: Path, monkeypatch: p
     assert not (tmp_path / "c").exists()
 
 
-def test_what_a_clone_costs_is_known_before(tmp_path: Path) -> None:
+def test_the_cost_of_a_clone_is_known_before(tmp_path: Path) -> None:
     log = open_log(tmp_path / "t-0", segment_bytes=SEGMENT_BYTES)
     fill(log, 200)
     shared, copied = cloning_bytes(str(tmp_path / "t-0"), end_offset=400)

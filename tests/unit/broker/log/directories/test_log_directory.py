@@ -257,7 +257,7 @@ SOURCE_FILES = (checkpoints.SOURCE_HIGH_WATERMARKS, checkpoints.SOURCE_SEEN_AT, 
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
-def test_what_a_mirror_said_of_the_source_survives_a_restart(tmp_path, is_clean):
+def test_a_mirrors_report_of_the_source_survives_a_restart(tmp_path, is_clean):
     """F2."""
     logs = store(tmp_path)
     log = create(logs)

@@ -99,7 +99,7 @@ def test_deleting_an_older_topic_of_the_same_name_leaves_the_newer_one() -> None
     assert "t" in after.topics
 
 
-def test_what_did_not_change_stays_the_same_object() -> None:
+def test_a_topic_that_did_not_change_stays_the_same_object() -> None:
     before = image(topic("t1"), topic("t2", topic_id=b"j" * 16))
     after = apply_batch(before, batch(topic("t1"), topic("t2", topic_id=b"j" * 16, epoch=1)))
     assert after.topics["t1"] is before.topics["t1"]
@@ -245,7 +245,7 @@ def test_topics_are_found_by_their_ids_as_clients_must_see_them() -> None:
     }
 
 
-def test_what_a_peer_reports_changes_nothing_of_this_site_s_own() -> None:
+def test_a_peers_report_changes_nothing_of_this_sites_own() -> None:
     before = with_peer_view(image(topic("own"), site="b", links=[link()]), peer_view())
     after = with_peer_reports(before, "a", [(topic_image(topic("orders", leader=PEER)), False)], at_ms=5)
     routed = after.routed_topic("orders")

@@ -85,7 +85,7 @@ def test_a_changed_quota_holds_at_once_for_what_was_used_before() -> None:
     assert not rates.is_in_use
 
 
-def test_what_is_taken_back_was_not_used() -> None:
+def test_an_amount_that_is_taken_back_was_not_used() -> None:
     rates = _rates({((CLIENT_ID, "c"),): {KEY: 100.0}})
     assert rates.record(0, user="u", client_id="c", amount=5000) > 0
     rates.take_back(0, user="u", client_id="c", amount=5000)

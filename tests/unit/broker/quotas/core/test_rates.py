@@ -33,7 +33,7 @@ def test_windows_are_forgotten_when_their_time_is_over() -> None:
     assert rate.rate_per_second(4_500) == 0.0
 
 
-def test_what_did_not_happen_can_be_taken_back() -> None:
+def test_an_amount_that_did_not_happen_can_be_taken_back() -> None:
     rate = WindowedRate(11, 1000)
     rate.record(0, 300)
     rate.record(0, 700)

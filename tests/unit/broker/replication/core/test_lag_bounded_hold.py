@@ -81,7 +81,7 @@ def test_without_a_permit_nothing_becomes_visible_alone() -> None:
         max_size=80,
     )
 )
-def test_what_is_visible_and_not_at_the_standby_is_never_older_than_the_bound(
+def test_visible_records_that_the_standby_lacks_are_never_older_than_the_bound(
     steps: list[tuple[int, int, float]],
 ) -> None:
     """Judged by when each record was really there; looks come late."""

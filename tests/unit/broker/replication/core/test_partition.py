@@ -86,7 +86,7 @@ def test_the_high_watermark_waits_for_the_disk_where_a_flush_is_asked_for() -> N
     assert (partition.high_watermark, partition.mirrorable_end) == (10, 10)
 
 
-def test_what_was_not_asked_to_be_on_disk_does_not_keep_the_high_watermark_back() -> None:
+def test_records_that_need_no_flush_do_not_keep_the_high_watermark_back() -> None:
     """Followers and markers append too; their records go to the disk later."""
     partition = led()
     partition.await_flush(0, 3)

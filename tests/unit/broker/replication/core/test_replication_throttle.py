@@ -1,4 +1,4 @@
-"""What a replication throttle counts and when it is exceeded (KIP-73)."""
+"""The replicas that a replication throttle applies to, and when its rate is exceeded (KIP-73)."""
 
 from __future__ import annotations
 

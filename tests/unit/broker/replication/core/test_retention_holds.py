@@ -1,4 +1,4 @@
-"""What of a log is kept for the standbys of this site."""
+"""The part of a log that this site keeps for its standbys."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_consumer_reads_at_the_standby_what_it_has() -> None:
 
 
 def test_a_standby_that_is_close_takes_consumers_at_the_end_of_the_log() -> None:
-    """What it lacks comes within a moment."""
+    """The records that it lacks arrive within a moment."""
     ends = StandbyEnds()
     note(ends, 100, link(), high_watermark=500)
     note(ends, 500, link(), high_watermark=800)

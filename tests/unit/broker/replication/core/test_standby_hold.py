@@ -1,5 +1,5 @@
-"""What waits for a sync link's standby: the bound of the high watermark, giving up, and coming
-back.
+"""The hold of the high watermark for a sync link's standby: its bound, its end for a slow standby,
+and its return.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def test_a_standby_some_round_trips_behind_a_steady_flow_is_waited_for_again() -
 
 
 def test_a_standby_seconds_behind_a_steady_flow_is_not_waited_for_before_it_has_caught_up() -> None:
-    """Producers would wait for all of what it lacks."""
+    """Otherwise producers would wait until the standby has all records that it lacks."""
     partition = degraded(1_000)
     for second in range(20):
         partition.record_append(1_000 + 100 * second)

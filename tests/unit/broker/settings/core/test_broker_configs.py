@@ -1,4 +1,4 @@
-"""Which broker properties may change, and what a change makes of the stored ones."""
+"""The broker properties that may change, and the stored properties after a change."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def test_lists_grow_and_shrink_from_what_is_in_force():
         (PropertyChange("log.segment.bytes", Operation.SET, None), "Null value"),
     ],
 )
-def test_what_cannot_change_is_refused_by_name(change, problem):
+def test_a_property_that_cannot_change_is_refused_by_name(change, problem):
     with pytest.raises(RefusedProperty, match=problem):
         changed({}, [change], {})
 

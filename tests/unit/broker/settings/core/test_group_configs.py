@@ -58,7 +58,7 @@ def test_configs_are_set_and_removed() -> None:
         (PropertyChange(SESSION_TIMEOUT, Operation.APPEND, "1"), ErrorCode.invalid_config, "Can't APPEND to key"),
     ],
 )
-def test_what_cannot_be_set_is_refused(change: PropertyChange, error: ErrorCode, words: str) -> None:
+def test_a_group_config_that_cannot_be_set_is_refused(change: PropertyChange, error: ErrorCode, words: str) -> None:
     with pytest.raises(RefusedGroupConfig, match=words) as refused:
         changed({}, [change], BOUNDS)
     assert refused.value.error is error

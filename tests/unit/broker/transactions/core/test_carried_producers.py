@@ -133,7 +133,7 @@ def machine() -> Machine:
 
 
 @pytest.mark.parametrize("epoch", [EPOCH, EPOCH + 3])
-def test_what_was_open_is_never_gone_on_with(machine: Machine, epoch: int) -> None:
+def test_a_transaction_that_was_open_never_goes_on(machine: Machine, epoch: int) -> None:
     """Its epoch may be above the carried one: a mirror is always late by a moment."""
     reply = machine.ask(add(epoch=epoch))
     assert isinstance(reply, AddReply)

@@ -35,7 +35,7 @@ def test_a_transaction_is_what_its_own_producers_marker_says() -> None:
     ) == [Fate.ABORTED, Fate.PLAIN, Fate.ABORTED, Fate.MARKER, Fate.MARKER]
 
 
-def test_what_follows_a_marker_is_another_transaction() -> None:
+def test_records_that_follow_a_marker_are_another_transaction() -> None:
     assert fates((FIRST, DATA, False), (FIRST, MARKER, False), (FIRST, DATA, False), (FIRST, MARKER, True)) == [
         Fate.PLAIN,
         Fate.MARKER,

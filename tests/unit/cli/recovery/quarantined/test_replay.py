@@ -1,4 +1,4 @@
-"""An entry's batches read in pieces, and what becomes of each record of them."""
+"""An entry's batches, read in pieces, and the fate of each record."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ async def test_they_go_too_where_that_is_asked_for_and_markers_never_do(monkeypa
     assert found == {"replayed": 6, "present": 0, "aborted": 0, "open": 0, "markers": 2}
 
 
-async def test_what_is_there_is_not_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_records_that_the_target_has_are_not_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
     Target(monkeypatch, there=(100, 101))
     assert await counted() == {"replayed": 1, "present": 2, "aborted": 2, "open": 1, "markers": 2}
 

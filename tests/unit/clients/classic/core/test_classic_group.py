@@ -1,5 +1,5 @@
-"""The classic group's assignment, equal to Java's, and what members write (rows HC-05 to HC-10,
-RB-01 to RB-03).
+"""The classic group's assignment, equal to Java's, and the znodes of its members (rows HC-05 to
+HC-10, RB-01 to RB-03).
 """
 
 from __future__ import annotations

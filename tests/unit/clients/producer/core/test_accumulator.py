@@ -68,7 +68,7 @@ def test_the_next_batch_waits_for_the_one_in_flight() -> None:
     assert second.tokens == list(range(10, 20))
 
 
-def test_what_has_waited_too_long_expires_but_not_what_is_in_flight() -> None:
+def test_a_batch_that_has_waited_too_long_expires_but_not_one_in_flight() -> None:
     accumulator = filled(20)
     (first,) = accumulator.ready(0)
     accumulator.begin(first)

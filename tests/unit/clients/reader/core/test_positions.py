@@ -1,5 +1,5 @@
-"""What answers, errors, new leaders and lost offsets do to a position, and which partitions are
-asked for (rows NC-10 to NC-13, SC-09).
+"""The effect of answers, errors, new leaders and lost offsets on a position, and the choice of
+partitions to ask for (rows NC-10 to NC-13, SC-09).
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def test_a_new_leader_is_asked_before_anything_is_fetched_if_the_epoch_is_known(
     assert reading.leader == 2, "an older epoch is not listened to"
 
 
-def test_what_was_asked_before_a_seek_or_a_pause_is_not_looked_at() -> None:
+def test_an_answer_asked_for_before_a_seek_or_a_pause_is_not_looked_at() -> None:
     readings = reading_from(Position(10))
     asked = readings.fetchable(1)[PLACE]
     readings.begin(PLACE, Start(Position(3)))

@@ -1,5 +1,5 @@
-"""What becomes of a partition that is paused, or halted, in each of its phases: nothing is skipped
-and nothing is forgotten.
+"""A partition may be paused or halted in each of its phases; the reader skips no record and forgets
+no problem.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def test_every_other_site_changes_them(change: AlterAcls, active: str, phase: Li
     assert decision.facts
 
 
-def test_what_another_tool_has_stored_is_taken_over_under_a_fence() -> None:
+def test_entities_that_another_tool_has_stored_are_taken_over_under_a_fence() -> None:
     model = site(active="a", phase=LinkPhase.FENCED)
     model.give(AclsRead(acls={READ.pattern: frozenset({READ.entry})}))
     assert model.cluster.acls == {READ.pattern: {READ.entry}}

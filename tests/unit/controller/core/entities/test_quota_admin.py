@@ -52,7 +52,7 @@ def test_each_entity_of_a_request_stands_for_itself(model: SiteModel) -> None:
     assert model.cluster.quotas == {ALICE: {"producer_byte_rate": 1.0}, ANYBODY: {"request_percentage": 5.0}}
 
 
-def test_what_is_not_named_stays_and_an_entity_without_quotas_goes(model: SiteModel) -> None:
+def test_a_quota_that_is_not_named_stays_and_an_entity_without_quotas_goes(model: SiteModel) -> None:
     alter(model, change(ALICE, {"producer_byte_rate": 1.0, "consumer_byte_rate": 2.0}))
     alter(model, change(ALICE, {"producer_byte_rate": 3.0}, "request_percentage"))
     assert model.cluster.quotas == {ALICE: {"producer_byte_rate": 3.0, "consumer_byte_rate": 2.0}}

@@ -1,5 +1,5 @@
-"""SCRAM credentials at the controller: each user of a request for itself, and what other tools
-wrote.
+"""SCRAM credentials at the controller: each user of a request for itself, and credentials that
+other tools wrote.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def test_credentials_are_set_and_removed_user_by_user() -> None:
     assert effect.scram_users == {"anna", "carl"}
 
 
-def test_what_another_tool_wrote_is_taken_and_not_stored_again() -> None:
+def test_credentials_that_another_tool_wrote_are_taken_and_not_stored_again() -> None:
     draft = draft_with(anna={"SCRAM-SHA-256": "a"}, bert={"SCRAM-SHA-256": "c"})
     scram_admin.consider(draft, ScramUsersRead(users={"bert": {"SCRAM-SHA-256": "c"}, "carl": {"SCRAM-SHA-256": "d"}}))
     assert draft.finish("test").facts == (

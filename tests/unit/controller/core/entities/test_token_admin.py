@@ -1,5 +1,5 @@
-"""Delegation tokens at the controller: each of a request for itself, expiry, and what other tools
-wrote.
+"""Delegation tokens at the controller: each token of a request for itself, expiry, and tokens that
+other tools wrote.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def test_expired_tokens_are_removed() -> None:
     assert draft.finish("test").facts == (facts.DelegationTokenReplaced(token_id="early", token=None),)
 
 
-def test_what_another_tool_wrote_is_taken_and_not_stored_again() -> None:
+def test_tokens_that_another_tool_wrote_are_taken_and_not_stored_again() -> None:
     draft = draft_with(token("a"), token("b"))
     token_admin.consider(draft, DelegationTokensRead(tokens={"b": token("b"), "c": token("c")}))
     assert draft.finish("test").facts == (

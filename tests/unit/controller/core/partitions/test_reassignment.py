@@ -119,7 +119,9 @@ def test_a_reassignment_may_be_replaced_by_another(model: SiteModel) -> None:
         (None, ErrorCode.no_reassignment_in_progress),
     ],
 )
-def test_what_cannot_be_is_refused(model: SiteModel, target: tuple[int, ...] | None, error: ErrorCode) -> None:
+def test_an_impossible_reassignment_is_refused(
+    model: SiteModel, target: tuple[int, ...] | None, error: ErrorCode
+) -> None:
     before = assignment(model)
     assert reassign(model, target) is error
     assert assignment(model) == before

@@ -48,7 +48,7 @@ class Sites:
         return not {one, other} & self.down and frozenset((one, other)) not in self.cut
 
     def due(self, site: str) -> list[Change]:
-        """What the agents of the site would change now."""
+        """The changes that the agents of the site would make now."""
         links = self.stores[site]
         answers = {
             other: SiteAnswer(
@@ -91,7 +91,7 @@ class Sites:
         raise AssertionError("the sites go on changing their links")
 
     def promote(self, name: str, site: str) -> None:
-        """What a failover stores: the next epoch at the promoted site, then at the other one if it
+        """A failover stores the next epoch at the promoted site, then at the other one if it
         answers.
         """
         record = self.stores[site][name]
@@ -112,7 +112,7 @@ class Sites:
         }
 
     def _adopt(self, site: str, answers: Iterable[SiteAnswer]) -> None:
-        # what the peer watch does with a record of which this site is an end
+        # the peer watch adopts a newer record of a link of which this site is an end
         for answer in answers:
             for record in answer.links.values():
                 stored = self.stores[site].get(record.name)

@@ -55,7 +55,7 @@ class Site:
     vows_given: set[str] = field(default_factory=set)
 
     def clock_ms(self, true_ms: float) -> float:
-        """What the site's clock shows."""
+        """The time that the site's clock shows."""
         return self.offset_ms + true_ms * self.rate
 
     def true_ms(self, clock_ms: float) -> float:

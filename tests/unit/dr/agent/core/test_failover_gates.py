@@ -1,4 +1,4 @@
-"""When a standby's agents fail over by themselves, and what makes them wait for a person."""
+"""The conditions under which a standby's agents fail over by themselves or wait for a person."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a backup every so often would have lost."""
+"""The records that a backup at regular intervals would have lost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_a_backup_loses_an_interval_s_worth_and_a_longer_one_than_the_load_by_it
     assert losses(times, fault_at_ms=20_050) == [(10, True), (100, True), (round(201 * 60_000 / 20_050), False)]
 
 
-def test_what_comes_in_bursts_is_counted_and_not_averaged() -> None:
+def test_records_that_come_in_bursts_are_counted_and_not_averaged() -> None:
     times = [0.0] * 1000 + [9_500.0] * 5
     assert losses(times, fault_at_ms=10_000) == [(5, True), (5, True), (6030, False)]
 

@@ -1,6 +1,4 @@
-"""Plans and environments: what is accepted, and errors that name file, key, value and what is
-accepted.
-"""
+"""Plans and environments: valid files, and errors that name file, key and value."""
 
 from __future__ import annotations
 

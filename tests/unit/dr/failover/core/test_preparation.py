@@ -1,4 +1,4 @@
-"""What happens before writers are stopped: nothing is fenced without a mirror, a leader everywhere,
+"""The preparation of a failover: it fences no site without a mirror, a leader of each partition,
 and a copy that follows closely.
 """
 

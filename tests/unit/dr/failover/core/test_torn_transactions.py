@@ -37,7 +37,7 @@ def test_a_torn_transaction_is_named_with_what_is_kept_and_lacking() -> None:
     assert "flights-1" in torn.sentence
 
 
-def test_what_the_cut_tears_is_taken_out_too() -> None:
+def test_transactions_that_the_cut_tears_are_taken_out_too() -> None:
     logs = {
         P0: [marker(3, "torn", P0, P1), marker(6, "later", P0, P2)],
         P2: [marker(1, "earlier", P2, P0, at_ms=1), marker(4, "later", P0, P2)],

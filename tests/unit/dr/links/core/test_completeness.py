@@ -64,12 +64,12 @@ def test_a_target_that_has_reached_the_sources_end_is_complete_until_the_questio
     assert (found.complete_until_ms, found.behind_records) == (1000, 0)
 
 
-def test_what_the_sources_replicas_lack_yet_counts_as_well() -> None:
+def test_records_that_the_sources_replicas_lack_yet_count_as_well() -> None:
     found = looked((1000, evidence(at(12, safe=10), at(10))))
     assert (found.complete_until_ms, found.behind_records) == (NEVER, 2)
 
 
-def test_what_only_the_targets_leader_has_does_not_count() -> None:
+def test_records_that_only_the_targets_leader_has_do_not_count() -> None:
     assert looked((1000, evidence(at(10), at(10, safe=9)))).complete_until_ms == NEVER
 
 
@@ -117,7 +117,7 @@ def test_a_partition_without_a_leader_at_either_site_is_not_passed_over() -> Non
     assert looked((1000, evidence(None, None))).complete_until_ms == NEVER
 
 
-def test_what_was_claimed_stands_when_the_target_falls_back_or_goes_silent() -> None:
+def test_a_claim_stays_when_the_target_falls_back_or_goes_silent() -> None:
     level = evidence(at(10), at(10))
     found = looked((1000, level), (2000, evidence(at(20), at(10))), (3000, evidence(at(20), None)))
     assert found.complete_until_ms == 1000

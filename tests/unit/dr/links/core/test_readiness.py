@@ -51,7 +51,7 @@ def test_a_standby_that_has_everything_is_ready() -> None:
     assert is_ready(found)
 
 
-def test_what_is_missing_is_counted_by_topic_and_group_and_may_be_allowed() -> None:
+def test_missing_records_and_offsets_are_counted_by_topic_and_group_and_may_be_allowed() -> None:
     found = checked(site("a", {0: 10, 1: 5, 2: 4}, 9, start=1), site("b", {0: 8, 1: 5}, 5))
     assert found.topics == (TopicLack(topic="orders", partitions=(0, 2), missing_records=2 + 3),)
     assert found.groups == (GroupLack(group="readers", missing_offsets=1),)
@@ -61,7 +61,7 @@ def test_what_is_missing_is_counted_by_topic_and_group_and_may_be_allowed() -> N
 
 
 @pytest.mark.parametrize("is_source_silent", [True, False])
-def test_what_is_not_known_is_not_ready_whatever_is_allowed(*, is_source_silent: bool) -> None:
+def test_an_unknown_site_or_topic_is_not_ready_whatever_is_allowed(*, is_source_silent: bool) -> None:
     target = site("b", {0: 10}, 7)
     if is_source_silent:
         found = checked(None, target)

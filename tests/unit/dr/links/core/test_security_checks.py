@@ -1,4 +1,4 @@
-"""Who would be locked out at the standby is named before a failover."""
+"""The checks name the users that the standby would refuse, before a failover."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def warnings(active: SecuritySurvey, standby: SecuritySurvey, *, is_made: bool =
     return [check.detail for check in checks if check.outcome is not Outcome.OK]
 
 
-def test_what_only_the_standby_has_is_no_problem() -> None:
+def test_users_that_only_the_standby_has_are_no_problem() -> None:
     more = survey(users=[*survey().users, "PLAIN carl"], super_users=["User:admin", "User:b"])
     assert warnings(survey(), more) == []
 
@@ -142,11 +142,13 @@ def test_a_user_whom_one_site_lacks_has_no_other_password() -> None:
         ),
     ],
 )  # fmt: skip
-def test_what_the_standby_lacks_is_named(active: dict[str, object], standby: dict[str, object], detail: str) -> None:
+def test_each_setting_that_the_standby_lacks_is_named(
+    active: dict[str, object], standby: dict[str, object], detail: str
+) -> None:
     assert warnings(survey(**active), survey(**standby)) == [detail]
 
 
-def test_what_a_mirror_will_carry_is_no_problem_before_there_is_one() -> None:
+def test_users_and_acls_that_a_mirror_will_carry_are_no_problem_before_there_is_one() -> None:
     assert warnings(survey(), survey(users=["PLAIN alice"], acls=[]), is_made=False) == []
 
 

@@ -1,4 +1,4 @@
-"""What fails a rehearsal."""
+"""The faults that fail a rehearsal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What site agents report on access rules, and what follows from it for a move."""
+"""The reports of site agents on access rules, and their consequences for a move."""
 
 from __future__ import annotations
 

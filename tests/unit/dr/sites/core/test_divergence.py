@@ -145,7 +145,7 @@ def position(end: int, *epochs: tuple[int, int], received: int = -1) -> Partitio
     ],
     ids=["empty", "heard of by a mirror", "records of the source", "ends at the promotion", "goes on alone"],
 )
-def test_what_shows_that_a_copy_is_the_history_of_a_source_that_is_silent(
+def test_a_copy_proves_by_its_records_that_it_is_the_history_of_a_silent_source(
     copy: PartitionPosition, *, is_unproven: bool, parts_at: int | None
 ) -> None:
     promotion = Promotion(epoch=2, to_site="b", leader_epoch_floor=FLOOR, kept_below={KEY: 4})

@@ -79,7 +79,7 @@ def test_a_first_copy_protects_once_it_has_what_was_there_when_it_was_seen_first
         ),
     ],
 )
-def test_what_is_in_the_way_is_named_and_the_standby_must_catch_up_afterwards(
+def test_each_obstacle_is_named_and_the_standby_must_catch_up_afterwards(
     source: SiteEvidence, target: SiteEvidence | None, reason: str
 ) -> None:
     watch = ProtectionWatch()

@@ -70,7 +70,7 @@ def final(given: LossAccount, *ends: QuarantinedEnd, at: PartitionPosition = FOL
     return found
 
 
-def test_what_the_quarantine_holds_is_what_was_lost() -> None:
+def test_the_records_in_the_quarantine_are_those_that_were_lost() -> None:
     found = final(account(), kept(100, 140))
     assert (found.is_final, found.found_records, found.found_bytes, found.settled_at_ms) == (True, 40, 900, NOW_MS)
     assert found.differences == []

@@ -1,4 +1,6 @@
-"""A sync link's policy: what an operator, a failover and the site that waits make of it."""
+"""A sync link's policy: an operator sets it, a failover suspends it, and the waiting site restores
+it.
+"""
 
 from __future__ import annotations
 

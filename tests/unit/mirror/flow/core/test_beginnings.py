@@ -11,7 +11,7 @@ from wire.rules.topic_configs import COPY_BEGINS, check_overrides
 
 
 @given(st.dictionaries(st.integers(0, 10_000), st.integers(UNKNOWN, 1 << 62)))
-def test_what_is_written_is_accepted_and_read_again_without_what_begins_at_zero(starts: dict[int, int]) -> None:
+def test_starts_that_are_written_are_accepted_and_read_again_without_those_at_zero(starts: dict[int, int]) -> None:
     text = written(starts)
     check_overrides({COPY_BEGINS: text})
     assert read(text) == {partition: start for partition, start in starts.items() if start}

@@ -95,7 +95,7 @@ class Streaming:
         )
 
 
-def test_what_had_no_room_while_the_source_was_away_is_fetched_again() -> None:
+def test_batches_without_room_while_the_source_was_away_are_fetched_again() -> None:
     streaming = Streaming()
     streaming.lose_source()
     streaming.find_no_room()
@@ -104,7 +104,7 @@ def test_what_had_no_room_while_the_source_was_away_is_fetched_again() -> None:
     assert Fetch(generation=streaming.generation, offset=199) in streaming.check_source(log_start=0).effects
 
 
-def test_what_had_no_room_while_the_source_was_being_asked_is_fetched_again() -> None:
+def test_batches_without_room_while_the_source_was_being_asked_are_fetched_again() -> None:
     streaming = Streaming()
     streaming.tell(SourceLeaderChanged(reason="another leader"))
     asked = streaming.generation

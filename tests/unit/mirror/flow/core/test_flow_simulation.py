@@ -86,7 +86,7 @@ class World:
         # How often the queue has no room.
         self.full_share = 0.1
 
-    # What the world is made of.
+    # The parts of the world.
 
     @property
     def source_end(self) -> int:
@@ -117,7 +117,7 @@ class World:
                 case _:
                     pass
 
-    # What may happen.
+    # The events that may happen.
 
     def produce(self) -> None:
         if self.chance.random() < 0.2:
@@ -262,7 +262,7 @@ class World:
         self.settle()
 
     def append(self, entry: QueuedBatches) -> TargetRefusal | None:
-        """What a target does with a MirrorAppend."""
+        """The target takes or refuses a MirrorAppend."""
         if self.is_target_active:
             return TargetRefusal.ACTIVE
         sent = [b for b in self.source if entry.run.first_offset <= b[0] and b[1] <= entry.run.next_offset]

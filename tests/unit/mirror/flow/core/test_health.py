@@ -1,4 +1,4 @@
-"""How a mirror is as a whole: what its partitions are, and what it is without any."""
+"""The state of a whole mirror: from its partitions, or from its link if it has none."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_no_waiter_starves_while_others_keep_coming(rounds: int) -> None:
     assert -1 in found[:TURNS]
 
 
-def test_who_leaves_is_not_served() -> None:
+def test_a_flow_that_leaves_is_not_served() -> None:
     line: Line[str] = Line()
     line.join(0, "gone")
     line.join(1, "there")

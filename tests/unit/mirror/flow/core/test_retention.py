@@ -24,7 +24,7 @@ def test_retention_is_what_the_topic_says_where_it_deletes(configs: Mapping[str,
     assert retention_ms(configs) == expected_ms
 
 
-def test_what_is_not_known_is_no_risk() -> None:
+def test_an_unknown_retention_is_no_risk() -> None:
     assert part_used(-1, 1000) == part_used(1000, -1) == part_used(1000, 0) == 0.0
     assert not is_at_risk(0.0, was_at_risk=True)
 

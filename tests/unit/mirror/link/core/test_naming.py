@@ -64,7 +64,7 @@ def test_a_table_that_says_nothing_or_two_things_is_refused(text: str) -> None:
         ("heartbeats", False),
     ],
 )
-def test_what_came_from_the_target_by_its_name_stays_out(topic: str, expected: bool) -> None:
+def test_topics_that_came_from_the_target_by_their_name_stay_out(topic: str, expected: bool) -> None:
     assert is_skipped(naming(NamingPolicy.PREFIX), topic) is expected
 
 

@@ -23,7 +23,7 @@ class Rounds:
         self._now_ms = 0
 
     def round(self, *outcomes: tuple[Action, str], is_compared: bool = False, is_present: bool = True) -> list[str]:
-        """What is refused after a round, and since when."""
+        """The refusals after a round, each with its first time."""
         self._now_ms += 1000
         orders = {"orders"}
         self.refusals.take(
@@ -55,7 +55,7 @@ def test_refused_configs_of_a_topic_that_is_gone_are_gone() -> None:
     assert rounds.round(is_present=False) == []
 
 
-def test_what_is_planned_in_each_round_is_refused_only_as_long_as_it_is_repeated() -> None:
+def test_an_action_planned_in_each_round_is_refused_only_as_long_as_it_is_repeated() -> None:
     rounds = Rounds()
     assert rounds.round((CREATE, "no"), (GROW, "no room")) == ["bills no 1000", "orders no room 1000"]
     assert rounds.round((CREATE, ""), (GROW, "no room")) == ["orders no room 1000"]

@@ -50,7 +50,7 @@ def test_a_newcomer_gets_its_share_and_nothing_else_moves(members: set[str]) -> 
 
 
 @given(MEMBERS)
-def test_what_a_member_leaves_is_all_that_moves(members: set[str]) -> None:
+def test_only_the_slots_of_a_member_that_leaves_move(members: set[str]) -> None:
     before = share_slots({*members, "leaver"}, {})
     left = {member: slots for member, slots in before.items() if member != "leaver"}
     after = share_slots(members, left)
@@ -67,7 +67,7 @@ def test_slots_are_read_as_they_were_written(slots: set[int]) -> None:
     assert decode_slots(encode_slots(slots)) == slots
 
 
-def test_what_others_wrote_is_no_claim() -> None:
+def test_metadata_that_others_wrote_is_no_claim() -> None:
     for data in (b"", b"\xff", b"[]", b"{}", b'{"slots":"x"}', b'{"slots":[1,9999]}'):
         assert decode_slots(data) <= {1}
 

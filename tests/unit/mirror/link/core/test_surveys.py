@@ -1,4 +1,4 @@
-"""Surveys of fetched bytes: the whole batches, what is not carried, what the copy has already."""
+"""Surveys of fetched bytes: whole batches, skipped batches, and batches of the copy."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def test_a_survey_describes_the_whole_batches() -> None:
 
 
 def test_a_survey_does_not_count_skipped_batches() -> None:
-    """MirrorMaker's record count is of what the target gets: no aborted records, no markers,
-    nothing that came from there.
+    """MirrorMaker counts the records that the target gets: no aborted records, no markers, no
+    records that came from the target.
     """
     skipped, carried = batch([b"a", b"b"], base_offset=10), batch([b"c"], base_offset=12)
     run = survey(skipped + carried, skipped=frozenset({10}))

@@ -1,4 +1,4 @@
-"""A MirrorMaker 2 file as it is: flows, precedence, a verdict for each key, and what is refused."""
+"""An unchanged MirrorMaker 2 file: flows, precedence, a verdict for each key, and refusals."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_every_key_of_the_file_gets_a_verdict() -> None:
         ("sasl.login.refresh.window.factor", "0.8", Fate.NOT_NEEDED),
     ],
 )
-def test_what_a_value_asks_for_and_does_not_get_is_said(key: str, value: str, fate: Fate) -> None:
+def test_a_value_that_asks_for_something_unavailable_has_a_verdict(key: str, value: str, fate: Fate) -> None:
     (verdict,) = [one for one in verdicts_on({**FILE, key: value}) if one.key == key]
     assert verdict.fate is fate
 
@@ -182,7 +182,7 @@ def test_identity_policy_by_its_class() -> None:
         ({"primary->backup.enabled": "yes"}, "primary->backup.enabled"),
     ],
 )
-def test_what_cannot_be_done_is_refused_by_its_key(change: dict[str, str], key: str) -> None:
+def test_a_change_that_cannot_be_made_is_refused_by_its_key(change: dict[str, str], key: str) -> None:
     with pytest.raises(UnusableFile) as refused:
         read_mirror_maker_file({**FILE, **change})
     assert refused.value.key == key
@@ -192,7 +192,7 @@ def test_what_cannot_be_done_is_refused_by_its_key(change: dict[str, str], key: 
 
 
 @pytest.mark.parametrize("key", ["primary->backup.topics", "groups", "backup.producer.max.request.size"])
-def test_what_cannot_be_used_is_named_as_in_the_file(key: str) -> None:
+def test_an_unusable_value_is_named_as_in_the_file(key: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
         load_configs({**FILE, key: "(["})
     assert (refused.value.key, refused.value.value) == (key, "([")

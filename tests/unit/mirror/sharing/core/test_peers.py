@@ -31,7 +31,7 @@ def daemon(name: str, whitelist: str = ".*", mode: str = "translate", **settings
     )
 
 
-def test_what_a_daemon_registers_is_read_beside_its_slots() -> None:
+def test_the_registration_of_a_daemon_is_read_beside_its_slots() -> None:
     registered = daemon("m1:9391", blacklist="x")._replace(problem="billing: refused", topic_blacklist=("x",))
     metadata = encode_slots({3, 1}, daemon=encode_daemon(registered))
     assert parse_daemon(metadata, otherwise_named="m") == registered

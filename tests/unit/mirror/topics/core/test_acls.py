@@ -1,4 +1,4 @@
-"""What becomes of the source's ACLs at the target."""
+"""The source's ACLs as the mirror carries them to the target."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_rights_to_all_operations_are_carried_as_read_and_rights_to_write_are_no
 
 
 @pytest.mark.parametrize("operation", [Operation.ALL, Operation.WRITE, Operation.READ])
-def test_what_is_denied_stays_denied(operation: Operation) -> None:
+def test_a_denied_operation_stays_denied(operation: Operation) -> None:
     denied = acl(operation=operation, permission=Permission.DENY)
     assert wanted(denied) == {acl("a.orders", operation=operation, permission=Permission.DENY)}
 

@@ -40,7 +40,7 @@ def test_a_copy_s_end_is_where_the_source_goes_on_without_it() -> None:
     assert list(translation.map) == [Run(0, 0, 4)]
 
 
-def test_what_expired_at_the_target_is_no_difference() -> None:
+def test_records_that_expired_at_the_target_are_no_difference() -> None:
     _, translation = compare("abcd", "cd")
     assert translation.position.source_next == 8
     assert list(translation.map) == [Run(4, 0, 4)]

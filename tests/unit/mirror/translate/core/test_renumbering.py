@@ -1,5 +1,5 @@
-"""A batch under another producer: the records' bytes stay, the checksum fits, what must not pass is
-left out.
+"""A batch under another producer: the records' bytes stay, the checksum fits, and batches that must
+not pass are left out.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def test_only_the_marker_of_an_aborted_transaction_is_in_the_range() -> None:
     assert found == {7, 10}
 
 
-def test_what_a_mirror_brought_from_the_target_does_not_go_back() -> None:
+def test_records_that_a_mirror_brought_from_the_target_do_not_go_back() -> None:
     ours = encode_batch(RECORDS, base_offset=0, producer_id=77, base_sequence=0)
     theirs = encode_batch(RECORDS, base_offset=5, producer_id=78, base_sequence=0)
     assert skipped(ours, theirs) == {0}

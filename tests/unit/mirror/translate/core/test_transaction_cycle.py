@@ -113,7 +113,7 @@ def test_a_transaction_of_the_source_that_was_too_long_is_still_known_in_the_nex
     assert cycle.due_in_ms(1100) == 0
 
 
-def test_what_is_left_out_of_a_transaction_does_not_begin_it() -> None:
+def test_a_batch_that_is_left_out_of_a_transaction_does_not_begin_it() -> None:
     cycle = opened()
     cycle.enter(0)
     batch = header(7, TRANSACTIONAL)
@@ -167,7 +167,7 @@ def test_only_the_outcome_of_an_end_that_was_asked_for_is_unknown() -> None:
 
 @dataclass
 class Target:
-    """A log and the notes of it, as read-committed readers see them, and what is open."""
+    """A log and its notes, as read-committed readers see them, and the open transaction."""
 
     seen: list[int] = field(default_factory=list)
     noted: int = 0

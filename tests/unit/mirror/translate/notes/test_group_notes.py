@@ -70,7 +70,7 @@ def test_the_last_note_of_a_group_counts_and_null_takes_it_away() -> None:
     assert stored.notes == {("live", KEY): notes[0]}
 
 
-async def test_what_is_noted_is_there_for_the_next_daemon_and_only_changes_are_written(topic: Topic) -> None:
+async def test_the_next_daemon_finds_all_notes_and_only_changes_are_written(topic: Topic) -> None:
     notes = topic.notes()
     await notes.load()
     notes.note("billing", KEY, source_offset=10, target_offset=7)
@@ -91,7 +91,7 @@ async def test_what_is_noted_is_there_for_the_next_daemon_and_only_changes_are_w
     assert successor.of("billing", OTHER) is None
 
 
-async def test_what_another_daemon_of_the_link_has_noted_is_taken_and_what_is_not_saved_yet_stays(topic: Topic) -> None:
+async def test_notes_of_another_daemon_of_the_link_are_taken_and_unsaved_notes_stay(topic: Topic) -> None:
     mine, others = topic.notes(), topic.notes()
     others.note("billing", KEY, source_offset=5, target_offset=5)
     others.note("live", KEY, source_offset=5, target_offset=5)

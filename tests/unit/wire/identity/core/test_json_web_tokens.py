@@ -87,7 +87,7 @@ def test_a_token_without_signature_logs_in_only_where_that_was_asked_for(signer:
 @pytest.mark.parametrize(
     "text", ["", "{}", '{"keys": []}', '{"keys": [{"kty": "oct"}]}', '{"keys": 1}', '{"keys": [{}]}']
 )
-def test_what_is_no_key_set_is_refused(text: str) -> None:
+def test_a_text_that_is_no_key_set_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="key"):
         read_key_set(text)
 

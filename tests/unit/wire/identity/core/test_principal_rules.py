@@ -44,7 +44,7 @@ def test_without_a_rule_that_matches_there_is_no_name() -> None:
 
 
 @pytest.mark.parametrize("text", ["RULE:^CN=(.*)$", "DEFAULT,anything", "RULE:(/$1/", "RULE:^CN=.*$/$1/", "default"])
-def test_what_is_no_rule_is_refused(text: str) -> None:
+def test_a_text_that_is_no_rule_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"accepted: rules of the form RULE:pattern/replacement/\[L\|U\]"):
         PrincipalRules(text)
 
@@ -67,6 +67,6 @@ def test_a_subject_is_written_as_java_writes_it() -> None:
     assert subject_of(subject) == "CN=\\ anna#,1.2.840.113549.1.9.1=#16066140622e6465,O=Müller\\, Söhne,C=DE"
 
 
-def test_what_is_no_certificate_has_no_subject() -> None:
+def test_bytes_that_are_no_certificate_have_no_subject() -> None:
     with pytest.raises(ValueError, match="parsing"):
         subject_of(b"\x30\x03\x02\x01\x01")

@@ -25,6 +25,6 @@ def test_a_locked_key_is_a_key_and_a_certificate_is_none() -> None:
 @pytest.mark.parametrize(
     "value", ["", "5", WHOLE[:-10], WHOLE.replace("CERTIFICATE", "PRIVATE KEY"), WHOLE.replace("AAEC", "A*EC")]
 )
-def test_what_is_no_such_block_is_unusable(value: str) -> None:
+def test_a_text_without_such_a_block_is_unusable(value: str) -> None:
     with pytest.raises(UnusableStore):
         unfolded(value, CERTIFICATE if "*" in value or "PRIVATE" in value else PRIVATE_KEY)

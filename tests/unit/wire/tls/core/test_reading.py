@@ -158,7 +158,7 @@ def test_a_store_may_have_no_locks_at_all(java_key_stores: JavaKeyStores) -> Non
         (b"\x30\x03\x02\x01\x03", "PKCS12"),
     ],
 )
-def test_what_is_no_store_is_said(data: bytes, said: str) -> None:
+def test_bytes_that_are_no_store_are_refused_with_the_reason(data: bytes, said: str) -> None:
     with pytest.raises(UnusableStore, match=said):
         read_key_store(data, None)
 

@@ -42,7 +42,7 @@ def test_suites_decide_which_versions_are_offered() -> None:
     assert offer_of(VERSIONS, [*SUITES_OF_TLS_1_3, older]).versions == VERSIONS
 
 
-def test_what_cannot_be_offered_is_refused() -> None:
+def test_versions_and_suites_that_cannot_be_offered_are_refused() -> None:
     with pytest.raises(ValueError, match="in part"):
         offer_of(VERSIONS, SUITES_OF_TLS_1_3[:1])
     with pytest.raises(ValueError, match=r"no suite belongs to TLSv1\.3"):

@@ -1,4 +1,4 @@
-"""Patterns for topic names: what Apache Kafka 4.3.1 (RE2/J) answers to each was asked with
+"""Patterns for topic names. The expected answers are those of Apache Kafka 4.3.1 (RE2/J) to
 ConsumerGroupHeartbeat.
 """
 

@@ -34,7 +34,7 @@ def test_those_are_fenced_who_have_a_slot_in_common() -> None:
     assert outlived(own, claims) == [before, outgrown]
 
 
-def test_who_does_not_share_stays_out_when_it_was_replaced_and_who_shares_when_all_was_taken() -> None:
+def test_a_whole_claim_ends_when_it_is_replaced_and_a_shared_one_when_all_was_taken() -> None:
     shared, whole = claim("shared", {1}), claim("whole", None)
     assert successor_of(shared, [shared, claim("other", {1, 2})]) is None
     assert successor_of(shared, [whole]) is whole
@@ -48,17 +48,17 @@ class Fenced(Exception):
 
 @dataclass
 class Target:
-    """Coordinators, the link's topic with what is open in it, and a log for each slot."""
+    """Coordinators, the link's topic with its open transactions, and a log for each slot."""
 
     epochs: dict[str, int] = field(default_factory=dict)
     claims: dict[ClaimName, Claim] = field(default_factory=dict)
     positions: dict[int, int] = field(default_factory=dict)
     logs: dict[int, list[int]] = field(default_factory=lambda: {slot: [] for slot in range(SLOTS)})
-    # What each id has open: slots' records and next positions.
+    # The open transaction of each id: slots' records and next positions.
     opened: dict[str, dict[int, list[int]]] = field(default_factory=dict)
 
     def fence(self, name: str) -> int:
-        """InitProducerId: what the id has open is aborted."""
+        """InitProducerId: the coordinator aborts the open transaction of the id."""
         self.epochs[name] = self.epochs.get(name, -1) + 1
         self.opened.pop(name, None)
         return self.epochs[name]
@@ -85,7 +85,7 @@ class Daemon:
 
     def __init__(self, name: str, target: Target, chance: random.Random) -> None:
         self._name, self._target, self._chance = name, target, chance
-        # What it believes that it owns: anything, at any time.
+        # The slots that it believes to own: any slots, at any time.
         self.slots: frozenset[int] = frozenset()
         self._before = ClaimName(name, 0, -1)
         self.commits = 0

@@ -140,7 +140,9 @@ def test_a_setting_that_cannot_be_used_is_named(key: str, value: str) -> None:
 
 
 class MoodyLibrary:
-    """As much of librdkafka's producer as the bridge uses; `moods` are what its next calls meet."""
+    """The part of librdkafka's producer that the bridge uses; `moods` are the errors of its next
+    calls.
+    """
 
     def __init__(self, **moods: list[Exception]) -> None:
         self.moods = moods

@@ -1,4 +1,6 @@
-"""A stream of documents is cut where its documents end, however the bytes come."""
+"""The bridge divides a stream into its documents, for any division of the stream's bytes into
+pieces.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Headers, files of users and rules, and which settings of security a bridge takes."""
+"""Headers, files of users and rules, and the security settings that a bridge takes."""
 
 from __future__ import annotations
 

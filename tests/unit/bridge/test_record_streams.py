@@ -1,4 +1,4 @@
-"""The answer to a stream of records ends whatever becomes of its reading."""
+"""The answer to a stream of records ends after any failure to read it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from bridge.v3_records import _RecordStream
 
 
 class Broken:
-    """Bodies that a defect of ours keeps from being read."""
+    """Bodies that a defect of the bridge prevents it from reading."""
 
     def __init__(self) -> None:
         self.room = BodyRoom(1 << 20)
 
     async def pieces(self, request: Request, *, until: asyncio.Event) -> AsyncIterator[bytes]:
-        """A piece, and then the defect."""
+        """Yields a piece, and then raises the defect."""
         yield b" "
         raise LookupError("a defect")
 

@@ -1,4 +1,4 @@
-"""Positions in a partition that an instance has only just got."""
+"""Positions in a partition that was assigned to an instance a moment ago."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class BusyConsumer:
         self.sought.append(target.offset)
 
     def store_offsets(self, offsets: list[TopicPartition]) -> None:
-        """For the next commit."""
+        """Stores the offsets for the next commit."""
 
 
 def instance_of(consumer: Any, executor: ThreadPoolExecutor) -> ConsumerInstance:

@@ -1,4 +1,4 @@
-"""A read that a stop of the bridge meets on its way in."""
+"""A read that arrives while the bridge stops."""
 
 from __future__ import annotations
 

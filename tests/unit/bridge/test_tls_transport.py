@@ -27,7 +27,7 @@ LARGE = bytes(range(256)) * 40_000
 
 
 class Noting(asyncio.Protocol):
-    """Notes what a server's protocol is called with."""
+    """Records the calls that a server's protocol gets."""
 
     def __init__(self) -> None:
         self.received = bytearray()

@@ -29,8 +29,8 @@ done
 
 @pytest.fixture
 def java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    """A Java that writes archives, and beside it into `classes` what it was to archive; none while
-    there is a file `broken`.
+    """A Java that writes archives, and the names of the archived classes into `classes`. While
+    there is a file `broken`, it writes no archive.
     """
     program = tmp_path / "home" / "bin" / "java"
     program.parent.mkdir(parents=True)

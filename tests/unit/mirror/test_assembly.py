@@ -50,8 +50,8 @@ async def test_a_fetcher_that_dies_repeatedly_is_restarted() -> None:
 
 
 async def test_a_producer_whose_request_breaks_off_sends_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each death costs what is under way, and reports of quiet partitions die too: how many it
-    takes is chance, so none may rest long.
+    """Each death loses the requests in flight, and reports of quiet partitions too. Their number is
+    random, so no retry may wait long.
     """
     monkeypatch.setattr(supervision, "RESTART_MAX_MS", supervision.RESTART_INITIAL_MS)
     world = world_with(batches=30)

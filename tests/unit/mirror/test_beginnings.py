@@ -74,8 +74,8 @@ async def test_records_that_an_empty_copy_missed_are_counted_where_gaps_are_skip
 
 
 async def test_a_copy_that_was_made_and_never_looked_at_begins_where_the_source_did_then() -> None:
-    """The daemon dies between the topic and its first fetch; its successor must neither cry wolf
-    nor keep silent.
+    """The daemon dies after it created the topic and before its first fetch. Its successor must
+    report a gap exactly if there is one.
     """
     world = with_old_records_gone()
     world.source.is_up = False

@@ -53,8 +53,8 @@ def expire(world: MemoryWorld) -> None:
 
 
 async def test_expired_batches_do_not_displace_earlier_batches_that_are_sent_again() -> None:
-    """They are all that is left of them: the target refuses the first ones for a moment, and not
-    those behind.
+    """The mirror has the only copy of the earlier batches. The target refuses those for a moment,
+    and takes the later ones.
     """
     world = world_with(partitions=1, batches=9)
     everything = world.source.logs[FIRST].data

@@ -109,7 +109,7 @@ async def test_a_topic_that_comes_back_is_read_although_leaders_moved_while_it_w
 
 
 async def test_batches_that_a_fetcher_could_not_queue_are_in_hand_when_it_ends() -> None:
-    """Their partition may have another fetcher now: it has to restart."""
+    """Their partition may have another fetcher by then, so its flow must restart."""
     world = world_with(partitions=1, batches=1)
     async with mirroring(world) as mirror:
         await eventually(lambda: world.is_equal() and mirror.queue.used_bytes == 0)

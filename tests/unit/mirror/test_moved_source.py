@@ -67,7 +67,7 @@ def test_addresses_in_the_file_are_those_of_the_site_that_the_link_was_made_with
 
 
 class Daemon:
-    """A daemon that fails as it is given, one after the other."""
+    """Each daemon fails with the next of the given errors."""
 
     failures: list[Exception | None]
     started = stopped = 0

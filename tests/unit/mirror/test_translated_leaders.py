@@ -14,7 +14,7 @@ from tests.support.memory.memory_sites import MemorySite
 
 
 class Bindings:
-    """Of the link's notes, only which topic carries which."""
+    """The part of the link's notes that maps the topics to each other."""
 
     def __init__(self) -> None:
         self._found: dict[str, Binding] = {}

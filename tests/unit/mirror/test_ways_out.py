@@ -23,7 +23,7 @@ FIRST = TopicPartition("orders", 0)
 
 
 def failing_once(call: Callable[..., Any]) -> Callable[..., Any]:
-    """The port's call, which fails the first time as no port should."""
+    """The port's call, whose first run raises an error that no port should raise."""
     failures = iter([RuntimeError("bug in a port")])
 
     async def broken(asked: Any) -> Any:

@@ -1,5 +1,5 @@
-"""Child processes by pid file: started once, found by anyone, ended surely, never confused with a
-stranger.
+"""Child processes by pid file: started once, found by any process, ended reliably, never confused
+with another process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Values that stand elsewhere than in the file."""
+"""Values that come from other places than the file."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ def test_without_its_fork_server_a_child_goes_on_and_the_next_one_starts_by_itse
 def test_a_long_title_is_whole_where_the_environment_is_small(
     tmp_path: Path, children: list[Child], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another hand recognises a child by the last argument of its title."""
+    """Another process recognises a child by the last argument of its title."""
     (tmp_path / "imported_once.py").write_text(IMPORTED)
     (tmp_path / "part.py").write_text(PART)
     path = os.pathsep.join([str(tmp_path), *sys.path])

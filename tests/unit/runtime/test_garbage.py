@@ -23,7 +23,7 @@ class Cycle:
 
 @pytest.fixture
 def survivors() -> Iterator[SurvivorsLeftAlone]:
-    """In force for the time of a test, alone: another test may have begun what a daemon does."""
+    """The only active one during the test: another test may have started one, as a daemon does."""
     found, before = SurvivorsLeftAlone(), list(gc.callbacks)
     gc.callbacks[:] = [*(callback for callback in before if not isinstance(callback, SurvivorsLeftAlone)), found]
     try:

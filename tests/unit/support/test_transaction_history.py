@@ -1,5 +1,5 @@
-"""The checker of transactions finds what it is there to find: histories made by hand, a good one
-and one for each breach.
+"""The checker of transactions on histories made by hand: it accepts a good one, and finds the
+breach in each bad one.
 """
 
 from __future__ import annotations

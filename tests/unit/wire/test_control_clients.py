@@ -18,7 +18,7 @@ from wire.control.controller_pb2_grpc import ControllerServicer, add_ControllerS
 
 
 class Candidate(ControllerServicer):
-    """Answers proposals, or never does."""
+    """A candidate that answers every proposal, or none."""
 
     def __init__(self, *, is_silent: bool) -> None:
         self._is_silent = is_silent
@@ -31,17 +31,17 @@ class Candidate(ControllerServicer):
         request: pb.AlterPartitionsRequest,
         context: Any,
     ) -> pb.AlterPartitionsReply:
-        """As the active controller."""
+        """Answers as the active controller, if at all."""
         if self._is_silent:
             await asyncio.Event().wait()
         return pb.AlterPartitionsReply()
 
     async def start(self) -> None:
-        """Serve."""
+        """Starts to serve."""
         await self._server.start()
 
     async def stop(self) -> None:
-        """Serve no more."""
+        """Stops the server."""
         await self._server.stop(None)
 
 
@@ -82,7 +82,7 @@ class Working(Candidate):
         request: pb.CreateTopicsRequest,
         context: Any,
     ) -> pb.CreateTopicsReply:
-        """The second time the topic exists already."""
+        """Creates the topic; a second request finds it there."""
         self.made += 1
         self.is_asked.set()
         await self.may_answer.wait()
@@ -94,7 +94,7 @@ class Working(Candidate):
         request: pb.AlterPartitionsRequest,
         context: Any,
     ) -> pb.AlterPartitionsReply:
-        """Refused until it has made a topic."""
+        """Refuses proposals until the test releases the topic."""
         if not self.may_answer.is_set():
             await context.abort(grpc.StatusCode.UNAVAILABLE, "going")
         return pb.AlterPartitionsReply()

@@ -1,4 +1,4 @@
-"""Free memory is touched in bounds."""
+"""The benchmark touches free memory up to a bound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When packets of a long line arrive."""
+"""The times at which packets of a long line arrive."""
 
 from __future__ import annotations
 

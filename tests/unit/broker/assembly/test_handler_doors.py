@@ -1,4 +1,6 @@
-"""The doors of every handler: parts of a broker, each with the type that the assembly gives it."""
+"""The doors of every handler are the parts of a broker that it uses, with the types that the
+assembly gives them.
+"""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def test_the_table_of_the_audit_log_has_the_fields_that_are_written() -> None:
 
 
 def _filled(message: Any) -> Any:
-    """The message with something in every field that the audit log can name."""
+    """Fills every field of the message that the audit log can name."""
     for field in message.DESCRIPTOR.fields:
         value = getattr(message, field.name)
         if field.message_type is not None and field.message_type.GetOptions().map_entry:

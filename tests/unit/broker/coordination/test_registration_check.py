@@ -1,5 +1,5 @@
-"""A broker that did not run for a while asks whether it still stands, and speaks for nothing until
-it knows.
+"""A broker that was stopped for a while asks ZooKeeper whether its registration still exists. It
+decides nothing until it has the answer.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SESSION_MS = 4_000
 
 
 class Registration:
-    """ZooKeeper's answers as the test gives them."""
+    """ZooKeeper, with the answers that the test gives it."""
 
     def __init__(self) -> None:
         self.broker_epoch = 7

@@ -83,7 +83,7 @@ async def test_commits_that_come_together_share_a_batch(site: Site) -> None:
 
 
 async def test_the_records_of_one_decision_are_not_spread_over_batches_by_others(site: Site) -> None:
-    """A log is cut between batches: half a decision must not be what is left of it."""
+    """A log is truncated between batches: a truncation must not leave half of a decision."""
     await site.loaded()
     metadata = "m" * 4000
     many = {TopicPartition("t", index): CommittedOffset(1, 3, metadata) for index in range(100)}

@@ -11,7 +11,7 @@ from tests.unit.broker.groups.test_coordinator import Site
 
 
 class BusyLog(MemoryLog):
-    """Takes a while for each append, in which others come."""
+    """Other commits arrive during each append."""
 
     async def append(self, partition: int, records: bytes) -> int:
         for _ in range(3):

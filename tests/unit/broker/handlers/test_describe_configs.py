@@ -1,5 +1,5 @@
-"""Configs of many topics in one answer: those with the same overrides are alike, the others have
-their own.
+"""Configs of many topics in one answer: topics with the same overrides have the same configs, other
+topics have their own.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ async def test_the_coordinator_is_found_at_the_site_that_has_the_group(doors: Do
 
 
 class TellingSite:
-    """The other site names its coordinator, and notes what it was asked."""
+    """The other site names its coordinator, and records the questions."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, ...]] = []
@@ -110,7 +110,7 @@ class TellingSite:
 
 @pytest.mark.parametrize("version", [2, 4])
 async def test_the_site_of_a_group_is_asked_while_its_view_names_no_coordinator(doors: Doors, version: int) -> None:
-    """Views are a moment old, and librdkafka's transactional producers never ask a fourth time."""
+    """Views are a moment old, and librdkafka's transactional producers ask at most three times."""
     view = SiteView(site="b", version=2, brokers=[broker_info(2001)], group_coordinators=[])
     doors.cluster.replace(with_peer_view(doors.cluster.image, view))
     doors.active_site = TellingSite()

@@ -33,7 +33,7 @@ LINK = LinkRecord(
 
 
 class Peer:
-    """Site a, which names these."""
+    """Site a, which lists these resources."""
 
     def __init__(self, *named: tuple[int, str]) -> None:
         self._named = named

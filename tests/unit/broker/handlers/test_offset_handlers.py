@@ -168,7 +168,9 @@ async def test_a_broker_keeps_the_word_of_each_daemon_of_a_mirror(
 async def test_how_long_ago_groups_were_carried_is_known_whichever_clock_is_put_back(
     doors: Doors, clock: ManualClock, at: str
 ) -> None:
-    """Else a mirror that is gone seems to be there until the clock has come so far again."""
+    """Otherwise a mirror that has ended would seem to run until the clock reaches its old time
+    again.
+    """
     reports, hour_ms = doors.group_reports, 3_600_000
     reports.note_report("l", SyncReport(synced_at_ms=clock.now_ms() - 40, synced_ms_ago=40), link_epoch=4)
     if at == "broker":

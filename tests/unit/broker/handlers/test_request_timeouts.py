@@ -42,7 +42,7 @@ class Controller:
 
 
 class Permits:
-    """Everything is allowed."""
+    """Permits that allow every request."""
 
     throttle_time_ms = 0.0
 
@@ -51,11 +51,11 @@ class Permits:
 
 
 async def nothing(*_: Any, **__: Any) -> None:
-    """No other site is to be asked."""
+    """Finds no other site to ask."""
 
 
 def values(timeout_ms: int) -> dict[str, Any]:
-    """The fields of all of these requests."""
+    """The fields of all request types of this module."""
     return {
         "timeout": dt.timedelta(milliseconds=timeout_ms),
         "validate_only": False,

@@ -50,7 +50,7 @@ class Ids:
 
 
 class SwiftMarkers:
-    """For the coordinator, and for the WriteTxnMarkers handler: everything is written at once."""
+    """Writes every marker at once, for the coordinator and for the WriteTxnMarkers handler."""
 
     def __init__(self) -> None:
         self.ends: list[TransactionEnd] = []

@@ -52,7 +52,7 @@ class CountingDisk(RealDisk):
 
 
 def filled(folder: Path, batches: int) -> tuple[PartitionLog, CountingDisk]:
-    """A log of so many batches in segments of some hundred."""
+    """A log of this many batches, with about a hundred in each segment."""
     disk = CountingDisk()
     log = open_log(folder, disk, segment_bytes=70_000, index_interval_bytes=4096)
     for _ in range(batches):
@@ -72,7 +72,7 @@ def read(log: PartitionLog, offset: int) -> None:
 
 
 def most(disk: CountingDisk, work: Callable[[int], None], numbers: Sequence[int]) -> tuple[int, ...]:
-    """The most of each count that a single piece of work took."""
+    """The highest value of each count over all pieces of work."""
     found = []
     for number in numbers:
         before = disk.asked()

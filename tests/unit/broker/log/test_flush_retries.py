@@ -1,4 +1,6 @@
-"""A flush that cannot begin, or does not move the recovery point, leaves its work to the next."""
+"""A flush that cannot begin, or does not move the recovery point, leaves its work to the next
+flush.
+"""
 
 from __future__ import annotations
 

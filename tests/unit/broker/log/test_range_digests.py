@@ -1,4 +1,4 @@
-"""The digests of a log's leaves: worked out in pieces, kept in a file, given up where the log
+"""The digests of a log's leaves: computed in pieces, kept in a file, and dropped where the log
 changes.
 """
 
@@ -43,7 +43,7 @@ def write(log: PartitionLog, batches: int, *, value: bytes = b"") -> None:
 
 
 async def leaves(log: PartitionLog) -> bytes:
-    """All leaves that have ended, worked out."""
+    """The digests of all leaves that have ended."""
     while await seal_some(log):
         pass
     return log.digests.leaves()

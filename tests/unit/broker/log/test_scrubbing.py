@@ -1,4 +1,4 @@
-"""Passes over logs that find what changed on the disk."""
+"""Passes over logs find bytes that changed on the disk."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def log_of(path: Path, *, batches: int = 30) -> PartitionLog:
 
 
 def flip_a_bit(log: PartitionLog, offset: int, position: int = BODY_POSITION) -> None:
-    """Of the batch that begins at the offset, at this position of it."""
+    """Flips a bit at this position of the batch that begins at the offset."""
     with log.read(offset, max_bytes=1) as piece:
         (segment,) = [one for one in log.segments.all if one.base_offset == piece.segment_base_offset]
         place = piece.position + position

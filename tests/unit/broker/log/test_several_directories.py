@@ -1,5 +1,5 @@
-"""Several log directories: where a new log goes, a disk that fails, and moves between directories,
-interrupted anywhere.
+"""Several log directories: the directory of a new log, a disk that fails, and moves between
+directories that end at any step.
 """
 
 import asyncio

@@ -1,5 +1,5 @@
-"""Metadata encoded by hand is what kio reads, in every version; encoded parts are kept and renewed
-as they should.
+"""kio reads the broker's own encoding of metadata, in every version. The broker keeps encoded parts
+and renews them after a change.
 """
 
 from __future__ import annotations

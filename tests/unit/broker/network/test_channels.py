@@ -1,4 +1,4 @@
-"""The send buffer of a connection, by how far its other end is."""
+"""The send buffer of a connection, by the distance of its other end."""
 
 from __future__ import annotations
 

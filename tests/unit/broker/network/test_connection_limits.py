@@ -1,6 +1,4 @@
-"""Hosts with limits of their own: addresses count as they are, names as what they were looked up to
-be.
-"""
+"""Hosts with limits of their own: given as addresses, or as names that the broker resolves."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ class Waiter:
         self.reported = 0
 
     def memory_freed(self) -> None:
-        """There may be room."""
+        """The connection is woken, because there may be room."""
         self.reported += 1
 
 

@@ -24,14 +24,14 @@ from wire.control.cluster_pb2 import BrokerInfo, PartitionState
 
 
 class Settings:
-    """Of a broker, as far as proposals ask."""
+    """The settings of a broker that proposals read."""
 
     node_id = 1
     replica_lag_ms_max = 600_000.0
 
 
 class Hosted:
-    """A partition, as far as proposals ask."""
+    """The part of a hosted partition that proposals use."""
 
     def __init__(self) -> None:
         self.topic, self.index, self.key, self.topic_id = "t", 0, ("t", 0), bytes(16)
@@ -39,7 +39,7 @@ class Hosted:
 
 
 class OnePartition:
-    """Replicas that are one partition."""
+    """The replicas of a broker that hosts one partition."""
 
     def __init__(self, hosted: Hosted) -> None:
         self._hosted = hosted
@@ -50,16 +50,16 @@ class OnePartition:
         return iter([self._hosted])
 
     def find(self, topic: str, index: int) -> Hosted:
-        """The partition."""
+        """Returns the partition."""
         assert (topic, index) == self._hosted.key
         return self._hosted
 
     def apply_state(self, image: ClusterImage, hosted: Hosted, partition: PartitionImage) -> None:
-        """The controller's state is in force."""
+        """Applies the controller's state to the partition."""
         hosted.state.change(partition, now_ms=0)
 
     def act(self, hosted: Hosted, effects: Effects) -> None:
-        """Hand proposals over."""
+        """Hands proposals to the sender."""
         if any(isinstance(effect, IsrProposed) for effect in effects):
             self.proposals.gather(hosted)
 
@@ -71,7 +71,7 @@ class SlowController:
         self.asked: list[tuple[pb.AlterPartitionsRequest, asyncio.Future[pb.AlterPartitionsReply]]] = []
 
     async def alter_partitions(self, request: pb.AlterPartitionsRequest) -> pb.AlterPartitionsReply:
-        """As the client of a controller."""
+        """The call of a controller's client."""
         copy = pb.AlterPartitionsRequest()
         copy.CopyFrom(request)
         self.asked.append((copy, asyncio.get_running_loop().create_future()))
@@ -182,7 +182,7 @@ async def test_a_broker_that_the_controller_refuses_is_not_proposed_with_each_of
 
 
 class MoodyState:
-    """A partition's state with a look for laggards of the test's own."""
+    """A partition's state, with the test's own `shrink_isr`."""
 
     def __init__(self, state: Partition, shrunk: Any) -> None:
         self._state = state
@@ -193,14 +193,14 @@ class MoodyState:
 
 
 class MoodyController(SlowController):
-    """Meets these errors before it is asked in earnest."""
+    """Raises these errors first, then keeps requests."""
 
     def __init__(self, *moods: BaseException) -> None:
         super().__init__()
         self._moods = iter(moods)
 
     async def alter_partitions(self, request: pb.AlterPartitionsRequest) -> pb.AlterPartitionsReply:
-        """As the client of a controller."""
+        """The call of a controller's client."""
         for mood in self._moods:
             raise mood
         return await super().alter_partitions(request)
@@ -249,7 +249,7 @@ async def test_lagging_replicas_are_looked_for_again_after_a_look_that_broke(
 
 
 class WithBadDisk(OnePartition):
-    """Replicas of which one cannot take a leadership over."""
+    """Replicas of which one fails to take over a leadership."""
 
     def __init__(self, sound: Hosted, rotten: Hosted) -> None:
         super().__init__(sound)
@@ -258,17 +258,17 @@ class WithBadDisk(OnePartition):
         self.failures: list[StorageError] = []
 
     def find(self, topic: str, index: int) -> Hosted:
-        """The partition."""
+        """Returns the partition."""
         return self._all[topic, index]
 
     def apply_state(self, image: ClusterImage, hosted: Hosted, partition: PartitionImage) -> None:
-        """The controller's state is in force, if it can be written down."""
+        """Applies the controller's state, unless the disk fails."""
         if hosted is self._rotten:
             raise StorageError("writing", "t-1", "a bad disk")
         super().apply_state(image, hosted, partition)
 
     def storage_failed(self, error: StorageError) -> None:
-        """A log could not be written."""
+        """Records the failure of a write."""
         self.failures.append(error)
 
 

@@ -28,7 +28,7 @@ class Interrupted(BaseException):
 
 
 class Failing(RealDisk):
-    """Breaks at the call of that name, before it does anything."""
+    """Raises at the call of that name, before the call changes anything."""
 
     def __init__(self, call: str, error: BaseException) -> None:
         super().__init__()

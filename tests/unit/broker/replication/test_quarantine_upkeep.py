@@ -85,7 +85,7 @@ async def test_a_file_of_truncated_records_that_grows_before_its_deletion_stays(
     kept = truncated.quarantine.kept
 
     def and_grow(directories: Any) -> Any:
-        """The listing; and before anything is deleted, more is truncated."""
+        """Lists the entries; before the first deletion, more records are truncated."""
         found = kept(directories)
         monkeypatch.setattr(truncated.quarantine, "kept", kept)
         truncated.keep(log, 1)

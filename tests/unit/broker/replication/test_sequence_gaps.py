@@ -1,5 +1,5 @@
-"""When a leader with other replicas in sync says that a sequence is out of order: not before it has
-proof that it still leads.
+"""A leader with other replicas in sync refuses a sequence as out of order only after it has proof
+that it still leads.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Leader:
         self.sessions: dict[int, FetchSession] = {}
 
     def fetch(self, follower: int, *, leader_epoch: int = LEADER_EPOCH, session_id: int = 1) -> None:
-        """A follower fetches, in the session of this id."""
+        """Fetches as a follower, in the session of this id."""
         known = self.sessions.get(follower)
         wanted = FetchPartitionState(
             topic="t", partition=0, fetch_offset=0, partition_max_bytes=100, current_leader_epoch=leader_epoch
@@ -62,7 +62,7 @@ class Leader:
         known.epoch += 1
 
     def produce(self, sequence: int, *, epoch: int = 0) -> ErrorCode:
-        """One record; its answer."""
+        """Produces one record; returns the answer."""
         content = batch([b"r"], producer_id=PRODUCER, producer_epoch=epoch, sequence=sequence)
         try:
             self.hosted.log.append_as_leader(content, leader_epoch=LEADER_EPOCH, now_ms=0)

@@ -32,11 +32,11 @@ class Waiting:
         self.is_answered = False
 
     def changed(self, key: Hashable, grown_bytes: int) -> bool:
-        """Any change will do."""
+        """Ends the wait at any change."""
         return True
 
     def complete(self) -> None:
-        """Answered."""
+        """Notes that the fetch is answered."""
         self.is_answered = True
 
 

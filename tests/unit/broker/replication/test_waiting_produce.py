@@ -1,6 +1,4 @@
-"""Requests with acks=all that wait for followers: each partition gets the answer that its own fate
-has earned.
-"""
+"""Requests with acks=all that wait for followers: each partition gets its own answer."""
 
 from __future__ import annotations
 

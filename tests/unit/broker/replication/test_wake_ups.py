@@ -61,12 +61,12 @@ class Waiting:
         self.received: list[int] = []
 
     def changed(self, key: Hashable, grown_bytes: int) -> bool:
-        """Any change will do."""
+        """Ends the wait at any change."""
         self.received.append(grown_bytes)
         return True
 
     def complete(self) -> None:
-        """Answered."""
+        """Notes that the request is answered."""
 
 
 class Leader:
@@ -111,7 +111,7 @@ class Leader:
         alive: tuple[int, ...] = (OWN, OTHER, THIRD),
         links: tuple[LinkRecord, ...] = (),
     ) -> HostedPartition:
-        """Take a batch of the controller; the partition."""
+        """Takes a batch of the controller; returns the partition."""
         state = PartitionState(
             partition=0,
             leader=leader,
@@ -132,7 +132,7 @@ class Leader:
         return found
 
     def follower_fetches_to(self, hosted: HostedPartition, node: int, offset: int, *, log_start_offset: int) -> None:
-        """A follower says what it has."""
+        """A follower fetches, and reports its log end by that."""
         self.replicas.record_fetch(hosted, node, offset, broker_epoch=node, log_start_offset=log_start_offset)
 
 
@@ -325,7 +325,7 @@ class Controller:
     async def report_offline_replicas(
         self, request: controller_pb2.ReportOfflineReplicasRequest
     ) -> controller_pb2.ReportOfflineReplicasReply:
-        """As the client of a controller."""
+        """The call of a controller's client."""
         self.reported.append([partition.topic for partition in request.partitions])
         return controller_pb2.ReportOfflineReplicasReply()
 

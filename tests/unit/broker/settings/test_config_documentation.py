@@ -1,4 +1,4 @@
-"""Every setting of a broker has a text that says what it means."""
+"""Every setting of a broker has a text that explains it."""
 
 from __future__ import annotations
 

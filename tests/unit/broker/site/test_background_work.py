@@ -126,7 +126,7 @@ async def test_a_timer_that_fails_does_not_keep_the_others_from_firing(clock: Ma
 
 
 class Registrations:
-    """As much of a ZooKeeper session as a broker's registration and configs use; `get_or_none`
+    """The part of a ZooKeeper session that a broker's registration and configs use; `get_or_none`
     fails as often as the test says.
     """
 
@@ -140,7 +140,7 @@ class Registrations:
         self.watches: dict[str, Any] = {}
 
     async def ensure_path(self, path: str) -> None:
-        """It is there."""
+        """The path exists already."""
 
     def on_session(self, listener: Callable[[SessionState], None]) -> None:
         self.listeners.append(listener)
@@ -172,7 +172,7 @@ class Registrations:
         return self.data[path], NodeStat(version=0, czxid=0, mzxid=0, created_at_ms=0, ephemeral_owner=0)
 
     def expire(self) -> None:
-        """The session ends with its nodes, and there is another one."""
+        """Ends the session with its nodes, and begins another one."""
         self.owners.clear()
         self.session_id += 1
         for state in (SessionState.LOST, SessionState.CONNECTED):
@@ -181,7 +181,7 @@ class Registrations:
 
 
 class NoReplicas:
-    """Of a broker without partitions."""
+    """The replicas of a broker without partitions."""
 
     def __init__(self) -> None:
         self.assigned = self
@@ -191,7 +191,7 @@ class NoReplicas:
 
 
 class Settings:
-    """Of a broker, as far as its registration asks."""
+    """The settings that a broker's registration reads."""
 
     node_id = 1
     zookeeper_session_timeout_ms = 4_000
@@ -283,7 +283,7 @@ class SlowConfigs:
         self.may_answer.set()
 
     async def ensure_path(self, path: str) -> None:
-        """It is there."""
+        """The path exists already."""
 
     def on_session(self, listener: Callable[[SessionState], None]) -> None:
         """The session stays."""

@@ -1,5 +1,5 @@
-"""How often a broker that stops asks for its leaderships to be taken, and how long it waits in
-between.
+"""A broker that stops asks the controller to move its leaderships: the number of attempts, and the
+waits between them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OWN, OTHER = 1, 2
 
 
 class Controller:
-    """Answers in turn how many partitions stay; the last answer again and again."""
+    """Answers with these numbers of remaining partitions in turn, and repeats the last one."""
 
     def __init__(self, *remaining: int, error: ErrorCode = ErrorCode.none) -> None:
         self._remaining = list(remaining)
@@ -38,7 +38,7 @@ class Controller:
 
 
 class Replicas:
-    """One partition with two replicas, that no producer waits for."""
+    """One partition with two replicas; no producer waits for it."""
 
     def __init__(self) -> None:
         self.purgatory = self
@@ -57,7 +57,7 @@ def settings(**given: str) -> BrokerSettings:
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Seconds that were waited, which take no time here."""
+    """The seconds of each wait; the waits take no time in this test."""
     waited: list[float] = []
 
     async def sleep(seconds: float) -> None:

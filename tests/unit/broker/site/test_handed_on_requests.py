@@ -94,7 +94,7 @@ def listing(*topics: str) -> Any:
 
 
 class Controller:
-    """That of site b: partition 0 of these topics is on its way."""
+    """The controller of site b, which moves partition 0 of these topics."""
 
     def __init__(self, *ongoing: str) -> None:
         self._ongoing = ongoing

@@ -30,21 +30,21 @@ VERSION = 9
 
 
 class NoReplicas:
-    """Takes every image."""
+    """The replicas of a broker without partitions; they take every image."""
 
     def __init__(self) -> None:
         self.assigned = self.standbys = self
 
     async def apply(self, *_: object) -> list[object]:
-        """Nothing is hosted."""
+        """Finds no hosted partition."""
         return []
 
     def is_behind(self, *_: object) -> bool:
-        """Nothing waits."""
+        """No request waits."""
         return False
 
     def wants_mark(self, *_: object) -> bool:
-        """Nothing waits."""
+        """No request waits."""
         return False
 
 
@@ -86,13 +86,13 @@ class Home:
         )
 
     async def confirm(self, *, epoch: int = 1, permit_until_ms: float = 0) -> bool:
-        """As the site agent asks."""
+        """Confirms the link, as the site agent asks for it."""
         request = ConfirmLinkRequest(link="a-b", epoch=epoch, permit_until_ms=int(permit_until_ms))
         return bool((await self.service.ConfirmLink(request, CONTEXT)).is_confirmed)
 
     @property
     def role(self) -> LinkRole:
-        """Of the link's topics."""
+        """The role of this site for the link's topics."""
         return self.cluster.image.role_of_topic("orders")
 
     def replace_link(self, record: LinkRecord) -> None:
@@ -168,7 +168,7 @@ async def test_a_link_that_gets_a_lease_needs_a_permit_and_one_that_loses_it_kee
 
 
 class Asked:
-    """A client's request, and the codes that it was answered."""
+    """A client's request, and the error codes of its answer."""
 
     def __init__(self) -> None:
         self.connection = SimpleNamespace(listener="CLIENT")
@@ -179,7 +179,7 @@ class Asked:
         return 0
 
     def count_errors(self, codes: object) -> None:
-        """For the metrics."""
+        """Ignores the counts of the metrics."""
 
     def reply_body(self, parts: list[bytes], *, body_size: int) -> None:
         del body_size

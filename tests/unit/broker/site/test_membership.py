@@ -19,7 +19,7 @@ REGISTRATION = BrokerRegistration(node_id=1, endpoints=(), grpc_address="b1:1")
 
 
 class ShortSession:
-    """ZooKeeper, whose first session ends once it has said that the registration is there."""
+    """ZooKeeper, whose first session ends after it has reported the registration as present."""
 
     def __init__(self) -> None:
         self.session_id = 1
@@ -27,14 +27,14 @@ class ShortSession:
         self.listeners: list[Callable[[SessionState], None]] = []
 
     def on_session(self, listener: Callable[[SessionState], None]) -> None:
-        """Call it at every change of the session."""
+        """Registers a listener for every change of the session."""
         self.listeners.append(listener)
 
     async def ensure_path(self, path: str) -> None:
-        """It is there."""
+        """The path exists already."""
 
     async def create(self, path: str, value: bytes, *, is_ephemeral: bool) -> None:
-        """The session's own, until it ends."""
+        """Creates a znode that ends with the session."""
         if self.owner:
             raise NodeExistsError
         self.owner = self.session_id

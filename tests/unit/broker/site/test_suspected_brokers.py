@@ -26,7 +26,7 @@ def listed(former: ClusterImage, *nodes: int) -> ClusterImage:
 
 
 class Client:
-    """A connection, as far as it matters here."""
+    """The part of a client's connection that this test uses."""
 
     def __init__(self, opened_at_ms: float) -> None:
         self.opened_at_ms = opened_at_ms

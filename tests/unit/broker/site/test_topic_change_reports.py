@@ -85,14 +85,14 @@ def _link(name: str, active: str, *, is_routed: bool) -> LinkRecord:
 
 @pytest.fixture
 async def peer() -> AsyncIterator[Peer]:
-    """One that answers."""
+    """A peer that answers."""
     async with ScriptedBroker() as broker:
         yield Peer(broker)
 
 
 @pytest.fixture
 async def news() -> AsyncIterator[TopicChangeReports]:
-    """Closed with the test."""
+    """Reports that the fixture closes after the test."""
     made = TopicChangeReports()
     try:
         yield made

@@ -30,7 +30,7 @@ def link(name: str, *, source: str = "a", target: str = "b", active: str = "a", 
 
 
 def routing(*links: LinkRecord) -> TransactionRouting:
-    """That of site b."""
+    """The routing of site b."""
     image = apply_batch(ClusterImage(site="b", node_id=1001), ControlBatch(is_full=True, links=links))
     return TransactionRouting(lambda: image)
 

@@ -114,7 +114,7 @@ async def test_offsets_whose_question_a_marker_overtook_are_asked_about_again(ov
 
 
 class _Hosted(SimpleNamespace):
-    """A partition; those are keys of dictionaries."""
+    """A partition that can be a key of a dictionary."""
 
     def __hash__(self) -> int:
         return id(self)

@@ -208,7 +208,9 @@ async def test_whether_a_partition_takes_part_is_answered_in_place_unless_someth
 async def test_a_former_coordinator_that_does_not_know_it_yet_gives_no_final_answer(
     site: Site, producer_id: int, producer_epoch: int
 ) -> None:
-    """Another broker coordinates and knows more; this one has the transaction before, completed."""
+    """Another broker coordinates and knows the newest transaction; this one knows only the one
+    before it, which is complete.
+    """
     await site.init()
     await site.add(0)
     await site.end(0)
@@ -289,7 +291,7 @@ LINK = LinkRecord(
 async def test_nothing_is_committed_under_a_fence_that_came_while_a_producer_id_was_fetched(
     site: Site, clock: ManualClock
 ) -> None:
-    """A failover may have asked already what is still to be marked."""
+    """A failover may already have counted the transactions that still need markers."""
     last_epoch = Transaction(
         transactional_id="tx",
         producer_id=7,
@@ -385,7 +387,7 @@ async def test_an_open_transaction_is_abandoned_when_another_site_becomes_active
 
 
 async def test_a_coordinator_that_loads_at_a_passive_site_abandons_what_is_open(site: Site) -> None:
-    """The site was lost with it, and comes back as a standby."""
+    """The site was lost while the transaction was open, and returns as a standby."""
     await site.init()
     await site.add(0)
     site.log.epochs = {}
@@ -417,7 +419,7 @@ async def test_a_fence_of_one_link_holds_no_producer_of_a_site_that_is_active_fo
 
 
 async def test_producers_are_reported_where_a_link_routes_clients(site: Site, clock: ManualClock) -> None:
-    """A planned failover compares those of both sites."""
+    """A planned failover compares the producers of both sites."""
     groups = GroupCoordinator(GroupLimits(), MemoryLog(), ImageRouting(lambda: site.image), clock)
     reports = GroupReports(
         lambda: site.image,

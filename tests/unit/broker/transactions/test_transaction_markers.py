@@ -32,7 +32,7 @@ END = TransactionEnd(producer_id=7, producer_epoch=1, is_commit=True, coordinato
 
 @dataclass
 class State:
-    """Of a partition whose follower decides what is safe."""
+    """The state of a partition; its follower sets the high watermark."""
 
     high_watermark: int = 0
     is_leader: bool = True
@@ -40,7 +40,7 @@ class State:
 
 
 class Hosted:
-    """A partition, as far as markers ask."""
+    """The part of a hosted partition that markers use."""
 
     def __init__(self, directory: Path) -> None:
         self.topic, self.index, self.key = *T0, T0
@@ -49,11 +49,11 @@ class Hosted:
         self.log = open_log(directory)
 
     def check_writable(self, _acks: int, *, passes_fence: bool) -> None:
-        """It always is."""
+        """The partition is always writable."""
 
 
 class OnePartition:
-    """Replicas that are one partition."""
+    """The replicas of a broker that hosts one partition."""
 
     def __init__(self, hosted: Hosted) -> None:
         self.hosted = hosted
@@ -61,11 +61,11 @@ class OnePartition:
         self.append_count = 0
 
     def get(self, _image: ClusterImage, _topic: str, _index: int) -> Hosted:
-        """The partition."""
+        """Returns the partition."""
         return self.hosted
 
     def append(self, hosted: Hosted, records: bytes, **_: Any) -> AppendInfo:
-        """As the leader."""
+        """Appends as the leader does."""
         self.append_count += 1
         return hosted.log.append_as_leader(records, leader_epoch=0, now_ms=1, is_from_client=False)
 
@@ -137,7 +137,7 @@ class OneMarkerAtATime(OnePartition):
     """A log that refuses several batches in one append, and one producer's marker."""
 
     def append(self, hosted: Hosted, records: bytes, **_: Any) -> AppendInfo:
-        """As the leader, unless it refuses."""
+        """Appends as the leader does, unless the log refuses the batches."""
         headers = [header for _, header in iterate_headers(records)]
         if len(headers) > 1:
             raise PartitionFailure(ErrorCode.record_list_too_large)

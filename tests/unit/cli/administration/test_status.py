@@ -24,7 +24,7 @@ RECORD = LinkRecord(name="a-b", source_site="a", target_site="b", active_site="a
 
 
 class Agent(site_pb2_grpc.SiteAgentServicer):
-    """Of either site: it knows the link, and a partition with these leader epochs."""
+    """An agent of either site; it knows the link, and a partition with these leader epochs."""
 
     def __init__(self, end: int = 0, epochs: Sequence[tuple[int, int]] = ()) -> None:
         self._partition = PartitionDescription(
@@ -46,7 +46,7 @@ class Agent(site_pb2_grpc.SiteAgentServicer):
 
 
 class SlowMirror(mirror_pb2_grpc.MirrorAdminServicer):
-    """Needs a second, and does not begin when it has less."""
+    """A mirror that needs a second to answer, and never answers if the deadline is shorter."""
 
     async def DescribeMirror(self, request: Any, context: Any) -> mirror_pb2.DescribeMirrorReply:
         if context.time_remaining() < 1:

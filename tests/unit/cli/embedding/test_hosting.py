@@ -66,7 +66,7 @@ async def test_zookeeper_has_as_long_to_answer_as_the_file_says(tmp_path: Path, 
 
 
 class Reached(Exception):
-    """The start came as far as the test looks."""
+    """The start has reached the step that the test looks at."""
 
 
 async def _started(monkeypatch: pytest.MonkeyPatch, given: Mapping[str, str]) -> dict[str, str]:

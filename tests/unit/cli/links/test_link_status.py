@@ -23,7 +23,7 @@ def test_lags_are_added_up_and_the_longest_time_counts() -> None:
 
 
 def test_a_lag_that_one_partition_does_not_know_is_not_known() -> None:
-    """Never smaller because something failed."""
+    """A failure never makes a lag look smaller."""
     partitions = [partition(0), partition(1, "SOURCE_UNAVAILABLE", lag_records=-1, lag_bytes=-1, lag_ms=700)]
     found = summary(DescribeMirrorReply(link="a-b", state="SOURCE_UNAVAILABLE", partitions=partitions))
     assert (found["lag_records"], found["lag_bytes"], found["lag_ms"]) == (None, None, 700)

@@ -1,6 +1,4 @@
-"""The demo replaces its own leftovers and nothing else; its plan is one that the checker
-accepts.
-"""
+"""The demo replaces only its own leftovers, and the checker accepts its plan."""
 
 from __future__ import annotations
 

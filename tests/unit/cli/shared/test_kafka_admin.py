@@ -17,7 +17,7 @@ LOADING = KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
 
 
 def answers(*outcomes: Any) -> Callable[[], Future[Any]]:
-    """Asks a coordinator that answers so, one after the other."""
+    """A question to a coordinator, which gives these answers in turn."""
     left = list(outcomes)
 
     def ask() -> Future[Any]:

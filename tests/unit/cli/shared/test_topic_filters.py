@@ -1,4 +1,4 @@
-"""Which partitions are shown, and Kafka's grammar of a manual assignment."""
+"""The partitions that are shown, and Kafka's grammar of a manual assignment."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ async def test_a_halted_partition_is_checked_again_after_its_problem_was_reporte
 
 
 async def test_everyone_who_waits_at_a_stream_returns_when_it_ends_and_nothing_is_waited_for_after_it() -> None:
-    """FT-18: with no time-out at all, so that nothing but the end lets them return."""
+    """FT-18: the readers have no timeout, so only the end of the stream lets them return."""
     reader = HandReader()
     stream = Stream("m-0", chunks_max=8, timeout_ms=-1, reader=lambda: reader)  # type: ignore[arg-type,return-value]
     async with asyncio.timeout(60):

@@ -1,4 +1,4 @@
-"""The classic consumer's watches over a ZooKeeper that loses a question."""
+"""The classic consumer's watches with a ZooKeeper that loses a request."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GROUP = "g"
 
 
 class LossyZooKeeper:
-    """Has nothing; the nth question after children is lost, with the watch that it was to set."""
+    """A ZooKeeper without znodes; it loses the nth request for children, with its watch."""
 
     state = SessionState.CONNECTED
 
@@ -40,7 +40,7 @@ class LossyZooKeeper:
         return []
 
     async def ensure_path(self, path: str) -> None:
-        """It is there."""
+        """The path exists already."""
 
 
 @pytest.mark.parametrize("lost", range(4))
@@ -67,7 +67,7 @@ class GroupNodes:
         return self.registrations[path.rpartition("/")[2]], SimpleNamespace(czxid=1)
 
     async def ensure_path(self, path: str) -> None:
-        """It is there."""
+        """The path exists already."""
 
 
 def registration(pattern: str, expression: str) -> bytes:
@@ -117,10 +117,10 @@ class Alone:
         return self.nodes[path], SimpleNamespace(czxid=1)
 
     async def exists(self, _: str) -> None:
-        """Deleted, and still reported."""
+        """The znode is deleted, and still reported."""
 
     async def ensure_path(self, path: str) -> None:
-        """It is there."""
+        """The path exists already."""
 
     async def stop(self) -> None:
         """The session ends."""

@@ -34,10 +34,10 @@ class SilentClient:
     cluster = None
 
     def learn(self, _: Any) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     async def close(self) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def __getattr__(self, name: str) -> Any:
         async def never(*_: Any, **__: Any) -> Any:
@@ -53,10 +53,10 @@ class FailingListener:
         raise RuntimeError(f"{len(places)} partitions cannot be given back")
 
     async def assigned(self, places: frozenset[PartitionKey]) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     async def lost(self, places: frozenset[PartitionKey]) -> None:
-        """Nothing."""
+        """Does nothing."""
 
 
 @pytest.mark.parametrize("is_cancelled", [False, True])
@@ -93,8 +93,8 @@ async def _end(consumer: Consumer) -> None:
 
 
 class ScriptedMember:
-    """A group whose only member is the consumer; `moods` are what joining and staying in it
-    meet.
+    """A group whose only member is the consumer; `moods` are the errors of its joins and
+    heartbeats.
     """
 
     def __init__(self, **moods: list[BaseException]) -> None:
@@ -121,7 +121,7 @@ class ScriptedMember:
         return [self.moods[where].pop()] if self.moods.get(where) else []
 
     async def leave(self) -> None:
-        """End without a request to a coordinator."""
+        """Ends without a request to a coordinator."""
 
 
 @asynccontextmanager

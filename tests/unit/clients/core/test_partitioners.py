@@ -1,5 +1,5 @@
-"""Where records go: Java's hashes to the bit, the partitions that are kept without a key, and the
-excluded ones (rows P-02 to P-07).
+"""The partitions of records: Java's hashes to the bit, the partitions that are kept without a key,
+and the excluded ones (rows P-02 to P-07).
 """
 
 from __future__ import annotations

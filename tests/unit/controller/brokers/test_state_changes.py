@@ -1,4 +1,4 @@
-"""From the state-change log the phases of all partitions and replicas can be replayed."""
+"""The state-change log has the phases of all partitions and replicas."""
 
 from __future__ import annotations
 

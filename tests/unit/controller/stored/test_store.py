@@ -1,4 +1,4 @@
-"""The information of a stored partition state about the registrations that its writer knew."""
+"""A stored partition state says which registrations its writer knew."""
 
 from __future__ import annotations
 

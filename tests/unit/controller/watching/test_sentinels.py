@@ -19,10 +19,10 @@ OWN, OTHER, EPOCH = 1, 2, 7
 
 
 class Living(broker_pb2_grpc.BrokerControlServicer):
-    """A broker, as far as it says who it is."""
+    """A broker that only answers `Identify`."""
 
     async def Identify(self, request: Any, context: Any) -> broker_pb2.IdentifyReply:
-        """Which registration this is."""
+        """Returns the broker's registration."""
         return broker_pb2.IdentifyReply(node_id=OTHER, broker_epoch=EPOCH)
 
 

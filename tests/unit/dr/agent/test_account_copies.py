@@ -1,5 +1,5 @@
-"""Accounts of failovers reach the site that became passive, also when they are written after the
-epoch is known there.
+"""Accounts of failovers reach the site that became passive, also when they are written after that
+site knows the epoch.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Store:
         self.kept: dict[int, str] = {}
 
     async def failovers(self, _: str) -> dict[int, str]:
-        """By epoch."""
+        """The stored accounts by epoch."""
         return dict(self.kept)
 
     async def record_failover(self, _: str, *, epoch: int, document: str) -> None:
-        """Keep one."""
+        """Stores one account."""
         self.kept[epoch] = document
 
 
@@ -42,7 +42,7 @@ class Peer:
         self.asked = 0
 
     async def ListFailovers(self, _: object, **_options: float) -> SimpleNamespace:
-        """As SiteAgent answers."""
+        """Lists the accounts as SiteAgent does."""
         self.asked += 1
         return SimpleNamespace(json=self.accounts)
 

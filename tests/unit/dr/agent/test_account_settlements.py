@@ -1,5 +1,5 @@
 """An account becomes final at both sites, the active one first, once the passive site's brokers
-have nothing alone.
+have no records of their own.
 """
 
 from __future__ import annotations
@@ -55,21 +55,21 @@ class Scene:
         self.settlements = AccountSettlements("a", store, brokers, channels, self.clock)
 
     async def failovers(self, _: str) -> dict[int, str]:
-        """As LinksStore."""
+        """Plays LinksStore."""
         return dict(self.here)
 
     async def record_failover(self, _: str, *, epoch: int, document: str) -> None:
-        """As LinksStore."""
+        """Plays LinksStore."""
         self.here[epoch] = document
 
     async def RecordFailover(self, request: Any, **_options: float) -> None:
-        """As the active site's agent."""
+        """Plays the active site's agent."""
         if not self.is_active_up:
             raise grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata())
         self.there[request.epoch] = request.json
 
     async def describe(self, _: str) -> list[BrokerAnswer]:
-        """As OwnBrokers."""
+        """Plays OwnBrokers."""
         self.asked += 1
         if not self.is_broker_up:
             return [BrokerAnswer(node_id=1, reply=None, problem="no answer")]
@@ -80,18 +80,18 @@ class Scene:
         return [BrokerAnswer(node_id=1, reply=DescribePartitionsReply(partitions=[described]))]
 
     async def quarantined(self, _: str) -> list[QuarantinedEnd] | None:
-        """As OwnBrokers."""
+        """Plays OwnBrokers."""
         return self.kept
 
     def reinstate(self, *, epoch: int = 2) -> None:
-        """The partition follows the active site again."""
+        """Makes the partition follow the active site again."""
         self.own_band_from = 100
         end = QuarantinedEnd(topic="flights", first_offset=100, end_offset=140, size_bytes=900, name="one")
         end.link_epoch = epoch
         self.kept = [end]
 
     async def look(self, *, active: str = "b", epoch: int = 2, floor: int = FLOOR) -> None:
-        """A round of the agent, later."""
+        """Runs a round of the agent, a minute later."""
         self.clock.advance(60_000)
         await self.settlements.look(
             LinkRecord(

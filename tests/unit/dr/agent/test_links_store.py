@@ -40,7 +40,7 @@ RECORD = LinkRecord(name="a-b", epoch=2, source_site="a", target_site="b", activ
 
 
 class Znodes:
-    """A tree of znodes, as far as an account needs one."""
+    """The part of a tree of znodes that accounts use."""
 
     def __init__(self) -> None:
         self.kept = {znodes.link_path("a-b"): (link_znodes.encode_link(RECORD), 0)}
@@ -59,7 +59,7 @@ class Znodes:
         return [kept.removeprefix(f"{path}/") for kept in self.kept if kept.startswith(f"{path}/")]
 
     async def ensure_path(self, _: str) -> None:
-        """Parents are not looked at."""
+        """Creates no parents: no test looks at them."""
 
     async def create(self, path: str, value: bytes) -> None:
         if path in self.kept:

@@ -1,5 +1,5 @@
-"""An agent learns at once that a broker has a record of a link in force, because the broker answers
-then.
+"""An agent learns at once that a record of a link is in force at a broker, because the broker
+answers at that moment.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class Broker:
         self.enforced = asyncio.Event()
 
     def broker_control(self, address: str) -> Any:
-        """As Channels."""
+        """Plays Channels."""
         assert address == "one:1"
         return self
 
     async def DescribePartitions(self, request: DescribePartitionsRequest, **_: float) -> DescribePartitionsReply:
-        """As BrokerControl."""
+        """Plays BrokerControl."""
         self.requests.append(request)
         self.asked.set()
         if request.awaited == RECORD and request.wait_ms:

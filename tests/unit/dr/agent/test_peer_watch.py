@@ -24,15 +24,15 @@ def record(*, active: str, epoch: int = 2) -> LinkRecord:
 
 
 class Adopting:
-    """A store that takes everything."""
+    """A store that takes every record."""
 
     async def adopt(self, given: LinkRecord) -> LinkRecord:
-        """It is stored."""
+        """Stores the record."""
         return given
 
 
 async def level(_: LinkRecord) -> None:
-    """Nothing to restore."""
+    """Finds nothing to restore."""
 
 
 async def unchanged(*_: object) -> bool:
@@ -41,7 +41,7 @@ async def unchanged(*_: object) -> bool:
 
 
 def shown(registry: CollectorRegistry, **given: Callable[[], Any]) -> None:
-    """The metrics of an agent that has only what is given."""
+    """Registers the metrics of an agent that has only the given values."""
     nothing: dict[str, Any] = dict.fromkeys(
         ("contested", "protection", "verification", "leases", "waiting", "failovers", "rehearsals", "silences"), dict
     )
@@ -78,7 +78,7 @@ async def test_two_active_sites_in_one_epoch_are_known_until_the_sites_agree(agr
 
 
 async def test_a_site_that_a_failover_truncates_is_confirmed_after_the_account(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its old site answers with the same epoch long before."""
+    """The old site answers with the same epoch long before the account is written."""
     watch, confirmed = watch_at_a(), list[int]()
 
     async def confirm(own: LinkRecord) -> None:

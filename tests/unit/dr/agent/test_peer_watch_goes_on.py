@@ -30,7 +30,7 @@ REFUSED = grpc.aio.AioRpcError(grpc.StatusCode.UNKNOWN, grpc.aio.Metadata(), grp
 
 
 class Home:
-    """The own broker and the peer's agent, both as the test wants them."""
+    """The own broker and the peer's agent, with the behaviour that the test sets."""
 
     def __init__(self) -> None:
         self.views: list[SiteView] = []

@@ -29,7 +29,7 @@ LINK = LinkRecord(name="a-b", source_site="a", target_site="b", active_site="a",
 
 
 class Nodes:
-    """As much of a ZooKeeper session as the cache uses; `put` fires the watch of a znode."""
+    """The part of a ZooKeeper session that the cache uses; `put` fires the watch of a znode."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, bytes] = {}

@@ -64,7 +64,7 @@ class ModelPartition:
 
     @property
     def epochs(self) -> tuple[EpochStart, ...]:
-        """As a broker describes them: of records alone."""
+        """The leader epochs of records, as a broker describes them."""
         found: list[EpochStart] = []
         for offset, (epoch, _) in enumerate(self.log):
             if not found or found[-1].epoch != epoch:
@@ -100,7 +100,7 @@ class ModelSite:
     arbiter_problem: str = ""
 
     def adopt(self, record: LinkRecord) -> LinkRecord:
-        """As SiteAgent.AdoptLink."""
+        """Adopts a record as SiteAgent.AdoptLink does."""
         if supersedes(record, self.record):
             self.record = LinkRecord.FromString(record.SerializeToString())
             if self.record.active_site == self.name:
@@ -109,7 +109,7 @@ class ModelSite:
         return self.record
 
     def is_writable(self) -> bool:
-        """The broker's rule."""
+        """Whether a broker of the site would take writes, by the brokers' rule."""
         is_confirmed = self.confirmed_epoch >= self.record.epoch
         return self.is_up and is_confirmed and role_of(self.record, self.name) is SiteRole.ACTIVE
 
@@ -130,7 +130,7 @@ class ModelSite:
         return True
 
     def groups(self) -> SiteGroups:
-        """As SiteAgent.DescribeGroups."""
+        """Describes groups as SiteAgent.DescribeGroups does."""
         return SiteGroups(
             offsets=dict(self.offsets),
             problems=self.group_problems,
@@ -140,7 +140,7 @@ class ModelSite:
         )
 
     def evidence(self, now_ms: int) -> SiteEvidence:
-        """As the shell would collect it."""
+        """The site's evidence, as the playbook's shell collects it."""
         return SiteEvidence(
             site=self.name,
             seen_at_ms=now_ms,
@@ -193,7 +193,7 @@ class ModelLink:
         self.truncation_problem = ""
 
     def site(self, name: str) -> ModelSite:
-        """By name."""
+        """The site of this name."""
         return self.a if name == "a" else self.b
 
     def mirror(self, batch_max: int = 1000) -> None:
@@ -224,7 +224,7 @@ class ModelLink:
             target.synced_at_ms = self.now_ms
 
     def evidence(self, to_site: str) -> Evidence:
-        """Target first, source after it."""
+        """The evidence of both sites, first the target's, then the source's."""
         target, source = self.site(to_site), self.site("b" if to_site == "a" else "a")
         return Evidence(
             link="a-b",
@@ -249,7 +249,7 @@ class Operator:
         self.outcome: Decision | None = None
 
     def run(self) -> Decision:
-        """To the end; the last decision."""
+        """Runs the playbook to its end; returns the last decision."""
         for _ in self.steps():
             pass
         assert self.outcome is not None

@@ -24,7 +24,7 @@ DECIDED_AT_MS = 1_700_000_000_000
 
 
 class Logs:
-    """A client that reads logs in memory, and notes which."""
+    """A client that reads logs in memory, and notes which logs it read."""
 
     def __init__(self, contents: dict[TopicPartition, bytes]) -> None:
         self.contents = contents

@@ -16,8 +16,8 @@ NOW_MS = 1_000
 
 
 class Looks:
-    """Answers looks one after another: a lag in records, or None for one that fails; the last one
-    again and again.
+    """Answers looks in turn with these lags in records, or fails where a lag is None; repeats the
+    last answer.
     """
 
     def __init__(self, *lags: int | None) -> None:

@@ -23,8 +23,8 @@ AGENTS = ("one:1", "two:1", "three:1", "four:1")
 
 
 class Agents:
-    """Agents of which some answer; the calls to the silent ones behind the first end when all are
-    asked.
+    """Agents of which at most one answers. The calls to the silent ones after the first end when
+    the client has asked all of them.
     """
 
     def __init__(self, answering: str = "") -> None:
@@ -34,7 +34,7 @@ class Agents:
         self.all_others = asyncio.Barrier(len(AGENTS) - 1)
 
     def site_agent(self, address: str) -> Any:
-        """As Channels."""
+        """Plays Channels."""
         agents = self
 
         class Stub:

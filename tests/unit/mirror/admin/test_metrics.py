@@ -100,7 +100,7 @@ class Scene:
         return records, sizes
 
     def figures(self, name: str = LATENCY, topic: str = KEY.topic) -> list[float]:
-        """The last one, minimum, maximum, mean."""
+        """The figure's last value, minimum, maximum and mean."""
         place = {**PLACE, "topic": topic}
         found = [self.registry.get_sample_value(f"{name}{suffix}", place) for suffix in ("", "_min", "_max", "_avg")]
         return [math.nan if value is None else value for value in found]
@@ -264,7 +264,7 @@ async def test_records_that_the_target_does_not_acknowledge_are_counted_and_age_
 
 
 async def test_producers_that_have_nothing_to_send_and_fetchers_without_room_count_their_time() -> None:
-    """MM-32: the one while the source is silent, the other while the target is."""
+    """MM-32: producers wait while the source is silent, fetchers while the target is."""
     world = world_with(partitions=1, batches=0)
     registry = CollectorRegistry()
     async with mirroring(world, registry=registry, **{"queue.byte.size": str(1 << 20), "num.producers": "1"}):

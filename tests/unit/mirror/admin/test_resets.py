@@ -1,5 +1,5 @@
-"""Copies that cannot be mirrored on, and topics that the target refuses: named, never touched by
-themselves, made anew when asked (M9).
+"""Copies that cannot be continued, and topics that the target refuses: the mirror names them, and
+makes them anew only on request (M9).
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ async def test_a_copy_that_cannot_be_counted_or_that_the_controller_keeps_stays(
 
 
 async def test_a_leader_with_another_history_is_found_out_although_its_log_is_longer() -> None:
-    """M1: an unclean election at the source, which metadata shows before any fetch fails."""
+    """M1: the source had an unclean election, and metadata shows it before any fetch fails."""
     world = world_with(partitions=1, batches=4)
     async with mirroring(world) as mirror:
         await eventually(world.is_equal)

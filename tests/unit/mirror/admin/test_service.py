@@ -1,4 +1,4 @@
-"""The mirror's admin service over gRPC: whom it answers."""
+"""The mirror's admin service over gRPC, and the callers that it answers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from wire.protocol.ids import TopicPartition
 
 @pytest.fixture
 async def stub() -> AsyncIterator[Any]:
-    """That of the mirror of link a-b, which has not found its link yet."""
+    """A stub for the mirror of link a-b, which has not found its link yet."""
     async with serving(MirrorAdminService("a-b")) as stub:
         yield stub
 
@@ -38,7 +38,7 @@ async def serving(service: MirrorAdminService) -> AsyncIterator[Any]:
 
 
 async def answered(stub: Any, call: str, request: Any) -> None:
-    """Ask, and take whatever is answered."""
+    """Asks, and reads the whole answer."""
     answer = getattr(stub, call)(request, timeout=30)
     if call == "VerifyMirror":
         async for _ in answer:
@@ -73,7 +73,7 @@ async def test_a_mirror_without_its_link_reports_this_for_its_link_and_for_none(
 
 
 class Agreeing:
-    """A Verifier that finds whatever it is asked about equal."""
+    """A Verifier that finds every partition equal."""
 
     async def compare(self, key: TopicPartition, *, mirrored_end: int, last_offsets: int) -> Comparison:
         return Comparison(to_offset=mirrored_end)

@@ -33,7 +33,7 @@ def batch(base_offset: int, *values: bytes, producer_id: int = -1) -> bytes:
 
 
 class Log:
-    """A site's only log, as far as the verifier asks."""
+    """The part of a site's only log that the verifier uses."""
 
     def __init__(self, *batches: bytes, policy: str = "delete") -> None:
         self.data = b"".join(batches)
@@ -62,14 +62,14 @@ def _logs_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class RecordFilter:
-    """Leaves nothing out."""
+    """A filter that leaves no record out."""
 
     async def read(self, client: Log, key: TopicPartition, offset: int, *, max_bytes: int) -> Any:
         return memoryview(client.from_offset(offset)), frozenset()
 
 
 async def translated(source: Log, target: Log, *runs: tuple[int, int, int], last_offsets: int = 0) -> Comparison:
-    """Over a translate link whose map has these runs."""
+    """Compares the logs over a translate link whose map has these runs."""
     link = Translation()
     for run in runs:
         link.map.append(*run)

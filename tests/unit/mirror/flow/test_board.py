@@ -1,6 +1,4 @@
-"""The board's own part of the story: its report of a partition's lag, for any steps of the
-machine's clock.
-"""
+"""The board's report of a partition's lag, for any steps of the machine's clock."""
 
 from __future__ import annotations
 

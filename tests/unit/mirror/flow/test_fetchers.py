@@ -1,5 +1,5 @@
-"""How often a fetcher asks: at once while much comes, with a distance while little does, never
-later than a sync link can bear.
+"""The pace of a fetcher: at once while much arrives, with a pause while little does, and never
+later than a sync link allows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SETTINGS = {"num.streams": "1", "antipode.fetch.interval.ms": "1000"}
 
 @pytest.fixture
 def answered(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The sizes of all answers that brought something."""
+    """The sizes of all answers with records."""
     sizes: list[int] = []
     fetch = MemoryFetch.fetch
 
@@ -88,7 +88,7 @@ async def test_only_a_link_that_is_not_sync_pauses_between_fetches(
 
 
 async def test_idle_partitions_need_no_command_for_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And their silence is judged by the rounds all the same."""
+    """The mirror judges their silence by the rounds instead."""
     world = world_with(partitions=3, batches=1)
     commands: list[object] = []
     submit = FlowBoard.submit

@@ -1,4 +1,4 @@
-"""When a producer checks which idle partitions to report: not before one of them may be due."""
+"""A producer checks its idle partitions only when a report of one of them may be due."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Target:
         self.requests: list[list[TopicPartition]] = []
 
     async def append(self, _: int, *, link: str, link_epoch: int, parts: Sequence[AppendPart]) -> list[AppendAnswer]:
-        """As AppendPort."""
+        """Plays AppendPort."""
         assert (link, link_epoch) == ("a-b", 1)
         self.requests.append([part.key for part in parts])
         return [
@@ -52,7 +52,7 @@ class Target:
 
 @dataclass
 class Row:
-    """An idle partition, as far as a report needs one."""
+    """The part of an idle partition's row that a report uses."""
 
     target: Leader = field(default_factory=lambda: Leader(node_id=1, epoch=0))
     topic_id: UUID = TOPIC_ID
@@ -72,11 +72,11 @@ class Board(dict[TopicPartition, Row]):
     """The partitions of one producer."""
 
     def row(self, key: TopicPartition) -> Row:
-        """As FlowBoard."""
+        """Plays FlowBoard."""
         return self[key]
 
     def source_answered_at_ms(self, _: TopicPartition) -> int:
-        """As FlowBoard."""
+        """Plays FlowBoard."""
         return 1
 
 

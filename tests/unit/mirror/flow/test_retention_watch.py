@@ -1,4 +1,4 @@
-"""A mirror that falls behind by a large part of the source's retention reports it, also while the
+"""A mirror that is behind by a large part of the source's retention reports it, also while the
 source does not answer.
 """
 

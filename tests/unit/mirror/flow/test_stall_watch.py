@@ -1,5 +1,5 @@
-"""Workers that live and do nothing: the mirror finds out by its partitions' ends, says so, and
-heals itself.
+"""Workers that live and do nothing: the mirror sees that its partitions' ends do not move, reports
+it, and replaces the workers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ QUICK = {"antipode.stall.timeout.ms": "200"}
 
 
 class DeafFetch(MemoryFetch):
-    """Its second question is never answered, and no timeout ends it."""
+    """Its second request gets no answer, and no timeout ends it."""
 
     asked = 0
 
@@ -37,7 +37,7 @@ class DeafFetch(MemoryFetch):
 
 
 class DeafAppend(MemoryAppend):
-    """As `DeafFetch`."""
+    """Its second request gets no answer, and no timeout ends it."""
 
     asked = 0
 

@@ -19,7 +19,7 @@ from tests.support.memory.memory_world import MemoryWorld
 async def test_a_group_reset_while_no_mirror_ran_goes_back_if_it_is_idle_at_the_target(
     world: MemoryWorld, monkeypatch: pytest.MonkeyPatch, *, is_routed: bool
 ) -> None:
-    """M4: else a failover would pass over what the reset wanted read again."""
+    """M4: otherwise a failover would skip the records that the group must read again."""
     monkeypatch.setattr(group_decisions, "BEHIND_BELIEVED_AFTER_MS", 100)
     world.record.is_routed = is_routed
     world.target.group_offsets = {"billing": {FIRST: GroupOffset(12)}, "live": {FIRST: GroupOffset(3)}}
@@ -35,7 +35,9 @@ async def test_a_group_reset_while_no_mirror_ran_goes_back_if_it_is_idle_at_the_
 
 @pytest.fixture
 def open_world(world: MemoryWorld) -> MemoryWorld:
-    """Groups may work at the target, which keeps where they were seen to stand alike."""
+    """A world whose groups may work at the target. The target keeps the offsets at which both sites
+    agreed.
+    """
     world.record.is_routed = False
     world.target.noted_alike = {}
     return world
@@ -44,7 +46,9 @@ def open_world(world: MemoryWorld) -> MemoryWorld:
 async def test_a_group_that_was_reset_while_no_mirror_ran_goes_back_when_it_was_not_moved_at_the_target(
     open_world: MemoryWorld,
 ) -> None:
-    """M4: also one that was carried before notes were kept, since the mirror saw it stand alike."""
+    """M4: this includes a group that was carried before there were notes, since the mirror saw
+    equal offsets.
+    """
     world = open_world
     world.target.group_offsets = {"live": dict(world.source.group_offsets["live"])}
     async with mirroring(world):

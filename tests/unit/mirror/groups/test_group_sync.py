@@ -72,7 +72,7 @@ async def test_a_daemon_speaks_of_its_own_part_alone_also_where_no_partition_lie
 
 @pytest.mark.parametrize("side", ["source", "target"])
 async def test_the_target_gets_reports_of_failing_daemons(world: MemoryWorld, side: str) -> None:
-    """So that another daemon's good word does not hide it."""
+    """Otherwise another daemon's report without problems would hide it."""
     getattr(world, side).group_problems["billing"] = "coordinator_not_available"
     async with mirroring(world):
         await eventually(lambda: world.target.words)
@@ -96,8 +96,8 @@ async def test_the_target_gets_a_report_that_the_source_does_not_answer(world: M
 async def test_offsets_that_another_daemon_has_carried_meanwhile_do_not_go_back(
     world: MemoryWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """M4: a partition is this daemon's again, which knows neither where its copy ends by now nor
-    where its groups are.
+    """M4: a partition returns to this daemon, which does not know the present end of its copy or
+    the offsets of its groups.
     """
     async with mirroring(world) as mirror:
         await are_carried(world)
@@ -130,8 +130,8 @@ async def test_offsets_that_another_daemon_has_carried_meanwhile_do_not_go_back(
 async def test_offsets_that_went_with_a_copy_are_written_again_without_a_report(
     world: MemoryWorld,
 ) -> None:
-    """Another one of the link has put the copy away and made it anew, between two looks of this
-    one.
+    """Another daemon of the link has deleted the copy and made it anew, between two looks of this
+    daemon.
     """
     async with mirroring(world):
         await are_carried(world)

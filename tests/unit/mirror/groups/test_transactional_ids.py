@@ -109,7 +109,7 @@ async def test_refused_and_unanswered_reports_are_repeated() -> None:
 
 
 async def test_a_target_that_was_active_in_between_gets_everything_anew() -> None:
-    """It has handed out ids of its own, even if no round fell into that time."""
+    """The target has given out ids of its own, even if there was no round in that time."""
     scene = Scene()
     scene.source.written.append({"one": FIRST})
     assert await scene.reported() == [{"one": FIRST}]
@@ -179,8 +179,8 @@ def test_records_of_the_coordinator_are_read_and_what_a_mirror_wrote_there_is_no
 
 
 class Client:
-    """As much of a client as the tail of a topic of two partitions needs: partition 0 at broker 1,
-    partition 1 at broker 2.
+    """The part of a client that the tail of a topic with two partitions uses: partition 0 at broker
+    1, partition 1 at broker 2.
     """
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ INTERVAL_MS = 1000
 
 
 class Cluster:
-    """Its topic of heartbeats, also as a client."""
+    """A cluster's topic of heartbeats, which is also its client."""
 
     def __init__(self) -> None:
         self.records: list[Heartbeat] = []

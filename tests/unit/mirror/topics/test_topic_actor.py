@@ -42,32 +42,32 @@ class ScriptedController(ControllerServicer):
         ]
 
     async def CreateTopics(self, request: pb.CreateTopicsRequest, context: Any) -> pb.CreateTopicsReply:
-        """As the active controller."""
+        """Answers as the active controller."""
         self.seen.append(request)
         return pb.CreateTopicsReply(results=self._results([topic.name for topic in request.topics]))
 
     async def CreatePartitions(self, request: pb.CreatePartitionsRequest, context: Any) -> pb.CreatePartitionsReply:
-        """As the active controller."""
+        """Answers as the active controller."""
         self.seen.append(request)
         return pb.CreatePartitionsReply(results=self._results([topic.name for topic in request.topics]))
 
     async def AlterTopicConfigs(self, request: pb.AlterTopicConfigsRequest, context: Any) -> pb.AlterTopicConfigsReply:
-        """As the active controller."""
+        """Answers as the active controller."""
         self.seen.append(request)
         return pb.AlterTopicConfigsReply(results=self._results([change.name for change in request.changes]))
 
     async def DeleteTopics(self, request: pb.DeleteTopicsRequest, context: Any) -> pb.DeleteTopicsReply:
-        """As the active controller."""
+        """Answers as the active controller."""
         self.seen.append(request)
         names = {topic_id.bytes: name for name, topic_id in IDS.items()}
         return pb.DeleteTopicsReply(results=self._results([names[topic_id] for topic_id in request.topic_ids]))
 
     async def start(self) -> None:
-        """Serve."""
+        """Starts to serve."""
         await self._server.start()
 
     async def stop(self) -> None:
-        """Serve no more."""
+        """Stops the server."""
         await self._server.stop(None)
 
 

@@ -69,7 +69,7 @@ def topic() -> Topic:
 
 @pytest.fixture(autouse=True)
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each daemon on a machine of its own."""
+    """Places each daemon on a machine of its own."""
     monkeypatch.setattr(link_holder, "own_place", str)
 
 
@@ -79,7 +79,7 @@ def daemon(topic: Topic, clock: ManualClock, name: str, on_gain: OnGain = read_n
 
 
 async def turn(*daemons: LinkHolder) -> None:
-    """A turn of each, one after the other, and time to read what others have written."""
+    """Gives each daemon a turn, and time to read the records of the others."""
     for one in daemons:
         await one.turn()
         await asyncio.sleep(0)

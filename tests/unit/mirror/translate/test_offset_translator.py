@@ -94,7 +94,9 @@ def test_records_that_the_opposite_link_has_brought_count_where_the_source_was_a
 
 
 def test_where_the_link_s_notes_do_not_reach_the_source_s_end_the_answer_stays_within_them() -> None:
-    """Between them may lie what was carried since, before what the opposite link has brought."""
+    """Between the notes and the end there may be records that the link carried since, before those
+    of the opposite link.
+    """
     found = both_ways(16).downstream(SOURCE, 0, 14)
     assert (found.offset, found.is_known) == (6, False)
     found = both_ways(16).downstream(SOURCE, 0, 10)

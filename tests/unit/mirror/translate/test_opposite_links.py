@@ -43,7 +43,7 @@ class Notes:
         return len(self.written[topic])
 
     def note(self, link: str, *, origin: str, source_id: UUID, mirrored: int) -> None:
-        """The link has written so many records of that origin into our topic."""
+        """Notes that the link has written this many records of that origin into our topic."""
         binding = Binding(topic="orders", source_id=source_id, target="orders", target_id=HERE)
         translation = Translation()
         translation.map.append(0, 100, mirrored)
@@ -52,7 +52,7 @@ class Notes:
         self.written.setdefault(f"antipode-offset-map.{link}", []).extend(records)
 
     async def opposite(self) -> Translation | None:
-        """After a look."""
+        """The opposite link's translation, after a look."""
         self._clock.advance(READ_AGAIN_MS)
         await self.links.refresh({"orders": HERE, **dict.fromkeys(self.written, ELSEWHERE)})
         return self.links.of(KEY, BINDING)

@@ -1,4 +1,4 @@
-"""Whose records a producer's are, read from the topics in which mirrors note it."""
+"""The site that a producer's records come from, read from the topics in which mirrors note it."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from wire.protocol.ids import TopicPartition
 
 
 class Client:
-    """Connects, and has nothing that could send."""
+    """A client that connects, and has no method that sends."""
 
     async def connection(self, node_id: int) -> object:
         assert node_id == 1

@@ -1,4 +1,4 @@
-"""Starts that need an answer of ZooKeeper, which goes away in the middle of them."""
+"""Starts that need an answer of ZooKeeper while the connection is lost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from runtime.zookeeper.client import until_answered
 
 
 class Step:
-    """Fails in turn with each of these, then answers."""
+    """A step that fails in turn with each of these errors, then answers."""
 
     def __init__(self, *errors: type[KazooException]) -> None:
         self._errors = list(errors)

@@ -32,7 +32,7 @@ LINKS = ("a-b", "c-d")
 
 
 class Agent(SiteAgentServicer):
-    """Does what it is asked, of a site with two links."""
+    """An agent of a site with two links; it grants every request that reaches it."""
 
     async def ListLinks(self, request: site.ListLinksRequest, context: Any) -> site.ListLinksReply:
         links = [site.LinkStatus(record=LinkRecord(name=name)) for name in LINKS]
@@ -61,7 +61,7 @@ def identities(tmp_path: Path) -> Identities:
 
 
 class Topics(ControllerServicer):
-    """Does what it is asked."""
+    """A controller that grants every request that reaches it."""
 
     async def CreateTopics(self, request: pb.CreateTopicsRequest, context: Any) -> pb.CreateTopicsReply:
         return pb.CreateTopicsReply()

@@ -21,7 +21,7 @@ Serve = Callable[[dict[str, str]], str]
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """Starts a page with these options; where it is."""
+    """Starts a page with these options; returns its address."""
     servers: list[MetricsServer] = []
 
     def started(options: dict[str, str]) -> str:

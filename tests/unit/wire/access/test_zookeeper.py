@@ -1,4 +1,4 @@
-"""As whom a process opens ZooKeeper sessions."""
+"""The user under which a process opens ZooKeeper sessions."""
 
 from __future__ import annotations
 

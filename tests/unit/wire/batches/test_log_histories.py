@@ -1,5 +1,5 @@
-"""Where two logs part: by their leader epochs alone the same answer as a comparison record by
-record.
+"""The offset at which two logs part: their leader epochs give the same answer as a comparison
+record by record.
 """
 
 from __future__ import annotations

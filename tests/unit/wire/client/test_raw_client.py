@@ -1,4 +1,4 @@
-"""The client finds who is responsible, and finds it again when that changes."""
+"""The client finds the responsible broker, and finds the next one after a change."""
 
 from __future__ import annotations
 

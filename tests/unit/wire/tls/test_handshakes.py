@@ -1,4 +1,4 @@
-"""Handshakes of real sockets: whom a storm from another address delays, and how they end."""
+"""Handshakes of real sockets: their delay in a storm from another address, and their ends."""
 
 from __future__ import annotations
 

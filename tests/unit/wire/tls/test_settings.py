@@ -53,7 +53,7 @@ def server_pem(stores: JavaKeyStores, password: str = "") -> tuple[str, str]:
 
 @pytest.fixture
 def server(java_key_stores: JavaKeyStores, tmp_path: Path) -> ssl.SSLContext:
-    """It demands a certificate, of any of the identities."""
+    """A server's context that demands a certificate of any of the identities."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     file = tmp_path / "server.pem"
     file.write_text("".join(server_pem(java_key_stores)), encoding="ascii")
@@ -65,8 +65,8 @@ def server(java_key_stores: JavaKeyStores, tmp_path: Path) -> ssl.SSLContext:
 
 
 def who_came(server: ssl.SSLContext, security: ClientSecurity) -> str:
-    """Shakes hands in memory; the name in the certificate that the client showed, nothing if it
-    showed none.
+    """Shakes hands in memory; returns the name in the client's certificate, empty if it showed
+    none.
     """
     context = security.ssl_context()
     assert context is not None

@@ -1,4 +1,4 @@
-"""Where the slowest records waited: stages from the times that a mirror noted."""
+"""The stages in which the slowest records waited, from the times that a mirror noted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two mirrors between the same two brokers: whose turn it is, and whose topics are whose."""
+"""Two mirrors between the same two brokers: their turns, and the topics of each."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ FETCH = 1
 
 
 class Scripted:
-    """An exchange that takes two messages; the second names who logs in."""
+    """An exchange that takes two messages; the second names the user."""
 
     def __init__(self, expires_at_ms: int | None) -> None:
         self._expires_at_ms = expires_at_ms

@@ -21,7 +21,7 @@ def credential(mechanism: str, password: str, salt: bytes = b"salt", iterations:
 
 
 def exchange(mechanism: str, users: dict[str, ScramCredential], nonce: str = "server") -> ScramExchange:
-    """A name that begins with `token-` is one of a delegation token of `owner`."""
+    """A name that begins with `token-` is the id of a delegation token of `owner`."""
 
     def look_up(_mechanism: str, name: str, is_token: bool) -> tuple[ScramCredential, Login] | None:
         if name not in users or is_token is not name.startswith("token-"):

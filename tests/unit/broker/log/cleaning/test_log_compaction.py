@@ -245,7 +245,7 @@ def test_a_batch_whose_bytes_have_changed_gets_no_new_checksum(tmp_path):
 
 
 def note(keys, first_offset, *noted):
-    """Records of these keys, at consecutive offsets."""
+    """Notes records of these keys at consecutive offsets."""
     content = batch([(key, b"value") for key in noted], base_offset=first_offset)
     keys.note(read_header(content), content, HEADER_SIZE, len(content))
 

@@ -1,4 +1,4 @@
-"""Which compacted logs are worth a pass, and in which order."""
+"""The compacted logs that are worth a pass of the cleaner, and their order."""
 
 from broker.log.core.cleaning_choice import CleaningRules, Dirtiness, worth_cleaning
 

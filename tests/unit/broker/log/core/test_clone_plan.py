@@ -1,4 +1,4 @@
-"""Which segments a clone may share with a running broker's log."""
+"""The segments that a clone may share with a running broker's log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of leader epochs: where each began and ended."""
+"""The table of leader epochs: the first offset and the end of each."""
 
 from itertools import pairwise
 

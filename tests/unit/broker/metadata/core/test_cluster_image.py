@@ -118,7 +118,9 @@ def test_a_batch_for_an_older_registration_is_refused() -> None:
 
 
 def test_a_broker_that_has_not_registered_yet_takes_nothing() -> None:
-    """The batch is meant for the process before it, whose leaderships it must not resume."""
+    """The batch is for the process before this one; the new process must not resume its
+    leaderships.
+    """
     with pytest.raises(StaleControllerEpoch):
         check_fence(image(), batch(broker_epoch=6), broker_epoch=0)
 

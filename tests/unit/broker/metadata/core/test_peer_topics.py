@@ -87,6 +87,6 @@ def test_a_report_that_no_view_confirms_is_forgotten_once_it_is_old() -> None:
 
 
 def test_a_report_shares_what_it_does_not_name_with_the_topics_before_it() -> None:
-    """Its cost is that of the topics named, not of all that there are."""
+    """Its cost grows with the topics that it names, not with all topics."""
     before = PeerTopics().with_view([topic(f"t{number}") for number in range(10)])
     assert reported(before, topic("new")).viewed is before.viewed

@@ -1,4 +1,4 @@
-"""Which replica a consumer reads from (KIP-392)."""
+"""The replica that a consumer reads from (KIP-392)."""
 
 from __future__ import annotations
 

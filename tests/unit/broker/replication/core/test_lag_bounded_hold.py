@@ -1,4 +1,4 @@
-"""The sync policy `bound` as a leader keeps it: nothing waits, then it is throttled, then held."""
+"""The sync policy `bound` at a leader: the high watermark is free, then throttled, then held."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_without_a_permit_nothing_becomes_visible_alone() -> None:
 def test_visible_records_that_the_standby_lacks_are_never_older_than_the_bound(
     steps: list[tuple[int, int, float]],
 ) -> None:
-    """Judged by when each record was really there; looks come late."""
+    """The test uses the true time of each append; the leader's looks come later."""
     one, now_ms, end, visible = hold(), 0.0, 0, 0
     born: list[float] = []
     for grown, reported, passed_ms in steps:

@@ -1,4 +1,4 @@
-"""How mirrored batches meet a log."""
+"""Mirrored batches against the log that they are appended to."""
 
 from __future__ import annotations
 
@@ -63,7 +63,9 @@ REWRITTEN = [header(10, crc=2, kept=3), header(10, crc=2, kept=0), header(10, cr
 @pytest.mark.parametrize("rewritten", REWRITTEN)
 @pytest.mark.parametrize("is_compacted", [False, True])
 def test_compaction_may_have_rewritten_what_is_sent_again(rewritten: BatchHeader, is_compacted: bool) -> None:
-    """Also in a topic that has ceased to be compacted; and either site may have compacted first."""
+    """This also holds for a topic whose compaction was turned off. Either site may have compacted
+    first.
+    """
     assert same([header(0), header(10)], [header(0), rewritten], compacted=is_compacted)
     assert same([rewritten], [header(10)], compacted=is_compacted)
     assert not same([rewritten._replace(partition_leader_epoch=1)], [header(10)], compacted=is_compacted)

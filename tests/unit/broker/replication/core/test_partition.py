@@ -87,7 +87,7 @@ def test_the_high_watermark_waits_for_the_disk_where_a_flush_is_asked_for() -> N
 
 
 def test_records_that_need_no_flush_do_not_keep_the_high_watermark_back() -> None:
-    """Followers and markers append too; their records go to the disk later."""
+    """Appends of followers and markers need no flush; their records go to the disk later."""
     partition = led()
     partition.await_flush(0, 3)
     partition.record_append(3)
@@ -140,14 +140,14 @@ def test_a_follower_joins_a_truncated_copy_that_ends_below_where_the_leadership_
 
 
 def followed(high_watermark: int = 0, log_end_offset: int = 0) -> Partition:
-    """A follower of broker 2."""
+    """A partition that follows broker 2."""
     partition = CheckedPartition(node_id=1, high_watermark=high_watermark, log_end_offset=log_end_offset)
     partition.change(decided(leader=2, replicas=(2, 1), isr=(2, 1)), now_ms=0)
     return partition
 
 
 def with_outsider() -> Partition:
-    """Led here at offset 10, with broker 3 out of sync."""
+    """A partition led here, with log end 10 and broker 3 out of sync."""
     partition = led(replicas=(1, 2, 3), isr=(1, 2))
     partition.record_append(10)
     partition.record_fetch(2, 10, now_ms=1)
@@ -337,8 +337,8 @@ def test_a_follower_one_round_trip_behind_a_busy_leader_gets_into_the_isr() -> N
 
 
 def joining() -> Partition:
-    """Broker 2 was at the end at its fetch before, has offset 10 now, and the high watermark waits
-    for it there.
+    """A partition whose broker 2 was at the log end at its fetch before and has offset 10. The high
+    watermark waits for it there.
     """
     partition = led(replicas=(1, 2), isr=(1,))
     partition.record_append(10)

@@ -23,7 +23,7 @@ def look(
     retention_ms: int = 10 * DAY_MS,
     bytes_max: int = 100,
 ) -> Upkeep:
-    """A look so long after the first entry was made."""
+    """A look this long after the first entry was made."""
     return retention.look(
         entries or (NEW, OLD),
         retention_ms=retention_ms,

@@ -43,7 +43,7 @@ def test_the_standby_cannot_make_visible_what_this_sites_replicas_lack() -> None
 
 
 def test_a_replica_joins_only_with_everything_that_may_be_at_the_standby() -> None:
-    """Elected with less, it would take back what the standby has."""
+    """If it were elected with less, it would truncate records that the standby has."""
     partition = held(isr=(1,), replicas=(1, 2))
     partition.record_append(10)
     partition.record_fetch(2, 9, now_ms=1)
@@ -104,7 +104,7 @@ def test_a_standby_that_has_caught_up_is_waited_for_again() -> None:
 
 
 def test_a_standby_some_round_trips_behind_a_steady_flow_is_waited_for_again() -> None:
-    """It never has what came since it last spoke."""
+    """It never has the records that were appended since its last fetch."""
     partition = degraded(10)
     for end in range(11, 20):
         partition.record_append(end)

@@ -76,7 +76,7 @@ def answer(hosted: HostedPartition, records: bytes) -> TopicFetched:
 async def following(
     monkeypatch: pytest.MonkeyPatch, fetch: Callable[..., Any], *followed: HostedPartition
 ) -> AsyncIterator[ReplicaFetcher]:
-    """A fetcher of these whose requests `fetch` answers."""
+    """A fetcher of these partitions; `fetch` answers its requests."""
 
     async def connect(*_: Any) -> Any:
         return SimpleNamespace(is_open=True, close=lambda _: None)

@@ -1,6 +1,4 @@
-"""Configs of single groups: errors and their words are those of Apache Kafka 4.3.1, which was
-asked.
-"""
+"""Configs of single groups. The errors and their texts come from a run of Apache Kafka 4.3.1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topic configs: where a value comes from."""
+"""Topic configs: the source of each value."""
 
 import pytest
 

@@ -50,7 +50,7 @@ class Machine:
         return reply
 
     def give(self, command: TransactionCommand, *, now_ms: int = 1_000) -> TransactionDecision:
-        """Of a command that no request waits for."""
+        """The decision on a command that no request waits for."""
         decision = self._transactions.decide(command, now_ms=now_ms, token=1)
         for record in decision.records:
             self._log.append(transaction_records.encode(record))
@@ -125,7 +125,7 @@ def marked(*, producer_id: int, epoch: int) -> MarkersWritten:
 
 @pytest.fixture
 def machine() -> Machine:
-    """One that knows a carried producer, and has been read anew since."""
+    """A machine that knows a carried producer and was restored from its log."""
     made = Machine()
     assert made.ask(carry()) == ProducerReply()
     made.replay()
@@ -134,7 +134,9 @@ def machine() -> Machine:
 
 @pytest.mark.parametrize("epoch", [EPOCH, EPOCH + 3])
 def test_a_transaction_that_was_open_never_goes_on(machine: Machine, epoch: int) -> None:
-    """Its epoch may be above the carried one: a mirror is always late by a moment."""
+    """The producer's epoch may be above the carried one, because a mirror is always a moment
+    behind.
+    """
     reply = machine.ask(add(epoch=epoch))
     assert isinstance(reply, AddReply)
     assert reply.error is ErrorCode.invalid_producer_id_mapping
@@ -253,7 +255,7 @@ def abandoned() -> Machine:
 
 
 def test_the_present_producer_is_carried_once_what_was_open_has_its_markers(abandoned: Machine) -> None:
-    """It got its id at the other site, and comes back with it."""
+    """The producer got its id at the other site, and returns with it."""
     news = carry(producer_id=NEXT, epoch=0)
     assert abandoned.ask(news) == ProducerReply(error=ErrorCode.concurrent_transactions)
     assert abandoned.ask(init(fresh=NEXT)) == ProducerReply(error=ErrorCode.concurrent_transactions)

@@ -1,4 +1,4 @@
-"""Which batches of an entry are replayed: transactions end at their producer's next marker."""
+"""The batches of an entry that are replayed: transactions end at their producer's next marker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def header(producer_id: int, attributes: int) -> BatchHeader:
 
 
 def fates(*batches: tuple[int, int, bool]) -> list[Fate]:
-    """Of batches given by producer, attributes, and whether a marker aborts."""
+    """The fates of batches, given by producer, attributes, and whether a marker aborts."""
     found = Fates()
     for position, (producer_id, attributes, is_abort) in enumerate(batches):
         found.take(position, header(producer_id, attributes), is_abort=is_abort)

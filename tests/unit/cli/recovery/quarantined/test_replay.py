@@ -23,7 +23,7 @@ LEADER_EPOCH = 0
 
 
 class Broker:
-    """A client of one broker that keeps one entry and returns so many bytes a piece."""
+    """A client of one broker that keeps one entry and returns it in pieces of this many bytes."""
 
     def __init__(self, content: bytes, piece_bytes: int) -> None:
         self._content, self._piece_bytes = content, piece_bytes

@@ -1,4 +1,4 @@
-"""Which records the active site has: by the headers that replayed records carry."""
+"""The records that the active site already has, by the headers of replayed records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which proposals of in-sync replicas the controller takes."""
+"""The proposals of in-sync replicas that the controller takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing that happens at a site touches a topic that is being deleted: one test for each guard."""
+"""No event at a site changes a topic that is being deleted: one test for each guard."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Site:
         return self.offset_ms + true_ms * self.rate
 
     def true_ms(self, clock_ms: float) -> float:
-        """When the clock shows this."""
+        """The true time at which the clock shows this time."""
         return (clock_ms - self.offset_ms) / self.rate
 
 
@@ -90,11 +90,11 @@ class LeaseWorld:
         return Site(name, rate, self._chance.uniform(0, 1e6), record, LinkLeaseMachine(name))
 
     def after(self, delay_ms: float, event: Callable[[], None]) -> None:
-        """Let it happen then."""
+        """Schedules the event after this delay."""
         heapq.heappush(self._events, (self.now_ms + delay_ms, next(self._order), event))
 
     def _sent(self, event: Callable[[], None]) -> None:
-        """A message: late, or lost."""
+        """Sends a message, which arrives late or is lost."""
         if self._chance.random() >= LOST_SHARE:
             self.after(self._chance.uniform(0, DELAY_MS_MAX) ** 2 / DELAY_MS_MAX, event)
 
@@ -130,7 +130,7 @@ class LeaseWorld:
             site.presence_changes += 1
 
     def _see_peer(self, site: Site, seen: tuple[bool, int]) -> float | None:
-        """Since when the other site is absent; None when it is not."""
+        """The own clock's time since which the other site is absent; None if it is present."""
         is_present, changes = seen
         if is_present:
             site.peer_absent = None

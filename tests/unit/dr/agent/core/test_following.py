@@ -125,7 +125,7 @@ def test_s_b_a_link_that_is_made_later_knows_how_late_it_is() -> None:
 
 
 def test_s_c_a_standby_stays_with_an_active_site_that_answers_and_knows_of_no_promotion() -> None:
-    """An operator declared it down, and only the line to the promoted site is cut."""
+    """An operator declared the active site down, but only its line to the promoted site is cut."""
     sites = two_standbys()
     sites.cut.add(frozenset("ab"))
     sites.promote("a-b", "b")
@@ -146,7 +146,7 @@ def test_s_d_of_two_sites_that_are_promoted_at_once_none_is_followed() -> None:
 
 
 def test_s_e_a_site_that_is_left_takes_no_writes_before_it_knows_why() -> None:
-    """It reaches the standby that went on without it, and not the promoted site."""
+    """The site reaches the standby that followed the promoted site, but not the promoted site."""
     sites = two_standbys()
     sites.down.add("a")
     sites.promote("a-b", "b")

@@ -36,7 +36,7 @@ class Schedule:
         self.actives: dict[tuple[str, int], str] = {}
 
     def run(self) -> None:
-        """Some steps, then calm."""
+        """Makes some random steps, then heals every fault and lets all agents finish."""
         for _ in range(STEPS):
             self.chance.choice((self._act, self._act, self._act, self._act, self._act_late, self._break, self._move))()
             self._check()
@@ -53,7 +53,7 @@ class Schedule:
         return sorted(self.sites.stores.keys() - self.sites.down)
 
     def _act(self) -> None:
-        """An agent decides; its changes happen at once, late, or not at all."""
+        """An agent decides, and makes its changes at once, late, or never."""
         if not self._up():
             return
         site = self.chance.choice(self._up())

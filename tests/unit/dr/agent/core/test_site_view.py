@@ -136,8 +136,8 @@ def test_a_link_whose_active_site_another_link_made_passive_is_named() -> None:
 
 
 def test_m5_a_chain_of_exact_links_that_carry_one_topic_is_refused_where_it_would_close_or_go_on() -> None:
-    """So no record can come round: a topic is written to at one site of all that exact links
-    join.
+    """Otherwise a record could come back to its site. Of all sites that exact links join, one may
+    write to a topic.
     """
     first, second, third = link("a-b"), link("b-c", source="b", target="c"), link("c-a", source="c", target="a")
     assert overlap_problems(second, site="b", links=[first], topics=["flights"])

@@ -39,7 +39,7 @@ def test_the_logs_are_truncated_after_the_raise_and_before_the_account() -> None
 @pytest.mark.parametrize("policy", [TO_TIME, FailoverPolicy(drain_timeout_ms=2_000)])
 @pytest.mark.parametrize("survived", range(12))
 def test_another_operator_finishes_the_truncation_of_one_that_died(survived: int, policy: FailoverPolicy) -> None:
-    """From the raise on also one who gave no time: the link's record has it."""
+    """After the raise, an operator who gave no time does so too: the link's record has the time."""
     link = link_to_undo()
     first = Operator(link, policy=TO_TIME)
     done = []

@@ -53,7 +53,7 @@ def test_f1_a_source_that_answers_is_fenced_drained_and_nothing_is_lost() -> Non
 
 
 def test_the_look_that_follows_the_raise_asks_the_target_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Writers wait for it."""
+    """Writers wait until this look ends."""
     link = link_with_records(written=5, mirrored=5)
     operator = Operator(link)
     looks: list[tuple[bool, bool]] = []

@@ -72,7 +72,7 @@ def test_two_transactions_of_one_producer_are_distinguished_by_their_times() -> 
 
 
 def whole(logs: dict[TopicPartition, list[CommitMarker]], ends: dict[TopicPartition, int]) -> bool:
-    """By definition: no marker below the ends whose transaction lacks another one below them."""
+    """The definition: no transaction has a marker below the ends and lacks another one there."""
     there = {(place, one.members) for place, log in logs.items() for one in log if one.offset < ends.get(place, 10**9)}
     return all((TopicPartition(*at), members) in there for _, members in there for at in members.partitions)
 

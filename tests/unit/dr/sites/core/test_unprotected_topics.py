@@ -121,7 +121,7 @@ def test_the_plan_for_a_lost_source_names_them() -> None:
 
 
 def test_a_source_that_another_link_made_passive_is_not_failed_away_from() -> None:
-    """A topic is written to at one site; a failover of this link cannot fence that one."""
+    """One site takes the topic's writes, and a failover of this link cannot fence that site."""
     seen = evidence()
     assert seen.source is not None
     deposed = replace(seen, source=replace(seen.source, deposed=("site a is passive for orders",)))

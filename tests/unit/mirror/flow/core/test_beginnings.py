@@ -1,4 +1,4 @@
-"""Where copies begin, as a config of the copy says it."""
+"""The first offset of a copy, in a config of the copy."""
 
 from __future__ import annotations
 

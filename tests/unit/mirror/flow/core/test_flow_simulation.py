@@ -299,7 +299,7 @@ class World:
             self.submit(Settled(generation=self.window.generation))
 
     def report(self) -> None:
-        """An idle partition's empty append finds out that the target has lost what it had
+        """An idle partition's empty append finds out that the target has lost records that it had
         acknowledged.
         """
         is_idle = self.window.is_idle and not self.queue and self.flow.facts.step is Step.STREAMING

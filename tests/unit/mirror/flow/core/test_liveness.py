@@ -33,14 +33,14 @@ class Watched:
         self.now_ms = 0.0
 
     def look(self, seen: FlowFacts, *, received_ms_ago: float = 0, is_congested: bool = False) -> Remedy | None:
-        """None when there is no suspicion."""
+        """Looks once; returns None when there is no suspicion."""
         self.now_ms += STALL_MS / 10
         if not self.liveness.see(KEY, seen, received_ms_ago=received_ms_ago, now_ms=self.now_ms):
             return None
         return self.liveness.judge(KEY, seen, is_congested=is_congested, now_ms=self.now_ms)
 
     def look_for(self, times: int, seen: FlowFacts, **how: bool) -> list[tuple[float, Remedy]]:
-        """When which remedies were asked for, in stall times."""
+        """The remedies that were asked for, each with its time in stall times."""
         found = [(self.look(seen, **how), self.now_ms / STALL_MS) for _ in range(10 * times)]
         return [(at, remedy) for remedy, at in found if remedy not in (None, Remedy.NONE)]
 

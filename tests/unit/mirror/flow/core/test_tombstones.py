@@ -1,5 +1,5 @@
-"""A mirror that was behind for longer than the source keeps tombstones says so; nothing else makes
-it (M8).
+"""A mirror reports that it was behind for longer than the source keeps tombstones. No other event
+causes that report (M8).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BEGAN_MS = 50_000
 
 
 class Mirror:
-    """One flow from its start, with records of which each is as old as is said."""
+    """One flow from its start; the test gives each record's age."""
 
     def __init__(self, *, target_end: int, kept_ms: int = KEPT_MS) -> None:
         self.flow = Flow("orders-0")
@@ -87,7 +87,7 @@ class Mirror:
         self.tell(Acknowledged(generation=self.generation, log_end_offset=self.end))
 
     def compare(self) -> None:
-        """The last batch of the copy comes again, and nothing else."""
+        """Fetches the last batch of the copy again, and no other batch."""
         run = BatchRun(
             first_offset=self.end - 10,
             next_offset=self.end,

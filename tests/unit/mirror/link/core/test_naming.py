@@ -1,4 +1,4 @@
-"""Names of topics at the target, and which topics stay out."""
+"""Names of topics at the target, and the topics that stay out."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Where groups were seen to stand alike: noted for the next daemon, and read by links in the other
-direction.
+"""The offsets at which a group agreed at both sites: a daemon notes them, and its successor and the
+opposite link read them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Topic:
         monkeypatch.setattr(module.LinkTopic, "save", self._save)
 
     def notes(self) -> GroupNotes:
-        """Of a daemon that has just started."""
+        """The notes of a daemon that has just started."""
         client: Any = None
         return GroupNotes(client, "a-b", source_alias="a", replication_factor=1, clock=ManualClock())
 

@@ -1,4 +1,4 @@
-"""How much is asked of a controller in one request about topics."""
+"""The size of one request to a controller about topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens of OAUTHBEARER: which log in, and why others do not."""
+"""Tokens of OAUTHBEARER: tokens that log in, and refused ones with the reason."""
 
 from __future__ import annotations
 

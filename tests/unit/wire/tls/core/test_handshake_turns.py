@@ -1,4 +1,4 @@
-"""Which handshake is next, and which one ends when there are too many."""
+"""The next handshake, and the one that ends when there are too many."""
 
 from __future__ import annotations
 

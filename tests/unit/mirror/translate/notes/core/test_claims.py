@@ -151,9 +151,7 @@ def test_each_record_is_mirrored_once_and_in_order_whichever_daemon_owns_a_slot(
 
 
 def share_and_go_on(daemons: list[Daemon], target: Target, seed: int) -> None:
-    """With slots that do not overlap every daemon gets to write, and the claims of ended ones are
-    gone.
-    """
+    """Every daemon writes if the slots do not overlap. The claims of ended daemons are gone."""
     for number, daemon in enumerate(daemons):
         daemon.slots = frozenset(range(number, SLOTS, DAEMONS))
     before = [daemon.commits for daemon in daemons]

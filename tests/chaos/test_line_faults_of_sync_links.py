@@ -48,7 +48,7 @@ SOME_RECORDS = 50
 
 
 async def shown(pair: Pair, topic: str) -> list[int]:
-    """How far consumers see each partition at the source."""
+    """The offset up to which consumers read each partition at the source."""
     keys = [(topic, index) for index in range(PARTITIONS)]
     async with KafkaClient(pair.source.bootstrap, retry_budget_ms=5_000) as client:
         ends = await client.offsets_at(keys, LATEST_TIMESTAMP)
@@ -56,7 +56,7 @@ async def shown(pair: Pair, topic: str) -> list[int]:
 
 
 async def degraded(pair: Pair, link: str) -> dict[int, bool]:
-    """By partition, whether it says that the standby may lack something."""
+    """The partitions of a link at the source, with True if the standby may lack records of one."""
     return {one.partition: one.is_degraded for one in await pair.describe_partitions(pair.source, link)}
 
 
@@ -84,7 +84,7 @@ async def in_sync_again(pair: Pair, link: str, within_ms: float) -> None:
 
 
 async def demand_both_have_all(pair: Pair, load: AcknowledgedLoad, topic: str) -> None:
-    """Of a load that has finished."""
+    """Both sites must have all records of a finished load."""
     await pair.caught_up(topic, PARTITIONS, within_ms=HEALED_WITHIN_MS)
     for site in (pair.source, pair.target):
         await load.check_log(site.bootstrap)

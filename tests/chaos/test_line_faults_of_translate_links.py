@@ -79,7 +79,7 @@ class LinkEnd(NamedTuple):
     lines: Sequence[Proxy]
 
     def address(self, number: int) -> str:
-        """Where the mirror of a link reaches it."""
+        """The address that the mirror of a link connects to."""
         return self.lines[number].address if self.lines else self.bootstrap
 
 
@@ -174,7 +174,7 @@ async def test_a_translate_link_delivers_once_and_in_order_over_two_bad_lines(
     tmp_path: Path,
     toxiproxy: Toxiproxy,
 ) -> None:
-    """Some pairs of faults, by chance."""
+    """The pairs of faults are random."""
     site = await start_lone_site(processes, tmp_path, "near", toxiproxy=toxiproxy, lines=1)
     kafka, proxy = start_proxied_kafka(processes, tmp_path / "far", toxiproxy)
     ends = (kafka.bootstrap_servers, site.lines[0].address)
@@ -391,8 +391,8 @@ async def seen_since(bootstrap: str, topic: str, first: Sequence[int]) -> int:
 
 
 async def has_as_many(source: str, target: str, topic: str, *, within_ms: float) -> None:
-    """Until the target's logs are as long as the source's are now: it can have as many records, and
-    has them if nothing else is there.
+    """Wait until the target's logs are as long as the source's are now: it can have as many
+    records, and has them if nothing else is there.
     """
     goal = await total_end(source, topic, PARTITIONS)
 

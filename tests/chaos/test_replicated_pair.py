@@ -88,8 +88,8 @@ async def victim(sites: EmbeddedSites, chance: random.Random, role: str) -> Runn
 
 
 async def kill_and_start(sites: EmbeddedSites, chance: random.Random, number: int) -> None:
-    """One or two victims, each down for a random time; whether they are ready again is waited for
-    or not.
+    """Kill one or two victims, each for a random time, and start them again. At random the call
+    waits until they are ready.
     """
     roles = chance.sample(VICTIMS, k=chance.choice((1, 1, 2)))
     is_awaited = chance.choice((True, False))
@@ -216,7 +216,7 @@ async def die_at_a_random_moment(process: RunningProcess, chance: random.Random)
 
 
 def delete_before(sites: EmbeddedSites, partition: int, offset: int) -> None:
-    """By the command, again while leaders change."""
+    """Delete records by the command, and retry it while leaders change."""
 
     def is_deleted() -> bool:
         place = ("--partition", str(partition), "--before", str(offset), "--bootstrap-server", sites.bootstrap("a"))
@@ -228,8 +228,8 @@ def delete_before(sites: EmbeddedSites, partition: int, offset: int) -> None:
 
 
 async def begin_there(sites: EmbeddedSites, begin: dict[int, int]) -> bool:
-    """AssertionError unless each partition begins there at both sites, by the answers of the
-    present leaders.
+    """Raises AssertionError unless each partition begins there at both sites, by the responses of
+    the present leaders.
     """
     keys = [(TOPIC, partition) for partition in begin]
     for site in "ab":

@@ -63,7 +63,7 @@ class Link(Protocol):
 
 @dataclass
 class ExactLink:
-    """Of a pair of sites."""
+    """An exact link of a pair of sites."""
 
     pair: Pair
     topic: str

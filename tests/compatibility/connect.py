@@ -123,11 +123,11 @@ class Pipe:
         self._count += LINES
 
     def wait_in_topic(self) -> None:
-        """Until the topic holds all lines, once and in order, as far as they are committed."""
+        """Wait until the topic holds all lines, once and in order, as far as they are committed."""
         _settled(lambda: read_values(self.site.bootstrap_servers, self.topic, 1)[0], self.wanted)
 
     def wait_in_file(self) -> None:
-        """Until the sink has written all lines, once and in order."""
+        """Wait until the sink has written all lines, once and in order."""
         _settled(lambda: self.written.read_bytes().split() if self.written.exists() else [], self.wanted)
 
 

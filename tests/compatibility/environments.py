@@ -24,7 +24,7 @@ READY_WITHIN_MS = 60_000
 
 
 class Environment(StrEnum):
-    """Where a cell is tried."""
+    """The kind of cluster that a cell is tried at."""
 
     LONE = "lone broker"
     THREE = "three brokers"

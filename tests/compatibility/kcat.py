@@ -21,7 +21,7 @@ class Kcat(OffersNothing):
     name = "kcat"
 
     def version(self) -> str:
-        """As it says itself."""
+        """The version that kcat reports."""
         if self.missing():
             return "kcat"
         said = re.search(r"Version (\S+) .*librdkafka (\S+)", run(["kcat", "-V"]).decode())
@@ -29,7 +29,7 @@ class Kcat(OffersNothing):
         return f"kcat {said[1]}, librdkafka {said[2]}"
 
     def missing(self) -> str:
-        """Whether it is on PATH."""
+        """The reason if kcat is not on PATH."""
         return "" if shutil.which("kcat") else "kcat is not on PATH (Debian: apt-get install kcat)"
 
     def produce(self, servers: str, topic: str, values: Sequence[bytes]) -> None:

@@ -58,7 +58,7 @@ class WordCount:
             return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
 
     def wait_counted(self, program: subprocess.Popen[bytes]) -> None:
-        """Until the last count of every word is the right one."""
+        """Wait until the last count of every word is the right one."""
 
         def is_counted() -> bool:
             assert program.poll() is None, f"the program ended with {program.returncode}"
@@ -73,7 +73,7 @@ class WordCount:
         return read_values(self._site.bootstrap_servers, self.target, 1)[0]
 
     def wait_committed(self) -> None:
-        """Until the application's group is at the end of the source."""
+        """Wait until the application's group is at the end of the source."""
         self._site.wait_committed(self.application, self.source, self._lines)
 
 

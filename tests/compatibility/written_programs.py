@@ -35,7 +35,7 @@ class WrittenProgram:
         self._program = program
 
     def version(self) -> str:
-        """As its lock file pins it."""
+        """The version that its lock file pins."""
         return f"{self.name} {self._programs.pinned(self._library)}"
 
     def missing(self) -> str:

@@ -103,7 +103,7 @@ class Site:
         return self.candidate.registry.get_sample_value(name, {"command": command}) or 0
 
     async def many_retries(self) -> None:
-        """Until deletions, which are tried again every 100 ms, have been tried twenty times
+        """Wait until deletions, which are tried again every 100 ms, have been tried twenty times
         more.
         """
         before = self.rounds("RetryDeletions")
@@ -246,7 +246,7 @@ def governs(candidate: CandidateProcess) -> bool:
 
 
 def stands_by(candidate: CandidateProcess) -> bool:
-    """Whether it has lost the office, and its figures with it."""
+    """True if it is not the active controller and has none of its metrics."""
     return not candidate.is_active and candidate.metric("activebrokercount") == 0
 
 

@@ -39,7 +39,7 @@ async def sites(processes: Processes, tmp_path: Path, zookeeper_connect: str) ->
 
 
 async def write(bootstrap: str, count: int, at_ms: int) -> None:
-    """To both partitions in turn, each batch of one partition alone."""
+    """Write to both partitions in turn, each batch to one partition."""
     for partition in (0, 1):
         records = [
             Record(value=f"{at_ms}-{number}".encode(), partition=partition, timestamp_ms=at_ms + number)

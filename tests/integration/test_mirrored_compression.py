@@ -64,7 +64,7 @@ async def test_copies_keep_the_compression_type_and_are_not_compressed_again(
 
 
 def expected_codecs(kind: str) -> set[int]:
-    """Those of the producers where the topic leaves the choice to them."""
+    """The codecs of the topic, or those of the producers if the topic leaves the choice to them."""
     if kind == "producer":
         return {Compression.NONE, Compression.ZSTD}
     return {Compression.NONE if kind == "uncompressed" else Compression[kind.upper()]}

@@ -27,7 +27,7 @@ LONG_SESSION_MS = 60_000
 
 @pytest.fixture
 def line(zookeeper_connect: str, toxiproxy: Toxiproxy) -> Proxy:
-    """To ZooKeeper, for a process that must send nothing while the line is interrupted."""
+    """A line to ZooKeeper, for a process that must send nothing while the line is interrupted."""
     return toxiproxy.create("zookeeper", zookeeper_connect.partition("/")[0])
 
 

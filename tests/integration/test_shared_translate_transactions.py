@@ -32,7 +32,7 @@ def through_zookeeper(connect: str) -> dict[str, str]:
 
 
 async def wait_shared(link: TransactionalLink, mirrors: list[RunningProcess], *sizes: int) -> None:
-    """Until the daemons have so many partitions each."""
+    """Wait until the daemons have so many partitions each."""
     await eventually(lambda: shares_of(mirrors, link.topic, sizes))
 
 

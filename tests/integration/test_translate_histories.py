@@ -175,7 +175,7 @@ async def test_a_copy_that_was_deleted_and_created_again_gets_all_records(
 
 
 async def state_of(mirror: RunningProcess, topic: str, wanted: str) -> str:
-    """Wait until the topic's first partition is in a state; its reason."""
+    """Wait until the topic's first partition is in a state. Returns its reason."""
 
     async def is_so() -> str:
         reply = await describe_mirror(mirror)

@@ -86,7 +86,7 @@ async def never_two_owners(daemons: Sequence[Sharer]) -> AsyncIterator[None]:
 
 
 async def wait_shared(daemons: Sequence[Sharer], within_ms: float = 60_000) -> None:
-    """Until these own all slots, evenly."""
+    """Wait until these own all slots, evenly."""
 
     def are_even() -> bool:
         sizes = [len(daemon.slots) for daemon in daemons]

@@ -95,8 +95,8 @@ class ConsumerHistory(RuleBasedStateMachine):
 
     @rule(name=NAMES)
     def beat_and_lose_the_answer_to_one_that_says_it_all_again(self, name: str) -> None:
-        """As librdkafka does when the answer is late: it sends the same bytes again, and those need
-        not say what it owns.
+        """librdkafka does so when the response is late: it sends the same bytes again, which need
+        not list its partitions.
         """
         if name in self.clients:
             self.scene.beat("g", self.heartbeat_of(name))

@@ -240,7 +240,9 @@ class Classic:
 
     @property
     def is_valid(self) -> bool:
-        """In the group, at its epoch or generation: its commits would be taken."""
+        """True if the member is in the group at its epoch or generation, so that the group takes
+        its commits.
+        """
         consumers, classic = self.scene.groups.consumers("g"), self.scene.groups.get("g")
         if consumers is not None:
             return self.member_id in consumers.members and consumers.reached_by(self.member_id).epoch == self.generation

@@ -24,7 +24,7 @@ FLIPS = st.integers(1, 255)
 
 
 def flipped(data: bytes, place: float, flip: int) -> bytes:
-    """With one byte changed."""
+    """The bytes with one of them changed."""
     at = int(place * len(data))
     return data[:at] + bytes([data[at] ^ flip]) + data[at + 1 :]
 
@@ -66,7 +66,7 @@ def test_bytes_of_any_kind_are_no_store(data: bytes, head: bytes) -> None:
 def test_a_changed_file_is_a_configuration_error_or_none(
     java_key_stores: JavaKeyStores, tmp_path: Path, place: float, flip: int, which: str
 ) -> None:
-    """Without the digest, so that OpenSSL gets to see what was changed."""
+    """The file has no digest, so that OpenSSL sees the changed bytes."""
     file = tmp_path / "changed"
     store_password, key_password = java_key_stores.passwords("jks")
     source = java_key_stores.trust if which == "truststore" else java_key_stores.identities

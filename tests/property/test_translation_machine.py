@@ -357,7 +357,7 @@ def at_target(offset: int, sequence: int, *, epoch: int = 0, count: int = 2) -> 
 
 
 def test_a_log_that_begins_anew_with_what_came_next_is_no_copy_from_there_on() -> None:
-    """Also for one who died after that, and knows only what was noted before."""
+    """This also holds for a process that died after that and knows only the notes from before."""
     noted = Position(source_next=10, target_next=10, sequences={OURS: (3, 10)})
     kept = [at_target(0, 0, epoch=2), at_target(2, 0, epoch=3), at_target(4, 2, epoch=3)]
     assert end_of_copy(noted, kept) is None

@@ -87,7 +87,7 @@ class End:
 
 
 class Listener:
-    """Something listens at an address."""
+    """A process that listens at an address."""
 
     def __init__(self, process: Process, accept: Callable[[End, str], None]) -> None:
         self.process = process
@@ -116,7 +116,7 @@ class Network:
         return (source, target) in self.cuts or source in self.powerless or target in self.powerless
 
     def delay_s(self, source: str, target: str) -> float:
-        """How long a message takes."""
+        """The delay of a message, in seconds."""
         if source == target:
             return 0.00005
         slowness_s = self.slow.get((source, target), 0.0)
@@ -199,7 +199,7 @@ class Network:
     async def create_connection(
         self, factory: Callable[[], Any], host: str, port: int, **_: Any
     ) -> tuple[SimTransport, Any]:
-        """As asyncio's loop does it."""
+        """Connect as asyncio's loop does."""
         end = await self.connect(f"{host}:{port}", "bytes")
         protocol = factory()
         transport = SimTransport(end, protocol)

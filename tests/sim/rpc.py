@@ -20,7 +20,7 @@ Metadata = tuple[tuple[str, str], ...]
 
 
 def failure(code: grpc.StatusCode, details: str, trailing: Metadata = ()) -> grpc.aio.AioRpcError:
-    """As gRPC raises it."""
+    """The error as gRPC raises it."""
     return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(*trailing), details=details)
 
 

@@ -69,14 +69,14 @@ class Outcome:
 
 
 class SeedRun(ABC):
-    """One seed; a kind says how it is played."""
+    """The run of one seed. Each kind plays it in its way."""
 
     def __init__(self, world: World) -> None:
         self.world = world
 
     @abstractmethod
     def play(self) -> None:
-        """From the start of the processes to the last look."""
+        """Play the seed from the start of the processes to the last check."""
 
     @abstractmethod
     def outcome(self) -> Outcome:

@@ -97,7 +97,7 @@ class Simulation(SeedRun):
         )
 
     def play(self) -> None:
-        """From the start of the processes to the last look."""
+        """Play the seed from the start of the processes to the last check."""
         world = self.world
         for node in self.nodes.values():
             node.start()

@@ -36,7 +36,7 @@ MakeTap = Callable[[], Tap]
 
 
 class _Selectable:
-    """Something with a descriptor that the loop watches."""
+    """An object with a descriptor that the loop watches."""
 
     def __init__(self, process: Process) -> None:
         self._loop = process.loop

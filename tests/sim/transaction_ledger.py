@@ -54,7 +54,7 @@ class Transaction:
 
     @property
     def name(self) -> str:
-        """How stories and labels name it."""
+        """The transaction's name in stories and labels."""
         return f"{self.producer}:{self.number}"
 
 
@@ -70,8 +70,8 @@ class TransactionLedger:
 
     @property
     def is_waived(self) -> bool:
-        """Whether a loss of power cost records that were not promised: then nothing is promised of
-        transactions either.
+        """Whether a loss of power cost records without a promise. Then transactions have no promise
+        either.
         """
         return bool(self._ledger.waived)
 

@@ -205,7 +205,7 @@ class Instance:
 
     @property
     def protocol(self) -> Protocol:
-        """Of the producer."""
+        """The protocol of the producer."""
         return self._owner.protocol
 
     async def _write(self, transaction: Transaction, place: Place) -> None:

@@ -73,7 +73,7 @@ class Road:
 
 
 def await_complete(sites: EmbeddedSites) -> None:
-    """Until site b has what was produced before now."""
+    """Wait until site b has what was produced before now."""
     done = sites.command("links", "complete", "a-b", "--wait")
     assert done.returncode == 0, done.stdout + done.stderr
 

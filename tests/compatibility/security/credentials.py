@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Mechanism(StrEnum):
-    """How a client logs in, over TLS always."""
+    """A kind of login, always over TLS."""
 
     PLAIN = "PLAIN"
     SCRAM_256 = "SCRAM-SHA-256"
@@ -57,7 +57,7 @@ class Credentials:
         return "" if self.token is None else self.token.read_text()
 
     def as_json(self) -> str:
-        """For the programs in Go and Node."""
+        """The credentials as JSON, for the programs in Go and Node."""
         return json.dumps(
             {
                 "ca": str(self.authority),
@@ -110,7 +110,7 @@ class Credentials:
         return f"{allowed}.urls={self.token.as_uri()} {allowed}.files={self.token}"
 
     def context(self) -> ssl.SSLContext:
-        """For the clients in Python."""
+        """The TLS context for the clients in Python."""
         context = ssl.create_default_context(cafile=str(self.authority))
         if self.identity is not None:
             context.load_cert_chain(self.identity)

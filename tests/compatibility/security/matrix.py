@@ -107,7 +107,7 @@ def _read_something(client: SecuredClient, servers: str, topic: str, credentials
 
 
 def _complaint(attempt: Callable[[], None]) -> str:
-    """A client's report of a denied operation. AssertionError when it says nothing."""
+    """A client's report of a denied operation. Raises AssertionError if there is none."""
     try:
         attempt()
     except NothingReported:

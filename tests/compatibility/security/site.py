@@ -47,7 +47,7 @@ class SecuredSite:
         self.admin = AdminClient({"bootstrap.servers": sites.bootstrap("a"), **options})
 
     def servers(self, mechanism: Mechanism) -> str:
-        """Where clients connect that log in so."""
+        """The address for clients with this login."""
         return self._servers.get(mechanism, self._sites.bootstrap("a"))
 
     def credentials(self, mechanism: Mechanism, *, is_right: bool) -> Credentials:
@@ -73,7 +73,7 @@ class SecuredSite:
         self.admin.create_topics([NewTopic(topic, 1)])[topic].result(WITHIN_S)
 
     def has_topic(self, topic: str) -> bool:
-        """Whether there is such a topic."""
+        """Whether the topic exists."""
         return topic in self.admin.list_topics(timeout=WITHIN_S).topics
 
     def end(self, topic: str) -> int:

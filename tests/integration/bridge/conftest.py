@@ -27,7 +27,7 @@ def bridged_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedS
 
 @pytest.fixture
 def bootstrap(bridged_site: EmbeddedSites) -> str:
-    """Where native clients of the site connect."""
+    """The address that native clients of the site connect to."""
     return bridged_site.bootstrap("a")
 
 

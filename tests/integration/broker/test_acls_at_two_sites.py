@@ -69,7 +69,7 @@ async def set_quota(site: SiteBroker, value: float | None) -> None:
 
 
 def add_user(bootstrap: str, user: str, *, is_removed: bool = False) -> None:
-    """By librdkafka's admin client."""
+    """Add a user by librdkafka's admin client."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     mechanism = ScramMechanism.SCRAM_SHA_256
     change: Any = UserScramCredentialUpsertion(user, ScramCredentialInfo(mechanism, 4096), b"secret")

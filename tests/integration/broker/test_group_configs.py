@@ -143,6 +143,6 @@ def test_a_groups_session_timeout_is_in_force_for_its_members(start_broker: Call
 
 
 def members(client: RawClient, group: str) -> int:
-    """How many the group has."""
+    """The number of the group's members."""
     answer = client.call(69, 1, {"group_ids": [group], "include_authorized_operations": False})
     return len(answer.groups[0].members)

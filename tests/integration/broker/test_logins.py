@@ -55,7 +55,7 @@ def broker(session_processes: Any, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def add_user(broker: SecuredBroker, user: str, password: str) -> None:
-    """By librdkafka's admin client, as the broker's own user."""
+    """Add a user by librdkafka's admin client, as the broker's own user."""
     from confluent_kafka.admin import AdminClient
     from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 

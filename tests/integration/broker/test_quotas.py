@@ -69,7 +69,7 @@ def create(client: RawClient, name: str, partitions: int = 1, *, is_validate_onl
 
 
 def alter(broker: LoneBroker, entity: dict[str, str | None], **values: float | None) -> Any:
-    """Set quotas, or with None take them away; the result."""
+    """Set quotas, or remove them with None. Returns the result."""
     ops = [
         {"key": key, "value": 0.0 if value is None else float(value), "remove": value is None}
         for key, value in values.items()

@@ -320,7 +320,7 @@ def values_in(file: Path) -> list[str]:
 
 
 def visible_end(site: ReplicatedSite) -> int:
-    """Where consumers find the end of partition 0."""
+    """The end of partition 0 for consumers."""
     consumer = Consumer({"bootstrap.servers": site.bootstrap, "group.id": "watchers", "log_level": 2})
     try:
         end: int = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=60)[1]

@@ -51,7 +51,7 @@ def test_transaction_max_timeout_ms(start_broker: Callable[..., LoneBroker]) -> 
 def test_transactional_id_expiration_ms_and_the_interval_in_which_it_is_looked_for(
     start_broker: Callable[..., LoneBroker],
 ) -> None:
-    """By default an id stays for a week, and nothing is looked for within an hour."""
+    """By default an id stays for a week, and the broker looks for expired ids once an hour."""
     settings = {
         "transactional_id_expiration_ms": "1",
         "transaction_remove_expired_transaction_cleanup_interval_ms": "50",
@@ -115,7 +115,7 @@ def write_without_adding(client: RawClient) -> ErrorCode:
 
 
 def commit_without_adding(client: RawClient) -> str:
-    """The same of a group's offsets."""
+    """Commit a group's offsets without adding the group to the transaction."""
     name = f"id-{uuid.uuid4().hex[:8]}"
     made = Asker(client).init(name)
     return Asker(client).commit_offsets(Producer(name, made.producer_id, made.producer_epoch), version=3)

@@ -67,7 +67,7 @@ async def our_port(zookeeper_connect: str, tmp_path: Path) -> AsyncIterator[int]
 
 @pytest.fixture
 def kafka_port(processes: Processes, kafka_programs: KafkaPrograms, tmp_path: Path) -> int:
-    """The same of Apache Kafka."""
+    """The port of Apache Kafka."""
     port, controller_port, other_port = free_ports(3)
     first = ApacheKafkaServer(
         name="first",

@@ -68,8 +68,8 @@ async def test_an_open_transaction_is_listed_described_and_aborted(broker: LoneB
 
 
 async def test_a_transaction_that_no_coordinator_knows_is_found_and_aborted(broker: LoneBroker) -> None:
-    """As an older broker's log may hold one: here the transactional id is forgotten while its
-    record is there.
+    """The log of an older broker may have such a transaction. Here the coordinator loses the
+    transactional id while the record is in the log.
     """
     left_open(broker, "pay")
     (row,) = command(broker, "list")

@@ -43,7 +43,7 @@ class Changes:
         self._thread.join()
 
     def wait_for_more(self) -> None:
-        """Until some more topics were confirmed."""
+        """Wait until some more topics were confirmed."""
         wanted = len(self.topics) + BETWEEN_MOVES
         eventually_sync(lambda: len(self.topics) >= wanted)
 
@@ -55,8 +55,8 @@ class Changes:
                 self.topics.append(f"made-{number}")
 
     def _is_made(self, name: str) -> bool:
-        """Whether the topic was confirmed before the end; that it exists confirms a creation whose
-        answer was lost.
+        """Whether the topic was confirmed before the end. A topic that exists confirms a creation
+        whose response was lost.
         """
         while not self._is_over.is_set():
             try:

@@ -148,7 +148,7 @@ async def end_of(pair: ProxiedPair, site: str, topic: str) -> int:
 
 
 def failed_over(pair: ProxiedPair, *arguments: str) -> dict[str, object]:
-    """`antipode failover a-b --to b`, which must succeed; its report."""
+    """The report of `antipode failover a-b --to b`, which must succeed."""
     ended = pair.sites.command("failover", "a-b", "--to", "b", "--output", "json", *arguments)
     assert ended.returncode == 0, ended.stderr
     report: dict[str, object] = json.loads(ended.stdout)

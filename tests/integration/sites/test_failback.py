@@ -33,7 +33,7 @@ def status_of_link(sites: EmbeddedSites) -> dict[str, Any]:
 
 
 def final_account(sites: EmbeddedSites) -> dict[str, Any] | None:
-    """Of the last failover, once the old site has nothing alone."""
+    """The account of the last failover, after the old site has no records of its own."""
     account = answered(sites, "failovers", "show", "a-b")["accounts"][-1]
     return dict(account) if account["is_final"] else None
 

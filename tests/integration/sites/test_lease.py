@@ -177,7 +177,7 @@ async def a_site_that_wakes_after_its_lease_acknowledges_nothing(sites: Embedded
 
 
 async def requested(sites: EmbeddedSites, site: str) -> RequestFailoverReply:
-    """As an application asks the standby's agents for a failover."""
+    """Ask the standby's agents for a failover, as an application does."""
     channels = Channels()
     try:
         client = SiteClient(site, sites.environment.sites[site].grpc, channels)

@@ -64,7 +64,7 @@ class Pair:
         return RawClient(broker.port)
 
     def metadata(self, broker: HostPort, *topics: str) -> Any:
-        """As this broker says."""
+        """The metadata of this broker."""
         with self.at(broker) as client:
             return client.metadata(*topics)
 
@@ -78,7 +78,7 @@ class Pair:
             return client.call(api_key, version, values)
 
     def given_up(self) -> int:
-        """How often brokers have said that they went on without the other site."""
+        """How often brokers have logged that they went on without the other site."""
         logs = [self.sites.broker(site, index).log_text() for site in SITES for index in range(BROKERS)]
         return sum(len(GIVEN_UP.findall(text)) for text in logs)
 
@@ -159,7 +159,7 @@ class Pair:
         return found
 
     def leader(self, topic: str, partition: int = 0) -> HostPort:
-        """Where any broker says that the partition is led."""
+        """The partition's leader, as any broker reports it."""
         answer = self.metadata(self.some(), topic)
         leader = answer.topics[0].partitions[partition].leader_id
         (address,) = [(broker.host, broker.port) for broker in answer.brokers if broker.node_id == leader]
@@ -185,7 +185,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 
 
 def agreed(found: list[Any]) -> Any:
-    """The views of all brokers; AssertionError when they differ."""
+    """The view that all brokers share. Raises AssertionError if they differ."""
     assert all(shape == found[0] for shape in found), found
     return found[0]
 

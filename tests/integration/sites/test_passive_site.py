@@ -167,8 +167,8 @@ class PassiveSite:
 
 
 def answer(outcomes: Mapping[Any, Future[Any]]) -> None:
-    """Wait for the one outcome; KafkaException when it was refused, TimeoutError when nothing was
-    answered.
+    """Wait for the one result. Raises KafkaException after a refusal, and TimeoutError without a
+    response.
     """
     (outcome,) = outcomes.values()
     outcome.result(WITHIN_S)

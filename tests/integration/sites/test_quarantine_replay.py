@@ -29,7 +29,7 @@ def answered(sites: EmbeddedSites, *arguments: str) -> Any:
 
 
 def in_transactions(bootstrap: str) -> None:
-    """One that is committed, one that is aborted, one that is left open."""
+    """Produce a committed, an aborted and an open transaction."""
     producer = transactional_producer(bootstrap, "booking")
     for value, end in ((b"committed", producer.commit_transaction), (b"aborted", producer.abort_transaction)):
         producer.begin_transaction()

@@ -36,7 +36,7 @@ def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedSites]:
 
 @pytest.fixture
 async def ends(sites: EmbeddedSites) -> int:
-    """Where the topic's one log ends at both sites."""
+    """The end of the topic's only log at both sites."""
     if not segments(sites, "a"):
         await create_topic(sites)
         produce(sites, RECORDS)

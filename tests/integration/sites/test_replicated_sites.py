@@ -229,7 +229,7 @@ async def test_where_logs_begin_follows_the_source_through_changes_of_leaders_at
 
 
 async def begin_at(sites: EmbeddedSites, first: dict[int, int]) -> bool:
-    """AssertionError unless each partition begins there at both sites."""
+    """Raises AssertionError unless each partition begins there at both sites."""
     keys = [(TOPIC, index) for index in first]
     for site in ("a", "b"):
         async with site_client(sites.bootstrap(site)) as client:

@@ -40,7 +40,7 @@ def log_start(sites: EmbeddedSites, site: str = "a") -> int:
 
 
 def figure(sites: EmbeddedSites, name: str) -> float:
-    """Of the broker of site a; its metrics page has it without labels."""
+    """A metric without labels of the broker of site a."""
     (page,) = sites.environment.sites["a"].metrics
     with urllib.request.urlopen(f"http://{page}/metrics", timeout=WITHIN_S) as answer:
         lines = answer.read().decode().splitlines()

@@ -161,7 +161,7 @@ def refusals_of_a_viewer(sites: EmbeddedSites) -> None:
 
 
 def refusals_of_a_stranger(sites: EmbeddedSites, directory: Path) -> None:
-    """Without a certificate, and with one of another authority."""
+    """The refusals of a client without a certificate, and of one with another authority's."""
     agents = [f"{name}={','.join(site.grpc)}" for name, site in sites.environment.sites.items()]
     given = [part for agent in agents for part in ("--site", agent)]
     other = directory / "other"
@@ -197,8 +197,8 @@ def no_key_is_shown(sites: EmbeddedSites) -> None:
 
 
 def zookeeper_is_closed(sites: EmbeddedSites) -> None:
-    """To sessions in plaintext, and over TLS to those without the user; znodes have ACLs, which the
-    migration opens and closes.
+    """ZooKeeper refuses sessions in plaintext, and over TLS those without the user. Znodes have
+    ACLs, which the migration opens and closes.
     """
     connect, security = sites.environment.sites["a"].zookeeper, sites.directory / "security"
     plain = KazooClient(connect)

@@ -28,7 +28,7 @@ def link_status(sites: EmbeddedSites) -> dict[str, Any]:
 
 
 def await_verified(sites: EmbeddedSites, since_ms: int) -> None:
-    """Until all that was written before this time is proven equal."""
+    """Wait until all that was written before this time is proven equal."""
 
     def is_verified() -> bool:
         found = link_status(sites)
@@ -39,7 +39,7 @@ def await_verified(sites: EmbeddedSites, since_ms: int) -> None:
 
 
 def flip_a_bit_of_the_last_batch(segment: Path, at: int = CRC_POSITION) -> None:
-    """In the checksum that its header has, or elsewhere in it."""
+    """Flip a bit in the checksum of the batch's header, or elsewhere in the batch."""
     content = bytearray(segment.read_bytes())
     position = 0
     while (following := position + 12 + int.from_bytes(content[position + 8 : position + 12], "big")) < len(content):

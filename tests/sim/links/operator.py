@@ -64,7 +64,7 @@ class Operator:
         return self.is_busy or self._world.loop.now_s < self._moved_at_s + ECHO_S
 
     async def make_link(self) -> None:
-        """Until it is made."""
+        """Retry until the link is made."""
         plan, channels = self._sites.plan, Channels()
         spec = LinkSpec(
             name=LINK,

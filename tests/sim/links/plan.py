@@ -127,5 +127,5 @@ class LinkPlan:
         return self.story, self.sync, self.mode
 
     def node_ids(self, site: str) -> tuple[int, ...]:
-        """Of one site's brokers."""
+        """The node ids of one site's brokers."""
         return tuple(1000 * SITES.index(site) + number for number in range(1, self.brokers + 1))

@@ -92,7 +92,7 @@ class LinkSimulation(SeedRun):
         self.ledger.check_permits()
 
     def play(self) -> None:
-        """From the start of the processes to the last look."""
+        """Play the seed from the start of the processes to the last check."""
         self.sites.start()
         self.process.spawn(self._create_topic(), name="topic")
         self._wait_for(lambda: [] if self._has_topic else ["the topic is not created"], SETTLE_S, "at the start")
@@ -159,7 +159,7 @@ class LinkSimulation(SeedRun):
         return missing_for_protection(self.world, self.sites, self.ledger)
 
     def _wait_for(self, missing: Callable[[], list[str]], seconds: float, when: str) -> None:
-        """Until no record is missing; records that are still missing after this time break
+        """Wait until no record is missing; records that are still missing after this time break
         `progress`.
         """
         until_s = self.world.loop.now_s + seconds

@@ -139,11 +139,11 @@ class TwoSites:
         return (self.nodes[node_id] for node_id in self.plan.node_ids(site))
 
     def agents(self, site: str) -> tuple[str, ...]:
-        """Where the site's agents answer."""
+        """The addresses of the site's agents."""
         return tuple(node.rpc_address for node in self.of_site(site))
 
     def bootstrap(self, site: str) -> str:
-        """Where the site's brokers take clients."""
+        """The addresses of the site's brokers for clients."""
         return ",".join(node.kafka_address for node in self.of_site(site))
 
     def client(self, site: str, channels: Channels) -> SiteClient:

@@ -115,7 +115,7 @@ class AcknowledgedLoad:
         eventually_sync(lambda: self._unfailed(self.acknowledged) >= goal, within_ms)
 
     def silences_ms(self, since: float) -> list[float]:
-        """By partition, the longest time between two acknowledgements of which the later came after
+        """The longest time between two acknowledgements, by partition, if the later one came after
         `since` (monotonic seconds).
         """
         longest = []
@@ -135,12 +135,12 @@ class AcknowledgedLoad:
         return self.acknowledged
 
     async def check_log(self, bootstrap_servers: str, *, may_repeat: bool = False) -> None:
-        """After `finish`, and by the log of one site: each record is there once, in order, where it
-        was acknowledged.
+        """Check the log of one site after `finish`: it has each record once, in order, at the
+        acknowledged offset.
 
         A producer that is not idempotent may repeat records, and put them behind later ones when
-        the leader changes under a request; then each is where it was acknowledged, and there are no
-        others.
+        the leader changes under a request; then each record is at its acknowledged offset, and the
+        log has no others.
         """
         async with site_client(bootstrap_servers) as client:
             ends = await log_ends(client)

@@ -99,7 +99,7 @@ class Read:
             self.values.append(int(record.value or b""))
 
     async def has(self, count: int) -> None:
-        """Until so many values have come; raises what ended a stream."""
+        """Wait until so many values have come. Raises the error that ended a stream."""
 
         def enough() -> bool:
             for task in self._tasks:

@@ -33,8 +33,8 @@ Read = tuple[int, bytes]
 
 
 class ForeignClient(Protocol):
-    """One kind of client. Calls block until done; AssertionError or the client's own error when it
-    cannot.
+    """One kind of client. Calls block until done, and raise AssertionError or the client's own
+    error when they fail.
     """
 
     name: str

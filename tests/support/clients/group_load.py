@@ -23,8 +23,8 @@ coordinators time out for minutes (librdkafka #5511).
 
 
 class CommitLost(Exception):
-    """The committed offsets of a group are lost. No AssertionError: a caller that waits must not
-    wait until it is made good.
+    """The committed offsets of a group are lost. It is no AssertionError, so that a caller that
+    awaits a condition does not wait until the offsets are back.
     """
 
 
@@ -51,8 +51,8 @@ class GroupLoad:
         self.count += more
 
     def committed(self) -> dict[int, int]:
-        """Offsets of the group now; AssertionError when they are not answered. CommitLost when one
-        went back, which ends any wait.
+        """The present offsets of the group. Raises AssertionError without a response, and
+        CommitLost if an offset went back, which ends any wait.
         """
         wanted = [TopicPartition(self._topic, index) for index in range(self._partition_count)]
         try:

@@ -80,7 +80,7 @@ class JavaLoad:
                 self._failures.append(event)
 
     def wait_acknowledged(self, more: int, within_ms: float = 60_000) -> None:
-        """Until so many more are acknowledged."""
+        """Wait until so many more are acknowledged."""
         goal = self.acknowledged + more
         self._process.wait_ready(lambda: self.acknowledged >= goal, within_ms)
         assert not self._failures, self._failures[:10]
@@ -96,8 +96,8 @@ class JavaLoad:
         return len(self._places)
 
     async def check_log(self, bootstrap_servers: str) -> None:
-        """After `finish`: each acknowledged number is in the log once, where it was acknowledged,
-        and numbers grow in each partition.
+        """Check the log after `finish`: it has each acknowledged number once, at its acknowledged
+        offset, and numbers grow in each partition.
         """
         logged: dict[int, list[tuple[int, int]]] = defaultdict(list)
         async with site_client(bootstrap_servers) as client:

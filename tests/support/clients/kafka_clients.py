@@ -37,7 +37,7 @@ class Record(NamedTuple):
 
 
 class Acknowledged(NamedTuple):
-    """Where a broker says that a record is."""
+    """The place of a record by the broker's acknowledgement."""
 
     partition: int
     offset: int
@@ -65,8 +65,8 @@ def librdkafka_produce(
     within_ms: float = WITHIN_MS,
     settings: Mapping[str, Any] | None = None,
 ) -> list[Acknowledged]:
-    """Produce through librdkafka; the acknowledgements in the order of the records. AssertionError
-    for a refused record.
+    """Produce through librdkafka. Returns the acknowledgements in the order of the records. Raises
+    AssertionError for a refused record.
     """
     from confluent_kafka import Producer
 

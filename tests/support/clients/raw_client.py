@@ -102,7 +102,7 @@ class RawClient:
         timeout_ms: int = 5000,
         transactional_id: str | None = None,
     ) -> int:
-        """Send a Produce request for one partition; its correlation id."""
+        """Send a Produce request for one partition. Returns its correlation id."""
         topics = [TopicRecords(topic, None, [PartitionRecords(partition, records)])]
         return self._send_produce(ProduceRequest(transactional_id, acks, timeout_ms, topics), version)
 
@@ -115,7 +115,7 @@ class RawClient:
         return correlation
 
     def produce(self, topic: str, records: bytes, **fields: Any) -> Any:
-        """Produce to one partition; its result."""
+        """Produce to one partition. Returns its result."""
         version = fields.get("version", 9)
         self.send_produce(topic, records, **fields)
         return self.produced(version).topics[0].partitions[0]
@@ -144,7 +144,7 @@ class RawClient:
         return parse_fetch_response(frame, response_body_position(frame, FETCH, version), version)
 
     def metadata(self, *topics: str, api_key: int = METADATA, may_create: bool = False) -> Any:
-        """Metadata (or SiteMetadata) of these topics; the entity."""
+        """The response entity of Metadata (or SiteMetadata) for these topics."""
         values = {
             "topics": [{"name": topic} for topic in topics],
             "allow_auto_topic_creation": may_create,
@@ -153,7 +153,7 @@ class RawClient:
         return self.call(api_key, 12, values)
 
     def mirror_append(self, request: MirrorAppend) -> Any:
-        """MirrorAppend; the entity."""
+        """The response entity of MirrorAppend."""
         parts, size = mirror_append_parts(request)
         prefix = request_prefix(MIRROR_APPEND, 0, self._next(), self._client_id, body_size=size)
         self.send_bytes(prefix + b"".join(parts))

@@ -244,8 +244,8 @@ class Storm:
         return f"storm-{self.protocol}"
 
     def run(self) -> str:
-        """From the first member to the last check; a line of figures. AssertionError with every
-        breach.
+        """Run the storm from the first member to the last check. Returns a line of figures. Raises
+        AssertionError with every violation.
         """
         chance = random.Random(self.seed)
         try:

@@ -56,7 +56,7 @@ class SteadyBatches:
             await self._task
 
     async def wait_for(self, batches: int) -> None:
-        """Until so many more have been produced."""
+        """Wait until so many more have been produced."""
         goal = self.batches + batches
         await eventually(lambda: self.batches >= goal)
 

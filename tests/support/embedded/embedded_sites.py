@@ -78,7 +78,9 @@ class EmbeddedSites:
         )
 
     def wait_ready(self) -> Environment:
-        """Until the line is printed. AssertionError with its output if the process ends instead."""
+        """Wait until the line is printed. Raises AssertionError with its output if the process ends
+        instead.
+        """
         eventually_sync(lambda: self.output.endswith("\n") or not self.is_running, READY_WITHIN_MS)
         assert self.is_running, f"antipode up ended with {self.wait_ended()}: {self.errors}"
         self.document = json.loads(self.output)
@@ -147,7 +149,7 @@ class EmbeddedSites:
         eventually_sync(lambda: not self.left_over())
 
     def bootstrap(self, site: str) -> str:
-        """Where applications of a site connect."""
+        """The address that applications of a site connect to."""
         return self.environment.sites[site].bootstrap_servers
 
     def broker(self, site: str, index: int = 0) -> RunningProcess:
@@ -155,8 +157,8 @@ class EmbeddedSites:
         return self.process(self._broker_entries(site)[index].name)
 
     def unanswered_questions(self, site: str) -> int:
-        """How often the first broker says that it went on without an answer of the other site, for
-        which it waits a second or two.
+        """How often the first broker has logged that it went on without an answer of the other
+        site, for which it waits a second or two.
         """
         return len(re.findall("could not be forwarded.*no answer within", self.broker(site).log_text()))
 

@@ -36,7 +36,7 @@ class BridgeClient:
 
     @property
     def address(self) -> tuple[str, int]:
-        """For a socket."""
+        """The host and port, for a socket."""
         host, _, port = self.url.removeprefix("http://").rpartition(":")
         return host, int(port)
 
@@ -46,7 +46,7 @@ class BridgeClient:
 
     @property
     def cluster(self) -> str:
-        """Where v3 begins."""
+        """The path that requests of v3 begin with."""
         return f"/v3/clusters/{self.http.get('/health').json()['cluster_id']}"
 
     def new_topic(self, *, partitions: int = 1, **configs: str) -> str:
@@ -80,7 +80,7 @@ class BridgeClient:
         return offsets
 
     def post(self, path: str, document: Any, *, content_type: str = V2) -> httpx.Response:
-        """A document to a path."""
+        """Post a document to a path."""
         return self.http.post(path, content=json.dumps(document), headers={"content-type": content_type})
 
     def stream(self, topic: str, pieces: Iterable[bytes]) -> list[dict[str, Any]]:
@@ -108,11 +108,11 @@ class Instance:
         self.path = path
 
     def post(self, what: str, document: Any) -> httpx.Response:
-        """A document about the instance."""
+        """Post a document to a part of the instance."""
         return self.bridge.post(f"{self.path}/{what}", document)
 
     def done(self, what: str, document: Any) -> None:
-        """The same, and it was done."""
+        """Send the document, and check that the request succeeded."""
         answer = self.post(what, document)
         assert answer.status_code in (200, 204), answer.text
 
@@ -241,7 +241,7 @@ class Load:
         self._thread.join()
 
     def wait_acknowledged(self, more: int) -> None:
-        """Until so many more are acknowledged."""
+        """Wait until so many more are acknowledged."""
         goal = len(self.places) + more
         eventually_sync(lambda: len(self.places) >= goal or self.failures)
         assert not self.failures, self.failures

@@ -70,12 +70,12 @@ class SiteWriter:
         return [answer for answer in tuple(self.answers) if answer.is_acknowledged]
 
     async def writes(self, count: int = 20) -> None:
-        """Until so many more records are acknowledged."""
+        """Wait until so many more records are acknowledged."""
         known = len(self.acknowledged)
         await eventually(lambda: _true(len(self.acknowledged) >= known + count))
 
     async def is_refused(self, count: int = 20) -> None:
-        """Until the last so many answers were no acknowledgements."""
+        """Wait until the last so many responses were no acknowledgements."""
         await eventually(
             lambda: _true(
                 len(self.answers) >= count and not any(answer.is_acknowledged for answer in self.answers[-count:])

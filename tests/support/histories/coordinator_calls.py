@@ -53,7 +53,7 @@ class Sent:
 
     @property
     def is_settled(self) -> bool:
-        """Whether an answer has begun to arrive, or the connection has ended: then `answer` does
+        """Whether a response has begun to arrive or the connection has ended, so that `answer` does
         not wait long.
         """
         return bool(select.select([self._client.socket], [], [], 0)[0])

@@ -72,7 +72,7 @@ class Strike:
                 self._site.nodes[node_id].process.resume()
 
     def written_bytes(self) -> int:
-        """How long the coordinator's own log is."""
+        """The size of the coordinator's own log, in bytes."""
         directory = self._site.directory_of(self.node_id, self._topic, self._partition)
         return sum(path.stat().st_size for path in directory.glob("*.log"))
 

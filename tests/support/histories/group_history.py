@@ -28,7 +28,7 @@ from itertools import pairwise
 
 @dataclass(slots=True, kw_only=True)
 class Ownership:
-    """One member's hold on a partition; without an end when the member vanished."""
+    """One member's ownership of a partition. It has no end if the member vanished."""
 
     member: str
     partition: int
@@ -71,7 +71,7 @@ class Given:
 
 
 def generation_violations(given: Sequence[Given]) -> list[str]:
-    """One line for each breach of S7."""
+    """One line for each violation of S7."""
     found: list[str] = []
     for position, later in enumerate(given):
         for earlier in given[:position]:
@@ -91,7 +91,7 @@ def generation_violations(given: Sequence[Given]) -> list[str]:
 
 
 def violations(ownerships: Sequence[Ownership], commits: Sequence[Commit], end_offsets: Mapping[int, int]) -> list[str]:
-    """One line for each breach of S1 to S6; empty when all hold."""
+    """One line for each violation of S1 to S6; empty when all hold."""
     found: list[str] = []
     for partition, end_offset in end_offsets.items():
         held = sorted((one for one in ownerships if one.partition == partition), key=lambda one: one.began_s)

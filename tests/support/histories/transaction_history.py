@@ -47,8 +47,8 @@ class Cycle(NamedTuple):
 def transaction_violations(
     read: Mapping[int, Sequence[int]], *, committed: Collection[int], aborted: Collection[int]
 ) -> list[str]:
-    """One line for each breach of T1 to T4; empty when all hold. Transactions in neither list may
-    be read or not, but whole.
+    """One line for each violation of T1 to T4; empty when all hold. A transaction in neither list
+    may be read whole or not at all.
     """
     found: list[str] = []
     everywhere = set().union(*read.values())
@@ -67,7 +67,7 @@ def transaction_violations(
 
 
 def offset_violations(offset: int, *, committed: Collection[int]) -> list[str]:
-    """One line for a breach of T5, where each transaction commits its own number as the group's
+    """One line for a violation of T5, where each transaction commits its own number as the group's
     offset.
     """
     last = max(committed, default=-1)
@@ -75,7 +75,7 @@ def offset_violations(offset: int, *, committed: Collection[int]) -> list[str]:
 
 
 def precommitted_reads(transactions: Iterable[Observed]) -> list[str]:
-    """One line for each breach of T6."""
+    """One line for each violation of T6."""
     return [
         f"T6 transaction {seen.number} read its own record at offset {offset} of partition {partition}"
         for seen in transactions
@@ -84,7 +84,7 @@ def precommitted_reads(transactions: Iterable[Observed]) -> list[str]:
 
 
 def circular_reads(transactions: Collection[Observed]) -> list[str]:
-    """One line for each breach of T7."""
+    """One line for each violation of T7."""
     return [
         f"T7 transactions {', '.join(map(str, numbers))} read from each other"
         for numbers in _circles(_by_reads(transactions))

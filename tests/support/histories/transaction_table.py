@@ -51,7 +51,7 @@ class Producer:
     epoch: int
 
     def other(self, *, ids: int = 0, epochs: int = 0) -> Producer:
-        """One whose id or epoch differs by so much."""
+        """A producer whose id or epoch differs by so much."""
         return Producer(self.name, self.producer_id + ids, self.epoch + epochs)
 
 

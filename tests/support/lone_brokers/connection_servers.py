@@ -82,5 +82,5 @@ async def connection_servers() -> AsyncIterator[Starter]:
 
 
 def framed(content: bytes) -> bytes:
-    """With its size before it."""
+    """The content with its size before it."""
     return struct.pack(">i", len(content)) + content

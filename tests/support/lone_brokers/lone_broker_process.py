@@ -52,7 +52,7 @@ class LoneBroker:
 
     @property
     def bootstrap(self) -> str:
-        """Where clients connect."""
+        """The address that clients connect to."""
         return f"127.0.0.1:{self.port}"
 
     def _wait_ready(self) -> dict[str, Any]:

@@ -76,7 +76,7 @@ class SecuredBroker(LoneBroker):
         }
 
     def at(self, listener: str) -> str:
-        """Where clients of a listener connect."""
+        """The address that clients of a listener connect to."""
         return f"{LOOPBACK}:{self.facts['ports'][listener]}"
 
     def java(self, *, is_known: bool) -> Mapping[str, str]:
@@ -96,7 +96,7 @@ class SecuredBroker(LoneBroker):
         return {**found, "ssl.certificate.location": own, "ssl.key.location": own} if is_known else found
 
     def context(self, *, is_known: bool) -> ssl.SSLContext:
-        """For Python's clients."""
+        """The TLS context for Python's clients."""
         context = ssl.create_default_context(cafile=str(self.certificates.authority))
         if is_known:
             context.load_cert_chain(str(self.certificates.client))

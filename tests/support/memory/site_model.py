@@ -184,7 +184,7 @@ class SiteModel:
         return decisions
 
     def propose(self, partition: TopicPartition, members: tuple[int, ...], /, **changed: Any) -> PartitionOutcome:
-        """As `proposed`; the outcome alone."""
+        """Propose as `proposed` does. Returns the outcome alone."""
         return self.proposed(partition, members, **changed).partitions[0]
 
     def proposed(self, partition: TopicPartition, members: tuple[int, ...], /, **changed: Any) -> Decision:

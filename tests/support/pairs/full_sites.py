@@ -107,7 +107,7 @@ class FullSite:
 
     @property
     def link(self) -> str:
-        """Where the other site's mirror connects: through the proxy when there is one."""
+        """The address for the other site's mirror: that of the proxy if there is one."""
         return self.proxies.get("link", f"{LOOPBACK}:{self.link_port}")
 
     @property
@@ -227,7 +227,7 @@ class LinkedSites:
         return self.mirror
 
     def environment(self) -> dict[str, Any]:
-        """As `antipode up` prints it, with the processes that there are."""
+        """The environment as `antipode up` prints it, with the processes that there are."""
         assert self.mirror is not None
         assert self._toxiproxy is not None
         return {
@@ -264,7 +264,7 @@ class LinkedSites:
         }
 
     async def create_topic(self, name: str, partitions: int = 1) -> None:
-        """At site a."""
+        """Create a topic at site a."""
         async with KafkaClient(self.a.bootstrap, site_local=True) as client:
             await client.create_topics([NewTopic(name=name, partition_count=partitions, replication_factor=1)])
 

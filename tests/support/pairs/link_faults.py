@@ -118,5 +118,5 @@ def _add(proxy: Proxy, fault: LineFault, stream: str) -> str:
 
 
 async def _last(seconds: float) -> None:
-    """How long a fault lasts is what is varied, nothing is waited for."""
+    """Wait for the length of a fault. There is no condition to await."""
     await asyncio.sleep(seconds)

@@ -23,7 +23,7 @@ KEEPS_UP_RECORDS = 100
 
 
 async def describe_mirror(mirror: RunningProcess) -> mirror_pb2.DescribeMirrorReply:
-    """The status that a mirror process reports. AssertionError while it does not answer."""
+    """The status that a mirror process reports. Raises AssertionError while it does not answer."""
     request = mirror_pb2.DescribeMirrorRequest()
     reply: mirror_pb2.DescribeMirrorReply = await _ask_mirror(
         mirror, lambda stub: stub.DescribeMirror(request, timeout=DESCRIBED_WITHIN_S)
@@ -47,8 +47,8 @@ async def keeps_up(mirror: RunningProcess, within_ms: float) -> None:
 
 
 async def verify_mirror(mirror: RunningProcess, *topics: str) -> list[mirror_pb2.VerifiedPartition]:
-    """The result of a comparison of both logs by a mirror process. AssertionError when it does not
-    answer.
+    """The result of a comparison of both logs by a mirror process. Raises AssertionError if it does
+    not answer.
     """
     request = mirror_pb2.VerifyMirrorRequest(topics=topics)
 
@@ -60,7 +60,7 @@ async def verify_mirror(mirror: RunningProcess, *topics: str) -> list[mirror_pb2
 
 
 async def reset_topics(mirror: RunningProcess, *topics: str) -> mirror_pb2.ResetTopicsReply:
-    """Let a mirror process remove copies. AssertionError when it does not answer."""
+    """Let a mirror process remove copies. Raises AssertionError if it does not answer."""
     request = mirror_pb2.ResetTopicsRequest(topics=topics)
     reply: mirror_pb2.ResetTopicsReply = await _ask_mirror(mirror, lambda stub: stub.ResetTopics(request, timeout=60))
     return reply

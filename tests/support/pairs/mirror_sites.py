@@ -65,7 +65,7 @@ class Site:
         await self.process.wait_ready_async(lambda: self.process.log_text().count('"ready"') >= starts)
 
     async def restart(self) -> None:
-        """After a kill: start again and wait."""
+        """Start the site again after a kill, and wait until it is ready."""
         starts = self.process.log_text().count('"ready"') + 1
         self.process.start()
         await self.wait_ready(starts)
@@ -188,8 +188,8 @@ class Pair:
                 await client.produce(topic, partition, batch(values))
 
     async def ends(self, site: Site, topic: str, partitions: int) -> list[tuple[int, int]]:
-        """Log start and end of each partition; AssertionError while the topic is not there, or not
-        led by a broker yet.
+        """Log start and end of each partition. Raises AssertionError while the topic is missing or
+        has no leader.
         """
         async with KafkaClient(site.bootstrap, site_local=True, retry_budget_ms=5000) as client:
             try:

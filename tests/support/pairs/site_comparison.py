@@ -108,8 +108,8 @@ async def common_ends(source: str, target: str) -> Ends:
 
 
 async def caught_up(source: str, target: str, *, without: tuple[str, ...] = (), within_ms: float = 60_000) -> Ends:
-    """Wait until the target has all that the source has (but these topics), then compare it all;
-    the ends.
+    """Wait until the target has all records of the source (without these topics), then compare all
+    of them. Returns the ends.
     """
     async with site_client(source) as theirs, site_client(target) as ours:
 

@@ -155,7 +155,7 @@ async def read_partition(
 
 
 async def stable_ends(bootstrap: str, topic: str, partitions: int) -> list[int]:
-    """Up to where a read-committed reader gets in each partition."""
+    """The last stable offset of each partition."""
     async with KafkaClient(bootstrap, retry_budget_ms=2000) as client:
         places = [(topic, index) for index in range(partitions)]
         found = await client.offsets_at(places, LATEST_TIMESTAMP, isolation_level=1)
@@ -274,8 +274,8 @@ async def wait_equal(
 async def read_both(
     source: str, topic: str, target: str, copy: str, partition: int = 0
 ) -> tuple[PartitionContent, PartitionContent]:
-    """A partition of the source, then its copy. AssertionError while one cannot be read: it may be
-    deleted and made anew meanwhile.
+    """A partition of the source, then its copy. Raises AssertionError while one cannot be read: it
+    may be deleted and created again meanwhile.
     """
     try:
         theirs = await read_partition(source, topic, partition)

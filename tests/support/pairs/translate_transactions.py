@@ -63,7 +63,7 @@ class TransactionalLink:
         return f"a.{self.topic}"
 
     def start_mirror(self, name: str = "mirror", settings: Mapping[str, str] | None = None) -> RunningProcess:
-        """One that mirrors the topic, with these settings over those of the link."""
+        """Start a mirror of the topic, with these settings over those of the link."""
         given = {
             "link.name": self.topic,
             "whitelist": self.topic,
@@ -152,7 +152,7 @@ class TransactionalLink:
             )
 
     async def wait_agreement(self) -> None:
-        """Until nothing is open any more and records and notes agree."""
+        """Wait until nothing is open any more and records and notes agree."""
 
         async def do_agree() -> bool:
             await self.demand_agreement()
@@ -193,7 +193,7 @@ class TransactionalLink:
         return {one.partition: (one.state, one.reason) for one in reply.partitions if one.topic == self.topic}
 
     async def wait_faulted(self, mirror: RunningProcess, reason: str) -> None:
-        """Until all partitions are FAULTED, for a reason with these words."""
+        """Wait until all partitions are FAULTED, for a reason with these words."""
 
         async def are_faulted() -> bool:
             states = await self.states(mirror)

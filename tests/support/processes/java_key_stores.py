@@ -41,7 +41,9 @@ NO_PASSWORD_OPTIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class JavaKeyStores:
-    """Where they are. By format: keys in `identities`, the server's certificate in `trust`."""
+    """The files of the key stores by format: keys in `identities`, the server's certificate in
+    `trust`.
+    """
 
     identities: Mapping[str, Path]
     trust: Mapping[str, Path]
@@ -52,7 +54,7 @@ class JavaKeyStores:
     """PKCS12 with the RSA keys `first` and `second`, in this order."""
 
     def passwords(self, kind: str) -> tuple[str, str]:
-        """Of a store of this format, and of the key in it."""
+        """The passwords of a store of this format and of the key in it."""
         return (STORE_PASSWORD, KEY_PASSWORD) if kind == "jks" else (ASCII_PASSWORD, ASCII_PASSWORD)
 
 
@@ -125,7 +127,7 @@ def export(store: Path, alias: str, password: str) -> None:
 
 
 def certificate_file(store: Path) -> Path:
-    """Where `export` puts it."""
+    """The file that `export` writes the certificate to."""
     return store.with_suffix(f"{store.suffix}.pem")
 
 

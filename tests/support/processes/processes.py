@@ -46,7 +46,7 @@ class RunningProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """How it ended, negative for a signal; None while it runs."""
+        """The exit code, negative for a signal; None while it runs."""
         return self.child.exit_code()
 
     def log_text(self) -> str:
@@ -58,8 +58,8 @@ class RunningProcess:
         start(self.child)
 
     def wait_ready(self, is_ready: Callable[[], object], within_ms: float = READY_WITHIN_MS) -> None:
-        """Wait for `is_ready`; at once AssertionError with the end of the log when the process ends
-        instead.
+        """Wait for `is_ready`. Raises AssertionError with the end of the log at once if the process
+        ends instead.
         """
 
         def ready_or_ended() -> bool:
@@ -83,8 +83,8 @@ class RunningProcess:
         assert self.is_running, self._ended_message()
 
     def wait_logged(self, pattern: str, within_ms: float = READY_WITHIN_MS) -> re.Match[str]:
-        """The first match of a regular expression in the log; AssertionError when the process ends
-        without it.
+        """Wait for the first match of a regular expression in the log. Raises AssertionError if the
+        process ends without it.
         """
         self.wait_ready(lambda: re.search(pattern, self.log_text()), within_ms)
         match = re.search(pattern, self.log_text())
@@ -99,8 +99,8 @@ class RunningProcess:
         return code
 
     def stop(self, within_ms: int = STOP_WITHIN_MS) -> None:
-        """SIGTERM, and kill -9 when that does not end it in time (AssertionError then). Nothing
-        when it does not run.
+        """Send SIGTERM, and kill -9 if the process does not end in time (raises AssertionError
+        then). A process that does not run stays as it is.
         """
         assert self.child.stop(timeout_ms=within_ms), f"{self.name} ignored SIGTERM for {within_ms} ms\n{self._tail()}"
 

@@ -101,8 +101,8 @@ def make_certificates(directory: Path) -> Certificates:
 
 
 def make_client_stores(certificates: Certificates) -> ClientStores:
-    """By keytool, all with STORE_PASSWORD; the key in JKS has KEY_PASSWORD. Skips the test without
-    keytool.
+    """Make a client's stores by keytool, all with STORE_PASSWORD; the key in JKS has KEY_PASSWORD.
+    Skips the test without keytool.
     """
     directory = certificates.authority.parent
     stores = ClientStores(directory / "trust.jks", directory / "client.jks", directory / "client.p12")

@@ -48,7 +48,7 @@ class Toxiproxy:
             proxy.delete()
 
     def request(self, method: str, path: str, body: object = None) -> Any:
-        """One call of the API. AssertionError with the server's words when it refuses."""
+        """One call of the API. Raises AssertionError with the server's message if it refuses."""
         connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=REQUEST_TIMEOUT_S)
         try:
             connection.request(method, path, None if body is None else json.dumps(body))

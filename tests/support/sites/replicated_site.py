@@ -148,7 +148,7 @@ class ReplicatedSite:
         return int(self._metadata(None).controller_id)
 
     def _metadata(self, topic: str | None) -> ClusterMetadata:
-        """From any broker that answers: a paused one does not."""
+        """The metadata of any broker that answers: a paused one does not."""
 
         def ask() -> ClusterMetadata | None:
             for asker in self._askers:
@@ -163,7 +163,7 @@ class ReplicatedSite:
         return eventually_sync(ask, SETTLE_WITHIN_MS)
 
     def directory_of(self, node_id: int, topic: str, partition: int) -> Path:
-        """Where a node keeps a partition."""
+        """The directory of a partition at a node."""
         return self._directory / f"node-{node_id}" / "data" / f"{topic}-{partition}"
 
     def contents(self, topic: str, partition: int) -> dict[int, bytes]:

@@ -68,7 +68,7 @@ class History:
     began: float = field(default_factory=time.monotonic)
 
     def note(self, what: str) -> None:
-        """One more line."""
+        """Add a line."""
         self.lines.append(f"{time.monotonic() - self.began:8.2f} s  {what}")
 
     def reported(self) -> str:
@@ -76,7 +76,7 @@ class History:
         return "\n".join([f"seed {self.seed}", *self.lines])
 
     def summary(self) -> str:
-        """By kind: how often, and the median and longest silence of a partition."""
+        """The number of faults of each kind, and the median and longest silence of a partition."""
         rows = [f"seed {self.seed}: {self.kinds.total()} faults"]
         rows += [f"  {count:4} {kind}" for kind, count in sorted(self.kinds.items())]
         rows.append("longest silence of a partition, by fault:")
@@ -219,7 +219,7 @@ class SiteFaults:
     # --- running them
 
     def strike(self) -> str:
-        """Begin one fault, or two that overlap, let them last, and end them; the kinds."""
+        """Begin a fault, or two that overlap, let them last, and end them. Returns their kinds."""
         first, second = self.any_fault(), None
         if self._chance.random() < OVERLAP_SHARE:
             second = self.any_fault()  # chosen before the first begins: brokers that are hit may not say who leads

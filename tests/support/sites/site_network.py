@@ -81,7 +81,7 @@ class SiteNetwork:
         return f"{self._id}-{name}"
 
     def place(self, name: str) -> Place:
-        """Where a process of this name runs."""
+        """The place of the process with this name."""
         return Place(self._hosts[name], ("ip", "netns", "exec", self._namespace(name)))
 
     def cut(self, cuts: Iterable[tuple[str, str]]) -> None:

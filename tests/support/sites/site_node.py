@@ -86,12 +86,12 @@ class SiteNode:
 
     @property
     def bootstrap(self) -> str:
-        """Where clients connect."""
+        """The address that clients connect to."""
         return f"{self._host}:{self.port}"
 
     @property
     def grpc_address(self) -> str:
-        """Where its gRPC services are."""
+        """The address of its gRPC services."""
         return f"{self._host}:{self.grpc_port}"
 
     def figure(self, name: str, **labels: str) -> float:

@@ -16,7 +16,7 @@ from tests.support.sites.site_node import SiteNode
 def site(
     session_processes: Processes, zookeeper_server: ZooKeeperProcess, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Site]:
-    """One for the module."""
+    """One site for the module."""
     connect = zookeeper_server.new_chroot("consumers")
     node = SiteNode(session_processes, tmp_path_factory.mktemp("classic"), connect, 1001)
     node.wait_ready()

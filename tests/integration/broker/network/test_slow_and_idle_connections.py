@@ -74,7 +74,7 @@ async def idle_for(elapsed_ms: float, clock: ManualClock, port: int) -> None:
 
 
 async def moved(connection: Connection) -> None:
-    """Until the server has seen bytes of it since it last looked for progress."""
+    """Wait until the server has seen bytes of it since it last looked for progress."""
     await eventually(lambda: connection.progress_bytes)
 
 

@@ -31,7 +31,7 @@ RECORDS_BETWEEN_KILLS_MAX = 300
 
 @pytest.fixture
 def broker(processes: Processes, tmp_path: Path) -> Iterator[LoneBroker]:
-    """Small segments, so that a kill also meets a roll."""
+    """A broker with small segments, so that some kills hit the roll of a segment."""
     return LoneBroker(processes, tmp_path / "broker", log_segment_bytes=str(SEGMENT_BYTES))
 
 

@@ -115,8 +115,8 @@ async def test_an_exact_link_outlasts_long_faults(
 async def test_an_exact_link_whose_frames_are_large_outlasts_faults_that_strike_within_them(
     end: str, processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
 ) -> None:
-    """Receivers of large frames are woken for a good part of them; a line that brings little at a
-    time stalls no receiver.
+    """A receiver of a large frame wakes only after a good part of it. A line that delivers little
+    at a time must not stall the receiver.
     """
     await exact_link_under(OUTLASTING_REQUESTS_S, end, processes, tmp_path, toxiproxy, LARGE_FRAMES)
 

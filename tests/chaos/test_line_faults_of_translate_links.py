@@ -222,7 +222,7 @@ async def test_a_translate_link_gets_on_over_a_line_that_is_up_every_other_ten_s
 async def test_a_secured_link_delivers_large_batches_once_and_in_order_over_a_bad_line(
     processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
 ) -> None:
-    """TLS and a login at both ends, which lie behind one line."""
+    """Both ends have TLS and a login, and are behind one line."""
     kafka = start_secured_kafka(processes, tmp_path / "kafka", toxiproxy)
     topic = f"lines-{name_of(tmp_path)}"
     await create_topic(kafka.plain, topic, PARTITIONS)

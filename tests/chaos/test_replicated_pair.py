@@ -145,8 +145,8 @@ async def test_hundreds_of_kills_of_any_process_of_replicated_sites_lose_repeat_
 
 
 async def all_agree(sites: EmbeddedSites) -> Ends:
-    """M1, as soon as enough brokers of both sites are back to read all of it; where the target
-    ended.
+    """Check M1 as soon as enough brokers of both sites are back to read all of it. Returns the ends
+    of the target.
     """
 
     async def prefix() -> Ends:

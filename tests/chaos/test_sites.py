@@ -295,8 +295,8 @@ async def test_a_random_schedule_of_faults_leaves_both_sites_equal(
 
 
 def alarms(report: dict[str, Any]) -> list[dict[str, Any]]:
-    """The findings that a lag of the target does not explain: it lacks the end of a log and nothing
-    else.
+    """The findings that a lag of the target does not explain. A target that lags lacks only the end
+    of a log.
     """
     ends = {(one["topic"], one["partition"]): one["source"]["end_offset"] for one in report["partitions"]}
     return [

@@ -96,8 +96,8 @@ async def test_records_arrive_once_and_in_order_over_a_bad_network(
 async def test_hundreds_of_kills_of_source_and_mirror_deliver_large_batches_once_and_in_order(
     apache_kafka: ApacheKafka, processes: Processes, tmp_path: Path, compression: str
 ) -> None:
-    """Killed with -9 at random moments under load, sometimes both; every answer is received into a
-    buffer that others had before.
+    """The test kills with -9 at random moments under load, sometimes both. The mirror receives
+    every response into a buffer that earlier responses had.
     """
     seed = int(os.environ.get("ANTIPODE_SEED") or random.randrange(2**32))
     kills = int(os.environ.get("ANTIPODE_FAULTS") or KILLS_LONG)

@@ -302,7 +302,7 @@ async def test_f3_an_active_site_paused_during_a_promotion_takes_no_write_after_
 async def test_f3_a_write_that_waited_at_a_paused_site_is_refused_or_named_and_the_next_one_is_refused(
     sites: LinkedSites,
 ) -> None:
-    """Without leases a resumed site may acknowledge what it was sent before it asks its peer.
+    """Without leases a resumed site may acknowledge waiting requests before it asks its peer.
     Nothing hides such a record.
     """
     await linked(sites)

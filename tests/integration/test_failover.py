@@ -61,7 +61,7 @@ async def commit(bootstrap: str, offsets: dict[str, int]) -> None:
 
 
 async def has_offsets(sites: LinkedSites, offsets: dict[str, int]) -> bool:
-    """The standby's coordinator has these, by group."""
+    """True if the standby's coordinator has these offsets by group."""
     async with KafkaClient(sites.b.bootstrap, site_local=True) as client:
         found = {group: (await client.committed(group)).get(("flights", 0)) for group in offsets}
     return {group: at.offset for group, at in found.items() if at is not None} == offsets

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture
 async def sites(processes: Processes, tmp_path: Path, zookeeper_connect: str) -> AsyncIterator[LinkedSites]:
-    """The target's new topics want three brokers where there is one."""
+    """New topics of the target need three brokers, and the target has one."""
     properties = {"b": {"default.replication.factor": "3"}}
     pair = await asyncio.to_thread(LinkedSites, processes, tmp_path, zookeeper_connect, properties=properties)
     yield pair
@@ -62,7 +62,7 @@ async def checks_when(
 
 
 async def test_replication_that_the_target_cannot_give_keeps_a_link_from_being_made(sites: LinkedSites) -> None:
-    """F15, with topics and without."""
+    """F15, for a source with topics and for one without."""
     before = (await checks_of(sites))["replication factor"]
     await make(sites.a.bootstrap, "flights")
     assert (await checks_of(sites))["replication factor"] == before

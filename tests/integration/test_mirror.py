@@ -261,7 +261,7 @@ async def test_a_fenced_source_is_drained_and_a_promoted_target_is_left_alone(
 
 
 def quarantine(bootstrap: str, command: str, *arguments: str, code: int = 0) -> str:
-    """What `antipode quarantine COMMAND` prints."""
+    """The output of `antipode quarantine COMMAND`."""
     done = run_antipode("quarantine", command, *arguments, "--bootstrap-server", bootstrap)
     assert done.returncode == code, done.stderr
     return done.stdout if code == 0 else done.stderr

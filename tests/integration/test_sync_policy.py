@@ -153,8 +153,8 @@ def break_off_at(stop_at: str) -> Progress:
 async def test_a_site_promoted_over_a_lost_one_takes_writes_at_once_and_waits_again_when_that_is_back(
     sites: LinkedSites,
 ) -> None:
-    """With runs broken off before each step. `block` waits for ever, and so does its timeout: the
-    test waits for neither.
+    """A run of the failover stops before each step. `block` waits without end, and so does its
+    timeout: the test waits for neither.
     """
     mirror = sites.start_mirror()
     assert await produce(sites.a.bootstrap) is ErrorCode.none

@@ -76,7 +76,7 @@ async def test_many_producers_begin_their_partitions_one_after_the_other(
 async def test_a_transaction_on_a_long_line_takes_in_what_is_on_hand(
     transactional_link: MakeLink, processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
 ) -> None:
-    """Its commit takes several round trips; it must not be one of a single request each time."""
+    """A commit takes several round trips, so a transaction must contain more than one request."""
     site = await start_lone_site(processes, tmp_path, "far", toxiproxy=toxiproxy, lines=1)
     (line,) = site.lines
     for stream in BOTH_WAYS:
@@ -147,8 +147,8 @@ async def test_records_of_a_third_site_are_refused_where_nothing_would_keep_them
 
 
 async def committed_in(bootstrap: str, topic: str) -> list[list[bytes]]:
-    """The values of partition 0 by the transaction that made them visible; nothing of it is outside
-    one.
+    """The values of partition 0 by the transaction that made them visible. Every value must be in a
+    transaction.
     """
     transactions: list[list[bytes]] = []
     filling: list[bytes] = []

@@ -264,8 +264,8 @@ def test_hostile_lengths_are_not_followed(lengths, seed):
 @given(seed=st.integers(0, 2**32))
 @example(seed=6853064)  # a tail that recovery had cut came back below the recovery point
 def test_after_a_power_cut_everything_flushed_is_there_and_the_rest_is_a_prefix(seed):
-    """Random appends, rolls, flushes, truncations and retention on a disk that forgets, then a cut,
-    three times over.
+    """Random appends, rolls, flushes, truncations and retention on a disk that loses unflushed
+    data, then a power cut, three times over.
     """
     chance = random.Random(seed)
     with scratch() as folder:

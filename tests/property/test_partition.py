@@ -136,7 +136,7 @@ class OneReplica(RuleBasedStateMachine):
 
     @invariant()
     def no_more_is_safe_than_all_that_may_be_in_sync_have(self) -> None:
-        """Also followers whose membership is only proposed (KIP-497)."""
+        """Followers whose membership is only proposed (KIP-497) count too."""
         partition = self.partition
         if not partition.is_leader or not partition.has_enough_in_sync:
             return

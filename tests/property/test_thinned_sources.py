@@ -137,7 +137,7 @@ class Scene:
         self.stored = _copy(self.translation.position)
 
     def restart(self) -> None:
-        """HistoryMismatch when the mirror cannot know where it was."""
+        """Restart the mirror. Raises HistoryMismatch if it cannot find its position."""
         before = self.translation
         self.match()
         assert self.translation.position.target_next == self.target.end

@@ -21,7 +21,7 @@ FAILURES_TOLD_MAX = 3
 
 
 def main() -> int:
-    """The command line; 1 when an invariant was broken."""
+    """Run the command line. Returns 1 if an invariant was broken."""
     parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
     parser.add_argument("--seed", type=int, help="replay this seed and tell its whole history")
     parser.add_argument("--faults", type=int, help="with --seed: only so many of its first faults")

@@ -134,7 +134,7 @@ class Producer:
         return content
 
     async def _deliver(self) -> None:
-        """One attempt for everything that has no answer yet, in order."""
+        """Make one attempt for all records without a response, in order."""
         leader, _, topic_id = self.router.leader_of(f"{self.topic}-{self.index}")
         if leader >= 0:
             key = (bytes.fromhex(topic_id), self.index)

@@ -62,7 +62,7 @@ class End:
             self.on_message(message)
 
     def repeat(self) -> None:
-        """The cut may have healed."""
+        """Deliver the stalled messages again: the cut may have healed."""
         count, self.stalled = self.stalled, 0
         for _ in range(count):
             self.arrive()

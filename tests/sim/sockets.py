@@ -57,7 +57,7 @@ class _Selectable:
         raise OSError("no facts about a simulated connection")
 
     def setblocking(self, _: bool) -> None:
-        """They never block."""
+        """These sockets never block."""
 
     def close(self) -> None:
         self._loop.selectable.pop(self._descriptor, None)

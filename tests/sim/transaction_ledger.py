@@ -82,7 +82,7 @@ class TransactionLedger:
         return begun
 
     def see(self, place: Place, offset: int, content: bytes) -> None:
-        """A reader of committed records was given this batch."""
+        """A reader of committed records has read this batch."""
         label = label_of(content)
         if label is None or self.is_waived:
             return

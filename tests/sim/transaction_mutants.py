@@ -64,7 +64,7 @@ def _forgets_the_pending(resume: Original) -> Original:
 
 
 def _reads_what_is_committed(_: Original) -> Original:
-    """A new leader does not know yet how far its records are committed."""
+    """The coordinator reads only up to its high watermark, which a new leader does not know yet."""
 
     async def read_all(self: InternalLog, partition: int) -> Any:
         hosted = self._led(partition)

@@ -95,7 +95,9 @@ class TransactionalProducer:
         return not self.ledger.is_waived and not (self.is_idle and all(task.done() for task in self.replaced))
 
     async def run(self) -> None:
-        """Instance after instance. A last one ends what the one before it has left open."""
+        """Run one instance after another. The last one ends the transaction that the one before it
+        has left open.
+        """
         has_ended = False
         while not has_ended:
             self.instances += 1
@@ -110,8 +112,8 @@ class TransactionalProducer:
         self.is_idle = True
 
     async def _look(self) -> None:
-        """Until the group's coordinator answers what was committed. A former coordinator that does
-        not know it yet answers an older offset, in Kafka as well.
+        """Ask until the group's coordinator answers with the committed offset. A former coordinator
+        that does not know it yet answers with an older one, in Kafka as well.
         """
         groups = CoordinatorClient(self.world, Router(self.world, self.nodes), self.nodes, self.group, 0)
         while not self.ledger.is_waived:
@@ -145,7 +147,7 @@ class Instance:
         self._parts = 0
 
     async def run(self) -> None:
-        """Transactions as long as they are wanted. InstanceEnds."""
+        """Run transactions as long as they are wanted. Raises InstanceEnds."""
         chance, owner = self._world.chance, self._owner
         await self._initialize(is_named=False)
         while owner.is_wanted:

@@ -98,7 +98,7 @@ async def test_a_new_broker_joins_under_load_and_takes_partitions(
 
 
 def _lead(site: ReplicatedSite, node: int) -> bool:
-    """Whether the node is the preferred leader of nothing, and so need not lead."""
+    """Whether the node is no partition's preferred leader, and so need not lead."""
     return all(replicas[0] != node for replicas in site.replicas("orders"))
 
 

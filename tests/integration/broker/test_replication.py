@@ -280,8 +280,8 @@ def produce_one(site: ReplicatedSite, **settings: Any) -> str:
 
 @pytest.fixture
 def site_of_slow_judgement(processes: Processes, tmp_path: Path, zookeeper_connect: str) -> ReplicatedSite:
-    """Brokers that are paused for a while stay registered and in sync; one that is killed is back
-    when its session is over.
+    """A site whose paused brokers stay registered and in sync for a while. A killed broker is back
+    after its session has ended.
     """
     patience = {"replica.lag.time.max.ms": "60000", "zookeeper.session.timeout.ms": "15000"}
     return ReplicatedSite(processes, tmp_path, zookeeper_connect, patience)

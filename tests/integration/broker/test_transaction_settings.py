@@ -76,7 +76,7 @@ def test_an_expired_transactional_id_stays_until_it_is_looked_for(start_broker: 
 
 
 def test_producer_id_expiration_ms(start_broker: Callable[..., LoneBroker]) -> None:
-    """Producers are forgotten when old segments are looked for."""
+    """The broker removes expired producers when it looks for old segments."""
     broker = start_broker(
         **FEW, producer_id_expiration_ms="1", log_retention_check_interval_ms="50", log_initial_task_delay_ms="1"
     )

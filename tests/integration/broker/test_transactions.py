@@ -92,8 +92,8 @@ def test_a_second_producer_fences_the_first_and_aborts_what_it_left_open(broker:
 
 
 def test_a_marker_that_comes_again_does_not_end_the_next_transaction(broker: LoneBroker, topic: str) -> None:
-    """KIP-1228: where each transaction has an epoch of its own, the marker before it has brought
-    that epoch already.
+    """KIP-1228: if each transaction has an epoch of its own, the previous transaction's marker
+    already has that epoch.
     """
     producer = transactional_producer(broker.bootstrap, "t")
     producer.begin_transaction()
@@ -182,8 +182,8 @@ async def test_aiokafka_writes_in_transactions(broker: LoneBroker, topic: str) -
 def test_javas_message_copier_copies_each_record_once(
     broker: LoneBroker, topic: str, kafka_programs: KafkaPrograms
 ) -> None:
-    """With random aborts; its producer and consumer are of KIP-890's protocol, each transaction has
-    an epoch of its own.
+    """The copier aborts at random. Its producer and consumer use KIP-890's protocol, so each
+    transaction has an epoch of its own.
     """
     target = create(broker, 1)
     source = transactional_producer(broker.bootstrap, "source")

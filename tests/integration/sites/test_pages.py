@@ -79,8 +79,8 @@ def sites_wanted(text: str) -> list[str]:
 
 
 class Reader:
-    """A person who follows a page in a directory with the repository's examples and the sites'
-    files where pages say they are.
+    """A person who follows a page in a directory. The repository's examples and the sites' files
+    are at the paths that pages name.
     """
 
     def __init__(self, sites: EmbeddedSites, directory: Path) -> None:

@@ -129,7 +129,7 @@ def token_config(sites: EmbeddedSites, name: str, token: str) -> str:
 
 
 def work(sites: EmbeddedSites, tmp_path: Path) -> dict[str, str]:
-    """Reports and answers by their origin."""
+    """Run the commands. Returns the reports and responses, by their origin."""
     security = sites.directory / "security"
     config = ("--command-config", sites.document["security"]["command_config"])
     broker = ("--bootstrap-server", sites.bootstrap("a"))

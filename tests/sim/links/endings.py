@@ -205,7 +205,7 @@ def _shown(records: dict[str, Any]) -> dict[str, Any]:
 
 
 def switchover_is_free(world: World, epoch: int) -> str:
-    """The records that the planned move to the epoch lost, as a sentence; empty if none."""
+    """A sentence about the records that the planned move to the epoch lost; empty if none."""
     for site in SITES:
         for account in accounts(world, site):
             if account.epoch == epoch and epoch != FIRST_EPOCH and account.known_lost_records + account.found_records:

@@ -187,7 +187,9 @@ class LinkLedger:
                 return
 
     def check_planned(self, to_site: str) -> None:
-        """A switchover has brought over what the site that it left has acknowledged."""
+        """Check that a switchover has copied all records that the former active site has
+        acknowledged.
+        """
         if self._moved_to != to_site:
             return  # another operator has moved on
         since_s = self._moved_at_s[-2]

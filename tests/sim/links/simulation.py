@@ -204,7 +204,7 @@ class LinkSimulation(SeedRun):
         return other(newest.active_site) if newest.phase == LinkPhase.FENCED else newest.active_site
 
     def _fail_back(self) -> None:
-        """A planned move to the other site: nothing may be lost by it."""
+        """Make a planned move to the other site. It must lose nothing."""
         record = self.ledger.record_at("a")
         assert record is not None
         to_site = other(record.active_site)

@@ -158,5 +158,5 @@ class TwoSites:
             mirror.start()
 
     def hosts(self, site: str) -> tuple[str, ...]:
-        """Everything that goes dark with a site."""
+        """All hosts of a site: of its nodes, its ZooKeeper and its mirror."""
         return (*(node.host for node in self.of_site(site)), *ZOOKEEPERS[site], MIRROR_HOSTS[site])

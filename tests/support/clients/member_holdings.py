@@ -89,7 +89,9 @@ class Holdings:
         return {at.partition_index: at.committed_offset for at in topic.partitions}
 
     def send_commit(self, member_id: str, generation: int) -> SentCommit | None:
-        """Send what has been read; None without anything to commit. ConnectionLost."""
+        """Send a commit of the positions. Returns None without anything to commit. Raises
+        ConnectionLost.
+        """
         offsets = {partition: one.offsets[-1] + 1 for partition, one in self.owned.items() if one.offsets}
         if not offsets:
             return None

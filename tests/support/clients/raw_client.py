@@ -31,7 +31,9 @@ PRODUCE, FETCH, METADATA = 0, 1, 3
 
 
 class RawClient:
-    """One connection. Requests and responses may be sent and read apart, to pipeline."""
+    """One connection. To pipeline requests, a caller may send several before it reads the
+    responses.
+    """
 
     def __init__(
         self, port: int, host: str = "127.0.0.1", *, client_id: str = "raw", timeout_s: float = TIMEOUT_S
@@ -87,7 +89,7 @@ class RawClient:
         return decode_response(frame, api_key, version)
 
     def send_call(self, api_key: int, version: int, values: Mapping[str, Any]) -> None:
-        """Send a request of any API; its answer is read apart."""
+        """Send a request of any API. The caller reads the response by another call."""
         entity = build_entity(request_type(api_key, version), values)
         self.send_bytes(encode_request(api_key, version, self._next(), self._client_id, entity))
 

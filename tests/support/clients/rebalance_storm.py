@@ -88,7 +88,7 @@ class Member:
         self._stop.set()
 
     def join(self) -> None:
-        """Wait until it has left. Raises what ended its thread."""
+        """Wait until it has left. Raises the error that ended its thread."""
         self._thread.join(SETTLE_WITHIN_MS / 1000)
         assert not self._thread.is_alive(), f"{self.name} does not leave"
         if self.failure is not None:

@@ -286,7 +286,7 @@ class ConsumerMember:
             self.coordinator_lost()
 
     def coordinator_lost(self) -> None:
-        """The next heartbeat says everything anew."""
+        """Have the next heartbeat send all fields again."""
         if self._sent is not None:
             self._sent.drop()
         self._sent, self._said, self.is_settled = None, None, False

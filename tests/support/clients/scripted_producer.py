@@ -160,7 +160,7 @@ class ScriptedProducer:
         return not error
 
     def add_group(self) -> None:
-        """The group's offsets take part."""
+        """Add the group's offsets to the transaction."""
         if self._is_newer_flow:
             return
         values = {**self._identity(), "group_id": self._group}

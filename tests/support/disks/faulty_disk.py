@@ -164,8 +164,8 @@ class FaultyDisk:
     # -- crash -------------------------------------------------------------------------------------
 
     def crash(self, chance: random.Random) -> None:
-        """Cut the power: afterwards `root` holds what a disk could hold. Every descriptor of before
-        is useless.
+        """Cut the power: afterwards `root` holds what a disk could hold. Every descriptor from
+        before is invalid.
         """
         current = {
             os.path.join(folder, name): os.stat(os.path.join(folder, name)).st_ino

@@ -24,8 +24,8 @@ def config(**fields: Any) -> LogConfig:
 
 
 def open_log(directory: object, disk: Disk | None = None, **options: Any) -> PartitionLog:
-    """Open `directory`, which is made if need be; options are those of PartitionLog, or fields of
-    the configuration.
+    """Open `directory`, which is created if it is missing. Options are those of PartitionLog, or
+    fields of the configuration.
     """
     os.makedirs(str(directory), exist_ok=True)
     names = ("is_clean", "recovery_point", "log_start_offset", "now_ms", "topic_id", "roll_jitter")

@@ -216,8 +216,8 @@ class EmbeddedSites:
         """Give every broker a proxy before its CLIENT listener and restart it with that as its
         advertised address.
 
-        Then no address that any client of any site learns is a broker's own. Returns the new
-        bootstrap servers by site.
+        Then clients of all sites learn only addresses of proxies. Returns the new bootstrap servers
+        by site.
         """
         server = self.toxiproxy_server()
         bootstraps: dict[str, list[str]] = {name: [] for name in self.environment.sites}

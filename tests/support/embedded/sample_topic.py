@@ -11,7 +11,7 @@ TOPIC = "flights"
 
 
 async def create_topic(sites: EmbeddedSites, partitions: int = 1, *, site: str = "a", name: str = TOPIC) -> None:
-    """Make it at a site."""
+    """Create the topic at a site."""
     async with site_client(sites.bootstrap(site)) as client:
         (outcome,) = await client.create_topics([NewTopic(name=name, partition_count=partitions)])
         assert not outcome.error_code, outcome

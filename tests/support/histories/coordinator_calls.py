@@ -41,7 +41,7 @@ TRY_AGAIN = frozenset(
 
 
 class ConnectionLost(Exception):
-    """It is unknown whether the request was executed."""
+    """The connection ended before the response. The request may have been executed."""
 
 
 class Sent:
@@ -81,8 +81,8 @@ class CoordinatorCalls:
         self._site, self._struck, self._key, self._key_type = site, struck, key, key_type
 
     def send(self, api_key: int, version: int, values: Mapping[str, Any], *, timeout_s: float = ANSWER_S) -> Sent:
-        """Send to the current coordinator. ConnectionLost when no broker names it, or it cannot be
-        reached.
+        """Send to the current coordinator. Raises ConnectionLost if no broker names it, or if it
+        cannot be reached.
         """
         client = self._connected(self._coordinator(), timeout_s)
         try:

@@ -90,7 +90,7 @@ class Strike:
             process.pause()
 
     def in_flight(self, send: Callable[[], None]) -> None:
-        """Hit when what is sent is in the coordinator's log and has been confirmed nowhere else."""
+        """Hit the coordinator while only its own log has the record."""
         with self.replication_held():
             before = self.written_bytes()
             send()

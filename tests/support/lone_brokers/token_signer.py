@@ -21,7 +21,7 @@ class TokenSigner:
         self.renew()
 
     def renew(self) -> None:
-        """Other keys, and their set in the file."""
+        """Replace the keys, and write the new key set to the file."""
         self._rsa = rsa.generate_private_key(65537, 2048)
         self._ec = ec.generate_private_key(ec.SECP256R1())
         numbers, point = self._rsa.public_key().public_numbers(), self._ec.public_key().public_numbers()

@@ -138,7 +138,7 @@ class ControllerScene:
         return self._give(ask.ControlledShutdown(node_id=int(node), broker_epoch=self.model.brokers[int(node)].epoch))
 
     def do_break(self, name: str) -> list[str]:
-        """A tool writes rubbish into a znode of the topic."""
+        """A tool writes malformed content into a znode of the topic."""
         self.model.broken[name] = f"znode /brokers/topics/{name}: not JSON"
         return []
 

@@ -61,7 +61,7 @@ class ProducerIds:
 
 
 class NoMarkers:
-    """Nothing is ever sent."""
+    """A sender of markers that fails the test if it must send one."""
 
     async def send(self, transaction: Transaction, coordinator_epoch: int) -> None:
         raise AssertionError("there is no transaction")

@@ -49,7 +49,9 @@ def start_proxied_kafka(
 def start_kafka_with_lines(
     processes: Processes, directory: Path, toxiproxy: Toxiproxy, count: int
 ) -> tuple[ApacheKafka, list[Proxy]]:
-    """A broker that may be reached past all proxies, and by so many lines with one each."""
+    """Start a broker with one listener without a proxy, and with so many lines, each with a proxy
+    of its own.
+    """
     port, controller_port = free_ports(2)
     plain = ApacheKafkaServer(name="plain", directory=directory, port=port, controller_port=controller_port)
     settings, lines = with_lines(plain.properties(), toxiproxy, directory.name, count)

@@ -75,7 +75,7 @@ def keytool(*arguments: str) -> None:
 
 
 def make_key_stores(directory: Path) -> JavaKeyStores:
-    """All of them, in some fifteen runs of keytool, as many at a time as may be."""
+    """Make all stores, in some fifteen runs of keytool, as many at a time as possible."""
     identities = {kind: directory / f"identity.{kind}" for kind in FORMATS}
     trust = {kind: directory / f"trust.{kind}" for kind in FORMATS}
     others = (directory / name for name in ("trust.without-password", "both.p12", "two-keys.p12"))
@@ -138,6 +138,6 @@ def import_certificate(store: Path, alias: str, certificate: Path, password: str
 
 
 def convert(source: Path, target: Path, password: str, options: Sequence[str]) -> None:
-    """A store of one format out of one of another, all entries and passwords the same."""
+    """Convert a store to another format with the same entries and passwords."""
     passwords = ("-srcstorepass", password, "-deststorepass", password)
     keytool("-importkeystore", "-srckeystore", str(source), "-destkeystore", str(target), *passwords, *options)

@@ -35,7 +35,9 @@ GUEST, GUEST_PASSWORD = "guest", "may do what it is given"
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """PEM files: whom to trust, and a key with its certificate for the broker and for a client."""
+    """PEM files: the authority's certificate, and a key with its certificate for the broker and for
+    a client.
+    """
 
     authority: Path
     broker: Path

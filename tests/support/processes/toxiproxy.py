@@ -91,8 +91,8 @@ class Proxy:
             self.restore()
 
     def add(self, toxic: str, *, stream: str = "downstream", toxicity: float = 1.0, **attributes: int) -> str:
-        """Add a toxic (latency, bandwidth, slow_close, timeout, reset_peer, slicer, limit_data);
-        its name, for `remove`.
+        """Add a toxic (latency, bandwidth, slow_close, timeout, reset_peer, slicer, limit_data).
+        Returns its name, for `remove`.
 
         Upstream is towards the server, downstream from it. `add("timeout", timeout=0)` swallows
         everything: a black hole.

@@ -108,8 +108,8 @@ async def test_topic_configs_are_accepted_and_refused_alike(sides: list[Side]) -
         assert different == DIFFERENT_ON_PURPOSE
 
     def described(side: Side) -> dict[str, tuple[Any, ...]]:
-        """Each config's type and default, and whether it is explained when that is asked for, and
-        not when it is not.
+        """Each config's type and default, and whether it has its documentation with a request for
+        it, and none without.
         """
         resource = {"resource_type": TOPIC_RESOURCE, "resource_name": "described", "configuration_keys": None}
         found: dict[str, tuple[Any, ...]] = {}

@@ -58,7 +58,7 @@ END = (
 )
 
 
-async def test_f2_a_site_killed_under_load_is_failed_over_and_its_loss_is_what_the_account_says(
+async def test_f2_a_site_killed_under_load_is_failed_over_and_the_account_has_its_loss(
     sites: LinkedSites, tmp_path: Path
 ) -> None:
     plan = plan_of(

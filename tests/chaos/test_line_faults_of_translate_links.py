@@ -244,7 +244,7 @@ repetitions are news to it.
 
 
 @pytest.mark.long
-async def test_records_of_long_ago_arrive_once_though_apache_kafka_forgets_who_writes_them(
+async def test_records_of_long_ago_arrive_once_though_apache_kafka_forgets_their_producer(
     apache_kafka: ApacheKafka, processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
 ) -> None:
     proxied, proxy = start_proxied_kafka(processes, tmp_path / "far", toxiproxy, FORGETTING)
@@ -256,7 +256,7 @@ async def test_records_of_long_ago_arrive_once_though_apache_kafka_forgets_who_w
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-async def test_nothing_is_lost_and_repetitions_are_counted_where_requests_arrive_late_at_a_broker_that_forgot_who_wrote(
+async def test_nothing_is_lost_and_repetitions_are_counted_where_late_requests_reach_a_broker_that_forgot_the_producer(
     apache_kafka: ApacheKafka, processes: Processes, tmp_path: Path, toxiproxy: Toxiproxy
 ) -> None:
     """A line that delivers what it held back for longer than a request lasts: exactly-once ends

@@ -106,7 +106,7 @@ async def has_topic(pair: Pair) -> bool:
         return topic is not None and len(topic.partitions) == PARTITIONS
 
 
-async def test_a_killed_source_is_named_and_what_was_fetched_arrives(processes: Processes, tmp_path: Path) -> None:
+async def test_a_killed_source_is_named_and_fetched_records_arrive(processes: Processes, tmp_path: Path) -> None:
     pair = await started_pair(processes, tmp_path)
     mirror = pair.start_mirror()
     await pair.caught_up(TOPIC, PARTITIONS)

@@ -116,7 +116,7 @@ async def test_daemons_with_different_filters_report_this_and_the_partitions_wit
     await eventually(partial(tells_nothing, mirrors[0]))
 
 
-async def test_members_of_a_links_group_hear_at_what_the_others_fail_and_keep_their_slots(
+async def test_members_of_a_links_group_learn_the_failures_of_the_others_and_keep_their_slots(
     apache_kafka: ApacheKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A member's registered data change during its membership: the slots stay in their places."""

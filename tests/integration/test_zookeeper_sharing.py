@@ -115,7 +115,7 @@ async def test_daemons_that_come_and_go_share_evenly_and_never_own_a_slot_togeth
         assert sum(bool(daemon.slots) for daemon in daemons) == 2
 
 
-async def test_only_what_must_move_moves(start: Start) -> None:
+async def test_only_the_slots_that_must_move_do(start: Start) -> None:
     first, second = start(), start()
     await wait_shared([first, second])
     before = first.slots, second.slots
@@ -152,7 +152,7 @@ async def test_an_unreadable_assignment_is_made_again(start: Start, zookeeper_co
     await wait_shared([start()])
 
 
-async def test_daemons_hear_how_the_others_are_set_up_what_they_have_and_at_what_they_fail(start: Start) -> None:
+async def test_daemons_learn_the_settings_the_slots_and_the_failures_of_the_others(start: Start) -> None:
     daemons = [start(), start()]
     first, second = daemons
     first.sharing.ownership.own = Daemon(name="m1", settings={"whitelist": "orders"})

@@ -86,7 +86,7 @@ def test_a_native_member_goes_on_where_an_instance_has_committed(
     assert [record.value for record in received] == [b"%d" % number for number in range(12, 20)]
 
 
-def test_only_what_was_handed_out_is_committed(bridge: BridgeClient, group: str) -> None:
+def test_only_delivered_records_are_committed(bridge: BridgeClient, group: str) -> None:
     topic = bridge.new_topic()
     produced(bridge, topic, 20)
     instance = bridge.instance(group, auto_commit_enable=False).subscribed(topic)

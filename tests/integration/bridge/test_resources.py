@@ -95,7 +95,7 @@ def test_a_groups_members_and_lags_are_shown(bridge: BridgeClient) -> None:
     assert bridge.http.get(f"{path}-not").status_code == 404
 
 
-def test_a_bridge_that_is_stopped_answers_what_it_has_taken(start_bridge: Callable[..., HttpBridge]) -> None:
+def test_a_stopped_bridge_answers_the_requests_that_it_has_taken(start_bridge: Callable[..., HttpBridge]) -> None:
     bridge = start_bridge(consumer_request_timeout_ms="60000")
     topic, group = bridge.new_topic(), f"g-{uuid.uuid4().hex}"
     bridge.produce(topic, [{"value": 1}])

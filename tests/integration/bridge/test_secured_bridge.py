@@ -325,7 +325,7 @@ def test_kafka_users_are_bounded_and_idle_ones_make_room(
     assert bridge.figure("kafka_users") == 2
 
 
-def test_wrong_passwords_at_a_rate_are_refused_and_those_who_were_right_go_on(
+def test_wrong_passwords_at_a_rate_are_refused_and_clients_with_right_ones_go_on(
     sites: EmbeddedSites, setting: Setting, start: Callable[..., HttpBridge]
 ) -> None:
     limits = {"antipode.failed.logins.max": "10", "connection.failed.authentication.delay.ms": "0"}

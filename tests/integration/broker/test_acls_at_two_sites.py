@@ -90,7 +90,7 @@ def sync(source: KafkaClient, target: KafkaClient, link: Any) -> AccessSync:
     )
 
 
-async def test_acls_and_quotas_follow_the_active_site_and_what_only_the_standby_has_stays(
+async def test_acls_and_quotas_follow_the_active_site_and_those_of_the_standby_alone_stay(
     zookeeper_server: ZooKeeperProcess, tmp_path: Path
 ) -> None:
     authorizer = {"authorizer_class_name": "antipode.AclAuthorizer"}

@@ -59,7 +59,7 @@ def test_a_broker_wide_size_limit_takes_old_segments_away_and_outlives_a_restart
         assert in_force(client, TOPIC, topic, ["retention.bytes"]) == {"retention.bytes": ("-1", 5)}
 
 
-def test_a_broker_tells_what_the_controller_beside_it_was_given(start_broker: Callable[..., LoneBroker]) -> None:
+def test_a_broker_describes_the_configs_of_the_controller_beside_it(start_broker: Callable[..., LoneBroker]) -> None:
     broker = start_broker(delete_topic_enable="false", leader_imbalance_per_broker_percentage="25")
     keys = (
         "delete.topic.enable",

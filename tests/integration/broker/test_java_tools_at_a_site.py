@@ -115,7 +115,7 @@ async def test_log_levels_are_altered_while_the_broker_runs(tool: Run, refused: 
     assert "no.such.logger" in await refused(CONFIGS, "--alter", *loggers, "--add-config", "no.such.logger=DEBUG")
 
 
-async def test_records_and_offsets_of_what_is_not_there_are_refused(
+async def test_deleting_records_of_compacted_topics_and_offsets_of_missing_topics_are_refused(
     tool: Run, refused: Run, site: SiteBroker, tmp_path: Path, kafka_programs: KafkaPrograms
 ) -> None:
     await tool(TOPICS, "--create", "--topic", "compacted", "--config", "cleanup.policy=compact")

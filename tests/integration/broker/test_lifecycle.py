@@ -71,7 +71,7 @@ def test_a_damaged_checkpoint_is_named_at_the_next_start(start_broker: Callable[
     assert "it is ignored" in text
 
 
-def test_a_stop_answers_those_who_wait(start_broker: Callable[..., LoneBroker]) -> None:
+def test_a_stop_answers_waiting_requests(start_broker: Callable[..., LoneBroker]) -> None:
     broker = start_broker()
     with RawClient(broker.port) as client:
         create(client, "t")

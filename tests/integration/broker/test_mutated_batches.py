@@ -71,7 +71,7 @@ def test_refused_batches_leave_the_log_end_and_neighbours_alone(start_broker: Ca
 
 
 @pytest.mark.parametrize("codec", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
-async def test_a_topic_keeps_its_codec_whatever_clients_send(lone_broker: LoneBroker, codec: str) -> None:
+async def test_a_topic_keeps_its_codec_for_batches_of_any_codec(lone_broker: LoneBroker, codec: str) -> None:
     topic = f"codec-{codec}"
     expected = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}[codec]
     with RawClient(lone_broker.port) as client:

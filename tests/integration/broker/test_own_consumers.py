@@ -305,7 +305,7 @@ def transact(broker: LoneBroker, topic: str) -> None:
 
 
 @pytest.mark.parametrize(("isolation", "expected"), [(0, [*range(20)]), (1, [*range(5), *range(10, 15)])])
-async def test_aborted_records_are_left_out_for_those_who_read_committed_ones(
+async def test_aborted_records_are_left_out_for_read_committed_consumers(
     broker: LoneBroker, topic: str, isolation: int, expected: list[int]
 ) -> None:
     await asyncio.to_thread(transact, broker, topic)

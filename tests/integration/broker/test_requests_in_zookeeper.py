@@ -88,7 +88,7 @@ async def test_a_request_outlives_the_controller_that_read_it(site: ReplicatedSi
     await eventually(lambda: site.replicas(TOPIC) == [target], WITHIN_MS)
 
 
-async def test_preferred_leaders_are_elected_and_the_request_is_gone_whatever_came_of_it(
+async def test_preferred_leaders_are_elected_and_the_request_is_gone_after_any_outcome(
     site: ReplicatedSite, zookeeper: ZooKeeper
 ) -> None:
     create(site, [FIRST, SECOND, THIRD])

@@ -57,7 +57,7 @@ async def has_complete_copy(sites: EmbeddedSites, standby: str) -> bool:
 
 
 @pytest.mark.long
-async def test_a_healthy_site_goes_on_whatever_it_loses_alone_and_is_not_promoted_over(
+async def test_a_healthy_site_goes_on_after_any_single_loss_and_is_not_promoted_over(
     start_sites: SitesStarter,
 ) -> None:
     sites = start_sites("--arbiter", "--lease-ms", str(LEASE_MS))

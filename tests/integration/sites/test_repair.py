@@ -178,7 +178,7 @@ async def test_a_repair_that_is_killed_between_its_steps_is_finished_by_the_next
     assert content(sites, "a") == content(sites, "b") == sound
 
 
-async def test_a_report_says_where_to_look_and_what_cannot_be_done_is_named(
+async def test_a_report_says_where_to_look_and_impossible_repairs_are_named(
     sites: EmbeddedSites, ends: int, tmp_path: Path
 ) -> None:
     (segment,) = segments(sites, "b")

@@ -150,7 +150,7 @@ async def test_concurrent_requests_are_bounded_in_bytes_and_a_large_one_waits_fo
     writer.close()
 
 
-async def test_requests_whose_frames_are_released_are_concurrent_whatever_their_size(start: Starter) -> None:
+async def test_requests_whose_frames_are_released_are_concurrent_at_any_size(start: Starter) -> None:
     handler = Together()
     handler.keeps_frames = False
     _, port = start(handler)

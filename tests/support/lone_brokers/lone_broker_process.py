@@ -61,7 +61,9 @@ class LoneBroker:
         return facts
 
     def _announcements(self) -> list[str]:
-        return [line for line in self.process.log_text().splitlines() if line.startswith('{"ports"')]
+        # a line without its end is still being written
+        lines = self.process.log_text().splitlines(keepends=True)
+        return [line for line in lines if line.startswith('{"ports"') and line.endswith("\n")]
 
     def restart(self) -> None:
         """Start the ended process again on the same port and data."""

@@ -58,7 +58,7 @@ def test_contents_of_other_parts_are_others() -> None:
     assert len({content_of(*one) for one in parts}) == len(parts)
 
 
-def test_records_that_a_site_has_compacted_away_are_explained_and_lost_ones_are_not() -> None:
+def test_records_that_a_site_compacted_away_are_explained_and_lost_ones_are_not() -> None:
     """R1, R2."""
     rows = record_rows(cases.COMPACTED)
     runs, explained = small_comparison.compacted_differences(rows, source="a", target="b")

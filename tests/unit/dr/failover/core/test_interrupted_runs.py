@@ -1,0 +1,129 @@
+"""Interrupted runs of the playbook, and operators that take turns: another run finishes the
+failover, and at most one site is writable (F7).
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from dr.failover.core.steps import FailoverPolicy, Step
+from tests.unit.dr.core.link_model import KEY, Operator
+from tests.unit.dr.failover.core.failover_links import assert_promoted, link_with_records
+
+
+@pytest.mark.parametrize("source_state", ["alive", "dead", "dies_after_fence", "dies_after_raise"])
+@pytest.mark.parametrize("crash_before", range(12))
+def test_f7_a_run_interrupted_before_any_step_is_finished_by_another_operator(
+    source_state: str, crash_before: int
+) -> None:
+    link = link_with_records(written=12, mirrored=3)
+    link.a.is_up = source_state != "dead"
+    first = Operator(link)
+    for count, step in enumerate(first.steps()):
+        if source_state == "dies_after_fence" and step is Step.DRAIN:
+            link.a.is_up = False
+        if source_state == "dies_after_raise" and step is Step.ACCOUNT:
+            link.a.is_up = False
+        if count == crash_before:
+            break
+    second = Operator(link)
+    outcome = second.run()
+    assert outcome.step is Step.DONE or "active for link a-b already" in outcome.reason
+    assert_promoted(link)
+    kept = link.b.accounts[2].partitions[0].kept_below
+    assert link.b.partitions[KEY].log[:kept] == link.a.partitions[KEY].log[:kept]
+    assert all(epoch >= link.b.record.leader_epoch_floor for epoch, _ in link.b.partitions[KEY].log[kept:])
+
+
+@pytest.mark.parametrize("source_state", ["alive", "dead", "dies_after_fence"])
+@pytest.mark.parametrize("crash_before", range(12))
+def test_a_site_promoted_over_a_lost_one_does_not_wait_for_it_wherever_the_run_was_interrupted(
+    source_state: str, crash_before: int
+) -> None:
+    link = link_with_records(written=12, mirrored=3)
+    for site in (link.a, link.b):
+        site.record.sync_policy, site.record.sync_timeout_ms = "block", 5_000
+    link.a.is_up = source_state != "dead"
+    first = Operator(link)
+    for count, step in enumerate(first.steps()):
+        if source_state == "dies_after_fence" and step is Step.DRAIN:
+            link.a.is_up = False
+        if count == crash_before:
+            break
+    Operator(link).run()
+    assert_promoted(link)
+    expected = ("block", "") if link.a.is_up else ("degrade", "block")
+    assert (link.b.record.sync_policy, link.b.record.sync_policy_to_restore) == expected
+    assert link.b.record.sync_timeout_ms == 5_000
+
+
+def test_a_site_that_could_not_be_fenced_is_not_waited_for_either() -> None:
+    link = link_with_records(written=3, mirrored=3)
+    link.a.record.sync_policy = link.b.record.sync_policy = "block"
+    link.a.may_be_fenced = False
+    assert Operator(link, policy=FailoverPolicy(accepts_data_loss=True)).run().step is Step.DONE
+    assert (link.b.record.sync_policy, link.b.record.sync_policy_to_restore) == ("degrade", "block")
+
+
+@pytest.mark.parametrize("turns", list(itertools.product([0, 1], repeat=7)))
+def test_f7_two_operators_of_the_same_failover_end_in_one_epoch(turns: tuple[int, ...]) -> None:
+    link = link_with_records(written=5, mirrored=5)
+    operators = [Operator(link), Operator(link)]
+    runs = [operator.steps() for operator in operators]
+    for turn in turns:
+        next(runs[turn], None)
+    for run in runs:
+        for _ in run:
+            pass
+    assert_promoted(link)
+    assert all(operator.outcome is not None for operator in operators)
+    assert link.b.accounts[2].partitions[0].kept_below == 5
+
+
+@pytest.mark.parametrize("turns", list(itertools.product([0, 1], repeat=8)))
+def test_f7_one_promotes_while_another_gives_back_and_one_of_them_wins(turns: tuple[int, ...]) -> None:
+    link = link_with_records(written=6, mirrored=2)
+    link.is_link_up = False
+    bold = Operator(link, policy=FailoverPolicy(accepts_data_loss=True, drain_timeout_ms=100, settle_ms=50))
+    careful = Operator(link, policy=FailoverPolicy(drain_timeout_ms=100, settle_ms=50))
+    runs = [bold.steps(), careful.steps()]
+    for turn in turns:
+        next(runs[turn], None)
+        assert not (link.a.is_writable() and link.b.is_writable())
+    for run in runs:
+        for _ in run:
+            assert not (link.a.is_writable() and link.b.is_writable())
+    active = {site.record.active_site for site in (link.a, link.b) if site.record.epoch == link.b.record.epoch}
+    assert len(active) == 1
+    assert link.a.is_writable() != link.b.is_writable()
+
+
+@pytest.mark.parametrize("crash_before", range(8))
+def test_opposite_failovers_never_leave_both_sites_writable(crash_before: int) -> None:
+    link = link_with_records(written=6, mirrored=6)
+    to_b, to_a = Operator(link, to_site="b").steps(), Operator(link, to_site="a")
+    for _ in range(crash_before):
+        next(to_b, None)
+    to_a.run()
+    for _ in to_b:
+        assert not (link.a.is_writable() and link.b.is_writable())
+    assert link.a.is_writable() != link.b.is_writable()
+
+
+def test_ends_observed_under_a_removed_fence_are_not_trusted() -> None:
+    link = link_with_records(written=6, mirrored=2)
+    link.is_link_up = False
+    first = Operator(link, policy=FailoverPolicy(accepts_data_loss=True, drain_timeout_ms=60_000, settle_ms=50))
+    run = first.steps()
+    assert [next(run), next(run), next(run)] == [Step.FENCE, Step.DRAIN, Step.DRAIN]
+    assert first.playbook.source.is_fence_proven
+    Operator(link, policy=FailoverPolicy(drain_timeout_ms=100)).run()
+    assert link.a.write("more")
+    link.a.is_up = False
+    for _ in run:
+        pass
+    lost = link.b.accounts[3].partitions[0]
+    assert not lost.is_source_end_exact
+    assert link.b.is_writable()

@@ -7,7 +7,7 @@ sites in memory.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from mirror.admin.verifier import Verifier
@@ -32,7 +32,7 @@ class EndsStatus:
     """The topics of MirrorMaker 2 that cannot be written, and the reason."""
     transactions: MirrorTransactions | None = None
     """The transactions at the target; None if the link writes none."""
-    access: AccessState = AccessState()  # noqa: RUF009 (it cannot change)
+    access: AccessState = field(default_factory=AccessState)
     """The access rules that are at the target, and the reasons why others are not; the report on
     groups includes them.
     """

@@ -129,9 +129,9 @@ class GroupSync:
             await self._run()
         finally:
             self._writes.cancel()
-            for task in (self._listing, self._reporting):
-                if task is not None:
-                    task.cancel()
+            self._drop_listing()
+            if self._reporting is not None:
+                self._reporting.cancel()
 
     async def _run(self) -> None:
         while True:
@@ -220,6 +220,7 @@ class GroupSync:
         commit that the full read already had is read again, and a later one is read last.
         """
         self._followed = None
+        self._drop_listing()
         is_following = commits.is_following
         if not is_following:
             self._offsets.forget_reads()
@@ -303,8 +304,17 @@ class GroupSync:
             self._offsets.source_changed(name, changes[name], now_ms)
         return changed
 
+    def _drop_listing(self) -> None:
+        """Forget the list of the target's groups: it describes an earlier moment, before the link
+        changed sides or all offsets were read again.
+        """
+        listing, self._listing = self._listing, None
+        if listing is not None:
+            listing.cancel()
+
     def _follow_no_longer(self) -> None:
         self._followed = None
+        self._drop_listing()
         if self._commits is not None and self._commits.is_following:
             self._commits.stop()
 

@@ -11,6 +11,7 @@ from kio.schema.errors import ErrorCode
 
 from mirror.groups.core import group_decisions
 from mirror.link.core.committed_offsets import GroupOffset
+from mirror.link.group_ports import GroupStates
 from tests.support.eventually import eventually
 from tests.support.memory.carried_groups import FIRST, SECOND, are_carried, rounds_go_by
 from tests.support.memory.memory_mirror import mirroring
@@ -117,3 +118,26 @@ async def test_where_commits_can_be_followed_no_longer_all_offsets_are_read_unti
         world.source.group_offsets["billing"][FIRST] = GroupOffset(12)
         await are_carried(world)
         assert world.source.offset_requests <= before + 1
+
+
+async def test_a_list_of_groups_from_before_a_full_read_is_dropped(
+    world: MemoryWorld, tail: MemoryOffsetsTail, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed, is_begun, is_dropped = world.target.groups, asyncio.Event(), asyncio.Event()
+
+    async def held() -> GroupStates:
+        monkeypatch.setattr(world.target, "groups", listed)
+        is_begun.set()
+        try:
+            return await asyncio.get_running_loop().create_future()
+        finally:
+            is_dropped.set()
+
+    async with mirroring(world):
+        await is_followed(world, tail)
+        monkeypatch.setattr(world.target, "groups", held)
+        await eventually(is_begun.is_set)
+        tail.problem = "not authorized"  # all offsets are read until the commits can be followed
+        await eventually(is_dropped.is_set)
+        tail.problem = ""
+        await is_followed(world, tail)

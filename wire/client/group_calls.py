@@ -79,13 +79,6 @@ class GroupCalls(ClusterAccess):
         of a group. One attempt; the result leaves out groups whose coordinator has moved.
         """
         found: dict[str, dict[PartitionKey, FetchedOffset] | KafkaClientError] = {}
-        by_node: dict[int, list[str]] = {}
-
-        async def find(group_id: str) -> None:
-            try:
-                by_node.setdefault(await self.coordinator(group_id), []).append(group_id)
-            except KafkaClientError as error:
-                found[group_id] = error
 
         async def ask(node_id: int, of_node: Sequence[str]) -> None:
             try:
@@ -95,7 +88,8 @@ class GroupCalls(ClusterAccess):
 
         wanted = list(group_ids)
         try:
-            await asyncio.gather(*map(find, wanted))
+            by_node, unknown = await self._by_coordinator(wanted)
+            found.update(unknown)
             await asyncio.gather(*(ask(node_id, of_node) for node_id, of_node in by_node.items()))
         finally:
             # also after an error or a cancellation: the coordinator may have moved, so it is looked
@@ -145,13 +139,6 @@ class GroupCalls(ClusterAccess):
         no such request.
         """
         found: dict[str, dict[PartitionKey, ErrorCode] | KafkaClientError] = {}
-        by_node: dict[int, list[str]] = {}
-
-        async def find(group_id: str) -> None:
-            try:
-                by_node.setdefault(await self.coordinator(group_id), []).append(group_id)
-            except KafkaClientError as error:
-                found[group_id] = error
 
         async def ask(node_id: int, names: Sequence[str]) -> None:
             wanted = {name: groups[name] for name in names}
@@ -169,11 +156,28 @@ class GroupCalls(ClusterAccess):
             except KafkaClientError as error:
                 found[group_id] = error
 
-        await asyncio.gather(*map(find, groups))
+        by_node, unknown = await self._by_coordinator(groups)
+        found.update(unknown)
         await asyncio.gather(*(ask(node_id, names) for node_id, names in by_node.items()))
         alone = [name for name in groups if name not in found or _is_elsewhere(found[name])]
         await asyncio.gather(*map(write_alone, alone))
         return found
+
+    async def _by_coordinator(
+        self, group_ids: Iterable[str]
+    ) -> tuple[dict[int, list[str]], dict[str, KafkaClientError]]:
+        """The groups by the node id of their coordinator, and the errors of groups without one."""
+        by_node: dict[int, list[str]] = {}
+        unknown: dict[str, KafkaClientError] = {}
+
+        async def find(group_id: str) -> None:
+            try:
+                by_node.setdefault(await self.coordinator(group_id), []).append(group_id)
+            except KafkaClientError as error:
+                unknown[group_id] = error
+
+        await asyncio.gather(*map(find, group_ids))
+        return by_node, unknown
 
     async def _at_coordinator(
         self,

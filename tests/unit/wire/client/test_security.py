@@ -17,7 +17,7 @@ PLAIN_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
         (f'{PLAIN_LOGIN} username="alice" password="wonder land";', ("alice", "wonder land")),
         (f"{PLAIN_LOGIN} username=alice password='it is';", ("alice", "it is")),
         (f'{PLAIN_LOGIN}\n  username="a\\"b"\n  password="c;d" ;', ('a"b', "c;d")),
-        (f'{PLAIN_LOGIN} password="" username="nobody";', ("nobody", "")),
+        (f'{PLAIN_LOGIN} password="" username="carol";', ("carol", "")),
     ],
 )
 def test_logins_as_java_writes_them(line: str, found: tuple[str, str]) -> None:

@@ -47,6 +47,7 @@ SEGMENT: Final = "00000000000000000000.log"
 STALE: Final = ("*.index", "*.timeindex", "range-digests", SEGMENT)
 SERVING_WITHIN_S: Final = 300
 SAMPLE_S: Final = 0.1
+RUN_WITHIN_S: Final = 3_600
 MODES: Final = {"spark": ("--records-only", "--process-offsets", "0"), "quick": ("--quick",)}
 COLUMNS: Final = ("GB", "partitions", "mode", "seconds", "command, MB", "Java, MB", "workers, MB")
 
@@ -173,7 +174,11 @@ def _compared(
             [*command, "--whitelist", TOPIC, "--out", str(out), "--output", "json"], cwd=ROOT, stdout=log, stderr=log
         )
         with _memory_of(process.pid) as peaks:
-            code = process.wait()
+            try:
+                code = process.wait(RUN_WITHIN_S)
+            except subprocess.TimeoutExpired as error:
+                process.kill()
+                raise OperationalFailure(f"reconcile has not ended within {RUN_WITHIN_S} s") from error
     if code:
         raise OperationalFailure(f"reconcile ended with {code}: {(directory / f'{mode}.log').read_text()[-2000:]}")
     shutil.rmtree(out)

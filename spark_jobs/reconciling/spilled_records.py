@@ -14,7 +14,6 @@ from spark_jobs.reconciling.core.waiting_records import MemoryRecords, WaitingRe
 MEMORY_RECORDS_MAX: Final = 100_000
 MARKS_MAX: Final = 10_000
 CACHE_KIB: Final = 16 * 1024
-_COLUMNS: Final = "first_offset, content, timestamp_ms, record_key, producer_id, place"
 
 
 class SpilledRecords:
@@ -42,8 +41,8 @@ class SpilledRecords:
         """Remove the first record with this content and time; the stored ones are older."""
         if self._database is not None and self._stored_count:
             found = self._database.execute(
-                f"select number, {_COLUMNS} from waiting where content = ? and timestamp_ms = ? "  # noqa: S608
-                "order by number limit 1",
+                "select number, first_offset, content, timestamp_ms, record_key, producer_id, place from waiting "
+                "where content = ? and timestamp_ms = ? order by number limit 1",
                 (content, timestamp_ms),
             ).fetchone()
             if found is not None:
@@ -67,7 +66,8 @@ class SpilledRecords:
             with closing(self._database) as database:
                 self._database, self._stored_count = None, 0
                 rows = database.execute(
-                    f"select {_COLUMNS}, is_known, is_superseded from waiting order by first_offset"  # noqa: S608
+                    "select first_offset, content, timestamp_ms, record_key, producer_id, place, is_known, "
+                    "is_superseded from waiting order by first_offset"
                 )
                 for *fields, is_known, is_superseded in rows:
                     yield WaitingRecord(*fields), bool(is_known), bool(is_superseded)
@@ -78,7 +78,8 @@ class SpilledRecords:
             self._database = _new_database()
         self._stored_count += len(self._newest)
         self._database.executemany(
-            f"insert into waiting ({_COLUMNS}) values (?, ?, ?, ?, ?, ?)",  # noqa: S608
+            "insert into waiting (first_offset, content, timestamp_ms, record_key, producer_id, place) "
+            "values (?, ?, ?, ?, ?, ?)",
             (one for one, _, _ in self._newest.drain()),
         )
         self._newest = MemoryRecords()

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from operator import methodcaller
 from typing import Final
 
 from runtime.process import OperationalFailure
@@ -38,6 +39,8 @@ from wire.protocol.ids import PartitionKey
 
 POLL_S: Final = 0.5
 STANDSTILL_S: Final = 3.0
+ATTEMPTS_MAX: Final = 3
+"""Comparisons of a partition from which retention deletes records meanwhile."""
 """A link that has noted nothing more for this long is not waited for."""
 
 
@@ -122,7 +125,12 @@ def _compared(
         )
         here = TranslatedEnd(request.source_bootstrap, key, ends)
         there = TranslatedEnd(request.target_bootstrap, copy_key, copy_ends)
-        found = _judged(here, there, log)
+        found, has_expired = _judged(here, there, log)
+        if has_expired:
+            problems.append(
+                f"{key[0]}-{key[1]}: retention deleted records during each of {ATTEMPTS_MAX} comparisons, so differences "
+                f"at the start of a log may be expired records: compare again, or make retention.ms longer meanwhile"
+            )
         if found.has_more:
             problems.append(
                 f"{key[0]}-{key[1]} has more than {RANGES_MAX:,} differences of a kind: the others are not listed"
@@ -140,13 +148,14 @@ def _compared(
         yield report, faults, found.explanations(*key, sites)
 
 
-def _judged(here: TranslatedEnd, there: TranslatedEnd, log: TranslatedLog) -> TranslatedJudgement:
+def _judged(here: TranslatedEnd, there: TranslatedEnd, log: TranslatedLog) -> tuple[TranslatedJudgement, bool]:
     """Read and judge both ends; again from their new starts where retention has deleted records
-    meanwhile.
+    meanwhile. Also returns True if it did so during the last attempt too: then some differences may
+    be expired records.
     """
-    while True:
+    for attempt in range(1, ATTEMPTS_MAX + 1):
         with ThreadPoolExecutor(2) as threads:
-            list(threads.map(TranslatedEnd.read_outline, (here, there)))
+            list(threads.map(methodcaller("read_outline"), (here, there)))
         outlined = replace(
             log,
             source_start=here.ends.start_offset,
@@ -156,8 +165,11 @@ def _judged(here: TranslatedEnd, there: TranslatedEnd, log: TranslatedLog) -> Tr
             has_times=here.has_times and there.has_times,
         )
         found = judged(outlined, here.records, there.records, SpilledRecords)
-        if not found.faults or not any([here.has_expired(), there.has_expired()]):
-            return found
+        # both are asked: each question also moves the start of its end
+        has_expired = bool(found.faults) and any([here.has_expired(), there.has_expired()])
+        if not has_expired or attempt == ATTEMPTS_MAX:
+            break
+    return found, has_expired
 
 
 def _settled(read_notes: Callable[[], LinkNotes], source: Mapping[PartitionKey, LogEnds], timeout_ms: int) -> LinkNotes:

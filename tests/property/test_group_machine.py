@@ -57,7 +57,7 @@ class GroupHistory(RuleBasedStateMachine):
     def a_member(self, data: st.DataObject, group: str) -> str:
         known = self.scene.groups.get(group)
         ids: list[str] = sorted(known.members) + sorted(known.pending) if known else []
-        return data.draw(st.sampled_from([*ids, "nobody"]))
+        return data.draw(st.sampled_from([*ids, "unknown"]))
 
     def generation_of(self, group: str) -> int:
         known = self.scene.groups.get(group)

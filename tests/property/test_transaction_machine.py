@@ -204,7 +204,7 @@ class TransactionHistory(RuleBasedStateMachine):
         self.scene.restart()
 
     @invariant()
-    def nobody_reads_what_was_not_committed(self) -> None:
+    def readers_see_only_committed_records(self) -> None:
         committed = {value for _, value in self.scene.committed}
         for partition in self.scene.partitions.values():
             seen = partition.read_committed()

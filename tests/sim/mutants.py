@@ -117,7 +117,7 @@ def _elects_anybody(_: Original) -> Original:
         for node in reversed(replicas):
             if node in live:
                 return Election(leader=node, isr=(node,))
-        return elections.NoLeader("nobody is alive")
+        return elections.NoLeader("no replica is alive")
 
     return elect_offline
 

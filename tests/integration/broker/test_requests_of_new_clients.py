@@ -76,13 +76,13 @@ def test_topics_come_in_pages_of_partitions(lone_broker: LoneBroker, prefix: str
 
 def test_a_missing_topic_is_reported_in_its_page(lone_broker: LoneBroker) -> None:
     with RawClient(lone_broker.port) as client:
-        topics = [{"name": "nobody-has-this"}, {"name": "bad name"}]
+        topics = [{"name": "missing-topic"}, {"name": "bad name"}]
         answer = client.call(
             DESCRIBE_TOPIC_PARTITIONS, 0, {"topics": topics, "response_partition_limit": 10, "cursor": None}
         )
     assert {topic.name: topic.error_code for topic in answer.topics} == {
         "bad name": ErrorCode.invalid_topic_exception,
-        "nobody-has-this": ErrorCode.unknown_topic_or_partition,
+        "missing-topic": ErrorCode.unknown_topic_or_partition,
     }
 
 

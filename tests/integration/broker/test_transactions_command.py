@@ -103,7 +103,7 @@ async def test_records_of_a_transaction_that_was_never_begun_are_refused(broker:
     async with KafkaClient(broker.bootstrap) as client:
         await client.metadata(["t"])
         node = await client.leader("t", 0)
-        for transactional_id in (None, "nobody"):
+        for transactional_id in (None, "missing"):
             topics = [TopicRecords("t", None, [PartitionRecords(0, batch)])]
             response = await client.produce_to(node, ProduceRequest(transactional_id, -1, 5000, topics))
             assert response is not None

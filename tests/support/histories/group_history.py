@@ -145,7 +145,7 @@ def _commits_of_the_unread(acknowledged: Sequence[Commit], read: set[int]) -> It
     for commit in acknowledged:
         unread = set(range(commit.offset)) - read
         if unread:
-            yield f"S4 partition {commit.partition}: {commit.offset} committed, {min(unread)} read by nobody"
+            yield f"S4 partition {commit.partition}: {commit.offset} committed, no member read {min(unread)}"
 
 
 def _gaps(held: Sequence[Ownership]) -> Iterable[str]:

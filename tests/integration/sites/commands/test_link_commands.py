@@ -109,11 +109,11 @@ def test_status_reports_no_problem_and_fails_when_a_site_is_silent(pair: Command
     assert found["problems"] == []
     assert {name: site["brokers"] for name, site in found["sites"].items()} == {"a": [1], "b": [1001]}
     eventually_sync(lambda: "all is well" in pair.run("status").stdout)
-    nobody = f"{LOOPBACK}:{free_port()}"
-    silent = pair.json("status", "--site", f"b={nobody}", code=1)
+    silent_address = f"{LOOPBACK}:{free_port()}"
+    silent = pair.json("status", "--site", f"b={silent_address}", code=1)
     assert not silent["sites"]["b"]["is_reachable"]
     assert "site b does not answer" in silent["problems"][0]
-    assert nobody in silent["problems"][0]
+    assert silent_address in silent["problems"][0]
     assert "exclude each other" in pair.run("status", "--watch", "--output", "json", code=2).stderr
 
 
@@ -123,10 +123,10 @@ def test_links_check_reports_whether_a_failover_would_lose_records(pair: Command
         return True
 
     eventually_sync(is_ready)
-    nobody = f"{LOOPBACK}:{free_port()}"
-    unknown = pair.json("links", "check", "a-b", "--max-lag", "1000000", "--site", f"a={nobody}", code=1)
+    silent_address = f"{LOOPBACK}:{free_port()}"
+    unknown = pair.json("links", "check", "a-b", "--max-lag", "1000000", "--site", f"a={silent_address}", code=1)
     assert (unknown["is_ready"], unknown["standby"]) == (False, "b")
-    assert nobody in unknown["problems"][0]
+    assert silent_address in unknown["problems"][0]
     assert "'x-y'" in pair.run("links", "check", "x-y", code=1).stderr
 
 
@@ -164,7 +164,7 @@ def test_a_dry_run_of_a_failover_lists_the_steps_and_does_nothing(pair: CommandP
     assert (refused["outcome"], "active for link a-b already" in refused["reason"]) == ("refused", True)
     assert "--to 'z': accepted is one of a, b" in pair.run("failover", "a-b", "--to", "z", code=2).stderr
     assert "no link 'x-y'" in pair.run("failover", "x-y", "--to", "b", code=1).stderr
-    nobody = f"{LOOPBACK}:{free_port()}"
-    assert nobody in pair.run("failover", "a-b", "--to", "b", "--site", f"b={nobody}", code=1).stderr
+    silent_address = f"{LOOPBACK}:{free_port()}"
+    assert silent_address in pair.run("failover", "a-b", "--to", "b", "--site", f"b={silent_address}", code=1).stderr
     for entry in pair.json("links", "list"):
         assert (entry["link"]["active_site"], entry["link"]["epoch"]) == ("a", 1)

@@ -44,9 +44,9 @@ def test_reconcile_exits_with_1_for_different_and_2_for_not_compared(pair: Comma
     assert "link 'x-y' is not in the environment; there: a-b" in pair.run("reconcile", "--link", "x-y", code=2).stderr
     complaint = pair.run("reconcile", "--source", "x", "--target", b, code=2).stderr
     assert "--source 'x' is not usable" in complaint
-    nobody = f"{LOOPBACK}:{free_port()}"
-    away = pair.run("reconcile", "--source", nobody, "--target", b, code=2).stderr
-    assert f"site source: no broker at {nobody} answers" in away
+    silent_address = f"{LOOPBACK}:{free_port()}"
+    away = pair.run("reconcile", "--source", silent_address, "--target", b, code=2).stderr
+    assert f"site source: no broker at {silent_address} answers" in away
     assert "starting Spark" not in away, "an unreachable site is reported before"
 
 

@@ -32,7 +32,7 @@ REFUSED = {
         2,
         ("--to 'offset:x'", "offset:NUMBER"),
     ),
-    "no such group": (("groups", "delete", "nobody", "--yes"), 1, ("nobody", "GROUP_ID_NOT_FOUND")),
+    "no such group": (("groups", "delete", "missing", "--yes"), 1, ("missing", "GROUP_ID_NOT_FOUND")),
 }
 
 
@@ -47,9 +47,9 @@ def test_the_refusal_names_the_value_that_is_not_accepted(pair: CommandPair, unt
 
 
 def test_the_refusal_names_a_silent_broker_and_an_invalid_address(pair: CommandPair) -> None:
-    nobody = f"{LOOPBACK}:{free_port()}"
-    complaint = pair.run("topics", "list", "-b", nobody, code=1).stderr
-    assert f"no broker at {nobody} answers" in complaint
+    silent_address = f"{LOOPBACK}:{free_port()}"
+    complaint = pair.run("topics", "list", "-b", silent_address, code=1).stderr
+    assert f"no broker at {silent_address} answers" in complaint
     complaint = pair.run("groups", "list", "-b", "nowhere", code=2).stderr
     assert "--bootstrap-server 'nowhere'" in complaint
     assert "host:port" in complaint
@@ -68,15 +68,15 @@ def test_commands_that_cannot_be_undone_ask_first(pair: CommandPair, orders: str
 
 
 def test_the_refusal_names_an_unknown_link_or_site(pair: CommandPair) -> None:
-    nobody = f"{LOOPBACK}:{free_port()}"
+    silent_address = f"{LOOPBACK}:{free_port()}"
     assert "no link 'x-y'" in pair.run("links", "describe", "x-y", code=1).stderr
     assert "no link 'x-y'" in pair.run("links", "alter", "x-y", "--sync", "none", code=1).stderr
     assert "no link 'x-y'" in pair.run("links", "confirm", "x-y", "--at", "a", "--yes", code=1).stderr
     assert "--at 'z': accepted is one of a, b" in pair.run("links", "confirm", "a-b", "--at", "z", code=2).stderr
     assert "--site 'a' is not usable" in pair.run("links", "list", "--site", "a", code=2).stderr
     assert "no-such.json cannot be read" in pair.run("links", "list", "-e", "no-such.json", code=1).stderr
-    (silent, _) = pair.json("links", "list", "--site", f"a={nobody}")
-    assert nobody in silent["problem"]
+    (silent, _) = pair.json("links", "list", "--site", f"a={silent_address}")
+    assert silent_address in silent["problem"]
     assert "Missing option" in pair.run("links", "create", "c-d", "--source", "a", code=2).stderr
 
 

@@ -84,7 +84,7 @@ def test_reading_a_missing_topic_or_group_creates_none(pair: CommandPair, orders
         ("groups", "reset-offsets", "board", "--topic", "nowhere", "--to", "earliest", "--execute"),
     ):
         assert "nowhere" in pair.run(*pair.at("a", *arguments), code=1).stderr
-    assert "group nobody is not there" in pair.run(*pair.at("a", "groups", "describe", "nobody"), code=1).stderr
-    pair.run(*pair.at("a", "groups", "reset-offsets", "nobody", "--topic", orders, "--to", "latest"))
+    assert "group missing is not there" in pair.run(*pair.at("a", "groups", "describe", "missing"), code=1).stderr
+    pair.run(*pair.at("a", "groups", "reset-offsets", "missing", "--topic", orders, "--to", "latest"))
     assert "nowhere" not in pair.topics("a")
-    assert "nobody" not in [row["group"] for row in pair.json(*pair.at("a", "groups", "list"))]
+    assert "missing" not in [row["group"] for row in pair.json(*pair.at("a", "groups", "list"))]

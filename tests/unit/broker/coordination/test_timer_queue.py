@@ -43,7 +43,7 @@ async def test_a_cancelled_timer_does_not_fire_and_may_start_again(clock: Manual
     timers.start("a", 100)
     timers.cancel("a")
     timers.start("b", 50)
-    timers.cancel("nobody")
+    timers.cancel("unknown")
     timers.start("a", 300)
     clock.advance(200)
     timers.run_due()

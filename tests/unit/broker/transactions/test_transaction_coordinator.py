@@ -51,7 +51,7 @@ async def test_markers_that_do_not_get_through_refuse_the_next_transaction_for_n
     for _ in range(3):
         assert await site.add(1) is ErrorCode.concurrent_transactions
     (shard,) = site.coordinator._led
-    assert not any(shard._waiting.values()), "whoever asked in vain is not remembered"
+    assert not any(shard._waiting.values()), "the shard forgets callers that gave up"
 
 
 async def test_markers_whose_sending_breaks_are_sent_again(

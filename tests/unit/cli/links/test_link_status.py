@@ -30,8 +30,8 @@ def test_a_lag_that_one_partition_does_not_know_is_not_known() -> None:
 
 
 def test_a_mirror_that_has_not_found_its_link_has_no_partitions() -> None:
-    found = summary(DescribeMirrorReply(link="a-b", state="PREPARING", reason="nobody answers"))
-    assert (found["partitions"], found["reason"]) == ({}, "nobody answers")
+    found = summary(DescribeMirrorReply(link="a-b", state="PREPARING", reason="no agent answers"))
+    assert (found["partitions"], found["reason"]) == ({}, "no agent answers")
     assert (found["lag_records"], found["lag_bytes"], found["lag_ms"]) == (None, None, None)
 
 
@@ -43,7 +43,7 @@ def test_a_mirror_that_has_not_found_its_link_has_no_partitions() -> None:
         (DescribeMirrorReply(state="MIRRORING", partitions=[partition(0), partition(1, stalled_ms=31_000)]), False),
         (DescribeMirrorReply(state="PREPARING", partitions=[partition(0, lag_ms=5000)]), True),
         (DescribeMirrorReply(state="PREPARING", partitions=[partition(0, lag_ms=500_000)]), False),
-        (DescribeMirrorReply(state="PREPARING", reason="nobody answers"), False),
+        (DescribeMirrorReply(state="PREPARING", reason="no agent answers"), False),
         (DescribeMirrorReply(state="PAUSED", partitions=[partition(0, "PAUSED")]), False),
         (DescribeMirrorReply(state="MIRRORING", group_problems={"billing": "no answer"}), False),
         (DescribeMirrorReply(state="MIRRORING", refused_changes=[RefusedChange(topic="orders")]), False),

@@ -28,7 +28,7 @@ class Looks:
         self.count += 1
         lag = self._lags.pop(0) if len(self._lags) > 1 else self._lags[0]
         if lag is None:
-            raise OperationalFailure("nobody answers")
+            raise OperationalFailure("no agent answers")
         one = MirrorPartition(topic="orders", partition=0, lag_records=lag, lag_ms=500 * (lag > 0), mirrored_records=1)
         completeness.take_mirror(DescribeMirrorReply(partitions=[one]), asked_at_ms=NOW_MS)
 
@@ -55,7 +55,7 @@ async def test_looks_are_repeated_until_all_is_there_whatever_fails_meanwhile() 
 
 
 async def test_a_look_that_fails_when_time_is_up_is_the_answer() -> None:
-    with pytest.raises(OperationalFailure, match="nobody answers"):
+    with pytest.raises(OperationalFailure, match="no agent answers"):
         await asked(Looks(None), timeout_ms=20)
 
 

@@ -32,10 +32,10 @@ def batch(base_offset: int, producer_id: int, base_sequence: int, timestamp_ms: 
 
 
 def reader_of(*, translations: Any, record_filter: Any) -> TailReader:
-    nobody = cast("Any", None)
+    unused = cast("Any", None)
     return TailReader(
-        source=nobody,
-        target=nobody,
+        source=unused,
+        target=unused,
         naming=Naming(policy=NamingPolicy.IDENTITY, source_alias="a", target_alias="b"),
         translations=translations,
         provenance=MagicMock(origin_of=lambda _: "a"),

@@ -84,7 +84,7 @@ def test_zookeeper_has_kafka_s_json_and_no_hmac() -> None:
         {"tokenId": "other"},
         {"version": 4},
         {"version": "3"},
-        {"owner": "nobody"},
+        {"owner": "unknown"},
         {"owner": 5},
         {"maxTimestamp": "x"},
         {"maxTimestamp": 1 << 63},

@@ -23,14 +23,14 @@ def claim(name: str, slots: set[int] | None, *, epoch: int = 0) -> Claim:
     )
 
 
-def test_those_are_fenced_who_have_a_slot_in_common() -> None:
+def test_claims_with_a_slot_in_common_are_rivals() -> None:
     own = claim("own", {1, 2})
-    neighbour, rival, whole, nobody = claim("a", {3}), claim("b", {2, 3}), claim("c", None), claim("d", set())
+    neighbour, rival, whole, empty = claim("a", {3}), claim("b", {2, 3}), claim("c", None), claim("d", set())
     before = claim("own", {1}, epoch=-1)
     outgrown = claim("a", {1}, epoch=-1)
-    claims = [before, outgrown, neighbour, own, rival, whole, nobody]
+    claims = [before, outgrown, neighbour, own, rival, whole, empty]
     assert rivals_of(own, claims) == [rival, whole]
-    assert rivals_of(claim("own", None), claims) == [neighbour, rival, whole, nobody]
+    assert rivals_of(claim("own", None), claims) == [neighbour, rival, whole, empty]
     assert outlived(own, claims) == [before, outgrown]
 
 

@@ -58,7 +58,7 @@ setup-clients: ## setup-java, and what only the compatibility matrix needs: Stre
 	@$(PYTHON) deploy/bootstrap.py --client-programs
 
 .PHONY: demo
-demo: setup ## Two sites, a cut link, a lost site, a failover, proof of equality: three minutes, then an HTML report; SECURE=1 with certificates
+demo: setup ## Two sites, a cut link, a lost site, a failover, proof of equality: two minutes, then an HTML report; SECURE=1 with certificates
 	@$(BIN)/antipode demo $(if $(SECURE),--secure)
 
 .PHONY: up

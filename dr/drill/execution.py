@@ -268,8 +268,9 @@ class DrillRun:
     async def _check(self, stage: DrillStage) -> str:
         measured = await self._measure(stage)
         return (
-            f"{measured.acknowledged} acknowledged, {len(measured.missing)} missing, {len(measured.duplicates)} duplicates, "
-            f"{len(measured.gaps)} gaps, {len(measured.order_violations)} out of order, {measured.redelivered} delivered again"
+            f"of mirrored topics {measured.acknowledged} acknowledged, {len(measured.missing)} missing, "
+            f"{len(measured.duplicates)} duplicates, {len(measured.gaps)} gaps, {len(measured.order_violations)} out of "
+            f"order, {measured.redelivered} delivered again"
         )
 
     async def _measure(self, stage: DrillStage) -> Measured:

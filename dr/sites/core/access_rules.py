@@ -53,7 +53,7 @@ class AccessLoss:
         if self.last_contact_ms == UNKNOWN:
             return f"access rules: the age of {ALL_PARTS} is unknown; changes that were not mirrored are lost"
         return (
-            f"access rules: {ALL_PARTS} are {self.last_contact_ms} ms old, when the mirror had last copied all; "
+            f"access rules: the mirror last copied all {ALL_PARTS} {self.last_contact_ms} ms before the account; "
             f"later changes at the old site are lost"
         )
 

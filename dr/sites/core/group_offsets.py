@@ -57,7 +57,7 @@ class GroupLoss(Struct, frozen=True, kw_only=True):
         if self.last_contact_ms == UNKNOWN:
             return "groups: the age of their offsets is unknown; commits that were not mirrored are lost"
         return (
-            f"groups: their offsets are {self.last_contact_ms} ms old, when the mirror had last copied all; "
+            f"groups: the mirror last copied all offsets {self.last_contact_ms} ms before the account; "
             f"later commits at the old site are lost"
         )
 

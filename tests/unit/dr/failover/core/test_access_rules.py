@@ -80,5 +80,5 @@ def test_after_the_loss_of_the_source_the_account_names_the_age_of_the_access_ru
     account = account_of(link)
     assert account is not None
     assert not account.is_exact
-    assert "ACLs, SCRAM users and quotas are 7000 ms old" in account.sentence
+    assert "the mirror last copied all ACLs, SCRAM users and quotas 7000 ms before" in account.sentence
     assert "is unknown" in AccessLoss(is_exact=False, last_contact_ms=UNKNOWN).sentence

@@ -62,7 +62,7 @@ def test_f2_a_dead_sources_groups_are_as_old_as_the_mirrors_last_round() -> None
     assert groups is not None
     assert not link.b.accounts[2].is_exact
     assert groups.last_contact_ms >= 700
-    assert f"are {groups.last_contact_ms} ms old" in groups.sentence
+    assert f"the mirror last copied all offsets {groups.last_contact_ms} ms before" in groups.sentence
 
 
 def test_f2_where_no_mirror_said_how_far_groups_are_the_account_says_so() -> None:

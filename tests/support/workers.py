@@ -23,11 +23,13 @@ WORKER_VARIABLE: Final = "PYTEST_XDIST_WORKER"
 WORKERS_VARIABLE: Final = "PYTEST_XDIST_WORKER_COUNT"
 BRIDGE: Final = "bridge"
 COMMANDS: Final = "commands"
+PASSIVE_SITE: Final = "passive site"
 TWO_KAFKAS: Final = "two Apache Kafkas"
 ONE_KAFKA: Final = "Apache Kafka"
 FOLDERS: Final = {
     "tests/integration/bridge/": BRIDGE,
     "tests/integration/sites/commands/": COMMANDS,
+    "tests/integration/sites/passive/": PASSIVE_SITE,
     "tests/integration/broker/answers_as_apache_kafka/": ONE_KAFKA,
 }
 """Folders whose files share a site with a bridge, a pair of sites, or an Apache Kafka."""
@@ -40,11 +42,11 @@ LONGEST: Final = (
     COMMANDS,
     "tests/sim/test_simulation.py",
     "tests/sim/test_mutants.py",
-    "tests/integration/broker/test_replication.py",
+    "tests/integration/broker/replication/test_in_sync_replicas.py",
+    "tests/integration/broker/replication/test_lost_brokers.py",
     "tests/integration/sites/test_up.py",
     "tests/integration/sites/test_lease.py",
     "tests/integration/test_failing_over_again.py",
-    "tests/integration/test_mirror.py",
     "tests/integration/broker/test_logins.py",
     BRIDGE,
 )

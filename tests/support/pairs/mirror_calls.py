@@ -1,4 +1,6 @@
-"""Requests to a mirror process: its status, comparisons, resets, and its page of metrics."""
+"""Requests to a mirror process: its status and the wait for a state, comparisons, resets, and its
+page of metrics.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +31,21 @@ async def describe_mirror(mirror: RunningProcess) -> mirror_pb2.DescribeMirrorRe
         mirror, lambda stub: stub.DescribeMirror(request, timeout=DESCRIBED_WITHIN_S)
     )
     return reply
+
+
+async def wait_for_state(mirror: RunningProcess, state: str, reason: str = "") -> str:
+    """Wait until all partitions are in the state, and the reason of each contains the text. Returns
+    the reason of the first.
+    """
+
+    async def is_so() -> str:
+        partitions = (await describe_mirror(mirror)).partitions
+        assert partitions
+        assert {partition.state for partition in partitions} == {state}, [(p.state, p.reason) for p in partitions]
+        assert all(reason in partition.reason for partition in partitions), [p.reason for p in partitions]
+        return str(partitions[0].reason)
+
+    return await eventually(is_so)
 
 
 async def keeps_up(mirror: RunningProcess, within_ms: float) -> None:

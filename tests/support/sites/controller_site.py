@@ -1,9 +1,10 @@
-"""A controller candidate on its own gRPC server, for tests that start several of them in one
-site.
+"""A controller candidate on its own gRPC server, for tests that start several of them in one site,
+and a client of them.
 """
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from typing import Any, Self
 
 from prometheus_client import CollectorRegistry
@@ -12,6 +13,8 @@ from controller.config import ControllerSettings
 from controller.main import ControllerCandidate
 from runtime.configuration import load_settings
 from runtime.grpc_server import GrpcServer
+from wire.control import controller_pb2 as pb
+from wire.control.clients import ControllerClient
 
 
 class CandidateProcess:
@@ -59,3 +62,25 @@ class CandidateProcess:
         value = self.registry.get_sample_value(f"kafka_controller_{bean}_{name}")
         assert value is not None, name
         return value
+
+
+def start_client(stack: AsyncExitStack, *candidates: CandidateProcess, timeout_ms: float = 10_000) -> ControllerClient:
+    """A client of the candidates that the stack closes."""
+    client = ControllerClient(lambda: [candidate.address for candidate in candidates], timeout_ms=timeout_ms)
+    stack.push_async_callback(client.close)
+    return client
+
+
+async def create_topic(
+    client: ControllerClient, name: str, partitions: int = 1, factor: int = 1, **configs: str
+) -> pb.TopicResult:
+    """Create a topic; configs with underscores for dots. The result may be an error."""
+    topic = pb.NewTopic(
+        name=name,
+        partition_count=partitions,
+        replication_factor=factor,
+        configs={key.replace("_", "."): value for key, value in configs.items()},
+    )
+    reply = await client.create_topics(pb.CreateTopicsRequest(topics=[topic], timeout_ms=10_000))
+    result: pb.TopicResult = reply.results[0]
+    return result

@@ -29,6 +29,7 @@ def test_workers_divide_the_range_of_ports() -> None:
     [
         ("tests/integration/bridge/test_producing.py", "bridge"),
         ("tests/integration/sites/commands/test_refusals.py", "commands"),
+        ("tests/integration/sites/passive/test_old_copies.py", "passive site"),
         ("tests/integration/broker/answers_as_apache_kafka/test_topics.py", "Apache Kafka"),
         ("tests/integration/test_translate_link.py", "two Apache Kafkas"),
         ("tests/integration/test_translate_transactions.py", "two Apache Kafkas"),

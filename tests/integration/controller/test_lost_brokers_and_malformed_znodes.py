@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
 import pytest
@@ -12,9 +11,8 @@ from kio.schema.errors import ErrorCode
 from runtime.zookeeper.client import ZooKeeper
 from tests.support.eventually import eventually
 from tests.support.memory.scripted_control import ScriptedBroker
-from tests.support.sites.controller_site import CandidateProcess
+from tests.support.sites.controller_site import CandidateProcess, create_topic, start_client
 from wire.control import controller_pb2 as pb
-from wire.control.clients import ControllerClient
 from wire.control.cluster_pb2 import LinkPhase, LinkRecord
 from wire.rules.links import is_stand_in
 from wire.znodes import layout as znodes
@@ -25,32 +23,6 @@ from wire.znodes.topic_znodes import TopicAssignment, encode_topic
 pytestmark = pytest.mark.integration
 
 
-@pytest.fixture
-async def stack() -> AsyncIterator[AsyncExitStack]:
-    async with AsyncExitStack() as opened:
-        yield opened
-
-
-@pytest.fixture
-async def zookeeper(zookeeper_connect: str) -> AsyncIterator[ZooKeeper]:
-    client = ZooKeeper(zookeeper_connect)
-    await client.start()
-    yield client
-    await client.stop()
-
-
-async def client_of(stack: AsyncExitStack, *candidates: CandidateProcess) -> ControllerClient:
-    client = ControllerClient(lambda: [candidate.address for candidate in candidates], timeout_ms=20_000)
-    stack.push_async_callback(client.close)
-    return client
-
-
-async def create(client: ControllerClient, name: str, partitions: int = 1, factor: int = 1) -> pb.TopicResult:
-    topic = pb.NewTopic(name=name, partition_count=partitions, replication_factor=factor)
-    reply = await client.create_topics(pb.CreateTopicsRequest(topics=[topic], timeout_ms=10_000))
-    return reply.results[0]
-
-
 async def test_a_broker_that_never_comes_back_is_given_up_for_every_controller_until_it_does(
     stack: AsyncExitStack, zookeeper_connect: str, zookeeper: ZooKeeper
 ) -> None:
@@ -58,10 +30,10 @@ async def test_a_broker_that_never_comes_back_is_given_up_for_every_controller_u
     first = await stack.enter_async_context(
         CandidateProcess(zookeeper_connect, 1, antipode_controller_apply_wait_ms="300")
     )
-    client = await client_of(stack, first)
+    client = start_client(stack, first, timeout_ms=20_000)
     await eventually(lambda: brokers[0].live == [1, 2])
     for name in ("t", "u"):
-        await create(client, name, 2, factor=2)
+        await create_topic(client, name, 2, factor=2)
     refused = await client.unregister_broker(pb.UnregisterBrokerRequest(node_id=2))
     assert refused.error_code == ErrorCode.invalid_request
     await brokers[1].unregister()
@@ -77,10 +49,10 @@ async def test_a_broker_that_never_comes_back_is_given_up_for_every_controller_u
         done = await client.unregister_broker(pb.UnregisterBrokerRequest(node_id=2))
         assert done.error_code == ErrorCode.none, done.error_message
     assert await zookeeper.exists(znodes.topic_path("t")) is None
-    assert (await create(client, "t")).error_code == ErrorCode.none
+    assert (await create_topic(client, "t")).error_code == ErrorCode.none
     await first.stop()
     second = await stack.enter_async_context(CandidateProcess(zookeeper_connect, 2))
-    client = await client_of(stack, second)
+    client = start_client(stack, second, timeout_ms=20_000)
     assert list((await client.describe_controller()).unregistered_brokers) == [2]
     (deleted,) = (await client.delete_topics(pb.DeleteTopicsRequest(names=["u"], timeout_ms=60_000))).results
     assert deleted.error_code == ErrorCode.none
@@ -102,16 +74,16 @@ async def test_a_node_that_cannot_be_understood_costs_its_topic_and_no_other(
 ) -> None:
     broker = await stack.enter_async_context(ScriptedBroker(zookeeper_connect, 1))
     first = await stack.enter_async_context(CandidateProcess(zookeeper_connect, 1))
-    client = await client_of(stack, first)
+    client = start_client(stack, first, timeout_ms=20_000)
     await eventually(lambda: broker.live == [1])
     for name in ("t", "u"):
-        await create(client, name, 2)
+        await create_topic(client, name, 2)
     await first.stop()
     good, _ = await zookeeper.get(path)
     await zookeeper.set(path, b"rubbish")
     broker.batches.clear()
     second = await stack.enter_async_context(CandidateProcess(zookeeper_connect, 2))
-    client = await client_of(stack, second)
+    client = start_client(stack, second, timeout_ms=20_000)
     await eventually(lambda: broker.batches)
     assert [topic.name for topic in broker.batches[0].topics] == ["u"]
     assert list(broker.batches[0].quarantined_topics) == ["t"]
@@ -119,8 +91,8 @@ async def test_a_node_that_cannot_be_understood_costs_its_topic_and_no_other(
     assert [(one.kind, one.name) for one in described.quarantines] == [("topic", "t")]
     assert path in described.quarantines[0].problem
     assert second.registry.get_sample_value("antipode_controller_quarantined", {"kind": "topic"}) == 1
-    assert (await create(client, "t")).error_code == ErrorCode.topic_already_exists
-    assert (await create(client, "v")).error_code == ErrorCode.none
+    assert (await create_topic(client, "t")).error_code == ErrorCode.topic_already_exists
+    assert (await create_topic(client, "v")).error_code == ErrorCode.none
     await zookeeper.set(path, good)
     await eventually(lambda: any(batch.is_full and not batch.quarantined_topics for batch in broker.batches[1:]))
     assert [broker.leader_of("t", index) for index in range(2)] == [1, 1]
@@ -138,8 +110,8 @@ async def test_a_topic_that_another_tool_wrote_while_there_was_no_controller_or_
     await eventually(lambda: ("early", 0) in broker.partitions and broker.leader_of("early", 0) == 1)
     await zookeeper.create(znodes.topic_path("bad"), b"{")
     await eventually(lambda: candidate.registry.get_sample_value("antipode_controller_quarantined", {"kind": "topic"}))
-    client = await client_of(stack, candidate)
-    assert (await create(client, "bad")).error_code == ErrorCode.topic_already_exists
+    client = start_client(stack, candidate, timeout_ms=20_000)
+    assert (await create_topic(client, "bad")).error_code == ErrorCode.topic_already_exists
     mended = encode_topic(TopicAssignment(topic_id=b"j" * 16, partitions={0: (1,)}))
     await zookeeper.set(znodes.topic_path("bad"), mended)
     await eventually(lambda: ("bad", 0) in broker.partitions and broker.leader_of("bad", 0) == 1)
@@ -156,9 +128,9 @@ async def test_a_link_that_cannot_be_understood_costs_the_writes_that_it_may_car
     )  # fmt: skip
     await zookeeper.create(znodes.link_path("a-b"), encode_link(link))
     first = await stack.enter_async_context(CandidateProcess(zookeeper_connect, 1))
-    client = await client_of(stack, first)
+    client = start_client(stack, first, timeout_ms=20_000)
     await eventually(lambda: "a-b" in broker.links)
-    await create(client, "orders")
+    await create_topic(client, "orders")
     await zookeeper.set(znodes.link_path("a-b"), b"[]")
     quarantined = ("antipode_controller_quarantined", {"kind": "link"})
     await eventually(lambda: first.registry.get_sample_value(*quarantined) == 1)
@@ -166,14 +138,14 @@ async def test_a_link_that_cannot_be_understood_costs_the_writes_that_it_may_car
     await first.stop()
     broker.batches.clear()
     second = await stack.enter_async_context(CandidateProcess(zookeeper_connect, 2))
-    client = await client_of(stack, second)
+    client = start_client(stack, second, timeout_ms=20_000)
     await eventually(lambda: broker.batches)
     assert is_stand_in(broker.batches[0].links[0])
-    assert (await create(client, "anything")).error_code == ErrorCode.policy_violation
+    assert (await create_topic(client, "anything")).error_code == ErrorCode.policy_violation
     assert [(one.kind, one.name) for one in (await client.describe_controller()).quarantines] == [("link", "a-b")]
     await zookeeper.set(znodes.link_path("a-b"), encode_link(link))
     await eventually(lambda: broker.links["a-b"] == link)
-    assert (await create(client, "anything")).error_code == ErrorCode.none
+    assert (await create_topic(client, "anything")).error_code == ErrorCode.none
     assert second.registry.get_sample_value(*quarantined) == 0
 
 
@@ -183,10 +155,10 @@ async def test_a_deletion_may_take_as_long_as_the_client_allows(stack: AsyncExit
     candidate = await stack.enter_async_context(
         CandidateProcess(zookeeper_connect, 1, antipode_controller_apply_wait_ms="50")
     )
-    client = await client_of(stack, candidate)
+    client = start_client(stack, candidate, timeout_ms=20_000)
     await eventually(lambda: broker.live == [1])
-    await create(client, "slow")
-    await create(client, "slower")
+    await create_topic(client, "slow")
+    await create_topic(client, "slower")
     broker.gate.clear()
     (hurried,) = (await client.delete_topics(pb.DeleteTopicsRequest(names=["slow"], timeout_ms=200))).results
     assert hurried.error_code == ErrorCode.request_timed_out

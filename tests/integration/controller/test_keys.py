@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from functools import partial
 
@@ -25,12 +24,6 @@ from wire.control.clients import ControllerClient
 pytestmark = pytest.mark.integration
 
 AT_ONCE_S = 0.2
-
-
-@pytest.fixture
-async def stack() -> AsyncIterator[AsyncExitStack]:
-    async with AsyncExitStack() as opened:
-        yield opened
 
 
 class Site:

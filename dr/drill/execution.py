@@ -15,28 +15,25 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dr.drill.core.expectations import Limits, judge
-from dr.drill.core.history import LogRecord
-from dr.drill.core.measures import Measured, measure
 from dr.drill.core.plots import rate_points
 from dr.drill.drill_clients import DrillClients
 from dr.drill.drill_report import ReportFiles, write_report
-from dr.drill.drill_results import FAILED, PASSED, STOPPED, DrillResult, FaultSpan, StepResult
+from dr.drill.drill_results import FAILED, PASSED, STOPPED, DrillResult, StepResult
 from dr.drill.environment import Environment
 from dr.drill.faults import HostFaults, NetworkFaults, ProcessFaults
 from dr.drill.lag import LagProbe, LagSample
+from dr.drill.measurement import measure_drill
 from dr.drill.plan.drill_plan import DrillPlan
 from dr.drill.plan.fault_verbs import FreeDisk, Heal, Resume, Start
 from dr.drill.plan.parts import PlanStep
-from dr.drill.plan.site_verbs import Check, FailOver, Wait
+from dr.drill.plan.site_verbs import Check, Wait
 from dr.drill.steps.stage import DrillStage
 from dr.failover.journal import Journal
 from dr.sites.channels import Channels
 from runtime.clock import Clock, SystemClock
 from runtime.process import OperationalFailure
-from wire.rules.links import carries_topic
 
 RATE_BUCKET_MS = 500
-READ_LOG_WITHIN_S = 60
 RESTORE_WITHIN_MS = 60_000
 
 
@@ -266,72 +263,18 @@ class DrillRun:
         journal.write("restore ends", problems=problems)
 
     async def _check(self, stage: DrillStage) -> str:
-        measured = await self._measure(stage)
+        measured = await measure_drill(stage)
         return (
             f"of mirrored topics {measured.acknowledged} acknowledged, {len(measured.missing)} missing, "
             f"{len(measured.duplicates)} duplicates, {len(measured.gaps)} gaps, {len(measured.order_violations)} out of "
             f"order, {measured.redelivered} delivered again"
         )
 
-    async def _measure(self, stage: DrillStage) -> Measured:
-        """Read the active site's log and count. Topics that the link does not mirror are left
-        out.
-        """
-        clients = stage.clients
-        clients.collect()
-        sample = await stage.probe.sample()
-        if sample.active_site not in self._environment.sites:
-            raise OperationalFailure("no site of the link answers: nothing can be measured")
-        record = (await stage.probe.client(sample.active_site).describe_link(self._plan.link)).record
-        carried = [ack for ack in clients.acknowledged if carries_topic(record, ack.topic)]
-        topics = tuple(sorted({ack.topic for ack in carried}))
-        log = await asyncio.to_thread(self._read_log, sample.active_site, topics)
-        measured = await asyncio.to_thread(
-            measure,
-            acknowledged=carried,
-            failed=len(clients.failed),
-            delivered={group: list(given) for group, given in clients.delivered.items()},
-            log=log,
-            accounts=[report.account for report in self._result.failovers if report.account is not None],
-            fault=self._measured_fault(),
-            ends_at_ms=self._clock.now_ms(),
-            reconciliations={name: found["outcome"] for name, found in self._result.reconciliations.items()},
-        )
-        self._result.measured = measured
-        return measured
-
-    def _read_log(self, site: str, topics: tuple[str, ...]) -> list[LogRecord]:
-        from dr.drill.load import read_log
-
-        bootstrap_servers = self._environment.sites[site].bootstrap_servers
-        found = read_log(
-            bootstrap_servers,
-            topics,
-            within_s=READ_LOG_WITHIN_S,
-            client_config=self._environment.admin_client_config,
-        )
-        return [LogRecord(site, *record) for record in found]
-
-    def _measured_fault(self) -> tuple[str, float] | None:
-        """The fault whose outage is measured: the last one before the failover, the failover itself
-        if there was no fault, otherwise the last fault.
-        """
-        switched = [step.started_at_ms for step in self._result.steps if step.verb == FailOver.verb]
-        if switched:
-            before = [
-                fault
-                for fault in self._result.faults
-                if fault.began_at_ms <= switched[0] and _lasts(fault, switched[0])
-            ]
-            return (before[-1].title, before[-1].began_at_ms) if before else ("failover", switched[0])
-        faults = self._result.faults
-        return (faults[-1].title, faults[-1].began_at_ms) if faults else None
-
     async def _conclude(self, stage: DrillStage) -> None:
         """Measure, unless the plan's last check has done so, then judge and set the outcome."""
         if stage.clients.producers and (self._result.measured is None or not self._ends_with_check()):
             try:
-                await self._measure(stage)
+                await measure_drill(stage)
             except OperationalFailure as failure:
                 self._result.reason = self._result.reason or f"the end cannot be measured: {failure}"
         result = self._result
@@ -376,10 +319,6 @@ def refuse_what_cannot_be(plan: DrillPlan, environment: Environment, *, has_reco
             )
     if any(step.verb == "reconcile" for step in plan.steps) and not has_reconcile_command:
         raise OperationalFailure("the plan has a reconcile step, but no reconcile command is given")
-
-
-def _lasts(fault: FaultSpan, at_ms: int) -> bool:
-    return not fault.ended_at_ms or fault.ended_at_ms >= at_ms
 
 
 async def run_drill(

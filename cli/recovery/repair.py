@@ -191,9 +191,9 @@ def _print(found: RepairReport, *, is_dry_run: bool, output: OutputFormat) -> No
     if output is OutputFormat.JSON:
         print_json(_document(found, is_dry_run=is_dry_run))
         return
-    entries = {(one.order.topic, one.order.partition, one.order.first_offset): one.entries for one in found.done}
+    entries = {one.order: one.entries for one in found.done}
     for order in found.orders:
-        names = entries.get((order.topic, order.partition, order.first_offset))
+        names = entries.get(order)
         state = "planned" if is_dry_run else "not done" if names is None else "done"
         console.print(f"  {state}: {_sentence(order)}", highlight=False, markup=False)
         for entry in names or ():
@@ -224,16 +224,15 @@ def _print(found: RepairReport, *, is_dry_run: bool, output: OutputFormat) -> No
 def _document(found: RepairReport, *, is_dry_run: bool) -> dict[str, Any]:
     from dr.repair.core.orders import ReplaceBatch
 
-    entries = {(one.order.topic, one.order.partition, one.order.first_offset): one.entries for one in found.done}
+    entries = {one.order: one.entries for one in found.done}
 
     def order(one: Order) -> dict[str, Any]:
         fields = {key: value for key, value in asdict(one).items() if key != "content"}
-        place = (one.topic, one.partition, one.first_offset)
         return {
             "action": "replace" if isinstance(one, ReplaceBatch) else "truncate",
             **fields,
-            "is_done": place in entries,
-            "entries": list(entries.get(place, ())),
+            "is_done": one in entries,
+            "entries": list(entries.get(one, ())),
         }
 
     return {

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from dr.proof.core.descent import Descent, Difference, DifferenceKind
 from dr.proof.core.equality import (
+    DamagedFollower,
     DamagedLog,
     EqualityReport,
     LogExtent,
@@ -110,6 +111,7 @@ class _Comparison:
         self._problems: dict[str, None] = {}
         self._notes: list[str] = []
         self._damaged: dict[DamagedLog, None] = {}
+        self._damaged_followers: list[DamagedFollower] = []
         self._partitions: dict[PartitionKey, _Partition] = {}
         self._found: list[PartitionEquality] = []
         self._leaf_offsets = 0
@@ -119,6 +121,7 @@ class _Comparison:
         keys = await self._keys()
         await self._begin(keys)
         await self._descend()
+        await asyncio.gather(self._look_at_followers(self._source), self._look_at_followers(self._target))
         self._found += [one.equality(key) for key, one in self._partitions.items()]
         return EqualityReport(
             source_site=self._request.source_site,
@@ -129,6 +132,7 @@ class _Comparison:
             compared_at_ms=compared_at_ms,
             elapsed_ms=round(self._clock.monotonic_ms() - started_ms),
             damaged=tuple(self._damaged),
+            damaged_followers=tuple(self._damaged_followers),
         )
 
     async def _keys(self) -> list[PartitionKey]:
@@ -271,6 +275,25 @@ class _Comparison:
             self._found.append(
                 PartitionEquality(topic=key[0], partition=key[1], source=None, target=None, not_compared=reason)
             )
+
+    async def _look_at_followers(self, site: SiteDigests) -> None:
+        """Record damage on the disks of followers: leaders name their own with the digests."""
+        replicas, notes = await site.damaged_replicas()
+        self._notes += notes
+        for one in replicas:
+            if one.is_leader or not self._is_wanted(one.topic):
+                continue
+            found = DamagedFollower(
+                topic=one.topic,
+                partition=one.partition,
+                site=site.site,
+                node_id=one.node_id,
+                base_offset=one.base_offset,
+                last_offset=one.last_offset,
+                reason=one.reason,
+            )
+            self._damaged_followers.append(found)
+            self._problems[str(found)] = None
 
     async def _descend(self) -> None:
         restarts = 0

@@ -1,5 +1,6 @@
-"""Requests the digests of one site's logs, each range from its leader. A request is repeated while
-leaders move, or while a leader still reads its log.
+"""Requests the digests of one site's logs, each range from its leader, and from each broker what it
+has found damaged on its disks. A request for digests is repeated while leaders move, or while a
+leader still reads its log.
 
 Caller: dr/proof/comparison.py.
 """
@@ -18,6 +19,7 @@ from wire.client.client_errors import TRANSIENT, KafkaClientError, UnsupportedAp
 from wire.client.cluster_metadata import TopicMetadata
 from wire.client.connection import ConnectionOptions
 from wire.client.raw_client import KafkaClient
+from wire.client.requests.damaged_batch_requests import DamagedReplica, request_damaged_batches
 from wire.client.requests.range_digest_requests import RangeContent, RangeQuery, request_range_digests, requests_of
 from wire.client.security import ClientSecurity, secured
 from wire.protocol.messages.range_digest_messages import RANGE_DIGESTS
@@ -79,6 +81,27 @@ class SiteDigests:
                 )
             await asyncio.sleep(PAUSE_S)
         return found
+
+    async def damaged_replicas(self) -> tuple[list[DamagedReplica], list[str]]:
+        """The damaged batches that all brokers name, and a sentence for each broker that leaves
+        some out or does not answer: one that is down has no replica that could lead.
+        """
+        found: list[DamagedReplica] = []
+        notes: list[str] = []
+
+        async def ask(node_id: int) -> None:
+            where = f"broker {node_id} of site {self.site}"
+            try:
+                named, unnamed = await request_damaged_batches(await self._client.connection(node_id), node_id)
+            except KafkaClientError as error:
+                notes.append(f"{where} does not say whether batches on its disks are damaged: {error}")
+                return
+            found.extend(named)
+            if unnamed:
+                notes.append(f"{where} has {unnamed} more damaged batches")
+
+        await asyncio.gather(*(ask(node_id) for node_id in self._client.cluster.brokers))
+        return sorted(found), sorted(notes)
 
     async def _round(self, queries: list[RangeQuery]) -> dict[RangeQuery, RangeContent | KafkaClientError]:
         """Ask all leaders at the same time, once for each query."""

@@ -16,11 +16,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from dr.proof.comparison import ComparisonRequest, compare_sites
-from dr.proof.core.equality import EqualityReport, Verdict
+from dr.proof.core.equality import DamagedFollower, EqualityReport, Verdict
 from dr.proof.site_digests import SiteDigests, new_client
-from dr.repair.core.orders import Judged, Order, Refused, RepairSides, ReplaceBatch, TruncateCopy
+from dr.repair.core.followers import judge_follower
+from dr.repair.core.orders import LEADER, Judged, Order, Refused, RepairSides, ReplaceBatch, TruncateCopy
 from dr.repair.core.suspects import Suspect, by_partition, of_equality
-from dr.repair.inspection import Site, damaged_ranges, judged_offsets
+from dr.repair.inspection import Site, batch_at, damaged_ranges, judged_offsets
 from runtime.clock import Clock
 from runtime.process import OperationalFailure
 from wire.client.client_errors import KafkaClientError, error_code
@@ -139,10 +140,11 @@ class _Repair:
     async def run(self) -> RepairReport:
         """Compare, judge, execute the orders, and prove the result."""
         sides = self._sides
-        suspects = self.request.suspects
+        suspects, followers = self.request.suspects, tuple[DamagedFollower, ...]()
         if suspects is None:
-            suspects = await self._compared()
+            suspects, followers = await self._compared()
         judged = await self._judged(by_partition(suspects))
+        judged += await self._judged_followers(followers)
         report = RepairReport(
             active_site=sides.active_site,
             standby_site=sides.standby_site,
@@ -164,16 +166,17 @@ class _Repair:
         ]
         return replace(report, done=tuple(done), problems=tuple(problems), proof=proof)
 
-    async def _compared(self) -> list[Suspect]:
+    async def _compared(self) -> tuple[list[Suspect], tuple[DamagedFollower, ...]]:
+        """The offsets that differ between the sites' leaders, and the damage at followers."""
         report = await compare_sites(self._comparison(), self.clock, self.progress)
         suspects = of_equality(report)
         for one in report.damaged:
             self.progress(f"looking for damaged batches of {one.topic}-{one.partition} at site {one.site}")
             digests = SiteDigests(one.site, self.clients[one.site], self.clock, self.progress)
             suspects += await damaged_ranges(digests, (one.topic, one.partition))
-        if report.problems and not suspects:
+        if report.problems and not suspects and not report.damaged_followers:
             raise OperationalFailure("; ".join(report.problems))
-        return suspects
+        return suspects, report.damaged_followers
 
     def _comparison(self) -> ComparisonRequest:
         request, sides = self.request, self._sides
@@ -209,6 +212,18 @@ class _Repair:
                 standby=self._site(self._sides.standby_site),
                 sides=self._sides,
             )
+        return judged
+
+    async def _judged_followers(self, damaged: Sequence[DamagedFollower]) -> list[Judged]:
+        """The orders for followers: the bytes of the leader of their own site are preferred."""
+        judged: list[Judged] = []
+        compacted = await self._compacted({one.topic for one in damaged})
+        for one in damaged:
+            self.progress(f"reading {one.topic}-{one.partition} at offset {one.base_offset} for broker {one.node_id}")
+            sites = sorted(self.clients, key=lambda name, own=one.site: name != own)  # type: ignore[misc]
+            key = (one.topic, one.partition)
+            offered = [(name, await batch_at(self._site(name), key, one.base_offset)) for name in sites]
+            judged.append(judge_follower(one, offered, is_compacted=one.topic in compacted))
         return judged
 
     def _site(self, name: str) -> Site:
@@ -277,8 +292,10 @@ class _Repair:
         """The single outcome. Raises OperationalFailure if the broker refuses, KafkaClientError if
         it does not answer.
         """
-        leader = await client.leader(order.topic, order.partition)
-        connection = await client.connection(leader)
+        node = order.node_id if isinstance(order, ReplaceBatch) else LEADER
+        if node == LEADER:
+            node = await client.leader(order.topic, order.partition)
+        connection = await client.connection(node)
         response = await connection.call(api_key, values, timeout_ms=DISK_TIMEOUT_MS)
         (outcome,) = response.outcomes
         if code := error_code(outcome.error_code):

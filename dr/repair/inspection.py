@@ -65,6 +65,14 @@ async def judged_offsets(
     return found
 
 
+async def batch_at(site: Site, key: PartitionKey, offset: int) -> LogBatch | None:
+    """The batch that begins at the offset in the log of the site's leader; None if there is none,
+    or if the leader cannot read it. OperationalFailure.
+    """
+    part = await _part(site, key, offset, offset + 1)
+    return next((batch for batch in part.batches if batch.base_offset == offset), None)
+
+
 async def _part(site: Site, key: PartitionKey, first: int, end: int) -> LogPart:
     """The batches that begin between the two offsets (end not included), as far as one window
     reaches.

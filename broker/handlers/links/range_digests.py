@@ -5,7 +5,7 @@ Behaviour: answered by any role of the site. Complete leaves without a digest ar
 for a bounded time; `pending_leaves` is the number that remain, and the client asks again. A range
 with a batch that the scrubber found damaged is refused with INVALID_RECORD and the batch's offsets:
 digests would not show it. A compacted log has no digests, but its damage is named too.
-Versions: 0. Not done: replicas other than the leader.
+The damage of other replicas is in answers to DamagedBatches. Versions: 0.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""ReplaceBatches (private): replaces batches that are damaged on this broker's disk by the other
-site's bytes, for an operator's repair.
+"""ReplaceBatches (private): replaces batches that are damaged on this broker's disk by the bytes of
+another replica or of the other site, for an operator's repair.
 
-Behaviour: answered by any role of the site, but only by the leader of a partition. A batch is
-replaced only if its checksum proves that the offered bytes were its content; the damaged bytes go
-to quarantine. A repeated request replaces nothing twice. Versions: 0. Not done: replicas other than
-the leader.
+Behaviour: answered by any role of the site, by the leader of a partition and by its followers, each
+for the replica on its own disk. A batch is replaced only if its checksum proves that the offered
+bytes were its content; the damaged bytes go to quarantine. A repeated request replaces nothing
+twice. Versions: 0.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from broker.replication.quarantine import Origin, QuarantineFull
 from broker.replication.replicas import Replicas
 from runtime.clock import Clock
 from wire.batches.record_batch import InvalidBatch, iterate_headers
-from wire.protocol.ids import DEBUGGING_CONSUMER
 from wire.protocol.messages.batch_replacement_messages import (
     REPLACE_BATCHES,
     ReplaceBatchesOutcome,
@@ -83,7 +82,8 @@ async def _replace(doors: Doors, reason: str, partition: Any) -> ReplaceBatchesO
 async def _replace_each(doors: Doors, reason: str, partition: Any, entries: list[str]) -> None:
     """Adds the name of each batch's quarantine entry; empty for a batch that was not damaged."""
     hosted = doors.replicas.get(doors.cluster.image, partition.topic, partition.index)
-    hosted.check_readable(DEBUGGING_CONSUMER)
+    if not (hosted.state.is_leader or hosted.state.is_follower):
+        raise PartitionFailure(ErrorCode.not_leader_or_follower)
     if topic_id_bytes(partition.topic_id) != hosted.topic_id:
         raise PartitionFailure(ErrorCode.inconsistent_topic_id, "the topic with this name has another topic id")
     content = bytes(partition.records or b"")

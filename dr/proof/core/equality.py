@@ -63,6 +63,24 @@ class DamagedLog(Struct, frozen=True, kw_only=True):
     site: str
 
 
+class DamagedFollower(Struct, frozen=True, kw_only=True):
+    """A damaged batch on the disk of a broker that follows the partition; offsets are included."""
+
+    topic: str
+    partition: int
+    site: str
+    node_id: int
+    base_offset: int
+    last_offset: int
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.topic}-{self.partition} at site {self.site}: the batch at offsets {self.base_offset} to "
+            f"{self.last_offset} is damaged on the disk of broker {self.node_id}, a follower: {self.reason}"
+        )
+
+
 class TopicEquality(Struct, frozen=True, kw_only=True):
     """The sums over a topic's partitions."""
 
@@ -85,6 +103,8 @@ class EqualityReport(Struct, frozen=True, kw_only=True):
     elapsed_ms: int
     damaged: tuple[DamagedLog, ...] = ()
     """Partitions that were not compared because their bytes on disk have changed."""
+    damaged_followers: tuple[DamagedFollower, ...] = ()
+    """Each is also a problem: a failover inside the site would make such a replica the leader."""
 
     @property
     def verdict(self) -> Verdict:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from wire.batches.damage import is_same_batch
 
@@ -55,9 +56,15 @@ class RepairSides:
     is_active_trusted: bool = False
 
 
+LEADER: Final = -1
+"""The node id of an order for the broker that leads the partition then."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaceBatch:
-    """Write a damaged batch again with the other site's bytes."""
+    """Write a damaged batch again, on the disk of the leader or of the named broker, with the bytes
+    that the leader of `from_site` has.
+    """
 
     topic: str
     partition: int
@@ -67,6 +74,7 @@ class ReplaceBatch:
     from_site: str
     reason: str
     content: bytes = field(repr=False)
+    node_id: int = LEADER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,9 +4,10 @@ of all.
 A batch of a log whose bytes on the disk have changed is written again with the bytes that another
 copy of the log has. The broker that has the damaged log decides whether they are the same batch
 (`broker/replication/core/batch_replacement.py`). Error codes by partition: NOT_LEADER_OR_FOLLOWER
-and UNKNOWN_TOPIC_OR_PARTITION as for clients, INCONSISTENT_TOPIC_ID for another topic of that name,
-INVALID_RECORD where a batch is not replaced (the message says why), POLICY_VIOLATION where the
-quarantine has no room for the damaged bytes, KAFKA_STORAGE_ERROR when the disk failed.
+from a broker without a replica, UNKNOWN_TOPIC_OR_PARTITION as for clients, INCONSISTENT_TOPIC_ID
+for another topic of that name, INVALID_RECORD where a batch is not replaced (the message says why),
+POLICY_VIOLATION where the quarantine has no room for the damaged bytes, KAFKA_STORAGE_ERROR when
+the disk failed.
 """
 
 # Annotations stay real types here (no postponed evaluation): kio reads them from the dataclass

@@ -17,6 +17,7 @@ writer serve them too.
 | 20012 | ScramUsers | 0 | `scram_user_messages.py`; SCRAM users as they are stored, for the standby of an exact link |
 | 20013 | EndTransactions | 0 | `transaction_end_messages.py`; decided transactions for the logs of their partitions |
 | 20014 | MirrorGroupOffsets | 0 | `group_offset_messages.py`; the offsets of several groups, as MirrorOffsetCommit of one |
+| 20015 | DamagedBatches | 0 | `damaged_batch_messages.py`; what a broker's scrubber has found on its disks |
 
 A MirrorOffsetCommit without a group has, in the member id, as of when (Unix ms) the mirror has
 carried all offsets, 0 when it has not. The metadata of its one partition names the daemon, its
@@ -54,6 +55,11 @@ from wire.protocol.messages.batch_replacement_messages import (
     REPLACE_BATCHES,
     ReplaceBatchesRequest,
     ReplaceBatchesResponse,
+)
+from wire.protocol.messages.damaged_batch_messages import (
+    DAMAGED_BATCHES,
+    DamagedBatchesRequest,
+    DamagedBatchesResponse,
 )
 from wire.protocol.messages.group_offset_messages import (
     MIRROR_GROUP_OFFSETS,
@@ -111,6 +117,7 @@ PRIVATE_NAMES: Final = {
     SCRAM_USERS: "scram_users",
     END_TRANSACTIONS: "end_transactions",
     MIRROR_GROUP_OFFSETS: "mirror_group_offsets",
+    DAMAGED_BATCHES: "damaged_batches",
 }
 PRIVATE_VERSIONS: Final = {
     MIRROR_APPEND: (0, 0),
@@ -127,6 +134,7 @@ PRIVATE_VERSIONS: Final = {
     SCRAM_USERS: (0, 0),
     END_TRANSACTIONS: (0, 0),
     MIRROR_GROUP_OFFSETS: (0, 0),
+    DAMAGED_BATCHES: (0, 0),
 }
 
 
@@ -178,6 +186,7 @@ _OWN_REQUESTS: Final[dict[int, type[Any]]] = {
     SCRAM_USERS: ScramUsersRequest,
     END_TRANSACTIONS: EndTransactionsRequest,
     MIRROR_GROUP_OFFSETS: MirrorGroupOffsetsRequest,
+    DAMAGED_BATCHES: DamagedBatchesRequest,
 }
 _OWN_RESPONSES: Final[dict[int, type[Any]]] = {
     MIRROR_APPEND: MirrorAppendResponse,
@@ -192,6 +201,7 @@ _OWN_RESPONSES: Final[dict[int, type[Any]]] = {
     SCRAM_USERS: ScramUsersResponse,
     END_TRANSACTIONS: EndTransactionsResponse,
     MIRROR_GROUP_OFFSETS: MirrorGroupOffsetsResponse,
+    DAMAGED_BATCHES: DamagedBatchesResponse,
 }
 
 

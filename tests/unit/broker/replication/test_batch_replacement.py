@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from broker.handlers.links import replace_batches
+from broker.handlers.links import damaged_batches, replace_batches
 from broker.log.log_state import CorruptBatch
 from broker.log.segments.log_slice import LogSlice
 from broker.replication.core.batch_replacement import Replacement, judge_replacement
 from tests.support.disks.log_batches import batch
 from tests.unit.broker.replication.test_quarantine_handlers import TOPIC_ID, doors_at
+from wire.protocol.messages.damaged_batch_messages import BATCHES_MAX
 
 LENGTH_AT, EPOCH_AT, CRC_AT, ATTRIBUTES_AT, BODY_AT = 11, 15, 17, 22, 63
 
@@ -153,3 +154,35 @@ async def test_damaged_bytes_that_do_not_fit_the_quarantine_stay_where_they_are(
     before = content(tmp_path)
     assert (await replace(doors, offered)).error_code is ErrorCode.policy_violation
     assert content(tmp_path) == before
+
+
+async def test_the_damage_of_a_replica_is_named_with_its_role_and_healed_at_a_follower(tmp_path: Path) -> None:
+    doors, sound, offered = damaged_doors(tmp_path, BODY_AT)
+    hosted = doors.replicas.get(None, "t", 0)
+    hosted.state = SimpleNamespace(is_leader=False, is_follower=True)
+    named = SimpleNamespace(replicas=[hosted])
+    (found,) = (await damaged_batches.handle(None, None, named)).batches  # type: ignore[arg-type]
+    assert (found.topic, found.index, found.is_leader) == ("t", 0, False)
+    assert (found.base_offset, found.last_offset, found.reason) == (1, 1, "its checksum does not fit its bytes")
+    assert (await replace(doors, offered)).error_code is ErrorCode.none
+    assert content(tmp_path).startswith(sound)
+    after = await damaged_batches.handle(None, None, named)  # type: ignore[arg-type]
+    assert (after.count, after.batches) == (0, ())
+    hosted.state = SimpleNamespace(is_leader=False, is_follower=False)
+    assert (await replace(doors, offered)).error_code is ErrorCode.not_leader_or_follower
+
+
+async def test_an_answer_about_much_damage_counts_what_it_leaves_out(tmp_path: Path) -> None:
+    doors, *_ = damaged_doors(tmp_path)
+    hosted = doors.replicas.get(None, "t", 0)
+    hosted.log.corrupt_batches = (CorruptBatch(0, 0, "one"),) * (BATCHES_MAX + 5)
+    answer = await damaged_batches.handle(None, None, SimpleNamespace(replicas=[hosted]))  # type: ignore[arg-type]
+    assert (answer.count, len(answer.batches)) == (BATCHES_MAX + 5, BATCHES_MAX)
+
+
+async def test_a_finding_that_the_log_does_not_hold_is_not_named(tmp_path: Path) -> None:
+    doors, *_ = damaged_doors(tmp_path)
+    hosted = doors.replicas.get(None, "t", 0)
+    hosted.log.corrupt_batches = (CorruptBatch(3, 3, "was truncated"),)
+    answer = await damaged_batches.handle(None, None, SimpleNamespace(replicas=[hosted]))  # type: ignore[arg-type]
+    assert answer.count == 0

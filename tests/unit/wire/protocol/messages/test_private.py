@@ -13,6 +13,11 @@ from kio.schema.types import TopicName
 from kio.static.primitive import i8, i32, i64
 
 from wire.protocol import schemas
+from wire.protocol.messages.damaged_batch_messages import (
+    DamagedBatch,
+    DamagedBatchesRequest,
+    DamagedBatchesResponse,
+)
 from wire.protocol.messages.mirror_append_messages import MIRROR_APPEND
 from wire.protocol.messages.private import MIRROR_OFFSET_COMMIT, SITE_METADATA, link_claim, parse_link_claim
 from wire.protocol.messages.quarantine_messages import (
@@ -96,6 +101,19 @@ def test_quarantine_messages_pass_through_their_codec() -> None:
         QuarantineResponse(error_code=ErrorCode.resource_not_found, error_message="nothing is kept"),
     )
     for message in messages:
+        assert schemas.decode(type(message), schemas.encode(message)) == message
+
+
+def test_damage_messages_are_what_was_sent() -> None:
+    damaged = DamagedBatch(
+        topic=TopicName("orders"),
+        index=i32(3),
+        is_leader=True,
+        base_offset=i64(10),
+        last_offset=i64(19),
+        reason="its checksum does not fit its bytes",
+    )
+    for message in (DamagedBatchesRequest(), DamagedBatchesResponse(count=i32(7), batches=(damaged,))):
         assert schemas.decode(type(message), schemas.encode(message)) == message
 
 

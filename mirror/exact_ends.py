@@ -22,6 +22,7 @@ from mirror.sites.kafka_site import RETRY_BUDGET_MS, KafkaSite
 from mirror.sites.kafka_transfer import KafkaAppend, KafkaFetch, KafkaProgress
 from mirror.topics.access_sync import AccessSync
 from mirror.topics.quarantine import KafkaQuarantine
+from mirror.topics.shared_access import SharedAccessPort
 from mirror.topics.topic_actor import ControllerActor
 from runtime.addresses import HostPort
 from runtime.clock import Clock
@@ -43,11 +44,14 @@ class ExactEnds:
         source: Sequence[HostPort],
         target: Sequence[HostPort],
         read_link: Callable[[], Awaitable[LinkView]],
+        shared_access: SharedAccessPort,
         link: Callable[[], LinkView],
         client_id: str,
         clock: Clock,
     ) -> None:
-        """`read_link` asks the target's agents; `link` returns the record as last read."""
+        """`read_link` and `shared_access` ask the target's agents; `link` returns the record as
+        last read.
+        """
         self._config = config
         self._source_servers = source
         self._target_servers = target
@@ -80,6 +84,7 @@ class ExactEnds:
             source=self._source_client,
             target=self._target_client,
             link=link,
+            shared=shared_access,
             clock=clock,
             interval_ms=config.acl_sync_interval_ms,
             excluded_principals=config.acl_principal_blacklist,

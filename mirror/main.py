@@ -196,6 +196,7 @@ class MirrorDaemon:
             source=source_bootstrap(link_view, configured=self._config.source_bootstrap_servers),
             target=target,
             read_link=self._links.read,
+            shared_access=self._links,
             link=lambda: link_view if self.mirror is None else self.mirror.link(),
             client_id=CLIENT_ID,
             clock=self._clock,

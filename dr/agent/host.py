@@ -26,6 +26,7 @@ from dr.agent.peer_watch import PeerWatch
 from dr.agent.protection_judge import ProtectionJudge
 from dr.agent.rehearsals import Rehearsals
 from dr.agent.service import SERVICE_NAME, SiteAgentService
+from dr.agent.shared_access import SharedAccessStore
 from dr.agent.site_cache import SiteCache
 from dr.agent.sync_restorer import SyncRestorer
 from dr.proof.core.verification import LinkVerification
@@ -130,6 +131,7 @@ class SiteAgentHost:
             leases=leases,
             failovers=FailoverWatch(**asking, arbiter=self._arbiter, peers=peers, own_address=address),
             rehearsals=Rehearsals(cache=cache, store=store, clock=self._clock),
+            shared_access=SharedAccessStore(self._site, store, zookeeper, self._channels),
         )
 
     def _on_level(self, store: LinksStore, brokers: OwnBrokers) -> Callable[[LinkRecord], Awaitable[None]]:

@@ -201,6 +201,7 @@ class LinksStore:
             link_znodes.protection_path(name),
             link_znodes.verification_path(name),
             link_znodes.rehearsal_path(name),
+            link_znodes.shared_access_path(name),
             link_znodes.vows_path(name),
             link_znodes.opened_path(name),
             link_znodes.complete_path(name),

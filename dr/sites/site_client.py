@@ -289,6 +289,11 @@ class SiteClient:
         request = site.RecordRehearsalRequest(link=link, rehearsal=rehearsal)
         await self._call("RecordRehearsal", request, timeout_ms=STORE_TIMEOUT_MS)
 
+    async def shared_access(self, link: str) -> site.SharedAccess:
+        """The access rules that both sites of the link have had, as this site has them stored."""
+        reply: site.GetSharedAccessReply = await self._call("GetSharedAccess", site.GetSharedAccessRequest(link=link))
+        return reply.shared
+
     async def _call(self, method: str, request: Any, *, timeout_ms: int | None = None) -> Any:
         """The first answer; `timeout_ms` None: the call only reads."""
         if not self._patience_ms:

@@ -24,6 +24,8 @@ from wire.control.cluster_pb2 import LinkPhase, LinkRecord, SiteView
 from wire.rules.links import other_site
 
 CALL_TIMEOUT_S = 2.0
+SHARED_ACCESS_TIMEOUT_S = 15.0
+"""The target's agent may have to ask those of the source."""
 LINK_LISTENER = "LINK"
 PAUSE_WHEN_IN_DOUBT_S = 0.02
 """Pause (s) before the link is read on request, so that the requests of many partitions cause only
@@ -39,6 +41,10 @@ class LinkMissing(OperationalFailure):
 
 class AgentsUnreachable(Exception):
     """No site agent of the target answers."""
+
+
+class NotOffered(AgentsUnreachable):
+    """The agents run an earlier release, which does not have the call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +114,28 @@ class LinkReader:
             raise AgentsUnreachable("the target site's view names no broker")
         return tuple(addresses)
 
+    async def shared_access(self) -> site_pb2.GetSharedAccessReply | None:
+        """The access rules that both sites of the link have had; None if the agents run a release
+        that stores none. AgentsUnreachable.
+        """
+        try:
+            reply: site_pb2.GetSharedAccessReply = await self._ask(
+                "GetSharedAccess",
+                site_pb2.GetSharedAccessRequest(link=self._link),
+                timeout_s=SHARED_ACCESS_TIMEOUT_S,
+            )
+        except NotOffered:
+            return None
+        return reply
+
+    async def record_shared_access(self, shared: site_pb2.SharedAccess, *, version: int) -> int:
+        """Have the agents store these rules in place of those of `version`; returns their version.
+        AgentsUnreachable.
+        """
+        request = site_pb2.RecordSharedAccessRequest(link=self._link, shared=shared, version=version)
+        reply: site_pb2.RecordSharedAccessReply = await self._ask("RecordSharedAccess", request)
+        return reply.version
+
     async def close(self) -> None:
         """Drop the connections."""
         for channel in self._channels.values():
@@ -117,15 +145,17 @@ class LinkReader:
         reply: site_pb2.GetSiteViewReply = await self._ask("GetSiteView", site_pb2.GetSiteViewRequest())
         return reply.view
 
-    async def _ask(self, method: str, request: object) -> Any:
+    async def _ask(self, method: str, request: object, *, timeout_s: float = CALL_TIMEOUT_S) -> Any:
         problems: list[str] = []
         for agent in list(self._agents):
             if agent not in self._channels:
                 self._channels[agent] = open_channel(str(agent))
             stub = site_pb2_grpc.SiteAgentStub(self._channels[agent])  # type: ignore[no-untyped-call]
             try:
-                reply = await getattr(stub, method)(request, timeout=CALL_TIMEOUT_S)
+                reply = await getattr(stub, method)(request, timeout=timeout_s)
             except grpc.aio.AioRpcError as error:
+                if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                    raise NotOffered(f"agent {agent} of an earlier release has no {method}") from None
                 problems.append(f"{agent}: {error.code().name} {error.details()}")
                 continue
             self._agents.remove(agent)

@@ -532,6 +532,51 @@ class RecordRehearsalReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class SharedAccess(_message.Message):
+    __slots__ = ("epoch", "by_part")
+    class ByPartEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: bytes
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    BY_PART_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    by_part: _containers.ScalarMap[str, bytes]
+    def __init__(self, epoch: _Optional[int] = ..., by_part: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
+
+class GetSharedAccessRequest(_message.Message):
+    __slots__ = ("link",)
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    link: str
+    def __init__(self, link: _Optional[str] = ...) -> None: ...
+
+class GetSharedAccessReply(_message.Message):
+    __slots__ = ("shared", "version")
+    SHARED_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    shared: SharedAccess
+    version: int
+    def __init__(self, shared: _Optional[_Union[SharedAccess, _Mapping]] = ..., version: _Optional[int] = ...) -> None: ...
+
+class RecordSharedAccessRequest(_message.Message):
+    __slots__ = ("link", "shared", "version")
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    SHARED_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    link: str
+    shared: SharedAccess
+    version: int
+    def __init__(self, link: _Optional[str] = ..., shared: _Optional[_Union[SharedAccess, _Mapping]] = ..., version: _Optional[int] = ...) -> None: ...
+
+class RecordSharedAccessReply(_message.Message):
+    __slots__ = ("version",)
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    def __init__(self, version: _Optional[int] = ...) -> None: ...
+
 class GrantVowRequest(_message.Message):
     __slots__ = ("link", "epoch", "asking_site", "node_id", "is_release")
     LINK_FIELD_NUMBER: _ClassVar[int]

@@ -125,6 +125,16 @@ class SiteAgentStub:
                 request_serializer=wire_dot_control_dot_site__pb2.RecordRehearsalRequest.SerializeToString,
                 response_deserializer=wire_dot_control_dot_site__pb2.RecordRehearsalReply.FromString,
                 _registered_method=True)
+        self.GetSharedAccess = channel.unary_unary(
+                '/antipode.control.SiteAgent/GetSharedAccess',
+                request_serializer=wire_dot_control_dot_site__pb2.GetSharedAccessRequest.SerializeToString,
+                response_deserializer=wire_dot_control_dot_site__pb2.GetSharedAccessReply.FromString,
+                _registered_method=True)
+        self.RecordSharedAccess = channel.unary_unary(
+                '/antipode.control.SiteAgent/RecordSharedAccess',
+                request_serializer=wire_dot_control_dot_site__pb2.RecordSharedAccessRequest.SerializeToString,
+                response_deserializer=wire_dot_control_dot_site__pb2.RecordSharedAccessReply.FromString,
+                _registered_method=True)
         self.GrantVow = channel.unary_unary(
                 '/antipode.control.SiteAgent/GrantVow',
                 request_serializer=wire_dot_control_dot_site__pb2.GrantVowRequest.SerializeToString,
@@ -261,6 +271,21 @@ class SiteAgentServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetSharedAccess(self, request, context):
+        """The access rules that both sites of a link had at the end of the mirror's last round. A standby asks the active site as well, once in an
+        epoch. UNAVAILABLE while that site does not answer.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RecordSharedAccess(self, request, context):
+        """Keeps them beside the link at its standby. ABORTED when the link has another epoch, or another daemon has stored its own meanwhile.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GrantVow(self, request, context):
         """The passive site's promise, for one lease from the moment of the request on, that it is not promoted over `epoch`: a broker of the active
         site that does not reach the arbiter takes writes under it. FAILED_PRECONDITION when this site knows another epoch.
@@ -361,6 +386,16 @@ def add_SiteAgentServicer_to_server(servicer, server):
                     servicer.RecordRehearsal,
                     request_deserializer=wire_dot_control_dot_site__pb2.RecordRehearsalRequest.FromString,
                     response_serializer=wire_dot_control_dot_site__pb2.RecordRehearsalReply.SerializeToString,
+            ),
+            'GetSharedAccess': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetSharedAccess,
+                    request_deserializer=wire_dot_control_dot_site__pb2.GetSharedAccessRequest.FromString,
+                    response_serializer=wire_dot_control_dot_site__pb2.GetSharedAccessReply.SerializeToString,
+            ),
+            'RecordSharedAccess': grpc.unary_unary_rpc_method_handler(
+                    servicer.RecordSharedAccess,
+                    request_deserializer=wire_dot_control_dot_site__pb2.RecordSharedAccessRequest.FromString,
+                    response_serializer=wire_dot_control_dot_site__pb2.RecordSharedAccessReply.SerializeToString,
             ),
             'GrantVow': grpc.unary_unary_rpc_method_handler(
                     servicer.GrantVow,
@@ -854,6 +889,60 @@ class SiteAgent:
             '/antipode.control.SiteAgent/RecordRehearsal',
             wire_dot_control_dot_site__pb2.RecordRehearsalRequest.SerializeToString,
             wire_dot_control_dot_site__pb2.RecordRehearsalReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetSharedAccess(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/antipode.control.SiteAgent/GetSharedAccess',
+            wire_dot_control_dot_site__pb2.GetSharedAccessRequest.SerializeToString,
+            wire_dot_control_dot_site__pb2.GetSharedAccessReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RecordSharedAccess(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/antipode.control.SiteAgent/RecordSharedAccess',
+            wire_dot_control_dot_site__pb2.RecordSharedAccessRequest.SerializeToString,
+            wire_dot_control_dot_site__pb2.RecordSharedAccessReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -20,6 +20,7 @@ QUOTAS: Final = "quotas"
 """The names of the parts, as messages name them."""
 
 DIGEST_BYTES: Final = 16
+KEY_BYTES: Final = 8
 
 AccessDigests = Mapping[str, str]
 """A digest for each part that the site has; a site without an authorizer has only quotas."""
@@ -41,6 +42,25 @@ def users_digest(credentials: Iterable[ScramCredential]) -> str:
 def quotas_digest(quotas: Iterable[Quota]) -> str:
     """The digest of a site's client quotas in any order."""
     return _digest((entity, key, float(value)) for entity, key, value in quotas)
+
+
+def rule_key(part: str, identity: object) -> bytes:
+    """A key of KEY_BYTES bytes of one rule, without the value that it gives: an ACL, a user with a
+    mechanism, or an entity with the name of its quota.
+    """
+    if isinstance(identity, Acl):
+        identity = (tuple(map(_plain, identity.pattern)), tuple(map(_plain, identity.entry)))
+    return hashlib.blake2b(repr((part, identity)).encode(), digest_size=KEY_BYTES).digest()
+
+
+def joined_keys(keys: Iterable[bytes]) -> bytes:
+    """Keys of rules, one behind the other."""
+    return b"".join(sorted(keys))
+
+
+def split_keys(keys: bytes) -> frozenset[bytes]:
+    """The keys that `joined_keys` put together."""
+    return frozenset(keys[at : at + KEY_BYTES] for at in range(0, len(keys), KEY_BYTES))
 
 
 def _plain(value: object) -> object:

@@ -1,6 +1,7 @@
 """A link's record and a site's notes beside it: the accounts of its failovers, whether its standby
-protects the site, the time until which the sites are proven equal, the last rehearsal, and the
-site's part in the link's lease. Decoders raise `MalformedZnode`.
+protects the site, the time until which the sites are proven equal, the last rehearsal, the access
+rules that both sites have had, and the site's part in the link's lease. Decoders raise
+`MalformedZnode`.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from typing import Final, TypeVar
 from google.protobuf import json_format
 
 from wire.control.cluster_pb2 import LinkRecord
-from wire.control.site_pb2 import LinkProtection, LinkRehearsal, LinkVerification
+from wire.control.site_pb2 import LinkProtection, LinkRehearsal, LinkVerification, SharedAccess
 from wire.rules.links import InvalidPattern, check_pattern, patterns_of
 from wire.znodes.documents import Fields, MalformedZnode, encode_document
 from wire.znodes.layout import link_path
 
-Stored = TypeVar("Stored", LinkProtection, LinkVerification, LinkRehearsal)
+Stored = TypeVar("Stored", LinkProtection, LinkVerification, LinkRehearsal, SharedAccess)
 
 
 ACCOUNT_BYTES_PLAIN: Final = 100_000
@@ -76,6 +77,13 @@ def rehearsal_path(link: str) -> str:
     return f"{link_path(link)}/rehearsal"
 
 
+def shared_access_path(link: str) -> str:
+    """The access rules that both sites of the link had at the end of the mirror's last round into
+    this site.
+    """
+    return f"{link_path(link)}/shared-access"
+
+
 def vows_path(link: str) -> str:
     """Parent of the brokers of the active site that hold permits by this site's vow."""
     return f"{link_path(link)}/vows"
@@ -98,7 +106,7 @@ def complete_path(link: str) -> str:
     return f"{link_path(link)}/complete"
 
 
-def encode(message: LinkProtection | LinkVerification | LinkRehearsal) -> bytes:
+def encode(message: LinkProtection | LinkVerification | LinkRehearsal | SharedAccess) -> bytes:
     """Encode an agent's data about a link as JSON."""
     return json_format.MessageToJson(message, indent=None, ensure_ascii=False).encode()
 
@@ -116,6 +124,11 @@ def decode_verification(link: str, payload: bytes) -> LinkVerification:
 def decode_rehearsal(link: str, payload: bytes) -> LinkRehearsal:
     """The last rehearsal stored beside `link`."""
     return _decoded(LinkRehearsal(), rehearsal_path(link), payload)
+
+
+def decode_shared_access(link: str, payload: bytes) -> SharedAccess:
+    """The shared access rules stored beside `link`."""
+    return _decoded(SharedAccess(), shared_access_path(link), payload)
 
 
 def _decoded(message: Stored, path: str, payload: bytes) -> Stored:

@@ -18,6 +18,7 @@ from dr.agent.own_brokers import OwnBrokers
 from dr.agent.peer_watch import PeerWatch
 from dr.agent.protection_judge import ProtectionJudge
 from dr.agent.rehearsals import Rehearsals
+from dr.agent.shared_access import SharedAccessStore
 from dr.agent.site_cache import DISCONNECTED, SiteCache
 from dr.sites.channels import INTERRUPTED_KEY
 from dr.sites.core.link_checks import automatic_problems, overlap_problems
@@ -83,6 +84,7 @@ class AgentParts(Struct, frozen=True, kw_only=True):
     leases: LeaseKeeper
     failovers: FailoverWatch
     rehearsals: Rehearsals
+    shared_access: SharedAccessStore
 
 
 class Answers(SiteAgentServicer):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 
+from dr.agent.answers.access_rules import AccessRuleAnswers
 from dr.agent.answers.answering import Context, answers
 from dr.agent.answers.failovers import FailoverAnswers
 from dr.agent.answers.groups import GroupAnswers
@@ -13,7 +14,7 @@ from dr.agent.answers.link_descriptions import LinkDescriptions
 from wire.control import site_pb2 as site
 
 
-class Observations(LinkDescriptions, GroupAnswers, FailoverAnswers):
+class Observations(LinkDescriptions, GroupAnswers, FailoverAnswers, AccessRuleAnswers):
     """The answers of other calls, put together."""
 
     @answers

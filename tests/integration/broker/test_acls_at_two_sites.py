@@ -22,6 +22,7 @@ from dr.sites.core.access_rules import problem_key
 from mirror.link.core.link_roles import LinkRole
 from mirror.topics.access_sync import AccessSync
 from runtime.clock import SystemClock
+from tests.support.memory.shared_access import MemorySharedAccess
 from tests.support.processes.zookeeper import ZooKeeperProcess
 from tests.support.sites.site_broker import SiteBroker
 from wire.client.raw_client import KafkaClient
@@ -79,11 +80,14 @@ def add_user(bootstrap: str, user: str, *, is_removed: bool = False) -> None:
         outcome.result(120)
 
 
-def sync(source: KafkaClient, target: KafkaClient, link: Any) -> AccessSync:
+def sync(
+    source: KafkaClient, target: KafkaClient, link: Any, *, shared: MemorySharedAccess | None = None
+) -> AccessSync:
     return AccessSync(
         source=source,
         target=target,
         link=lambda: link,
+        shared=shared or MemorySharedAccess(),
         clock=SystemClock(),
         interval_ms=100,
         excluded_principals=("User:local.*",),
@@ -112,7 +116,16 @@ async def test_acls_and_quotas_follow_the_active_site_and_those_of_the_standby_a
             await set_quota(a, 1000.0)
             await asyncio.to_thread(add_user, a.bootstrap, "alice")
             await asyncio.to_thread(add_user, b.bootstrap, "standby-only")
-            access = sync(source, target, link)
+            shared = MemorySharedAccess()
+            shared.problem = "no site agent answers"
+            access = sync(source, target, link, shared=shared)
+            await access.round()
+            assert "no site agent answers" in access.problems[problem_key(ACLS)]
+            assert not access.carried.digests, "a move does not count rules as carried whose removal could be missed"
+            assert await describe_acls(target, AclFilter()) == {carried, group, standbys}, (
+                "it carries them all the same"
+            )
+            shared.problem = ""
             await access.round()
             assert access.problems == {}
             assert await describe_acls(target, AclFilter()) == {carried, group, standbys}
@@ -123,8 +136,9 @@ async def test_acls_and_quotas_follow_the_active_site_and_those_of_the_standby_a
             assert b.broker.cluster.image.scram_users == carried_users
             await delete_acls(source, [exactly(group)])
             await set_quota(a, None)
+            access = sync(source, target, link, shared=shared)
             await access.round()
-            assert await describe_acls(target, AclFilter()) == {carried, standbys}
+            assert await describe_acls(target, AclFilter()) == {carried, standbys}, "another daemon removes it"
             assert b.broker.cluster.image.quotas == {}
             await access.round()
             assert access.problems == {}

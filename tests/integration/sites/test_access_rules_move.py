@@ -4,13 +4,9 @@ are at the promoted site, and cannot change while the source is fenced.
 
 from __future__ import annotations
 
-import json
 import time
-from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
 from dr.sites.channels import Channels
 from dr.sites.core.fencing import fenced
@@ -18,66 +14,26 @@ from dr.sites.site_client import SiteClient
 from runtime.clock import SystemClock
 from tests.support.embedded.embedded_sites import LINK, EmbeddedSites, SitesStarter
 from tests.support.embedded.sample_topic import create_topic, equal_ends, produce
+from tests.support.embedded.site_access import (
+    SECURED,
+    acls,
+    add_user,
+    command,
+    is_protected,
+    quotas,
+    read_acl,
+    set_quota,
+    users,
+)
 from tests.support.eventually import eventually, eventually_sync
 from tests.support.pairs.site_comparison import site_client
 from wire.client.client_errors import BrokerError
-from wire.client.requests.acl_requests import create_acls, delete_acls, describe_acls, exactly
-from wire.rules.acls import (
-    AccessEntry,
-    Acl,
-    AclFilter,
-    Operation,
-    PatternType,
-    Permission,
-    ResourcePattern,
-    ResourceType,
-)
+from wire.client.requests.acl_requests import create_acls, delete_acls, exactly
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
-SECURED = [
-    part
-    for given in ("authorizer.class.name=antipode.AclAuthorizer", "super.users=User:ANONYMOUS")
-    for part in ("--broker-config", given)
-]
 NEVER_BY_ITSELF_MS = 3_600_000
 """The interval of the mirror's rounds over access rules: none is due during the test."""
-
-
-def read_acl(who: str) -> Acl:
-    pattern = ResourcePattern(ResourceType.TOPIC, "flights", PatternType.LITERAL)
-    return Acl(pattern, AccessEntry(f"User:{who}", "*", Operation.READ, Permission.ALLOW))
-
-
-def add_user(bootstrap: str, user: str) -> None:
-    change: Any = UserScramCredentialUpsertion(user, ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096), b"secret")
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    for outcome in admin.alter_user_scram_credentials([change]).values():
-        outcome.result(120)
-
-
-def users(bootstrap: str) -> set[str]:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    described: Any = admin.describe_user_scram_credentials()
-    return set(described.result(120))
-
-
-def command(sites: EmbeddedSites, *arguments: str) -> Any:
-    done = sites.command(*arguments, "--output", "json")
-    assert done.returncode == 0, done.stdout + done.stderr
-    return json.loads(done.stdout)
-
-
-def set_quota(sites: EmbeddedSites, site: str, user: str) -> None:
-    given = ("--bootstrap-server", sites.bootstrap(site), "--user", user, "producer_byte_rate=1000")
-    done = sites.command("quotas", "set", *given)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def quotas(sites: EmbeddedSites, site: str) -> str:
-    done = sites.command("quotas", "list", "--bootstrap-server", sites.bootstrap(site))
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def with_long_rounds(sites: EmbeddedSites) -> None:
@@ -90,16 +46,6 @@ def with_long_rounds(sites: EmbeddedSites) -> None:
             properties.write_text(f"{text}\nacl.sync.interval.ms={NEVER_BY_ITSELF_MS}\n", encoding="utf-8")
         mirror.kill()
         sites.restart(mirror)
-
-
-def is_protected(sites: EmbeddedSites) -> bool:
-    (link,) = command(sites, "links", "status", LINK)["links"]
-    return link["protected_since_ms"] is not None
-
-
-async def acls(sites: EmbeddedSites, site: str) -> set[Acl]:
-    async with site_client(sites.bootstrap(site)) as client:
-        return await describe_acls(client, AclFilter())
 
 
 async def refusal_under_a_fence(sites: EmbeddedSites) -> str:

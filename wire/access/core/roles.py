@@ -115,6 +115,8 @@ _SITE_AGENT: Final[Mapping[str, Rule]] = {
     "ListFailovers": _read(_B, _O, _V),
     "RecordRehearsal": _change(_B, _O),
     "RecordRun": _read(_B, _O),
+    "GetSharedAccess": _read(_B, _M),
+    "RecordSharedAccess": _read(_M),
     "RequestFailover": _change(_O),
     "GrantVow": _read(_B),
 }

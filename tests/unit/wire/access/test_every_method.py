@@ -17,10 +17,13 @@ from wire.access.core.roles import RULES, Role
 from wire.access.protection import protect_client, protect_daemon
 from wire.control import broker_pb2_grpc, controller_pb2_grpc, mirror_pb2_grpc, site_pb2_grpc
 from wire.control.controller_pb2 import DeleteTopicsRequest
+from wire.control.site_pb2 import GetSharedAccessRequest, RecordSharedAccessRequest
 
 HOST = "127.0.0.1"
 BODIES = {
     "/antipode.control.Controller/DeleteTopics": DeleteTopicsRequest(link="someone").SerializeToString(),
+    "/antipode.control.SiteAgent/GetSharedAccess": GetSharedAccessRequest(link="someone").SerializeToString(),
+    "/antipode.control.SiteAgent/RecordSharedAccess": RecordSharedAccessRequest(link="someone").SerializeToString(),
 }
 """The requests in which a mirror has to name its link; the others are empty."""
 OURS = sorted(method for method in RULES if method.startswith("/antipode."))

@@ -1,0 +1,186 @@
+"""The three parts of a site's access rules (ACLs, SCRAM users, client quotas), each read and
+written in one form: a value for each identity. `access_sync.py` compares them at both sites.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from kio.schema.errors import ErrorCode
+
+from mirror.link.link_watch import LinkView
+from wire.client.client_errors import BrokerError, broker_error, error_code
+from wire.client.raw_client import KafkaClient
+from wire.client.requests.acl_requests import create_acls, delete_acls, describe_acls, exactly
+from wire.protocol.messages.scram_user_messages import SCRAM_USERS
+from wire.rules.access_digests import ACLS, QUOTAS, USERS, acls_digest, quotas_digest, users_digest
+from wire.rules.acls import Acl, AclFilter
+from wire.rules.client_quotas import QuotaEntity, quota_entity
+from wire.rules.principals import USER
+
+DESCRIBE_CLIENT_QUOTAS: Final = 48
+ALTER_CLIENT_QUOTAS: Final = 49
+
+Identity = TypeVar("Identity")
+Value = TypeVar("Value")
+UserMechanism = tuple[str, str]
+QuotaName = tuple[QuotaEntity, str]
+
+
+class AccessPart(Protocol, Generic[Identity, Value]):
+    """One part. Every method raises KafkaClientError."""
+
+    name: str
+    """One of the parts in `wire/rules/access_digests.py`."""
+
+    async def read(self, client: KafkaClient) -> Mapping[Identity, Value] | None:
+        """All rules of a site; None if it has no authorizer, without which it shows none."""
+        ...
+
+    async def write(
+        self, client: KafkaClient, to_set: Mapping[Identity, Value], to_remove: Collection[Identity]
+    ) -> None:
+        """Set and remove rules at a site."""
+        ...
+
+    def principal(self, identity: Identity) -> str:
+        """The principal to which the rule applies; empty if rules of this part are not excluded by
+        principals.
+        """
+        ...
+
+    def digest(self, rules: Mapping[Identity, Value]) -> str:
+        """The digest of a site's rules."""
+        ...
+
+
+class AclsPart:
+    """The ACLs. An ACL has no value."""
+
+    name = ACLS
+
+    async def read(self, client: KafkaClient) -> Mapping[Acl, None] | None:
+        """All ACLs."""
+        try:
+            return dict.fromkeys(await describe_acls(client, AclFilter()))
+        except BrokerError as error:
+            _check_authorizer_is_missing(error)
+            return None
+
+    async def write(self, client: KafkaClient, to_set: Mapping[Acl, None], to_remove: Collection[Acl]) -> None:
+        """Create and delete ACLs."""
+        if to_set:
+            await create_acls(client, list(to_set))
+        if to_remove:
+            await delete_acls(client, [exactly(acl) for acl in to_remove])
+
+    def principal(self, identity: Acl) -> str:
+        """The principal of the ACL."""
+        return identity.entry.principal
+
+    def digest(self, rules: Mapping[Acl, None]) -> str:
+        """The digest of ACLs."""
+        return acls_digest(rules)
+
+
+class UsersPart:
+    """The SCRAM users: the stored credential of each user and mechanism."""
+
+    name = USERS
+
+    def __init__(self, link: Callable[[], LinkView]) -> None:
+        self._link = link
+
+    async def read(self, client: KafkaClient) -> Mapping[UserMechanism, str] | None:
+        """All credentials."""
+        try:
+            answer = await self._ask(client, ())
+        except BrokerError as error:
+            _check_authorizer_is_missing(error)
+            return None
+        return {(user.name, user.mechanism): user.credential for user in answer.users}
+
+    async def write(
+        self, client: KafkaClient, to_set: Mapping[UserMechanism, str], to_remove: Collection[UserMechanism]
+    ) -> None:
+        """Set and remove credentials."""
+        written: dict[UserMechanism, str | None] = {**to_set, **dict.fromkeys(to_remove)}
+        entries = (
+            {"name": name, "mechanism": mechanism, "credential": credential}
+            for (name, mechanism), credential in sorted(written.items())
+        )
+        await self._ask(client, tuple(entries))
+
+    def principal(self, identity: UserMechanism) -> str:
+        """The principal as which the user logs in."""
+        return f"{USER}:{identity[0]}"
+
+    def digest(self, rules: Mapping[UserMechanism, str]) -> str:
+        """The digest of users."""
+        return users_digest((name, mechanism, credential) for (name, mechanism), credential in rules.items())
+
+    async def _ask(self, client: KafkaClient, users: tuple[Mapping[str, Any], ...]) -> Any:
+        connection, record = await _controller(client), self._link()
+        answer = await connection.call(SCRAM_USERS, {"link": record.name, "link_epoch": record.epoch, "users": users})
+        _check(answer, connection, SCRAM_USERS)
+        return answer
+
+
+class QuotasPart:
+    """The client quotas: a number for each entity and quota name. They need no authorizer."""
+
+    name = QUOTAS
+
+    async def read(self, client: KafkaClient) -> Mapping[QuotaName, float]:
+        """All quotas."""
+        connection = await _controller(client)
+        answer = await connection.call(DESCRIBE_CLIENT_QUOTAS, {"components": (), "strict": False})
+        _check(answer, connection, DESCRIBE_CLIENT_QUOTAS)
+        return {
+            (quota_entity((part.entity_type, part.entity_name) for part in entry.entity), value.key): value.value
+            for entry in answer.entries or ()
+            for value in entry.values
+        }
+
+    async def write(
+        self, client: KafkaClient, to_set: Mapping[QuotaName, float], to_remove: Collection[QuotaName]
+    ) -> None:
+        """Set and remove quotas."""
+        by_entity: dict[QuotaEntity, list[Mapping[str, Any]]] = {}
+        for (entity, key), value in sorted(to_set.items(), key=str):
+            by_entity.setdefault(entity, []).append({"key": key, "value": value, "remove": False})
+        for entity, key in sorted(to_remove, key=str):
+            by_entity.setdefault(entity, []).append({"key": key, "value": 0.0, "remove": True})
+        connection = await _controller(client)
+        entries = [
+            {"entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity], "ops": ops}
+            for entity, ops in by_entity.items()
+        ]
+        answer = await connection.call(ALTER_CLIENT_QUOTAS, {"entries": entries, "validate_only": False})
+        for entry in answer.entries:
+            _check(entry, connection, ALTER_CLIENT_QUOTAS)
+
+    def principal(self, identity: QuotaName) -> str:  # noqa: ARG002
+        """Nothing: a quota is carried for everybody."""
+        return ""
+
+    def digest(self, rules: Mapping[QuotaName, float]) -> str:
+        """The digest of quotas."""
+        return quotas_digest((entity, key, value) for (entity, key), value in rules.items())
+
+
+def _check_authorizer_is_missing(error: BrokerError) -> None:
+    if error.code is not ErrorCode.security_disabled:
+        raise error
+
+
+def _check(outcome: Any, connection: Any, api_key: int) -> None:
+    code = error_code(outcome.error_code)
+    if code is not ErrorCode.none:
+        raise broker_error(code, message=outcome.error_message, node=str(connection.address), api_key=api_key)
+
+
+async def _controller(client: KafkaClient) -> Any:
+    metadata = await client.metadata([])
+    return await client.connection(metadata.controller_id)

@@ -1,0 +1,96 @@
+"""ACLs, SCRAM users and quotas of embedded sites, changed and read as operators do it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._scram import (
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
+
+from tests.support.embedded.embedded_sites import LINK, EmbeddedSites
+from tests.support.pairs.site_comparison import site_client
+from wire.client.requests.acl_requests import describe_acls
+from wire.rules.acls import (
+    AccessEntry,
+    Acl,
+    AclFilter,
+    Operation,
+    PatternType,
+    Permission,
+    ResourcePattern,
+    ResourceType,
+)
+
+SECURED = [
+    part
+    for given in ("authorizer.class.name=antipode.AclAuthorizer", "super.users=User:ANONYMOUS")
+    for part in ("--broker-config", given)
+]
+
+
+def read_acl(who: str) -> Acl:
+    """An ACL by which the user reads the topic."""
+    pattern = ResourcePattern(ResourceType.TOPIC, "flights", PatternType.LITERAL)
+    return Acl(pattern, AccessEntry(f"User:{who}", "*", Operation.READ, Permission.ALLOW))
+
+
+def add_user(bootstrap: str, user: str) -> None:
+    """Add a SCRAM user."""
+    change: Any = UserScramCredentialUpsertion(user, ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096), b"secret")
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for outcome in admin.alter_user_scram_credentials([change]).values():
+        outcome.result(120)
+
+
+def remove_user(bootstrap: str, user: str) -> None:
+    """Remove a SCRAM user."""
+    admin: Any = AdminClient({"bootstrap.servers": bootstrap})
+    change = UserScramCredentialDeletion(user, ScramMechanism.SCRAM_SHA_256)
+    for outcome in admin.alter_user_scram_credentials([change]).values():
+        outcome.result(120)
+
+
+def users(bootstrap: str) -> set[str]:
+    """The SCRAM users of a site."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    described: Any = admin.describe_user_scram_credentials()
+    return set(described.result(120))
+
+
+def command(sites: EmbeddedSites, *arguments: str) -> Any:
+    """The JSON of a command that succeeds."""
+    done = sites.command(*arguments, "--output", "json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
+def set_quota(sites: EmbeddedSites, site: str, user: str) -> None:
+    """Give a user a quota."""
+    given = ("--bootstrap-server", sites.bootstrap(site), "--user", user, "producer_byte_rate=1000")
+    done = sites.command("quotas", "set", *given)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def quotas(sites: EmbeddedSites, site: str) -> str:
+    """The quotas of a site, as a command lists them."""
+    done = sites.command("quotas", "list", "--bootstrap-server", sites.bootstrap(site))
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def is_protected(sites: EmbeddedSites) -> bool:
+    """Whether the link's standby protects the active site."""
+    (link,) = command(sites, "links", "status", LINK)["links"]
+    return link["protected_since_ms"] is not None
+
+
+async def acls(sites: EmbeddedSites, site: str) -> set[Acl]:
+    """The ACLs of a site."""
+    async with site_client(sites.bootstrap(site)) as client:
+        return await describe_acls(client, AclFilter())

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from dr.agent.site_cache import READS_AT_ONCE
 from runtime.zookeeper.client import ZooKeeper
 from wire.control.cluster_pb2 import LinkRecord
 from wire.control.site_pb2 import SurveyedTopic
@@ -20,6 +19,7 @@ from wire.znodes.topic_znodes import decode_topic
 
 TOPICS_MAX = 1_000
 """Maximum number of topics that are read; further ones are only counted."""
+READS_AT_ONCE = 200
 
 
 async def survey_topics(

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from kazoo.client import KazooClient
@@ -44,7 +44,7 @@ from runtime.retries import jittered_backoff
 from runtime.supervision import Supervisor, note_death
 from runtime.zookeeper import access
 from runtime.zookeeper.nodes import CheckNode, CreateNode, DeleteNode, NodeStat, SetNode, TransactionStep
-from runtime.zookeeper.reads import MultiRead
+from runtime.zookeeper.reads import MultiRead, SetWatches, node_stat
 from runtime.zookeeper.sessions import STATES, NoteSession, SessionKey, SessionListener, SessionState, note_no_session
 
 log = get_logger(__name__)
@@ -76,17 +76,6 @@ async def until_answered(step: Callable[[], Awaitable[Result]]) -> Result:
 
 
 Watch = Callable[[WatchedEvent], None]
-
-
-def _stat(stat: Any) -> NodeStat:
-    return NodeStat(
-        version=stat.version,
-        czxid=stat.czxid,
-        mzxid=stat.mzxid,
-        created_at_ms=stat.ctime,
-        ephemeral_owner=stat.ephemeralOwner,
-        child_changes=stat.cversion,
-    )
 
 
 class _Delivery(Struct, frozen=True):
@@ -266,7 +255,7 @@ class ZooKeeper:
     async def get(self, path: str, *, watch: Watch | None = None) -> tuple[bytes, NodeStat]:
         """A znode's data and stat; `watch` fires once at the next change. NoNodeError."""
         value, stat = await self._finish(self._client.get_async(path, watch=self._watch(watch)))
-        return bytes(value or b""), _stat(stat)
+        return bytes(value or b""), node_stat(stat)
 
     async def get_or_none(self, path: str, *, watch: Watch | None = None) -> tuple[bytes, NodeStat] | None:
         """Like `get`; None for a missing znode (the watch is then set on its creation)."""
@@ -294,12 +283,37 @@ class ZooKeeper:
             raise UnimplementedError(
                 "this ZooKeeper server cannot read many nodes at once: 3.6 or newer is needed"
             ) from error
-        return [None if node is None else (node[0], _stat(node[1])) for node in found]
+        return [None if node is None else (node[0], node_stat(node[1])) for node in found]
+
+    async def get_many_watched(self, watches: Mapping[str, Watch]) -> list[tuple[bytes, NodeStat] | None]:
+        """Like `get_many` of the paths; the watch of each path fires once at the next creation,
+        change or deletion.
+        """
+        client = self._client
+        nodes = await self.get_many(list(watches))
+        rooted = {f"{client.chroot}{path}": watch for path, watch in watches.items()}
+        stats = {path: node[1] for path, node in zip(rooted, nodes, strict=True) if node is not None}
+
+        def register() -> None:
+            for path, watch in rooted.items():
+                client._data_watchers[path].add(_Delivery(self._loop, watch))
+
+        request = SetWatches(
+            found=list(stats),
+            missing=[path for path in rooted if path not in stats],
+            # Every change after the read is newer than the newest change that was read.
+            read_zxid=max((stat.mzxid for stat in stats.values()), default=0),
+            register=register,
+        )
+        pending = client.handler.async_result()
+        client._call(request, pending)
+        await self._finish(pending)
+        return nodes
 
     async def exists(self, path: str, *, watch: Watch | None = None) -> NodeStat | None:
         """The stat, None when missing; `watch` fires once at creation, change or deletion."""
         stat = await self._finish(self._client.exists_async(path, watch=self._watch(watch)))
-        return None if stat is None else _stat(stat)
+        return None if stat is None else node_stat(stat)
 
     async def children(self, path: str, *, watch: Watch | None = None) -> list[str]:
         """Names of the children, sorted; `watch` fires once at the next change of the list.
@@ -311,7 +325,7 @@ class ZooKeeper:
         """Replace the data; BadVersionError when `version` is not the current one (-1:
         unconditional).
         """
-        return _stat(await self._finish(self._client.set_async(path, value, version=version)))
+        return node_stat(await self._finish(self._client.set_async(path, value, version=version)))
 
     async def set_acls(self, path: str, *, is_dry_run: bool = False) -> bool:
         """Give a znode the ACL of new znodes; returns True if it had another one. Raises

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from deploy.zookeeper_server import ZooKeeperServer
 from runtime.zookeeper.access import client_options
 from runtime.zookeeper.client import ZooKeeper
+from runtime.zookeeper.nodes import NodeStat
 from runtime.zookeeper.sessions import SessionState
 from tests.support.eventually import eventually
 from tests.support.processes.ports import free_port
@@ -72,6 +75,59 @@ async def test_many_nodes_are_read_at_once_in_the_order_asked(zookeeper_connect:
         assert [node is not None for node in await zookeeper.get_many(paths)] == [
             0 < number < 3 for number in range(3000)
         ]
+    finally:
+        await zookeeper.stop()
+
+
+async def test_the_watches_of_many_nodes_fire_once_at_each_kind_of_change(zookeeper_connect: str) -> None:
+    zookeeper, other = ZooKeeper(zookeeper_connect), ZooKeeper(zookeeper_connect)
+    await zookeeper.start()
+    await other.start()
+    fired: list[str] = []
+    paths = [f"/watched/{name}" for name in ("changed", "deleted", "created", "untouched", "missing")]
+    watches = {path: partial(lambda path, _: fired.append(path), path) for path in paths}
+    try:
+        await zookeeper.ensure_path("/watched")
+        for path in (*paths[:2], paths[3]):
+            await zookeeper.create(path, b"before")
+        found = await zookeeper.get_many_watched(watches)
+        assert [None if node is None else node[0] for node in found] == [b"before", b"before", None, b"before", None]
+        await other.set(paths[0], b"after")
+        await other.set(paths[0], b"once more")
+        await other.delete(paths[1])
+        await other.create(paths[2])
+        await eventually(lambda: len(fired) == 3)
+        # the answer to a later read arrives after every event before it
+        assert (await zookeeper.get(paths[0]))[0] == b"once more"
+        assert sorted(fired) == sorted(paths[:3])
+    finally:
+        await zookeeper.stop()
+        await other.stop()
+
+
+async def test_a_change_between_the_read_of_many_nodes_and_their_watches_fires_a_watch(
+    zookeeper_connect: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zookeeper = ZooKeeper(zookeeper_connect)
+    await zookeeper.start()
+    fired: list[int] = []
+    read = zookeeper.get_many
+
+    async def read_before_a_change(paths: Sequence[str]) -> list[tuple[bytes, NodeStat] | None]:
+        found = await read(paths)
+        await zookeeper.set("/between/1", b"after")
+        await zookeeper.create("/between/3")
+        return found
+
+    try:
+        for number in (1, 2):
+            await zookeeper.create(f"/between/{number}", b"before", make_path=True)
+        monkeypatch.setattr(zookeeper, "get_many", read_before_a_change)
+        watches = {f"/between/{number}": partial(lambda path, _: fired.append(path), number) for number in (1, 2, 3)}
+        await zookeeper.get_many_watched(watches)
+        await eventually(lambda: sorted(fired) == [1, 3])
+        await zookeeper.set("/between/2", b"after")
+        await eventually(lambda: sorted(fired) == [1, 2, 3])
     finally:
         await zookeeper.stop()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kazoo.exceptions import ConnectionLoss, NodeExistsError, RolledBackError, SessionExpiredError
@@ -206,6 +206,9 @@ class SimZooKeeper(ZooKeeper):
     async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, NodeStat] | None]:
         found: list[tuple[bytes, NodeStat] | None] = await self._ask("get_many", tuple(paths))
         return found
+
+    async def get_many_watched(self, watches: Mapping[str, Watch]) -> list[tuple[bytes, NodeStat] | None]:
+        return list(await asyncio.gather(*(self.get_or_none(path, watch=watch) for path, watch in watches.items())))
 
     async def exists(self, path: str, *, watch: Watch | None = None) -> NodeStat | None:
         found: NodeStat | None = await self._read("exists", path, watch)

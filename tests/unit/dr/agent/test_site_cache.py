@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from kazoo.exceptions import ConnectionLoss, NoAuthError, NoNodeError
+from kazoo.exceptions import ConnectionLoss, NoAuthError
 from kazoo.protocol.states import WatchedEvent
 from msgspec.structs import replace
 
 from dr.agent.core.site_view import Place, unknown_link
 from dr.agent.own_brokers import OwnBrokers
-from dr.agent.site_cache import SiteCache
+from dr.agent.site_cache import SiteCache, _all_of
 from dr.sites.channels import Channels
 from runtime.zookeeper.nodes import NodeStat
 from tests.support.clock import ManualClock
@@ -28,6 +29,9 @@ CONTROLLER = ControllerRegistration(controller_id=1, timestamp_ms=0)
 LINK = LinkRecord(name="a-b", source_site="a", target_site="b", active_site="a", epoch=1)
 
 
+STAT = NodeStat(version=0, czxid=1, mzxid=1, created_at_ms=0, ephemeral_owner=0)
+
+
 class Nodes:
     """The part of a ZooKeeper session that the cache uses; `put` fires the watch of a znode."""
 
@@ -35,27 +39,16 @@ class Nodes:
         self.nodes: dict[str, bytes] = {}
         self.failures: list[Exception] = []
         """What the next reads of data raise."""
-        self.lost_looks: list[Exception] = []
-        """What the next questions whether there is such a znode raise."""
         self.children_seen: set[str] = set()
         """Paths that a list contained."""
         self._watches: dict[str, Any] = {}
 
-    async def get(self, path: str, *, watch: Any) -> tuple[bytes, NodeStat]:
-        """The data of a znode."""
+    async def get_many_watched(self, watches: Mapping[str, Any]) -> list[tuple[bytes, NodeStat] | None]:
+        """The data of znodes; None for a missing one."""
+        self._watches.update(watches)
         if self.failures:
             raise self.failures.pop()
-        self._watches[path] = watch
-        if path not in self.nodes:
-            raise NoNodeError
-        return self.nodes[path], NodeStat(version=0, czxid=1, mzxid=1, created_at_ms=0, ephemeral_owner=0)
-
-    async def exists(self, path: str, *, watch: Any) -> NodeStat | None:
-        """Whether there is such a znode."""
-        if self.lost_looks:
-            raise self.lost_looks.pop()
-        self._watches[path] = watch
-        return None
+        return [(self.nodes[path], STAT) if path in self.nodes else None for path in watches]
 
     async def children(self, path: str, *, watch: Any) -> list[str]:
         """The names below a path."""
@@ -234,11 +227,11 @@ async def test_a_connection_that_is_lost_while_everything_is_read_first_does_not
     class LostOnce(Nodes):
         is_lost = True
 
-        async def get(self, path: str, *, watch: Any) -> tuple[bytes, NodeStat]:
+        async def get_many_watched(self, watches: Mapping[str, Any]) -> list[tuple[bytes, NodeStat] | None]:
             if self.is_lost:
                 self.is_lost = False
                 raise ConnectionLoss
-            return await super().get(path, watch=watch)
+            return await super().get_many_watched(watches)
 
     nodes = LostOnce()
     nodes.nodes[znodes.link_path(LINK.name)] = encode_link(LINK)
@@ -257,7 +250,7 @@ async def test_a_znode_that_is_gone_is_gone_although_the_connection_was_lost_whi
     await cache.start()
     try:
         assert cache.facts.controller_id == CONTROLLER.controller_id
-        nodes.lost_looks.append(ConnectionLoss())
+        nodes.failures.append(ConnectionLoss())
         nodes.gone(znodes.CONTROLLER)
         await eventually(lambda: cache.facts.controller_id == -1)
     finally:
@@ -276,7 +269,7 @@ async def test_the_next_look_waits_for_all_reads_of_one_that_failed() -> None:
         await may_end.wait()
         ended.append(path)
 
-    reading = asyncio.create_task(SiteCache("a", Nodes())._read_each(read, ["lost", "late"]))  # type: ignore[arg-type]
+    reading = asyncio.create_task(_all_of(map(read, ["lost", "late"])))
     for _ in range(5):
         await asyncio.sleep(0)
     assert not reading.done()

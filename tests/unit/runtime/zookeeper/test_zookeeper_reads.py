@@ -1,4 +1,4 @@
-"""Many znodes in one answer."""
+"""Many znodes in one request."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from kazoo.exceptions import NoAuthError, NoNodeError
 from kazoo.protocol.serialization import GetData
 
-from runtime.zookeeper.reads import MultiRead
+from runtime.zookeeper.reads import MultiRead, SetWatches
 
 STAT = (5, 6, 7, 8, 9, 0, 0, 11, 3, 0, 5)
 END = struct.pack("!iBi", -1, 1, -1)
@@ -39,3 +39,13 @@ def test_an_answer_has_nodes_and_gaps() -> None:
 def test_a_node_that_may_not_be_read_fails_the_read() -> None:
     with pytest.raises(NoAuthError):
         MultiRead(["/a", "/b"]).deserialize(node(b"abc") + error(NoAuthError.code) + END, 0)
+
+
+def test_watches_are_registered_before_their_request_is_sent() -> None:
+    registered: list[str] = []
+    request = SetWatches(found=["/a", "/ü"], missing=["/b"], read_zxid=7, register=lambda: registered.append("all"))
+    assert not registered
+    strings = [struct.pack("!i", len(path.encode())) + path.encode() for path in ("/a", "/ü", "/b")]
+    lists = struct.pack("!i", 2) + strings[0] + strings[1] + struct.pack("!i", 1) + strings[2] + struct.pack("!i", 0)
+    assert request.serialize() == struct.pack("!q", 7) + lists
+    assert registered == ["all"]

@@ -33,6 +33,8 @@ MODULES: Final = (
     "wire.protocol.messages.leader_hints",
     "wire.protocol.messages.produce_codec",
     "wire.batches.record_batch",
+    "wire.batches.varints",
+    "wire.batches.record_walks",
     "wire.batches.records",
     "wire.batches.record_columns",
     "broker.latencies",

@@ -29,6 +29,7 @@ from broker.log.core.retention import RELATIVE_OFFSET_MAX
 from broker.log.markers import read_marker
 from broker.log.segments.indexed_batches import PlacedBatch, place
 from runtime.disk import Buffer
+from wire.batches.codecs import compress
 from wire.batches.record_batch import (
     COMPRESSION_MASK,
     HEADER_SIZE,
@@ -42,7 +43,6 @@ from wire.batches.record_batch import (
     patch_placement,
     verify_crc,
 )
-from wire.batches.records import compress
 
 
 class AppendInfo(NamedTuple):

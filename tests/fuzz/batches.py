@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from broker.log.core.batch_checks import BatchLimits, BatchRejected, check_produced, check_records, open_produced
 from tests.support.disks.mutated_batches import CASES, NOW_MS
 from wire.batches.record_batch import InvalidBatch, iterate_headers
-from wire.batches.records import Record, decode_body, read_keys, record_spans
+from wire.batches.record_walks import read_keys, record_spans
+from wire.batches.records import Record, decode_body
 
 LIMITS = BatchLimits(
     message_bytes_max=1 << 20,

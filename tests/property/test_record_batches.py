@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.support.kio_messages import messages
 from wire.batches.record_batch import Compression, InvalidBatch, iterate_headers, read_header, verify_crc
+from wire.batches.record_walks import read_keys, record_spans
 from wire.batches.records import (
     Record,
     decode_records,
@@ -15,8 +16,6 @@ from wire.batches.records import (
     encode_record,
     open_body,
     printable_name,
-    read_keys,
-    record_spans,
     with_timestamp_delta,
 )
 from wire.protocol.messages.mirror_append_codec import (

@@ -15,18 +15,21 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-import wire.batches.records
+import wire.batches.record_walks
 from runtime import compiled
 from tests.support.disks.mutated_batches import CASES, record
 from wire.batches.record_batch import HEADER_SIZE, BatchHeader, InvalidBatch, read_header
-from wire.batches.records import RecordSummary, decode_body, read_keys, record_spans, summarize_records
+from wire.batches.record_walks import RecordSummary, read_keys, record_spans, summarize_records
+from wire.batches.records import decode_body
 
 
 def _interpreted() -> ModuleType:
-    """`wire/batches/records.py` as Python runs it without its compiled file, beside the module that
-    the process uses.
+    """`wire/batches/record_walks.py` as Python runs it without its compiled file, beside the module
+    that the process uses.
     """
-    spec = importlib.util.spec_from_file_location("interpreted_records", compiled.source("wire.batches.records"))
+    spec = importlib.util.spec_from_file_location(
+        "interpreted_record_walks", compiled.source("wire.batches.record_walks")
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -75,10 +78,10 @@ def _damaged(draw: st.DrawFn) -> bytes:
 @example(body=b"", count=0)
 def test_compiled_and_interpreted_code_agree(body: bytes, count: int) -> None:
     for name in ("summarize_records", "record_spans"):
-        assert _outcome(wire.batches.records, name, body, count) == _outcome(INTERPRETED, name, body, count)
+        assert _outcome(wire.batches.record_walks, name, body, count) == _outcome(INTERPRETED, name, body, count)
     ours: dict[bytes | None, int] = {}
     theirs: dict[bytes | None, int] = {}
-    assert _outcome(wire.batches.records, "read_keys", body, 0, len(body), count, 7, ours) == _outcome(
+    assert _outcome(wire.batches.record_walks, "read_keys", body, 0, len(body), count, 7, ours) == _outcome(
         INTERPRETED, "read_keys", body, 0, len(body), count, 7, theirs
     )
     assert ours == theirs
@@ -119,4 +122,4 @@ def test_modules_run_as_this_run_of_the_tests_is_meant_to() -> None:
     for name in compiled.MODULES:
         importlib.import_module(name)
         assert compiled.is_compiled(name) is not IS_INTERPRETED, name
-    assert INTERPRETED.__file__ == str(compiled.source("wire.batches.records"))
+    assert INTERPRETED.__file__ == str(compiled.source("wire.batches.record_walks"))

@@ -11,14 +11,11 @@ from librt.strings import BytesWriter, write_i32_le, write_i64_le
 from mypy_extensions import i32, i64, u8
 
 from wire.batches.record_batch import BatchHeader, InvalidBatch
+from wire.batches.varints import INT32_SHIFT_MAX, INT64_SHIFT_MAX, read_varint
 
 COLUMN_BYTES_MAX: Final = 2**31 - 1
 """Arrow's offsets into a column of bytes have 32 bits."""
 
-_CONTINUES: Final = 0x80
-_INT32_SHIFT_MAX: Final = 28
-_INT64_SHIFT_MAX: Final = 63
-_INT64_MAX: Final = 2**63 - 1
 _MICROSECONDS_PER_MS: Final = 1000
 
 
@@ -63,17 +60,17 @@ class RecordColumns:
         index: i64 = 0
         try:
             while index < count:
-                length, at = _varint(body, at, _INT32_SHIFT_MAX)
+                length, at = read_varint(body, at, INT32_SHIFT_MAX)
                 record_end: i64 = at + length
                 if length < 0 or record_end > end:
                     raise ValueError(f"{length} bytes claimed, {end - at} left")  # noqa: TRY301
-                time_delta, at = _varint(body, at + 1, _INT64_SHIFT_MAX)
-                offset_delta, at = _varint(body, at, _INT32_SHIFT_MAX)
-                key_length, key_at = _varint(body, at, _INT32_SHIFT_MAX)
+                time_delta, at = read_varint(body, at + 1, INT64_SHIFT_MAX)
+                offset_delta, at = read_varint(body, at, INT32_SHIFT_MAX)
+                key_length, key_at = read_varint(body, at, INT32_SHIFT_MAX)
                 at = key_at + key_length if key_length >= 0 else key_at
                 if key_length < -1 or at >= record_end:
                     raise ValueError("a record does not have its declared size")  # noqa: TRY301
-                value_length, value_at = _varint(body, at, _INT32_SHIFT_MAX)
+                value_length, value_at = read_varint(body, at, INT32_SHIFT_MAX)
                 at = value_at + value_length if value_length >= 0 else value_at
                 if value_length < -1 or at >= record_end:
                     raise ValueError("a record does not have its declared size")  # noqa: TRY301
@@ -99,23 +96,3 @@ class RecordColumns:
             raise InvalidBatch(f"record {index} of {count} is damaged: {error}", 0) from error
         if at != end:
             raise InvalidBatch(f"{end - at} bytes after the last of {count} records", 0)
-
-
-def _varint(body: bytes, at: i64, shift_max: i64) -> tuple[i64, i64]:
-    """The signed number at `at`, and its end."""
-    number: i64 = body[at]
-    at += 1
-    if number < _CONTINUES:
-        return ((number >> 1) ^ -(number & 1)), at
-    number &= 0x7F
-    shift: i64 = 7
-    while True:
-        byte: i64 = body[at]
-        at += 1
-        if shift >= shift_max and (byte >= _CONTINUES or (shift == _INT64_SHIFT_MAX and byte > 1)):
-            raise ValueError("a number has too many bytes")
-        number |= (byte & 0x7F) << shift
-        if byte < _CONTINUES:
-            # the mask makes the shift a logical one, as the number may fill all 64 bits
-            return ((number >> 1) & _INT64_MAX) ^ -(number & 1), at
-        shift += 7

@@ -36,7 +36,8 @@ from runtime.disk import Disk
 from wire.batches.record_batch import (
     BatchHeader,
 )
-from wire.batches.records import RecordSpan, open_body, read_keys, record_spans
+from wire.batches.record_walks import RecordSpan, read_keys, record_spans
+from wire.batches.records import open_body
 
 LITTLE_SHARE = 1 / 16
 """The share of a segment's size up to which its remaining part counts as little."""

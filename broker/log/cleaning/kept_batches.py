@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from wire.batches.codecs import compress
 from wire.batches.record_batch import (
     HEADER_SIZE,
     LOG_OVERHEAD,
@@ -13,7 +14,8 @@ from wire.batches.record_batch import (
     encode_header,
     verify_crc,
 )
-from wire.batches.records import RecordSpan, compress, open_body, with_timestamp_delta
+from wire.batches.record_walks import RecordSpan
+from wire.batches.records import open_body, with_timestamp_delta
 
 _COMPRESSION_MASK = 0x07
 

@@ -23,8 +23,10 @@ from kio.schema.errors import ErrorCode
 from msgspec import Struct
 
 from broker.settings.core.topic_configs import LogConfig
+from wire.batches.codecs import TooLarge
 from wire.batches.record_batch import BatchHeader, Buffer, Compression, InvalidBatch
-from wire.batches.records import Record, RecordSummary, TooLarge, decode_body, open_body, summarize_records
+from wire.batches.record_walks import RecordSummary, summarize_records
+from wire.batches.records import Record, decode_body, open_body
 from wire.protocol.ids import NO_TIMESTAMP
 from wire.protocol.messages.produce_codec import RecordError
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from wire.batches.record_batch import BatchHeader
-from wire.batches.records import read_keys
+from wire.batches.record_walks import read_keys
 
 KEYS_MAX: Final = 2_000_000
 """Maximum number of keys in one pass; the range is shortened if there are more."""

@@ -74,7 +74,8 @@ def test_a_batch_that_is_corrupt_gets_no_right_checksum() -> None:
 def test_holes_that_compaction_left_are_closed_and_remembered(compression: Compression) -> None:
     whole = source_batch(compression)
     kept = [record for number, record in enumerate(RECORDS) if number in (0, 1, 4)]
-    from wire.batches.records import compress, encode_record
+    from wire.batches.codecs import compress
+    from wire.batches.records import encode_record
 
     deltas = (0, 1, 4)
     body = b"".join(encode_record(record, delta, 1000) for record, delta in zip(kept, deltas, strict=True))

@@ -109,7 +109,7 @@ class Mirror:
             on_moved=self._fail,
         )
         self._groups = make_group_sync(
-            config, ends, share, self.board, link=self.link, names=link_view, registry=registry, clock=clock
+            config, ends, share, self.board, link=self.link, registry=registry, clock=clock, topics=lambda: self.topics
         )
         self._peers = PeerWatch(self.board, share.ownership, lambda: self._groups.report.problems)
         self.topics = make_topic_sync(

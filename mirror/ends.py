@@ -33,8 +33,8 @@ class EndsStatus:
     transactions: MirrorTransactions | None = None
     """The transactions at the target; None if the link writes none."""
     access: AccessState = field(default_factory=AccessState)
-    """The access rules that are at the target, and the reasons why others are not; the report on
-    groups includes them.
+    """The access rules and configs of groups that are at the target, and the reasons why others are
+    not; the report on groups includes them.
     """
 
 

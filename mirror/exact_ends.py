@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from mirror.admin.verifier import ExactVerifier
 from mirror.ends import EndsStatus
 from mirror.groups.group_config_sync import GroupConfigSync
-from mirror.groups.group_report import AccessState
+from mirror.groups.group_report import AccessState, joined
 from mirror.groups.transactional_ids import TransactionalIdSync
 from mirror.link.link_watch import LinkView
 from mirror.link.ports import AppendPort, FetchPort
@@ -78,7 +78,7 @@ class ExactEnds:
             interval_ms=config.group_sync_interval_ms,
         )
         self._group_configs = GroupConfigSync(
-            source=self.source, target=self.target, link=link, interval_ms=config.config_sync_interval_ms
+            source=self.source, target=self.target, link=link, clock=clock, interval_ms=config.config_sync_interval_ms
         )
         self._access = AccessSync(
             source=self._source_client,
@@ -127,9 +127,13 @@ class ExactEnds:
         """Save nothing: the sites keep the whole state of an exact link."""
 
     def status(self) -> EndsStatus:
-        """Return the access rules that are at the target, and those that are not."""
-        carried = None if self._config.is_syncing_acls is False else self._access.carried
-        return EndsStatus(access=AccessState(self._access.problems, carried))
+        """Return the access rules and configs of groups that are at the target, and those that are
+        not.
+        """
+        states = [self._group_configs.state]
+        if self._config.is_syncing_acls is not False:
+            states.append(AccessState(self._access.problems, self._access.carried))
+        return EndsStatus(access=joined(states))
 
     def surplus_records(self) -> Mapping[TopicPartition, int]:
         """Return nothing: an exact target has one copy of each record."""

@@ -13,6 +13,7 @@ from mirror.admin.resets import Resets
 from mirror.ends import Ends
 from mirror.flow.board import FlowBoard
 from mirror.flow.stall_watch import StallWatch
+from mirror.groups.group_report import AccessState, joined
 from mirror.groups.group_sync import GroupSync
 from mirror.groups.metrics import CheckpointMetrics
 from mirror.link.link_watch import LinkView
@@ -30,18 +31,26 @@ def make_group_sync(
     board: FlowBoard,
     *,
     link: Callable[[], LinkView],
-    names: LinkView,
     registry: CollectorRegistry,
     clock: Clock,
+    topics: Callable[[], TopicSync],
 ) -> GroupSync:
-    """The task that carries groups' offsets; `names` names the sites in its metrics."""
+    """The task that carries groups' offsets. It also reports the access rules and configs that are
+    at the target.
+    """
+
+    def access() -> AccessState:
+        if not ends.is_exact:
+            return ends.status().access
+        return joined([ends.status().access, AccessState(carried=topics().carried_configs)])
+
     metrics = None
     # Translate links measure it where their checkpoints are written.
     if ends.is_exact:
         metrics = CheckpointMetrics(
             registry,
-            source=names.source_site,
-            target=names.site,
+            source=link().source_site,
+            target=link().site,
             clock=clock,
             names_formats=config.figure_names,
         )
@@ -56,7 +65,7 @@ def make_group_sync(
         metrics=metrics,
         daemon=share.daemon,
         slots=lambda: share.slots,
-        access=lambda: ends.status().access,
+        access=access,
     )
 
 

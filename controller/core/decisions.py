@@ -30,8 +30,8 @@ class PartitionOutcome(Struct, frozen=True, kw_only=True):
 
 
 class QuotaOutcome(Struct, frozen=True, kw_only=True):
-    """The outcome for one entity of a request about quotas, or one user of a request about
-    credentials.
+    """The outcome for one entity of a request about quotas or configs of groups, or one user of a
+    request about credentials.
     """
 
     error: ErrorCode = ErrorCode.none

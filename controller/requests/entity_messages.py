@@ -81,7 +81,7 @@ def group_config_changes(request: pb.AlterGroupConfigsRequest) -> AlterGroupConf
 
 
 def entity_results(decision: Decision) -> list[pb.QuotaResult]:
-    """The outcome of each change of quotas, credentials or tokens."""
+    """The outcome of each change of quotas, credentials, tokens or configs of groups."""
     return [pb.QuotaResult(error_code=outcome.error, error_message=outcome.message) for outcome in decision.quotas]
 
 

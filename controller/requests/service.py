@@ -341,8 +341,8 @@ class Controller(ControllerServicer):
     ) -> pb.AlterGroupConfigsReply:
         """Change configs of groups."""
         active = await self._active(context)
-        await self._submit(active, group_config_changes(request), context)
-        return pb.AlterGroupConfigsReply()
+        decision = await self._submit(active, group_config_changes(request), context)
+        return pb.AlterGroupConfigsReply(results=entity_results(decision))
 
     async def DescribeController(  # noqa: N802
         self,

@@ -31,12 +31,24 @@ _log = get_logger("mirror.groups")
 
 
 class AccessState(NamedTuple):
-    """The access rules of the source, which a daemon reports together with groups. `problems`: the
-    parts that it cannot carry, and why; `carried` is None if it carries none.
+    """The access rules and configs of the source, which a daemon reports together with groups.
+    `problems`: the parts that it cannot carry, and why; `carried` is None if it carries none.
     """
 
     problems: Mapping[str, str] = MappingProxyType({})
     carried: CarriedAccess | None = None
+
+
+def joined(states: Iterable[AccessState]) -> AccessState:
+    """The state of all parts of the source together; it is as old as its oldest part."""
+    states = list(states)
+    carried = [state.carried for state in states if state.carried is not None]
+    ages_ms = [one.round_ms_ago for one in carried if one.round_ms_ago is not None]
+    problems = {part: reason for state in states for part, reason in state.problems.items()}
+    if not carried:
+        return AccessState(problems)
+    digests = {part: digest for one in carried for part, digest in one.digests.items()}
+    return AccessState(problems, CarriedAccess(digests, max(ages_ms) if len(ages_ms) == len(carried) else None))
 
 
 class GroupReport:

@@ -1,10 +1,9 @@
-"""Rounds of a mirror's task at a fixed interval, and the problem that they meet: logged when it
-begins or changes, not in every round.
+"""Rounds of a mirror's task with pauses between them, and the problem that they meet: logged when
+it begins or changes, not in every round.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 
 import structlog
@@ -20,6 +19,11 @@ class RoundProblem:
         self._event = event
         self._problem = ""
 
+    @property
+    def text(self) -> str:
+        """The problem of the last round; empty if it met none."""
+        return self._problem
+
     def note(self, problem: str) -> None:
         """The round met this problem; empty if it met none."""
         if problem and problem != self._problem:
@@ -27,12 +31,14 @@ class RoundProblem:
         self._problem = problem
 
 
-async def repeat(do_round: Callable[[], Awaitable[None]], problem: RoundProblem, *, interval_s: float) -> None:
-    """Do a round each interval until cancelled."""
+async def repeat(
+    do_round: Callable[[], Awaitable[None]], problem: RoundProblem, *, pause: Callable[[], Awaitable[None]]
+) -> None:
+    """Do a round after each pause until cancelled."""
     while True:
         try:
             await do_round()
             problem.note("")
         except Unreachable as error:
             problem.note(str(error))
-        await asyncio.sleep(interval_s)
+        await pause()

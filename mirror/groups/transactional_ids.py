@@ -9,7 +9,9 @@ site coordinates for itself, and nothing is carried.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import islice
 
 from kio.schema.errors import ErrorCode
@@ -48,7 +50,7 @@ class TransactionalIdSync:
 
     async def run(self) -> None:
         """Carry each interval until cancelled."""
-        await repeat(self.round, self._problem, interval_s=self._interval_s)
+        await repeat(self.round, self._problem, pause=partial(asyncio.sleep, self._interval_s))
 
     async def round(self) -> None:
         """Carry once. Raises Unreachable when a site does not answer; ids that were carried before

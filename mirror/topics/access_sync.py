@@ -15,14 +15,14 @@ and a planned move compares them with the fenced source's (`wire/rules/access_di
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from mirror.link.core.link_roles import LinkRole
 from mirror.link.link_watch import AgentsUnreachable, LinkView
+from mirror.link.round_pauses import pause_between_rounds
 from mirror.topics.access_parts import AccessPart, AclsPart, QuotasPart, UsersPart
 from mirror.topics.core.access_changes import access_changes
 from mirror.topics.shared_access import SharedAccessKeys, SharedAccessPort, TooManyRules
@@ -32,11 +32,6 @@ from wire.client.client_errors import KafkaClientError
 from wire.client.raw_client import KafkaClient
 from wire.rules.access_digests import rule_key
 from wire.rules.sync_reports import CarriedAccess
-
-DRAINING_INTERVAL_MS: Final = 100
-"""The interval while the source is fenced: a planned move waits for the last changes."""
-ROLE_CHECK_MS: Final = 50
-"""How often a pause between rounds looks whether the link's role has changed."""
 
 _log = get_logger("mirror.access")
 
@@ -66,8 +61,9 @@ class AccessSync:
         # The keys of each part's rules as this daemon has carried them; the agents may not have
         # stored the last ones.
         self._carried_keys: dict[str, frozenset[bytes]] = {}
-        # The digests of the source's rules, by part, as they were last carried whole.
-        self._digests: dict[str, str] = {}
+        # The digests of the source's rules, by part, as they were last carried whole; empty for a
+        # part that is not.
+        self._digests = self._no_digests()
         self._whole_round_ms: float | None = None
         self._has_warned_of_many_rules = False
         self.problems: dict[str, str] = {}
@@ -85,36 +81,25 @@ class AccessSync:
         """Compare each interval until cancelled."""
         while True:
             await self.round()
-            await self._pause()
-
-    async def _pause(self) -> None:
-        """Wait for the next round, which a change of the link's role brings forward: a move waits
-        until what operators changed before the fence is at the target.
-        """
-        role, left_ms = self._link().role, self._interval_ms
-        if role is LinkRole.DRAINING:
-            left_ms = min(left_ms, DRAINING_INTERVAL_MS)
-        while left_ms > 0 and self._link().role is role:
-            wait_ms = min(left_ms, ROLE_CHECK_MS)
-            await asyncio.sleep(wait_ms / 1000)
-            left_ms -= wait_ms
+            await pause_between_rounds(self._link, self._interval_ms)
 
     async def round(self) -> None:
         """Compare once and carry what differs; failures are in `problems`."""
         link = self._link()
         if link.role in (LinkRole.TURNED, LinkRole.GONE):
-            self.problems, self._digests, self._carried_keys, self._whole_round_ms = {}, {}, {}, None
+            self.problems, self._carried_keys, self._whole_round_ms = {}, {}, None
+            self._digests = self._no_digests()
             return
         problems: dict[str, str] = {}
         began_ms = self._clock.monotonic_ms()
         await self._shared.read()
         for part in self._parts:
-            digest = None
+            # A part whose round has failed may be at the target in part: it counts as not carried.
+            digest: str | None = ""
             try:
                 digest = await self._carry(part, epoch=link.epoch)
             except (KafkaClientError, AgentsUnreachable) as error:
                 problems[f"({part.name})"] = f"not mirrored to the standby: {error}"
-            # A part whose round has failed may be at the target in part: it counts as not carried.
             self._digests.pop(part.name, None)
             if digest is not None:
                 self._digests[part.name] = digest
@@ -123,6 +108,9 @@ class AccessSync:
         for name in problems.keys() - self.problems.keys():
             _log.warning("some access rules are not mirrored", part=name, reason=problems[name])
         self.problems = problems
+
+    def _no_digests(self) -> dict[str, str]:
+        return {part.name: "" for part in self._parts}
 
     async def _carry(self, part: AccessPart[Any, Any], *, epoch: int) -> str | None:
         """Returns the digest of the source's rules, None if neither site has an authorizer."""

@@ -10,10 +10,9 @@ the board too, with the reason. Configs are compared less often than topics.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
 
 from mirror.flow.board import FlowBoard
 from mirror.flow.core import beginnings
@@ -36,13 +35,17 @@ from mirror.link.core.topic_plan import (
     requests_of,
 )
 from mirror.link.link_watch import LinkView
-from mirror.link.ports import LogEnds, SitePort, SiteTopic, SourcePort, TopicActor, Unreachable
+from mirror.link.ports import LogEnds, SitePort, SiteTopic, SourcePort, TopicActor
+from mirror.link.round_pauses import DRAINING_INTERVAL_MS
+from mirror.topics.asking import SiteUnreachable, asking
+from mirror.topics.config_comparison import ConfigComparison
 from mirror.topics.topic_board import TopicBoard
 from runtime.clock import Clock
 from runtime.logs import get_logger
 from runtime.retries import jittered_backoff
 from wire.protocol.ids import UNKNOWN, TopicPartition
 from wire.rules.links import carries_topic
+from wire.rules.sync_reports import CarriedAccess
 from wire.rules.topic_configs import COPY_BEGINS
 
 NOT_SHOWN_YET = "its controller reports that the topic exists, but its brokers do not show it: they may still be deleting the previous copy"
@@ -54,21 +57,14 @@ PAUSE_WHEN_POKED_S = 0.05
 round.
 """
 
+ROUNDS_APART = 4
+"""A pause under the fence is at least this many times as long as the last round."""
+
 UNTOLD_INITIAL_MS = 50
 UNTOLD_MAX_MS = 1000
 """The longest wait for a copy's configs before they are asked for again."""
 
-Result = TypeVar("Result")
-
 _log = get_logger("mirror.topics")
-
-
-class SiteUnreachable(Exception):
-    """One of the sites does not answer."""
-
-    def __init__(self, side: Side, reason: str) -> None:
-        super().__init__(f"{side.value}: {reason}")
-        self.side = side
 
 
 class BeginningsUntold(Exception):
@@ -105,7 +101,7 @@ class TopicSync:
         self._link = link
         self._clock = clock
         self._interval_s = interval_ms / 1000
-        self._config_interval_ms = config_interval_ms
+        self._comparison = ConfigComparison(source, target, clock=clock, interval_ms=config_interval_ms)
         self._excluded_configs = excluded_configs
         self._keeps_beginnings = keeps_beginnings
         self._on_topology = on_topology
@@ -117,7 +113,8 @@ class TopicSync:
             on_renewed=on_renewed,
         )
         self._poked = asyncio.Event()
-        self._configs_at_ms = float("-inf")
+        # How long the last round took, in seconds.
+        self._round_s = 0.0
         self._problem: SiteUnreachable | None = None
         # The first offset of each copy at the target, by topic and partition; 0 for partitions that
         # are not named.
@@ -136,6 +133,11 @@ class TopicSync:
     def problem(self) -> SiteUnreachable | None:
         """The reason why the last round could not compare the sites."""
         return self._problem
+
+    @property
+    def carried_configs(self) -> CarriedAccess:
+        """The configs of the source's topics that are at the target."""
+        return self._comparison.carried
 
     @property
     def troubles(self) -> Mapping[str, Trouble]:
@@ -161,16 +163,25 @@ class TopicSync:
         ).copy(sleep=self._pause)
         while True:
             await looking(self._look)
-            await self._pause(self._interval_s)
+            await self._pause(self._interval_s if self._link().role is not LinkRole.DRAINING else self._draining_s)
+
+    @property
+    def _draining_s(self) -> float:
+        """The pause under the fence: a move may wait for this task, but the last records need the
+        processor more.
+        """
+        return min(self._interval_s, max(DRAINING_INTERVAL_MS / 1000, ROUNDS_APART * self._round_s))
 
     async def _look(self) -> None:
         """Repeat rounds as long as they change something. Raises BeginningsUntold when another
         round should follow soon.
         """
+        began_ms = self._clock.monotonic_ms()
         try:
             while await self.round():
                 self._note_problem(None)
             self._note_problem(None)
+            self._round_s = (self._clock.monotonic_ms() - began_ms) / 1000
         except SiteUnreachable as error:
             self._note_problem(error)
             return
@@ -186,29 +197,32 @@ class TopicSync:
         link = self._link()
         if link.role in (LinkRole.TURNED, LinkRole.GONE):
             self.refusals.forget()
+            self._comparison.forget()
             self._untold = frozenset()
             return False
         source_topics, target_topics = await asyncio.gather(
-            _asking(Side.SOURCE, self._source.topics), self._target_topics()
+            asking(Side.SOURCE, self._source.topics), self._target_topics()
         )
         source = {name: topic for name, topic in source_topics.items() if carries_topic(link.record, name)}
         target = {name: topic for name, topic in target_topics.items() if carries_topic(link.record, name)}
-        configs = await self._configs(source, target)
+        configs = await self._comparison.read(source.keys(), target.keys(), link.role)
         self._report_filters(nothing_carried(link.record, source_topics))
         absences = await self._absences(sorted(target.keys() - source.keys()))
         wanted = plan(
-            _views(source, configs[0]),
-            _views(target, configs[1]),
+            _views(source, configs.source),
+            _views(target, configs.target),
             excluded_configs=self._excluded_configs,
             name_at_target=self._name_at_target,
             absences=absences,
         )
-        await self._read_beginnings(wanted.agreed, target, configs[1])
+        await self._read_beginnings(wanted.agreed, target, configs.target)
+        self._comparison.note_actions(wanted.actions)
         outcomes, has_changed = await self._act(await self._begun(wanted.actions, source), link)
+        self._comparison.note_carried(configs)
         self._placing.update(source, target, wanted, self._beginnings)
-        self._placing.report_tombstones(configs[0])
-        self.retention.note(configs[0])
-        self._apply_refusals(outcomes, source, target, compared=configs[0].keys() & configs[1].keys())
+        self._placing.report_tombstones(configs.source)
+        self.retention.note(configs.source)
+        self._apply_refusals(outcomes, source, target, compared=configs.source.keys() & configs.target.keys())
         # After the update, which needs to know which copies are new in this round.
         self._placing.keep_renewed(source.keys(), target.keys())
         self.synced_at_ms = self._clock.now_ms()
@@ -218,7 +232,7 @@ class TopicSync:
         """The target's topics. Their leaders go to the board at once, so that fetched batches are
         delivered even while the source does not answer.
         """
-        topics = await _asking(Side.TARGET, self._target.topics)
+        topics = await asking(Side.TARGET, self._target.topics)
         has_moved = False
         for key, row in self._board.rows():
             topic = topics.get(key.topic)
@@ -233,23 +247,7 @@ class TopicSync:
 
     async def _absences(self, names: Sequence[str]) -> Mapping[str, Absence]:
         """The reasons why the source did not list the topics of these copies."""
-        return await _asking(Side.SOURCE, lambda: self._source.absences(names)) if names else {}
-
-    async def _configs(
-        self, source: Mapping[str, SiteTopic], target: Mapping[str, SiteTopic]
-    ) -> tuple[Mapping[str, Mapping[str, str]], Mapping[str, Mapping[str, str]]]:
-        """Configs by topic at both sites: of all topics when it is time, else only of those to be
-        created.
-        """
-        now_ms = self._clock.monotonic_ms()
-        if now_ms - self._configs_at_ms >= self._config_interval_ms:
-            both = sorted(source.keys() & target.keys())
-            ours = await _asking(Side.SOURCE, lambda: self._source.configs(sorted(source))) if source else {}
-            theirs = await _asking(Side.TARGET, lambda: self._target.configs(both)) if both else {}
-            self._configs_at_ms = now_ms
-            return ours, theirs
-        missing = sorted(source.keys() - target.keys())
-        return (await _asking(Side.SOURCE, lambda: self._source.configs(missing)) if missing else {}), {}
+        return await asking(Side.SOURCE, lambda: self._source.absences(names)) if names else {}
 
     async def _read_beginnings(
         self, names: frozenset[str], target: Mapping[str, SiteTopic], configs: Mapping[str, Mapping[str, str]]
@@ -263,7 +261,7 @@ class TopicSync:
         known = {name: begins for name, begins in self._beginnings.items() if name in target}
         unknown = [name for name in sorted(names) if name not in known and name not in configs]
         if unknown:
-            configs = {**configs, **await _asking(Side.TARGET, lambda: self._target.configs(unknown))}
+            configs = {**configs, **await asking(Side.TARGET, lambda: self._target.configs(unknown))}
         self._beginnings = known | {
             name: beginnings.read(found.get(COPY_BEGINS, "")) for name, found in configs.items()
         }
@@ -335,7 +333,7 @@ class TopicSync:
         """Each action with the reason of its refusal, empty when it was done."""
         for request in requests_of(actions):
             act = partial(self._actor.act, request, link=link.name, link_epoch=link.epoch)
-            for outcome in zip(request, await _asking(Side.TARGET, act), strict=True):
+            for outcome in zip(request, await asking(Side.TARGET, act), strict=True):
                 yield outcome
 
     def _report_filters(self, nothing_carried: str) -> None:
@@ -357,13 +355,6 @@ class TopicSync:
             return
         await asyncio.sleep(PAUSE_WHEN_POKED_S)
         self._poked.clear()
-
-
-async def _asking(side: Side, call: Callable[[], Awaitable[Result]]) -> Result:
-    try:
-        return await call()
-    except Unreachable as error:
-        raise SiteUnreachable(side, str(error)) from error
 
 
 def _beginning(action: CreateTopic, starts: Mapping[str, Mapping[int, int]]) -> CreateTopic:

@@ -552,5 +552,7 @@ class AlterGroupConfigsRequest(_message.Message):
     def __init__(self, changes: _Optional[_Iterable[_Union[GroupConfigChange, _Mapping]]] = ...) -> None: ...
 
 class AlterGroupConfigsReply(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[QuotaResult]
+    def __init__(self, results: _Optional[_Iterable[_Union[QuotaResult, _Mapping]]] = ...) -> None: ...

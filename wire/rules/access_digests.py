@@ -1,4 +1,5 @@
-"""Digests of a site's access rules: ACLs, SCRAM users and client quotas, each part by itself.
+"""Digests of what operators set at a site and the mirror carries: ACLs, SCRAM users, client quotas,
+and the configs of topics and groups, each part by itself.
 
 The broker of an active site and the mirror that has read the rules there compute the same digest
 from the same rules. A planned move compares both, so it knows that the standby has every change,
@@ -13,17 +14,23 @@ from typing import Final
 
 from wire.rules.acls import Acl
 from wire.rules.client_quotas import Quota
+from wire.rules.topic_configs import COPY_BEGINS
 
 ACLS: Final = "ACLs"
 USERS: Final = "SCRAM users"
 QUOTAS: Final = "quotas"
+TOPIC_CONFIGS: Final = "topic configs"
+GROUP_CONFIGS: Final = "group configs"
 """The names of the parts, as messages name them."""
 
 DIGEST_BYTES: Final = 16
 KEY_BYTES: Final = 8
 
 AccessDigests = Mapping[str, str]
-"""A digest for each part that the site has; a site without an authorizer has only quotas."""
+"""A digest for each part that a site has, or that a mirror carries. A site without an authorizer
+has neither ACLs nor SCRAM users. An empty digest, which equals no other: the part is not carried
+yet.
+"""
 
 ScramCredential = tuple[str, str, str]
 """A user, a mechanism, and the credential in the form of ZooKeeper."""
@@ -42,6 +49,26 @@ def users_digest(credentials: Iterable[ScramCredential]) -> str:
 def quotas_digest(quotas: Iterable[Quota]) -> str:
     """The digest of a site's client quotas in any order."""
     return _digest((entity, key, float(value)) for entity, key, value in quotas)
+
+
+def topic_configs_digest(configs: Mapping[str, Mapping[str, str]]) -> str:
+    """The digest of the configs that are set on topics. The offset at which a copy begins belongs
+    to one site, and does not count.
+    """
+    return _configs_digest(
+        {topic: {name: value for name, value in own.items() if name != COPY_BEGINS} for topic, own in configs.items()}
+    )
+
+
+def group_configs_digest(configs: Mapping[str, Mapping[str, str]]) -> str:
+    """The digest of the configs that are set on groups."""
+    return _configs_digest(configs)
+
+
+def _configs_digest(configs: Mapping[str, Mapping[str, str]]) -> str:
+    # A topic without configs of its own is like one that does not exist: partitions are compared
+    # by themselves.
+    return _digest((name, sorted(own.items())) for name, own in configs.items() if own)
 
 
 def rule_key(part: str, identity: object) -> bytes:

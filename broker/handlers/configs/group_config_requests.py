@@ -86,9 +86,12 @@ class GroupConfigRequests:
         if is_validate_only or configs == self._cluster.image.group_configs.get(group, {}):
             return ErrorCode.none, None
         try:
-            await self._controller.alter_group_configs(pb.AlterGroupConfigsRequest(changes=[wanted]))
+            reply = await self._controller.alter_group_configs(pb.AlterGroupConfigsRequest(changes=[wanted]))
         except ControllerUnavailable as error:
             return ErrorCode.not_controller, str(error)
+        for result in reply.results:
+            if result.error_code:
+                return ErrorCode(result.error_code), result.error_message
         # another broker may change another config of the group at the same time: this waits only
         # for the requested change
         await self._cluster.wait_for(lambda image: _is_made(image, wanted), timeout_ms=KNOWN_WITHIN_MS)

@@ -5,9 +5,14 @@ ZooKeeper. Brokers check names and values, because their settings bound the valu
 
 from __future__ import annotations
 
+from kio.schema.errors import ErrorCode
+
+from controller.core.decisions import QuotaOutcome
 from controller.core.draft import Draft
+from controller.core.entities.fence import fence_refusal
 from controller.core.entity_commands import AlterGroupConfigs, GroupConfigChange, GroupConfigsRead
 from controller.core.state import facts
+from wire.rules.access_digests import GROUP_CONFIGS
 from wire.znodes.group_configs import GroupConfigs
 
 
@@ -16,7 +21,12 @@ def consider(draft: Draft, command: AlterGroupConfigs | GroupConfigsRead) -> str
     if isinstance(command, GroupConfigsRead):
         _take(draft, command)
         return "configs of groups were read"
+    if refusal := fence_refusal(draft.cluster, GROUP_CONFIGS):
+        outcome = QuotaOutcome(error=ErrorCode.policy_violation, message=refusal)
+        draft.quota_reply += [outcome] * len(command.changes)
+        return "a change of group configs was refused: the site is fenced"
     for change in command.changes:
+        draft.quota_reply.append(QuotaOutcome())
         configs = _changed(draft.cluster.group_configs.get(change.group, {}), change)
         _replace(draft, change.group, configs, must_store=True)
     return f"configs of {len(command.changes)} groups were requested"

@@ -132,8 +132,8 @@ def obstacle(source: SiteEvidence, target: SiteEvidence, *, link: str) -> str:
         )
     if cannot := unable_to_carry(target.access):
         return (
-            f"{cannot} to {target.site}, so the promoted site would lack changes; repair the cause, or set "
-            f"sync.topic.acls.enabled=false at the mirror: then no move waits for access rules"
+            f"{cannot} to {target.site}, so the promoted site would lack changes; repair the cause (with "
+            f"sync.topic.acls.enabled=false at the mirror, no move waits for ACLs, SCRAM users and quotas)"
         )
     return leaderless_sentence(source)
 

@@ -1,29 +1,30 @@
-"""ACLs, SCRAM users and client quotas in a failover: what the target lacks of them, and their part
-of the account.
+"""Access rules (ACLs, SCRAM users, client quotas) and configs (of topics and groups) in a failover:
+what the target lacks of them, and their part of the account.
 
-The mirror carries them separately from the records, at an interval of its own. Under the fence the
+The mirror carries them separately from the records, at intervals of its own. Under the fence the
 source's brokers give digests of them, and the mirror reports the digests of what it has carried. A
 planned failover is complete only when they are equal. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from wire.control.site_pb2 import DescribeGroupsReply
 from wire.protocol.ids import UNKNOWN
-from wire.rules.access_digests import ACLS, QUOTAS, USERS
+from wire.rules.access_digests import ACLS, GROUP_CONFIGS, QUOTAS, TOPIC_CONFIGS, USERS
 
-PARTS = (ACLS, USERS, QUOTAS)
-ALL_PARTS = f"{ACLS}, {USERS} and {QUOTAS}"
+ACCESS_PARTS = (ACLS, USERS, QUOTAS)
+PARTS = (*ACCESS_PARTS, TOPIC_CONFIGS, GROUP_CONFIGS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessRules:
-    """One site's answer about access rules. `fenced`: the digests of its own, None while it is not
-    fenced; `carried`: those of the other site's as the mirror last carried them, None if it carries
-    none; `problems`: why the mirror does not carry a part.
+    """One site's answer about access rules and configs. `fenced`: the digests of its own, None
+    while it is not fenced; `carried`: those of the other site's as the mirror last carried them,
+    without the parts that it does not carry, None without a report; `problems`: why the mirror does
+    not carry a part.
     """
 
     fenced: Mapping[str, str] | None = None
@@ -37,24 +38,26 @@ class AccessRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessLoss:
-    """The part of an account that is about access rules. `is_exact`: the target has every change
-    that came before the fence; `last_contact_ms`: the age of the last complete round, UNKNOWN
-    without one.
+    """The part of an account that is about access rules and configs. `is_exact`: the target has
+    every change that came before the fence; `last_contact_ms`: the age of the last complete round,
+    UNKNOWN without one; `parts`: the parts that the mirror carried.
     """
 
     is_exact: bool
     last_contact_ms: int
+    parts: tuple[str, ...] = ACCESS_PARTS
 
     @property
     def sentence(self) -> str:
-        """Describe the access rules for the operator."""
+        """Describe them for the operator."""
+        parts = _and(self.parts)
         if self.is_exact:
-            return f"access rules: every change of {ALL_PARTS} before the fence is kept"
+            return f"access rules and configs: every change of {parts} before the fence is kept"
         if self.last_contact_ms == UNKNOWN:
-            return f"access rules: the age of {ALL_PARTS} is unknown; changes that were not mirrored are lost"
+            return f"access rules and configs: the age of {parts} is unknown; changes that were not mirrored are lost"
         return (
-            f"access rules: the mirror last copied all {ALL_PARTS} {self.last_contact_ms} ms before the account; "
-            f"later changes at the old site are lost"
+            f"access rules and configs: the mirror last copied all {parts} {self.last_contact_ms} ms before the "
+            f"account; later changes at the old site are lost"
         )
 
 
@@ -87,14 +90,15 @@ def access_lacking(source: AccessRules, target: AccessRules) -> str:
     if source.fenced is None or (target.carried is None and target.has_mirror_reported):
         return ""
     if target.carried is None:
-        return f"the mirror has not reported yet which {ALL_PARTS} it has carried"
+        return f"the mirror has not reported yet which {_and(PARTS)} it has carried"
     carried = target.carried
-    behind = [part for part in PARTS if part in source.fenced and _differs(source.fenced[part], carried.get(part))]
+    both = [part for part in PARTS if part in source.fenced and part in carried]
+    behind = [part for part in both if not source.fenced[part] or source.fenced[part] != carried[part]]
     if not behind:
         return ""
     named = ", ".join(part + _because(target, part) for part in behind)
     age = "never" if target.synced_ms_ago == UNKNOWN else f"{target.synced_ms_ago} ms ago"
-    return f"the last changes of {named} are not here yet; the mirror last began to carry all access rules {age}"
+    return f"the last changes of {named} are not here yet; the mirror last began to carry all of them {age}"
 
 
 def unable_to_carry(target: AccessRules) -> str:
@@ -103,8 +107,9 @@ def unable_to_carry(target: AccessRules) -> str:
     return f"the mirror cannot carry {named}" if named else ""
 
 
-def _differs(there: str, here: str | None) -> bool:
-    return not there or there != here
+def _and(parts: Iterable[str]) -> str:
+    *first, last = parts
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _because(target: AccessRules, part: str) -> str:
@@ -113,9 +118,10 @@ def _because(target: AccessRules, part: str) -> str:
 
 
 def access_loss(target: AccessRules, *, has_all: bool) -> AccessLoss | None:
-    """The account of the access rules; None if the mirror carries none. `has_all`: the target was
-    seen to have every rule of the fenced source.
+    """The account of access rules and configs; None if the mirror carries none. `has_all`: the
+    target was seen to have all of the fenced source's.
     """
     if not has_all and target.carried is None and target.has_mirror_reported and target.synced_ms_ago == UNKNOWN:
         return None
-    return AccessLoss(is_exact=has_all, last_contact_ms=target.synced_ms_ago)
+    parts = tuple(part for part in PARTS if target.carried is None or part in target.carried)
+    return AccessLoss(is_exact=has_all, last_contact_ms=target.synced_ms_ago, parts=parts) if parts else None

@@ -19,7 +19,7 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
-from dr.sites.core.access_rules import AccessLoss
+from dr.sites.core.access_rules import ACCESS_PARTS, AccessLoss
 from dr.sites.core.evidence import Promotion
 from dr.sites.core.group_offsets import GroupLoss
 from dr.sites.core.torn_transaction import TornTransaction
@@ -262,7 +262,7 @@ class LossAccount(Struct, frozen=True, kw_only=True):
         if groups := values.get("groups"):
             values["groups"] = GroupLoss(**{**groups, "named": tuple(groups["named"])})
         if access := values.get("access"):
-            values["access"] = AccessLoss(**access)
+            values["access"] = AccessLoss(**{**access, "parts": tuple(access.get("parts", ACCESS_PARTS))})
         values["unprotected"] = tuple(values.get("unprotected", ()))
         values["torn"] = tuple(_torn(item) for item in values.get("torn", ()))
         return cls(**values)

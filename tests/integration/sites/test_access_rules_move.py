@@ -8,13 +8,10 @@ import time
 
 import pytest
 
-from dr.sites.channels import Channels
-from dr.sites.core.fencing import fenced
-from dr.sites.site_client import SiteClient
-from runtime.clock import SystemClock
-from tests.support.embedded.embedded_sites import LINK, EmbeddedSites, SitesStarter
+from tests.support.embedded.embedded_sites import LINK, SitesStarter
 from tests.support.embedded.sample_topic import create_topic, equal_ends, produce
 from tests.support.embedded.site_access import (
+    NEVER_BY_ITSELF_MS,
     SECURED,
     acls,
     add_user,
@@ -23,7 +20,9 @@ from tests.support.embedded.site_access import (
     quotas,
     read_acl,
     set_quota,
+    site_a_fenced,
     users,
+    with_long_rounds,
 )
 from tests.support.eventually import eventually, eventually_sync
 from tests.support.pairs.site_comparison import site_client
@@ -31,39 +30,6 @@ from wire.client.client_errors import BrokerError
 from wire.client.requests.acl_requests import create_acls, delete_acls, exactly
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
-
-NEVER_BY_ITSELF_MS = 3_600_000
-"""The interval of the mirror's rounds over access rules: none is due during the test."""
-
-
-def with_long_rounds(sites: EmbeddedSites) -> None:
-    """Restart the mirrors so that their next round over access rules is far away."""
-    for name in ("mirror-a-b", "mirror-b-a"):
-        (entry,) = sites.environment.processes(process=name)
-        mirror = sites.process(name)
-        for properties in entry.child().directory.glob("*.properties"):
-            text = properties.read_text(encoding="utf-8")
-            properties.write_text(f"{text}\nacl.sync.interval.ms={NEVER_BY_ITSELF_MS}\n", encoding="utf-8")
-        mirror.kill()
-        sites.restart(mirror)
-
-
-async def refusal_under_a_fence(sites: EmbeddedSites) -> str:
-    """The refusal of a change of ACLs by site a while it is fenced. Afterwards site a takes writes
-    again.
-    """
-    channels = Channels()
-    try:
-        agent = SiteClient("a", sites.environment.sites["a"].grpc, channels)
-        (status,) = (await agent.links()).links
-        await agent.adopt_link(fenced(status.record, now_ms=SystemClock().now_ms()), timeout_ms=60_000)
-    finally:
-        await channels.close()
-    with pytest.raises(BrokerError) as refused:
-        async with site_client(sites.bootstrap("a")) as client:
-            await create_acls(client, [read_acl("late")])
-    command(sites, "failovers", "abort", LINK)
-    return str(refused.value)
 
 
 async def test_f10_access_rules_follow_a_move_that_comes_right_after_their_change(start_sites: SitesStarter) -> None:
@@ -95,7 +61,9 @@ async def test_f10_access_rules_follow_a_move_that_comes_right_after_their_chang
 
     eventually_sync(lambda: is_protected(sites))
     command(sites, "switchover", LINK, "--to", "a", *patient)
-    assert "link 'a-b' is fenced for a failover to site 'b'" in await refusal_under_a_fence(sites)
+    with pytest.raises(BrokerError, match="link 'a-b' is fenced for a failover to site 'b'"):
+        async with site_a_fenced(sites), site_client(sites.bootstrap("a")) as client:
+            await create_acls(client, [read_acl("late")])
     async with site_client(sites.bootstrap("a")) as client:
         await create_acls(client, [read_acl("late")])
 

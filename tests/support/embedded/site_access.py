@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from confluent_kafka.admin import AdminClient
@@ -13,6 +15,10 @@ from confluent_kafka.admin._scram import (
     UserScramCredentialUpsertion,
 )
 
+from dr.sites.channels import Channels
+from dr.sites.core.fencing import fenced
+from dr.sites.site_client import SiteClient
+from runtime.clock import SystemClock
 from tests.support.embedded.embedded_sites import LINK, EmbeddedSites
 from tests.support.pairs.site_comparison import site_client
 from wire.client.requests.acl_requests import describe_acls
@@ -32,6 +38,8 @@ SECURED = [
     for given in ("authorizer.class.name=antipode.AclAuthorizer", "super.users=User:ANONYMOUS")
     for part in ("--broker-config", given)
 ]
+NEVER_BY_ITSELF_MS = 3_600_000
+"""An interval of the mirror's rounds: none is due during a test."""
 
 
 def read_acl(who: str) -> Acl:
@@ -94,3 +102,29 @@ async def acls(sites: EmbeddedSites, site: str) -> set[Acl]:
     """The ACLs of a site."""
     async with site_client(sites.bootstrap(site)) as client:
         return await describe_acls(client, AclFilter())
+
+
+def with_long_rounds(sites: EmbeddedSites) -> None:
+    """Restart the mirrors so that their next rounds over access rules and configs are far away."""
+    for name in ("mirror-a-b", "mirror-b-a"):
+        (entry,) = sites.environment.processes(process=name)
+        mirror = sites.process(name)
+        lines = [f"{key}={NEVER_BY_ITSELF_MS}" for key in ("acl.sync.interval.ms", "config.sync.interval.ms")]
+        for properties in entry.child().directory.glob("*.properties"):
+            properties.write_text("\n".join([properties.read_text(encoding="utf-8"), *lines, ""]), encoding="utf-8")
+        mirror.kill()
+        sites.restart(mirror)
+
+
+@asynccontextmanager
+async def site_a_fenced(sites: EmbeddedSites) -> AsyncIterator[None]:
+    """Site a takes no writes for as long as the block runs, as during a move to b."""
+    channels = Channels()
+    try:
+        agent = SiteClient("a", sites.environment.sites["a"].grpc, channels)
+        (status,) = (await agent.links()).links
+        await agent.adopt_link(fenced(status.record, now_ms=SystemClock().now_ms()), timeout_ms=60_000)
+        yield
+    finally:
+        await channels.close()
+        command(sites, "failovers", "abort", LINK)

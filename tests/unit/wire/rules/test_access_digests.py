@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from wire.rules.access_digests import acls_digest, quotas_digest, users_digest
+from wire.rules.access_digests import (
+    acls_digest,
+    group_configs_digest,
+    quotas_digest,
+    topic_configs_digest,
+    users_digest,
+)
 from wire.rules.acls import AccessEntry, Acl, Operation, PatternType, Permission, ResourcePattern, ResourceType
 from wire.rules.client_quotas import CLIENT_ID, USER, Quota
+from wire.rules.topic_configs import COPY_BEGINS
 
 READ = Acl(
     ResourcePattern(ResourceType.TOPIC, "orders", PatternType.LITERAL),
@@ -42,3 +49,24 @@ def test_users_and_quotas_count_with_their_values_in_any_order() -> None:
     assert users_digest([alice]) != users_digest([("alice", "SCRAM-SHA-256", "salt=2")])
     assert quotas_digest([QUOTA]) == quotas_digest([(QUOTA[0], QUOTA[1], 5)]), "a number may come without a fraction"
     assert quotas_digest([QUOTA]) != quotas_digest([(((USER, "alice"), (CLIENT_ID, "")), QUOTA[1], 5.0)])
+
+
+def test_configs_count_by_topic_name_and_value_in_any_order() -> None:
+    wanted = {"orders": {"retention.ms": "1000", "cleanup.policy": "delete"}, "payments": {}}
+    same = {"orders": {"cleanup.policy": "delete", "retention.ms": "1000"}}
+    assert topic_configs_digest(wanted) == topic_configs_digest(same) == group_configs_digest(same)
+    for other in (
+        {"orders": {"retention.ms": "1001", "cleanup.policy": "delete"}},
+        {"orders": {"retention.ms": "1000"}},
+        {"payments": same["orders"]},
+        {},
+    ):
+        assert topic_configs_digest(other) != topic_configs_digest(same)
+        assert group_configs_digest(other) != group_configs_digest(same)
+
+
+def test_the_offset_at_which_a_copy_begins_is_no_config_of_the_source() -> None:
+    same = {"orders": {"retention.ms": "1000"}}
+    assert topic_configs_digest({"orders": {**same["orders"], COPY_BEGINS: "0:5"}, "x": {COPY_BEGINS: "1:7"}}) == (
+        topic_configs_digest(same)
+    )

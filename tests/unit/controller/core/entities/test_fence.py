@@ -1,4 +1,4 @@
-"""ACLs, SCRAM users and quotas do not change while the site is fenced for a move."""
+"""ACLs, SCRAM users, quotas and group configs do not change while the site is fenced for a move."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from controller.core.entity_commands import (
     AclsRead,
     AlterAcls,
     AlterClientQuotas,
+    AlterGroupConfigs,
     AlterScramUsers,
+    GroupConfigChange,
     QuotaChange,
     ScramUserChange,
 )
@@ -37,6 +39,9 @@ CHANGES = [
     AlterScramUsers(changes=(ScramUserChange(name="alice", set_credentials={"SCRAM-SHA-256": "salt"}, remove=()),)),
     AlterClientQuotas(
         changes=(QuotaChange(entity=((USER, "alice"),), set_values={"producer_byte_rate": 1.0}, remove=()),)
+    ),
+    AlterGroupConfigs(
+        changes=(GroupConfigChange(group="billing", set_values={"consumer.session.timeout.ms": "50000"}),)
     ),
 ]
 

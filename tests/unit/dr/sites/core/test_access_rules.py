@@ -9,9 +9,9 @@ from dr.sites.core.mirror_reports import access_synced_ms_ago, carried_access, f
 from wire.control.broker_pb2 import AccessDigests, DescribeGroupOffsetsReply, SyncReport
 from wire.control.site_pb2 import DescribeGroupsReply
 from wire.protocol.ids import UNKNOWN
-from wire.rules.access_digests import ACLS, QUOTAS, USERS
+from wire.rules.access_digests import ACLS, QUOTAS, TOPIC_CONFIGS, USERS
 
-RULES = {ACLS: "1", USERS: "2", QUOTAS: "3"}
+RULES = {ACLS: "1", USERS: "2", QUOTAS: "3", TOPIC_CONFIGS: "4"}
 
 
 def broker(fenced: dict[str, str] | None = None, **carried: int) -> DescribeGroupOffsetsReply:
@@ -51,14 +51,17 @@ def test_the_newest_report_of_a_mirror_counts() -> None:
 @pytest.mark.parametrize(
     ("carried", "named"),
     [
-        ({}, "ACLs, SCRAM users, quotas are not here"),
+        (dict.fromkeys(RULES, ""), "ACLs, SCRAM users, quotas, topic configs are not here"),
         ({**RULES, USERS: "0"}, "changes of SCRAM users are not here"),
-        ({ACLS: "1", USERS: "2"}, "changes of quotas are not here"),
+        ({**RULES, QUOTAS: ""}, "changes of quotas are not here"),
+        ({**RULES, TOPIC_CONFIGS: "0"}, "changes of topic configs are not here"),
+        ({TOPIC_CONFIGS: "4"}, ""),
+        ({TOPIC_CONFIGS: "0"}, "changes of topic configs are not here"),
         (RULES, ""),
-        ({**RULES, "a part of a later release": "4"}, ""),
+        ({**RULES, "a part of a later release": "5"}, ""),
     ],
 )
-def test_each_part_that_differs_is_named(carried: dict[str, str], named: str) -> None:
+def test_each_part_that_the_mirror_carries_and_that_differs_is_named(carried: dict[str, str], named: str) -> None:
     lacking = access_lacking(AccessRules(fenced=RULES), AccessRules(carried=carried))
     assert named in lacking if named else not lacking
 

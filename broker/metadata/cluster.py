@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.metadata.core.link_permits import LinkPermits
@@ -16,13 +17,36 @@ class Cluster:
 
     def __init__(self, image: ClusterImage) -> None:
         self.image = image
+        self._coming: ClusterImage | None = None
         self.has_suspended_link = _has_suspended_link(image)
         self.permits = LinkPermits()
         self._waiting: list[tuple[Callable[[ClusterImage], bool], asyncio.Future[None]]] = []
 
+    @contextmanager
+    def applying(self, image: ClusterImage) -> Iterator[None]:
+        """For the time in which partitions change to their roles of this image one after the other,
+        until `replace`: a link that is suspended in either image is suspended. A request that was
+        refused halfway through a fence would find the fence again after the client's back-off, and
+        wait for the other site once more.
+        """
+        self._coming = image
+        self.has_suspended_link = self.has_suspended_link or _has_suspended_link(image)
+        try:
+            yield
+        finally:
+            self._coming = None
+            self.has_suspended_link = _has_suspended_link(self.image)
+            self.look_again()
+
+    def is_suspended(self, topic: str) -> bool:
+        """True while no site may write to the topic."""
+        images = (self.image,) if self._coming is None else (self.image, self._coming)
+        return any(image.role_in(image.link_of(topic)).is_suspended for image in images)
+
     def replace(self, image: ClusterImage) -> None:
         """Replace the image by a newer one, and wake waiters whose condition it fulfils."""
         self.image = image
+        self._coming = None
         self.has_suspended_link = _has_suspended_link(image)
         self.look_again()
 

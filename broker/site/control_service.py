@@ -115,8 +115,9 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
         if image is before:
             return []
         change = difference(before, image)
-        failures = await self._replicas.assigned.apply(before, image, change)
-        self._cluster.replace(image)
+        with self._cluster.applying(image):
+            failures = await self._replicas.assigned.apply(before, image, change)
+            self._cluster.replace(image)
         for link in change.changed_links:
             state_change.info(
                 "link", link=link.name, epoch=link.epoch, active_site=link.active_site, role=image.role_in(link).value

@@ -112,7 +112,7 @@ def handle_frame(frame: Frame, exchange: Exchange, doors: Doors) -> None:
     if doors.authorizer.is_enabled:
         # Topics that were refused above are skipped.
         request, refused = _without_denied(doors, exchange, request)
-    if doors.cluster.has_suspended_link and not _may_be_decided(doors.cluster.image, request):
+    if doors.cluster.has_suspended_link and not _may_be_decided(doors.cluster, request):
         # The bytes are copied, because the frame's buffer is reused for the next request as soon as
         # this call returns.
         exchange.defer(_append_when_decided(doors, exchange, _copied(request), refused))
@@ -221,7 +221,7 @@ async def _append_when_decided(
     timeout_ms = min(request.timeout_ms, SUSPENDED_MS_MAX)
 
     async def decided() -> None:
-        await doors.cluster.wait_for(lambda image: _may_be_decided(image, request), timeout_ms=timeout_ms)
+        await doors.cluster.wait_for(lambda _: _may_be_decided(doors.cluster, request), timeout_ms=timeout_ms)
 
     if request.transactional_id is None:
         await _append_after(decided, doors, exchange, request, refused=refused)
@@ -231,13 +231,12 @@ async def _append_when_decided(
     await _append_after(admission.ask, doors, exchange, request, refused=refused, admission=admission)
 
 
-def _may_be_decided(image: ClusterImage, request: ProduceRequest) -> bool:
+def _may_be_decided(cluster: Cluster, request: ProduceRequest) -> bool:
     """True if the link of each topic shows whether this site accepts writes."""
-    for topic in request.topics:
-        name = topic.name or image.topic_names.get(topic_id_bytes(topic.topic_id), "")
-        if image.role_in(image.link_of(name)).is_suspended:
-            return False
-    return True
+    names = (
+        topic.name or cluster.image.topic_names.get(topic_id_bytes(topic.topic_id), "") for topic in request.topics
+    )
+    return not any(map(cluster.is_suspended, names))
 
 
 def _append_all(

@@ -14,6 +14,7 @@ from uuid import UUID
 
 import pytest
 from kio.schema.errors import ErrorCode
+from msgspec.structs import replace
 
 from broker.handlers.links.mirror_append import _answer_replicated, _Outcome, handle_frame
 from broker.handlers.records import delete_records
@@ -346,3 +347,40 @@ async def test_the_controller_learns_that_a_lost_replica_is_gone_with_its_topic(
         await eventually(lambda: controller.reported == [["t"], []])
     finally:
         await reports.stop()
+
+
+async def test_requests_wait_from_the_beginning_of_a_fence_until_the_role_is_decided(
+    leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await leader.hear(links=(link(active_site="a"),))
+    leader.cluster.replace(replace(leader.cluster.image, confirmed_epochs={"a-b": 1}))
+    assert not leader.cluster.has_suspended_link
+    seen: list[tuple[bool, bool]] = []
+    change_roles = leader.replicas.assigned.apply
+
+    async def apply(*arguments: Any) -> list[broker_pb2.PartitionFailure]:
+        failures = await change_roles(*arguments)
+        # other requests are handled between the partitions of a large image
+        seen.append((leader.cluster.has_suspended_link, leader.cluster.is_suspended("t")))
+        return failures
+
+    monkeypatch.setattr(leader.replicas.assigned, "apply", apply)
+    await leader.hear(partition_epoch=2, links=(link(active_site="a", phase=LinkPhase.FENCED),))
+    await leader.hear(partition_epoch=3, links=(link(active_site="b", epoch=2),))
+    assert seen == [(True, True), (True, True)]
+    assert (leader.cluster.has_suspended_link, leader.cluster.is_suspended("t")) == (False, False)
+
+
+async def test_requests_go_on_after_an_image_could_not_be_applied(
+    leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await leader.hear(links=(link(active_site="a"),))
+    leader.cluster.replace(replace(leader.cluster.image, confirmed_epochs={"a-b": 1}))
+
+    async def fail(*_: Any) -> None:
+        raise OSError("the disk does not answer")
+
+    monkeypatch.setattr(leader.replicas.assigned, "apply", fail)
+    with pytest.raises(OSError, match="disk"):
+        await leader.hear(partition_epoch=2, links=(link(active_site="a", phase=LinkPhase.FENCED),))
+    assert (leader.cluster.has_suspended_link, leader.cluster.is_suspended("t")) == (False, False)

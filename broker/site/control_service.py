@@ -30,6 +30,7 @@ from broker.metadata.core.image_updates import (
     without_departed,
     without_old_reports,
 )
+from broker.metadata.core.link_enforcement import has_leaders_above_floor, is_in_force
 from broker.metadata.core.topic_images import TopicImage
 from broker.replication.replica_figures import describe, quarantine_use, truncations
 from broker.replication.replicas import Replicas
@@ -39,7 +40,6 @@ from runtime.supervision import in_background, note_death
 from wire.control import broker_pb2 as pb
 from wire.control import broker_pb2_grpc, cluster_pb2
 from wire.control.cluster_pb2 import LinkRecord
-from wire.rules.links import supersedes
 
 log = get_logger(__name__)
 state_change = state_change_logger()
@@ -301,9 +301,9 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
         if request.is_brief:
             if request.wait_ms:
                 await self._cluster.wait_for(
-                    lambda image: _is_in_force(image, request.awaited), timeout_ms=request.wait_ms
+                    lambda image: is_in_force(image, request.awaited), timeout_ms=request.wait_ms
                 )
-            return self._enforced(self._cluster.image, request.link)
+            return self._enforced(self._cluster.image, request)
         image = self._cluster.image
         wanted = set(request.topics)
         partitions = [
@@ -325,9 +325,9 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
         cuts = truncations(self._replicas, self._replicas.cuts, node_id=image.node_id)
         return (cut for cut in cuts if _is_of_link(image, cut.topic, link))
 
-    def _enforced(self, image: ClusterImage, link: str) -> pb.DescribePartitionsReply:
+    def _enforced(self, image: ClusterImage, request: pb.DescribePartitionsRequest) -> pb.DescribePartitionsReply:
         """The links in force at this site, and a few of the partitions that take writes."""
-        writable = (key for key in self._replicas.writable() if _is_of_link(image, key[0], link))
+        writable = (key for key in self._replicas.writable() if _is_of_link(image, key[0], request.link))
         return pb.DescribePartitionsReply(
             node_id=self._node_id,
             partitions=[
@@ -336,6 +336,7 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
             ],
             link_epochs={name: link.epoch for name, link in image.links.items()},
             link_revisions={name: link.revision for name, link in image.links.items()},
+            has_leaders=request.HasField("awaited") and has_leaders_above_floor(image, request.awaited),
         )
 
     async def DescribeQuarantine(  # noqa: N802
@@ -386,12 +387,6 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
     ) -> pb.TakeGroupMembersReply:
         """Members of the other site's groups, which this site coordinates from now on."""
         return await self._handover.take(request)
-
-
-def _is_in_force(image: ClusterImage, awaited: LinkRecord) -> bool:
-    """True if this broker has the record of a link, or a later one."""
-    link = image.links.get(awaited.name)
-    return link is not None and not supersedes(awaited, link)
 
 
 def _is_of_link(image: ClusterImage, topic: str, link: str) -> bool:

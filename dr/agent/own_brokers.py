@@ -66,6 +66,15 @@ class BrokerAnswer(Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
+class Enforcement(Struct, frozen=True, kw_only=True):
+    """How a record of a link is in force: the problem of each broker that does not enforce it, and
+    whether each partition that the link carries has a leader above the record's floor.
+    """
+
+    problems: list[str]
+    has_leaders: bool
+
+
 class OwnBrokers:
     """Asks every registered broker of the site."""
 
@@ -184,11 +193,10 @@ class OwnBrokers:
             found += reply.ends
         return found
 
-    async def wait_enforced(self, record: LinkRecord, *, timeout_ms: float) -> list[str]:
-        """Wait until every live broker enforces the record. On timeout, return the problem of each
-        broker that does not. A broker answers when it has the record in force. So a repeated
-        question is needed only if a broker is of an earlier release, or if something besides the
-        record is missing.
+    async def wait_enforced(self, record: LinkRecord, *, timeout_ms: float) -> Enforcement:
+        """Wait until every live broker enforces the record; after the timeout there are problems. A
+        broker answers when it has the record in force. So a repeated question is needed only if a
+        broker is of an earlier release, or if something besides the record is missing.
         """
         deadline = self._clock.monotonic_ms() + timeout_ms
         while True:
@@ -202,7 +210,8 @@ class OwnBrokers:
             answers = await self._describe(request)
             problems = [problem for answer in answers if (problem := not_enforcing(answer, record))]
             if not problems or self._clock.monotonic_ms() >= deadline:
-                return problems
+                has_leaders = all(answer.reply is not None and answer.reply.has_leaders for answer in answers)
+                return Enforcement(problems=problems, has_leaders=bool(answers) and has_leaders)
             await asyncio.sleep(POLL_S)
 
     async def confirm(self, link: str, *, epoch: int, timeout_ms: float) -> list[str]:

@@ -29,6 +29,7 @@ from runtime.clock import Clock
 from runtime.process import OperationalFailure
 from wire.client.security import ClientSecurity
 from wire.control.cluster_pb2 import LinkRecord
+from wire.protocol.ids import UNKNOWN
 from wire.rules.links import truncates_logs as is_truncating
 
 POLL_S = 0.01
@@ -55,6 +56,8 @@ class SiteActions(Struct, kw_only=True):
     account: LossAccount | None = None
     """The account that this run has stored."""
     _undone: TornSurvey = field(default_factory=TornSurvey)
+    _led_epoch: int = UNKNOWN
+    """The epoch in which every partition at the target is known to have a leader above the floor."""
 
     async def carry_out(self, decision: Decision, evidence: Evidence) -> tuple[LinkRecord | None, str]:
         """Carry out a step that changes something, decided on this evidence. Return the record
@@ -106,11 +109,14 @@ class SiteActions(Struct, kw_only=True):
             return None, "no agent address is known"
         try:
             timeout_ms = timeout_ms or self.timeouts.enforce_ms
-            return await client.adopt_link(record, timeout_ms=timeout_ms, account=account), ""
+            reply = await client.adopt_link(record, timeout_ms=timeout_ms, account=account)
         except OperationalFailure as failure:
             # The outcome is unknown: the site may have stored the record. The playbook observes the
             # sites again before it decides.
             return None, str(failure)
+        if client is self.target and reply.has_leaders:
+            self._led_epoch = reply.record.epoch
+        return reply.record, ""
 
     async def _raise(self, record: LinkRecord, evidence: Evidence) -> tuple[LinkRecord | None, str]:
         """Store the new epoch at the target, together with its account if that is already final, so
@@ -231,10 +237,11 @@ class SiteActions(Struct, kw_only=True):
         takes writes. A fenced source is informed meanwhile: its clients get the new leaders from
         it, and their writes wait at the target until it is confirmed.
         """
-        # the last observation of the decision is often enough: each further one would lengthen the
-        # outage
+        # The answer to the raise, or the last observation of the decision, is often enough: each
+        # further one would lengthen the outage.
         seen = evidence.target
-        if seen is None or seen.record != record or not has_leaders_above_floor(seen):
+        is_led = seen is not None and seen.record == record and has_leaders_above_floor(seen)
+        if self._led_epoch != record.epoch and not is_led:
             await self._until(has_leaders_above_floor)
         # Members are transferred before the role is confirmed, so that the first request of a
         # member already finds its group at the target.

@@ -16,6 +16,7 @@ from msgspec import Struct, field, to_builtins
 
 from dr.failover.actions import SiteActions
 from dr.failover.core.drain import LogEnds
+from dr.failover.core.foreseen import foreseen
 from dr.failover.core.playbook import FailoverPlaybook
 from dr.failover.core.recorded_run import RUNNING
 from dr.failover.core.steps import Decision, FailoverPolicy, Step, StepEnded
@@ -102,19 +103,10 @@ class FailoverRun(Struct, kw_only=True):
         actions = self._actions(playbook, observer)
         started_ms = self.clock.monotonic_ms()
         self.journal.write("run begins", link=self.link, to=self.target.name, policy=to_builtins(self.policy))
+        expected: Evidence | None = None
         while True:
-            asked_ms = self.clock.monotonic_ms()
-            evidence = await observer.evidence(
-                with_groups=playbook.wants_groups,
-                with_source=playbook.wants_source,
-                # A lost source that answers ends the run, so the order of the answers does not
-                # matter.
-                is_source_final=playbook.is_source_final or self.policy.needs_lost_source,
-            )
-            # A site that does not answer has no load: the deadlines of its calls do not lengthen
-            # the pauses.
-            is_silent = bool(evidence.source_problem)
-            self._asked_s = 0.0 if is_silent else (self.clock.monotonic_ms() - asked_ms) / 1000
+            evidence = expected or await self._look(observer, playbook)
+            expected = None
             playbook.observe(evidence, self._now_ms())
             decision = playbook.decide(evidence, self._now_ms())
             if decision.step in (Step.DONE, Step.REFUSE):
@@ -124,10 +116,14 @@ class FailoverRun(Struct, kw_only=True):
                 self._note_run(keeper, evidence.epoch, f"{decision.step.value}: {decision.reason}")
             if decision.step in (Step.PREPARE, Step.DRAIN):
                 are_stopped = playbook.source.is_fence_proven or self.policy.needs_lost_source
-                ended = await self._wait(decision, are_writers_stopped=are_stopped)
+                # The first look under the fence decides nothing: only a second one shows that the
+                # logs do not grow.
+                is_pause_due = not playbook.source.needs_second_look
+                ended = await self._wait(decision, are_writers_stopped=are_stopped, is_pause_due=is_pause_due)
             else:
                 ended = await self._act(decision, actions, evidence)
             playbook.apply(ended, self._now_ms())
+            expected = foreseen(evidence, decision, ended, actions.account, with_source=playbook.wants_source)
         outcome = "done" if decision.step is Step.DONE else "refused"
         self.journal.write("run ends", outcome=outcome, reason=decision.reason)
         account = await actions.kept_account(evidence)
@@ -147,6 +143,20 @@ class FailoverRun(Struct, kw_only=True):
             sync=policy_sentence(evidence.governing) if outcome == "done" else "",
             is_source_silent=bool(evidence.source_problem),
         )
+
+    async def _look(self, observer: LinkObserver, playbook: FailoverPlaybook) -> Evidence:
+        asked_ms = self.clock.monotonic_ms()
+        evidence = await observer.evidence(
+            with_groups=playbook.wants_groups,
+            with_source=playbook.wants_source,
+            # A lost source that answers ends the run, so the order of the answers does not matter.
+            is_source_final=playbook.is_source_final or self.policy.needs_lost_source,
+        )
+        # A site that does not answer has no load: the deadlines of its calls do not lengthen the
+        # pauses.
+        is_silent = bool(evidence.source_problem)
+        self._asked_s = 0.0 if is_silent else (self.clock.monotonic_ms() - asked_ms) / 1000
+        return evidence
 
     def _observer(self) -> LinkObserver:
         return LinkObserver(self.link, target=self.target, source=self.source, clock=self.clock)
@@ -195,7 +205,7 @@ class FailoverRun(Struct, kw_only=True):
         self._steps.append(report)
         self.journal.write("step ends", **to_builtins(report))
 
-    async def _wait(self, decision: Decision, *, are_writers_stopped: bool) -> StepEnded:
+    async def _wait(self, decision: Decision, *, are_writers_stopped: bool, is_pause_due: bool) -> StepEnded:
         """Pause once in a preparation or a drain; the report shows consecutive pauses as one
         step.
         """
@@ -207,7 +217,7 @@ class FailoverRun(Struct, kw_only=True):
         share, least_s = (STOPPED_PAUSE_SHARE, STOPPED_POLL_S) if are_writers_stopped else (PAUSE_SHARE, POLL_S)
         # Queries load sites whose writers wait, so the pause grows with the time of the last
         # queries.
-        await asyncio.sleep(max(least_s, share * self._asked_s))
+        await asyncio.sleep(max(least_s, share * self._asked_s) if is_pause_due else 0)
         first = self._steps[-1]
         duration_ms = self.clock.now_ms() - first.started_at_ms
         self._steps[-1] = StepReport(

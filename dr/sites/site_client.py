@@ -211,13 +211,13 @@ class SiteClient:
         reply: site.LinkReply = await self._call("DeleteLink", request, timeout_ms=STORE_TIMEOUT_MS)
         return reply.record
 
-    async def adopt_link(self, record: LinkRecord, *, timeout_ms: int, account: str = "") -> LinkRecord:
+    async def adopt_link(self, record: LinkRecord, *, timeout_ms: int, account: str = "") -> site.LinkReply:
         """Store a superseding record, together with its epoch's account if given, and wait until
-        every broker enforces it; return the stored record.
+        every broker enforces it; return the stored record, and whether its leaders are elected.
         """
         request = site.AdoptLinkRequest(record=record, timeout_ms=timeout_ms, account_json=account)
         reply: site.LinkReply = await self._call("AdoptLink", request, timeout_ms=timeout_ms + ASK_TIMEOUT_MS)
-        return reply.record
+        return reply
 
     async def alter_link(self, name: str, changes: LinkChanges, *, is_dry_run: bool, timeout_ms: int) -> LinkRecord:
         """Change the link's policies at this site, which must be the active one, and wait until

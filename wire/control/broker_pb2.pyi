@@ -429,7 +429,7 @@ class QuarantineUse(_message.Message):
     def __init__(self, node_id: _Optional[int] = ..., entries: _Optional[int] = ..., bytes: _Optional[int] = ..., fullest_percent: _Optional[float] = ..., fullest_partition: _Optional[str] = ..., first_expiring: _Optional[str] = ..., expires_in_ms: _Optional[int] = ..., is_expiring: _Optional[bool] = ...) -> None: ...
 
 class DescribePartitionsReply(_message.Message):
-    __slots__ = ("node_id", "partitions", "link_epochs", "cuts", "link_revisions", "quarantine")
+    __slots__ = ("node_id", "partitions", "link_epochs", "cuts", "link_revisions", "quarantine", "has_leaders")
     class LinkEpochsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -450,10 +450,12 @@ class DescribePartitionsReply(_message.Message):
     CUTS_FIELD_NUMBER: _ClassVar[int]
     LINK_REVISIONS_FIELD_NUMBER: _ClassVar[int]
     QUARANTINE_FIELD_NUMBER: _ClassVar[int]
+    HAS_LEADERS_FIELD_NUMBER: _ClassVar[int]
     node_id: int
     partitions: _containers.RepeatedCompositeFieldContainer[PartitionDescription]
     link_epochs: _containers.ScalarMap[str, int]
     cuts: _containers.RepeatedCompositeFieldContainer[TruncatedLog]
     link_revisions: _containers.ScalarMap[str, int]
     quarantine: QuarantineUse
-    def __init__(self, node_id: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionDescription, _Mapping]]] = ..., link_epochs: _Optional[_Mapping[str, int]] = ..., cuts: _Optional[_Iterable[_Union[TruncatedLog, _Mapping]]] = ..., link_revisions: _Optional[_Mapping[str, int]] = ..., quarantine: _Optional[_Union[QuarantineUse, _Mapping]] = ...) -> None: ...
+    has_leaders: bool
+    def __init__(self, node_id: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionDescription, _Mapping]]] = ..., link_epochs: _Optional[_Mapping[str, int]] = ..., cuts: _Optional[_Iterable[_Union[TruncatedLog, _Mapping]]] = ..., link_revisions: _Optional[_Mapping[str, int]] = ..., quarantine: _Optional[_Union[QuarantineUse, _Mapping]] = ..., has_leaders: _Optional[bool] = ...) -> None: ...

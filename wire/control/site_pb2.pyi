@@ -267,10 +267,12 @@ class ConfirmSiteLinkRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class LinkReply(_message.Message):
-    __slots__ = ("record",)
+    __slots__ = ("record", "has_leaders")
     RECORD_FIELD_NUMBER: _ClassVar[int]
+    HAS_LEADERS_FIELD_NUMBER: _ClassVar[int]
     record: _cluster_pb2.LinkRecord
-    def __init__(self, record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ...) -> None: ...
+    has_leaders: bool
+    def __init__(self, record: _Optional[_Union[_cluster_pb2.LinkRecord, _Mapping]] = ..., has_leaders: _Optional[bool] = ...) -> None: ...
 
 class DescribeLinkRequest(_message.Message):
     __slots__ = ("name",)

@@ -95,8 +95,7 @@ class LinkChanges(Answers):
             phase=stored.phase,
             sync_policy=stored.sync_policy,
         )
-        await self._enforced(stored, request.timeout_ms)
-        return site.LinkReply(record=stored)
+        return site.LinkReply(record=stored, has_leaders=await self._enforced(stored, request.timeout_ms))
 
     async def _check_arbiter(self, record: LinkRecord) -> None:
         """Refuse a record that would make this site active under a lease while the arbiter does not
@@ -190,11 +189,16 @@ class LinkChanges(Answers):
         cache = self._parts.cache
         return automatic_problems(record, site=self._site, links=cache.facts.links.values(), topics=cache.topic_names)
 
-    async def _enforced(self, stored: LinkRecord, timeout_ms: int) -> None:
-        """Wait until every live broker enforces the record."""
-        if problems := await self._parts.brokers.wait_enforced(stored, timeout_ms=timeout_ms or ADOPT_TIMEOUT_MS):
-            message = f"epoch {stored.epoch} is stored at site {self._site}, but not enforced: {'; '.join(problems)}"
+    async def _enforced(self, stored: LinkRecord, timeout_ms: int) -> bool:
+        """Wait until every live broker enforces the record; return whether each partition has a
+        leader above its floor.
+        """
+        found = await self._parts.brokers.wait_enforced(stored, timeout_ms=timeout_ms or ADOPT_TIMEOUT_MS)
+        if found.problems:
+            named = "; ".join(found.problems)
+            message = f"epoch {stored.epoch} is stored at site {self._site}, but not enforced: {named}"
             raise Refusal(grpc.StatusCode.DEADLINE_EXCEEDED, message)
+        return found.has_leaders
 
     @answers
     async def ConfirmLink(self, request: site.ConfirmSiteLinkRequest, _: Context) -> site.LinkReply:  # noqa: N802

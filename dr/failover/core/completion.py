@@ -18,11 +18,6 @@ from dr.sites.core.source_ends import best_source_end
 from dr.sites.core.transactional_ids import producers_lacking
 from wire.protocol.ids import TopicPartition
 
-FENCED_LOOKS_MIN = 2
-"""Looks at a fenced source before an epoch is raised: only a second look shows that its logs do not
-grow.
-"""
-
 
 class Completion(Struct, frozen=True, kw_only=True):
     """How far the target lags behind the known state of the source. `remaining` counts offsets of
@@ -62,8 +57,7 @@ def completion(evidence: Evidence, known: KnownSource) -> Completion:
     problem = "" if remaining else lack(evidence, known)
     # A single look under the fence cannot show a log that grows in spite of it; two looks are
     # needed (F-k).
-    has_looked_twice = known.fenced_looks >= FENCED_LOOKS_MIN
-    is_complete = is_exact and not remaining and not problem and has_looked_twice
+    is_complete = is_exact and not remaining and not problem and not known.needs_second_look
     return Completion(remaining=remaining, is_exact=is_exact, is_complete=is_complete, problem=problem)
 
 

@@ -15,6 +15,11 @@ from dr.sites.core.evidence import Evidence, SiteEvidence, SiteGroups
 from dr.sites.core.source_ends import SourceEnd, source_ends
 from wire.protocol.ids import TopicPartition
 
+FENCED_LOOKS_MIN = 2
+"""Looks at a fenced source before an epoch is raised: only a second look shows that its logs do not
+grow.
+"""
+
 
 class KnownSource:
     """The source of one run that makes `to_site` active."""
@@ -35,6 +40,11 @@ class KnownSource:
         """Number of looks at the source under its fence."""
         self.bypass = ""
         """The first log that grew under the fence, in a sentence; empty when none did."""
+
+    @property
+    def needs_second_look(self) -> bool:
+        """True if the source was seen only once under its fence."""
+        return self.is_fence_proven and self.fenced_looks < FENCED_LOOKS_MIN
 
     @property
     def ends(self) -> Mapping[TopicPartition, SourceEnd]:

@@ -172,7 +172,7 @@ async def test_a_broker_whose_registration_cannot_be_understood_is_reported_and_
     await cache.start()
     try:
         brokers = OwnBrokers(cache, Channels(), ManualClock())
-        (problem,) = await brokers.wait_enforced(LINK, timeout_ms=0)
+        (problem,) = (await brokers.wait_enforced(LINK, timeout_ms=0)).problems
         assert znodes.broker_path(1) in problem
     finally:
         await cache.stop()

@@ -20,14 +20,16 @@ from mirror.flow.board import FlowBoard
 from mirror.flow.core.assignment import FetcherKey
 from mirror.flow.core.flow_effects import Side
 from mirror.flow.core.flow_state import FlowState
-from mirror.flow.core.priorities import Classes, is_backfill_rank, is_backfilling, rank_of
+from mirror.flow.core.priorities import Classes
 from mirror.flow.core.window import QueuedBatches
 from mirror.flow.fetchers import Fetcher
 from mirror.flow.followed_link import FollowedLink
+from mirror.flow.idle_reports import IdleReports
 from mirror.flow.pauses import Pauses
 from mirror.flow.prober import Prober
 from mirror.flow.producers import Producer
 from mirror.flow.queue import ByteQueue
+from mirror.flow.ranks import Ranks
 from mirror.flow.stall_watch import StallWatch
 from mirror.flow.standby_reports import StandbyReports
 from mirror.flow.throttle import Throttle
@@ -90,14 +92,15 @@ class Mirror:
         self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         self.board = self._make_board(chance)
         self.throttle = Throttle(clock, bytes_per_second=config.throttle_bytes_per_second)
-        self._classes = Classes(high=config.high_priority_topics, low=config.low_priority_topics)
+        classes = Classes(high=config.high_priority_topics, low=config.low_priority_topics)
+        self._ranks = Ranks(self.board, classes, backfill_bytes=config.backfill_bytes)
         self.queue = ByteQueue(
             capacity_bytes=config.queue_size_bytes,
             lanes=config.producers,
             timeout_ms=config.queue_enqueue_timeout_ms,
             clock=clock,
         )
-        self.pauses = Pauses(self.board, config.pause_file, owns=share.owns)
+        self.pauses = Pauses(self.board, config.pause_file, owns=share.owns, slots=lambda: share.slots)
         self._supervisor = Supervisor(chance=chance, fatal=(InvariantBroken,), on_broken=self._fail)
         self._prober = Prober(self.board, source=ends.source, target=ends.target)
         self._followed = FollowedLink(
@@ -126,6 +129,8 @@ class Mirror:
         self.reinstatements = make_reinstatements(ends, self.board, link=self.link)
         progress = ends.open_progress()
         self._reports = None if progress is None else StandbyReports(self.board, progress, self.link)
+        reports = ends.open_reports()
+        self._idle_reports = None if reports is None else IdleReports(self.board, reports, self.link)
         self._stalls = self._make_stall_watch()
         self.producers = ProducerPool(
             self.board, self._supervisor, producers=config.producers, make=self._make_producer
@@ -190,6 +195,8 @@ class Mirror:
         self._supervisor.start("stalls", self._stalls.run)
         if self._reports is not None:
             self._supervisor.start("standby-reports", self._reports.run)
+        if self._idle_reports is not None:
+            self._supervisor.start("idle-reports", self._idle_reports.run)
         for name, worker in {**self._ends.workers, **self._share.workers}.items():
             self._supervisor.start(name, worker)
 
@@ -219,6 +226,8 @@ class Mirror:
         await self.reinstatements.close()
         if self._reports is not None:
             await self._reports.close()
+        if self._idle_reports is not None:
+            await self._idle_reports.close()
         await self.producers.close()
         await self._ends.finish()
         self.board.stop_timers()
@@ -318,12 +327,17 @@ class Mirror:
             request_bytes_max=self._config.request_max_bytes,
             in_flight_max=self._config.in_flight_max,
             on_appended=self._appended,
+            on_idle=self._acknowledged_idle,
         )
 
     def _appended(self, key: TopicPartition, entry: QueuedBatches) -> None:
         self.metrics.observe(key, entry)
         if self._reports is not None:
             self._reports.acknowledged(key)
+
+    def _acknowledged_idle(self, key: TopicPartition) -> None:
+        if self._idle_reports is not None:
+            self._idle_reports.acknowledged(key)
 
     def _make_fetcher(self, key: FetcherKey) -> Fetcher:
         return Fetcher(
@@ -342,25 +356,8 @@ class Mirror:
         is_waited_for = sync_policy(self.link().record) is not SyncPolicy.NONE
         return 0 if is_waited_for else self._config.fetch_interval_ms
 
-    def _rank(self) -> bool:
-        """Give each partition its rank; True if a rank has changed."""
-        has_changed = False
-        for key, row in self.board.rows():
-            if row.ranked_facts is row.facts and row.quiet is not None:
-                continue
-            row.ranked_facts = row.facts
-            is_far_behind = is_backfilling(
-                self.board.lag(key),
-                was_backfilling=is_backfill_rank(row.rank),
-                threshold_bytes=self._config.backfill_bytes,
-            )
-            rank = rank_of(self._classes.of(key.topic), is_backfill=is_far_behind)
-            has_changed |= rank != row.rank
-            row.rank = rank
-        return has_changed
-
     def _topology_changed(self) -> None:
-        self._rank()
+        self._ranks.update()
         self.pauses.enforce()
         self.fetchers.reassign()
         self.producers.wake()
@@ -379,7 +376,7 @@ class Mirror:
             self.pauses.enforce()
             self._peers.look()
             self.look()
-            if self._rank():
+            if self._ranks.update():
                 self.fetchers.reassign()
             await asyncio.sleep(REPORT_PAUSE_S)
 

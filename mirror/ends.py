@@ -15,7 +15,16 @@ from mirror.groups.group_report import AccessState
 from mirror.link.core.topic_plan import NameAtTarget
 from mirror.link.group_ports import GroupPort, OffsetsTail
 from mirror.link.link_watch import LinkView
-from mirror.link.ports import AppendPort, FetchPort, ProgressPort, QuarantinePort, SitePort, SourcePort, TopicActor
+from mirror.link.ports import (
+    AppendPort,
+    FetchPort,
+    ProgressPort,
+    QuarantinePort,
+    ReportPort,
+    SitePort,
+    SourcePort,
+    TopicActor,
+)
 from mirror.sharing.shares import Worker
 from wire.control.mirror_pb2 import MirrorTransactions
 from wire.protocol.ids import TopicPartition
@@ -111,6 +120,12 @@ class Ends(Protocol):
 
     def open_append(self) -> AppendPort:
         """Open a connection that appends to the target."""
+        ...
+
+    def open_reports(self) -> ReportPort | None:
+        """Open a connection that reports idle partitions to the target; None if the target takes no
+        such reports.
+        """
         ...
 
     def open_progress(self) -> ProgressPort | None:

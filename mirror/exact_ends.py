@@ -19,7 +19,7 @@ from mirror.sites.dialing import Dialing
 from mirror.sites.kafka_offsets_tail import KafkaOffsetsTail
 from mirror.sites.kafka_producers import KafkaProducersOfSource, KafkaProducersOfTarget
 from mirror.sites.kafka_site import RETRY_BUDGET_MS, KafkaSite
-from mirror.sites.kafka_transfer import KafkaAppend, KafkaFetch, KafkaProgress
+from mirror.sites.kafka_transfer import KafkaAppend, KafkaFetch, KafkaProgress, KafkaReports
 from mirror.topics.access_sync import AccessSync
 from mirror.topics.quarantine import KafkaQuarantine
 from mirror.topics.shared_access import SharedAccessPort
@@ -114,6 +114,10 @@ class ExactEnds:
     def open_append(self) -> AppendPort:
         """Open a connection that sends MirrorAppend to the target."""
         return KafkaAppend(self._target_servers, self._dialing.appends(in_flight_max=self._config.in_flight_max))
+
+    def open_reports(self) -> KafkaReports:
+        """Open a connection that reports idle partitions to the target."""
+        return KafkaReports(self._target_servers, self._dialing.target)
 
     def open_progress(self) -> KafkaProgress:
         """Open a connection that reports the target's progress to the source of a sync link."""

@@ -233,6 +233,10 @@ class TranslateEnds:
         """Return the link's record, which never changes."""
         return link_view_of(self._config)
 
+    def open_reports(self) -> None:
+        """None: the records of Apache Kafka do not carry such reports."""
+        return
+
     def open_progress(self) -> None:
         """Return None: a translate link is no sync link."""
 

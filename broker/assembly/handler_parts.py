@@ -18,6 +18,7 @@ from broker.metrics import BrokerMetrics
 from broker.quotas.client_throttling import Quotas
 from broker.replication.core.fetch_sessions import FetchSessions
 from broker.replication.replicas import Replicas
+from broker.replication.report_sessions import ReportSessions
 from broker.settings.dynamic_configs import DynamicConfigs
 from broker.site.active_site import ActiveSite
 from broker.site.controlled_shutdown import ControlledShutdown
@@ -59,6 +60,7 @@ class HandlerParts(Struct, frozen=True, kw_only=True):
     producer_ids: ProducerIdSource
     quotas: Quotas
     replicas: Replicas
+    report_sessions: ReportSessions
     site_metadata: MetadataCache
     suspected_brokers: SuspectedBrokers
     token_requests: TokenRequests

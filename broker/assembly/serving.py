@@ -27,6 +27,7 @@ from broker.network.connection_server import ConnectionServer
 from broker.network.request_memory import RequestMemory
 from broker.quotas.client_throttling import Quotas
 from broker.replication.core.fetch_sessions import FetchSessions
+from broker.replication.report_sessions import ReportSessions
 from broker.settings.config import BrokerSettings
 from broker.settings.core.broker_configs import is_certificate_property
 from broker.settings.dynamic_configs import DynamicConfigs
@@ -98,6 +99,9 @@ class Serving:
             producer_ids=coordination.producer_ids,
             quotas=self.quotas,
             replicas=replication.replicas,
+            report_sessions=ReportSessions(
+                replication.replicas, new_id=lambda: doors.chance.randint(1, SESSION_ID_MAX)
+            ),
             site_metadata=MetadataCache(is_merged=False),
             suspected_brokers=suspected_brokers,
             token_requests=TokenRequests(self._tokens, controller),

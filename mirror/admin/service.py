@@ -254,8 +254,14 @@ def _reset(outcome: TopicReset) -> pb.ResetTopic:
 
 def health_of(board: FlowBoard, status: MirrorStatus) -> Health:
     """The health of the whole mirror; any thread may call this."""
+    ours = sorted((one for one in board.restless_rows() if one[1].is_ours), key=lambda one: one[0])
+    rows = [row for _, row in ours]
+    # One stands for all: they are in the same state.
+    settled = board.settled_row()
+    if settled is not None:
+        rows.append(settled)
     return assess(
-        ((row.facts.state, row.facts.reason) for _, row in sorted(board.our_rows(), key=lambda row: row[0])),
+        ((row.facts.state, row.facts.reason) for row in rows),
         outage=status.outage,
         role=status.link.role,
         nothing_carried=status.nothing_carried,

@@ -18,6 +18,7 @@ from wire.batches.record_batch import iterate_headers, verify_crc
 from wire.protocol.ids import TopicPartition
 
 OnAppended = Callable[[TopicPartition, QueuedBatches], None]
+OnIdle = Callable[[TopicPartition], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +43,13 @@ class AppendAnswers:
         suspect_link: Callable[[], None],
         pause: Callable[[int], None],
         on_appended: OnAppended,
+        on_idle: OnIdle,
     ) -> None:
         """`pause` pauses the requests to a broker that could not accept batches; `on_appended` gets
-        each entry that the target has acknowledged.
+        each entry that the target has acknowledged, and `on_idle` each partition about which a
+        report alone was acknowledged without news.
         """
+        self._on_idle = on_idle
         self._lane = lane
         self._board = board
         self._queue = queue
@@ -101,6 +105,7 @@ class AppendAnswers:
         if entry is None:
             row = self._board.row(sent.key)
             if row.quiet is not None and log_end_offset == row.facts.progress.target_log_end_offset:
+                self._on_idle(sent.key)
                 return  # The answer has no news, so the flow gets no command.
             self._board.submit(sent.key, Acknowledged(generation=sent.generation, log_end_offset=log_end_offset))
             self._check_kept(sent, log_end_offset)

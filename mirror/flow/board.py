@@ -12,7 +12,7 @@ import asyncio
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol, assert_never
+from typing import assert_never
 from uuid import UUID
 
 from mirror.flow.core.assignment import NORMAL_RANK
@@ -22,6 +22,7 @@ from mirror.flow.core.flow_effects import (
     CheckSource,
     Discard,
     Effect,
+    Effects,
     Fetch,
     FindTarget,
     QueueBatches,
@@ -29,7 +30,6 @@ from mirror.flow.core.flow_effects import (
     RefreshMetadata,
     ReinstateCopy,
     RetryLater,
-    Side,
     StopFetching,
 )
 from mirror.flow.core.flow_events import ClockWentBack, Command, RetryDue, TopicReplaced
@@ -57,40 +57,6 @@ _log = get_logger("mirror.flow")
 _state_change = state_change_logger()
 
 
-class Effects(Protocol):
-    """The actions that the board requests from other parts."""
-
-    def discard(self, key: TopicPartition, generation: int) -> None:
-        """Drop older batches, then submit `Settled`."""
-        ...
-
-    def find_target(self, key: TopicPartition, generation: int) -> None:
-        """Ask the target for its log, then submit `TargetFound` or `TargetNotFound`."""
-        ...
-
-    def check_source(self, key: TopicPartition, generation: int, epoch: int) -> None:
-        """Ask the source for its log, then submit `SourceChecked` or `SourceNotFound`."""
-        ...
-
-    def reinstate_copy(self, key: TopicPartition, generation: int, reason: str) -> None:
-        """Make the copy a prefix of the source again, then submit `CopyReinstated` or
-        `CopyNotReinstated`.
-        """
-        ...
-
-    def fetching_changed(self, key: TopicPartition) -> None:
-        """The partition must be fetched from another offset, or fetching must stop."""
-        ...
-
-    def refresh_metadata(self, side: Side) -> None:
-        """Query a site's topics now."""
-        ...
-
-    def refresh_link(self) -> None:
-        """Read the link's record now."""
-        ...
-
-
 @dataclass(slots=True)
 class Row:
     """One partition on the board."""
@@ -108,11 +74,11 @@ class Row:
     is_ours: bool = True
     # The partition's priority under congestion (core/priorities.py).
     rank: int = NORMAL_RANK
-    # The facts from which the rank follows.
-    ranked_facts: FlowFacts | None = field(default=None, repr=False)
     # The fetcher that holds batches which the flow has accepted and which are not queued yet.
     queueing: object | None = field(default=None, repr=False)
     retry: asyncio.TimerHandle | None = field(default=None, repr=False)
+    # Removes the partition from the session of reports in which it is (`idle_reports.py`).
+    reporter: Callable[[TopicPartition], None] | None = field(default=None, repr=False)
     # The quiet rounds of its fetcher; the next command of the partition ends them.
     quiet: QuietRounds | None = field(default=None, repr=False)
 
@@ -154,6 +120,7 @@ class FlowBoard:
         self._stale_after_ms = stale_after_ms
         self._chance = chance
         self._rows: dict[TopicPartition, Row] = {}
+        self._restless: set[TopicPartition] = set()
         # The difference between the wall clock and the monotonic clock that flows use for their
         # times.
         self._clock_ahead_ms = clock.now_ms() - clock.monotonic_ms()
@@ -177,6 +144,14 @@ class FlowBoard:
         """All partitions that are at a site; a copy, because another thread reads metrics."""
         return ((key, row) for key, row in tuple(self._rows.items()) if not row.is_retired)
 
+    def restless_rows(self) -> list[tuple[TopicPartition, Row]]:
+        """The partitions about which something may have changed or may change with time alone. All
+        others are MIRRORING, and at the last answer of their source the target had all its records:
+        so regular checks skip thousands of idle partitions. Any thread may call this.
+        """
+        rows = ((key, self._rows[key]) for key in tuple(self._restless))
+        return [(key, row) for key, row in rows if not row.is_retired]
+
     def row(self, key: TopicPartition) -> Row:
         """One partition; KeyError when it is not on the board."""
         return self._rows[key]
@@ -193,6 +168,7 @@ class FlowBoard:
                 target_compares=self._target_compares,
             )
             row = self._rows[key] = Row(flow, topic_id)
+            self._restless.add(key)
         return row
 
     def retire(self, key: TopicPartition, reason: str) -> None:
@@ -233,13 +209,26 @@ class FlowBoard:
         if row.facts.state is not FlowState.MIRRORING or row.facts.attempts:
             return False
         row.quiet = rounds
+        if _has_all(row.facts.progress):
+            self._restless.discard(key)
         return True
+
+    def is_settled(self, key: TopicPartition) -> bool:
+        """True for the partitions that `restless_rows` leaves out."""
+        return key not in self._restless and not self._rows[key].is_retired
+
+    def settled_row(self) -> Row | None:
+        """One of the partitions that `restless_rows` leaves out; None if it has all."""
+        return next((row for key, row in self.rows() if key not in self._restless), None)
 
     def end_quiet(self, key: TopicPartition) -> None:
         """Submit the result of the quiet rounds to the flow, before its next decision."""
         row = self._rows[key]
         row.flow.apply(row.facts._replace(progress=self._progress(row)))
         row.quiet = None
+        self._restless.add(key)
+        if row.reporter is not None:
+            row.reporter(key)
 
     def _progress(self, row: Row) -> Progress:
         """The current ends of the partition; the metrics call this in another thread."""
@@ -271,8 +260,7 @@ class FlowBoard:
         progress = row.facts.progress
         # A shortcut for most partitions at most calls: the same result as `measure`, without a new
         # progress value.
-        has_all = 0 <= progress.source_high_watermark <= progress.target_log_end_offset
-        if row.quiet is not None and has_all and self.silence_ms(key) <= self._stale_after_ms:
+        if row.quiet is not None and _has_all(progress) and self.silence_ms(key) <= self._stale_after_ms:
             return NO_LAG
         return measure(self._progress(row), now_ms=self._noted_now_ms(), stale_after_ms=self._stale_after_ms)
 
@@ -313,6 +301,10 @@ class FlowBoard:
         row = self._rows[key]
         known_ms = row.facts.progress.source_answered_at_ms
         return known_ms if row.quiet is None else max(known_ms, self._noted_at(row.quiet.answered))
+
+    def answered_at_ms(self, rounds: QuietRounds) -> int:
+        """When the source last answered in these rounds (Unix ms as flows note it)."""
+        return self._noted_at(rounds.answered)
 
     def stop_timers(self) -> None:
         """Stop all retry timers."""
@@ -391,3 +383,8 @@ class FlowBoard:
             row.retry.cancel()
         due = RetryDue(generation=effect.generation)
         row.retry = asyncio.get_running_loop().call_later(delay_ms / 1000, self.submit, key, due)
+
+
+def _has_all(progress: Progress) -> bool:
+    """True if the target has all records that the source had at its last answer."""
+    return 0 <= progress.source_high_watermark <= progress.target_log_end_offset

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from mirror.flow.board import FlowBoard
+from mirror.flow.board import FlowBoard, Row
 from mirror.flow.core.flow_events import Pause, Resume
 from mirror.flow.core.flow_state import FlowState
 from mirror.link.core.link_roles import LinkRole
@@ -22,6 +22,7 @@ from runtime.process import OperationalFailure
 from wire.protocol.ids import TopicPartition
 from wire.protocol.json_documents import parse_json
 from wire.rules.links import matches
+from wire.rules.sync_reports import ALL_SLOTS
 
 ALL_TOPICS = ".*"
 REASON = "paused by an operator"
@@ -39,10 +40,18 @@ class Pauses:
     """
 
     def __init__(
-        self, board: FlowBoard, file: Path | None, *, owns: Callable[[TopicPartition], bool] = lambda _: True
+        self,
+        board: FlowBoard,
+        file: Path | None,
+        *,
+        owns: Callable[[TopicPartition], bool] = lambda _: True,
+        slots: Callable[[], frozenset[int]] = lambda: ALL_SLOTS,
     ) -> None:
+        """`slots` returns the slots of the partitions that this daemon owns, as `owns` has them."""
         self._board = board
         self._owns = owns
+        self._slots = slots
+        self._enforced_for: frozenset[int] | None = None
         self._file = file
         self._patterns: list[str] = _load(file)
 
@@ -67,9 +76,17 @@ class Pauses:
 
     def enforce(self) -> None:
         """Pause and resume the flows of the board according to the patterns and to the share of
-        this daemon.
+        this daemon. Call it regularly: it looks at partitions about which something has changed.
         """
-        for key, row in list(self._board.rows()):
+        slots = self._slots()
+        if slots != self._enforced_for:
+            self._enforced_for = slots
+            self._enforce_on(list(self._board.rows()))
+        else:
+            self._enforce_on(self._board.restless_rows())
+
+    def _enforce_on(self, rows: Iterable[tuple[TopicPartition, Row]]) -> None:
+        for key, row in rows:
             facts = row.facts
             row.is_ours = self._owns(key)
             is_paused = facts.role is LinkRole.MIRRORING and self._is_paused(key.topic)
@@ -95,7 +112,7 @@ class Pauses:
                     f"antipode.pause.file {self._file} cannot be written ({error.strerror}); nothing is changed"
                 ) from error
         self._patterns = patterns
-        self.enforce()
+        self._enforce_on(list(self._board.rows()))
         return sum(self._is_paused(key.topic) for key, _ in self._board.our_rows())
 
 

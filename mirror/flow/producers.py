@@ -5,7 +5,8 @@ One request has batches of many partitions of one leader, in the order of the la
 batches leave in order and each names the log end that it continues, so a reordering could only be
 refused, never stored. Unacknowledged batches stay in the partition's window and are sent again; a
 final refusal of the target goes back to the flow. Idle partitions send an empty append now and
-then: it carries the source's ends, and detects a change of the link's direction.
+then: it carries the source's ends, and detects a change of the link's direction. At an exact target
+`idle_reports.py` takes over when that has no news.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from mirror.flow.append_answers import AppendAnswers, OnAppended, SentPart
+from mirror.flow.append_answers import AppendAnswers, OnAppended, OnIdle, SentPart
 from mirror.flow.board import FlowBoard, Row
 from mirror.flow.core.answers import SendAgain
 from mirror.flow.core.reports import REPORT_INTERVAL_MS, may_report, reported_log_start
@@ -50,8 +51,11 @@ class Producer:
         request_bytes_max: int,
         in_flight_max: int,
         on_appended: OnAppended,
+        on_idle: OnIdle = lambda _: None,
     ) -> None:
-        """`on_appended` gets each entry that the target has acknowledged."""
+        """`on_appended` gets each entry that the target has acknowledged, and `on_idle` each
+        partition about which a report alone was acknowledged without news.
+        """
         self.lane = lane
         self._board = board
         self._queue = queue
@@ -68,6 +72,7 @@ class Producer:
             suspect_link=suspect_link,
             pause=self._pause,
             on_appended=on_appended,
+            on_idle=on_idle,
         )
         self._in_flight: dict[int, int] = {}
         # A broker that could not accept batches is paused as a whole, with all its partitions.

@@ -35,7 +35,9 @@ class RetentionWatch:
     def look(self) -> None:
         """Compare lags with retentions, and log the partitions that are newly at risk."""
         found: dict[TopicPartition, float] = {}
-        for key, _ in self._board.our_rows():
+        for key, row in self._board.restless_rows():
+            if not row.is_ours:
+                continue
             retained_ms = self._retained_ms.get(key.topic, -1)
             lag_ms = self._board.lag(key).ms
             part = part_used(lag_ms, retained_ms)

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from mirror.flow.board import FlowBoard
+from mirror.flow.board import FlowBoard, Row
 from mirror.flow.core.flow_events import Start
 from mirror.flow.core.liveness import Liveness, Remedy
 from mirror.link.ports import LogEnds, SitePort
@@ -67,10 +67,9 @@ class StallWatch:
     async def look(self) -> None:
         """Look at all partitions once."""
         now_ms = self._clock.monotonic_ms()
-        rows = self._board.our_rows()
+        self._look_for_congestion(self._moved_bytes(), now_ms)
+        rows = self._rows_to_judge()
         self._liveness.keep(frozenset(key for key, _ in rows))
-        moved_bytes = sum(row.facts.progress.mirrored_bytes + row.facts.progress.skipped_bytes for _, row in rows)
-        self._look_for_congestion(moved_bytes, now_ms)
         suspects = [
             key
             for key, row in rows
@@ -83,6 +82,19 @@ class StallWatch:
             ends = found.get(key)
             if isinstance(ends, LogEnds):
                 self._judge(key, ends)
+
+    def _moved_bytes(self) -> int:
+        progresses = (row.facts.progress for _, row in self._board.our_rows())
+        return sum(progress.mirrored_bytes + progress.skipped_bytes for progress in progresses)
+
+    def _rows_to_judge(self) -> list[tuple[TopicPartition, Row]]:
+        """All partitions but those that have everything, as their source has just answered."""
+        restless = dict(self._board.restless_rows())
+        rounds = {id(row.quiet): (key, row.quiet) for key, row in self._board.our_rows() if row.quiet is not None}
+        # One look earlier than a stall, so that the stall counts from the last answer.
+        silence_ms = self._stall_ms - self._stall_ms / LOOKS_A_STALL
+        silent = {known for known, (key, _) in rounds.items() if self._board.silence_ms(key) >= silence_ms}
+        return [(key, row) for key, row in self._board.our_rows() if key in restless or id(row.quiet) in silent]
 
     def _judge(self, key: TopicPartition, ends: LogEnds) -> None:
         now_ms = self._clock.monotonic_ms()

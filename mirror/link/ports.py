@@ -195,6 +195,49 @@ class AppendPort(Protocol):
         ...
 
 
+class IdlePartition(NamedTuple):
+    """A partition without new records that enters a session of reports, with its ends."""
+
+    key: TopicPartition
+    topic_id: UUID
+    log_end_offset: int
+    source_high_watermark: int
+
+
+class ReportAnswer(NamedTuple):
+    """The target's answer to a report: the session, and the numbers of the partitions that are not
+    as reported. Any error ends the session.
+    """
+
+    error: ErrorCode
+    session_id: int
+    ended: Sequence[int]
+
+
+class ReportPort(Protocol):
+    """The connection for reports about idle partitions to the target's brokers."""
+
+    async def report(
+        self,
+        node_id: int,
+        *,
+        link: str,
+        link_epoch: int,
+        session_id: int,
+        source_seen_at_ms: int,
+        removed: Sequence[int],
+        added: Sequence[IdlePartition],
+    ) -> ReportAnswer:
+        """Report as of when (Unix ms) the source has no new records of the session's partitions;
+        session 0 begins one. Unreachable on a lost connection.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Drop the connections."""
+        ...
+
+
 class ProgressPort(Protocol):
     """The connection for reports of the target's progress to the source's brokers."""
 

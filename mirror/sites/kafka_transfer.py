@@ -1,5 +1,5 @@
 """FetchPort and AppendPort over the raw-batch client: the two ends of the data path, each with
-connections of its own.
+connections of its own, and the reports of both ends.
 
 Records are views of the received frame on the one side and are handed to the transport as they are
 on the other.
@@ -15,7 +15,15 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from clients.reader.simple_consumer import is_throttled_away
-from mirror.link.ports import AppendAnswer, AppendPart, FetchAnswer, FetchPart, Unreachable
+from mirror.link.ports import (
+    AppendAnswer,
+    AppendPart,
+    FetchAnswer,
+    FetchPart,
+    IdlePartition,
+    ReportAnswer,
+    Unreachable,
+)
 from mirror.sites.kafka_site import RETRY_BUDGET_MS, reached
 from runtime.addresses import HostPort
 from wire.client.client_errors import BrokerError, error_code
@@ -152,6 +160,51 @@ class KafkaAppend:
             for topic in response.topics
             for answer in topic.partitions
         ]
+
+    async def close(self) -> None:
+        """Drop the connections."""
+        await self._client.close()
+
+
+class KafkaReports:
+    """ReportPort: reports about idle partitions to the target's brokers."""
+
+    def __init__(self, bootstrap: Sequence[HostPort], options: ConnectionOptions) -> None:
+        self._client = KafkaClient(bootstrap, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
+
+    async def report(
+        self,
+        node_id: int,
+        *,
+        link: str,
+        link_epoch: int,
+        session_id: int,
+        source_seen_at_ms: int,
+        removed: Sequence[int],
+        added: Sequence[IdlePartition],
+    ) -> ReportAnswer:
+        """Report as of when (Unix ms) the source has no new records of the session's partitions."""
+        topics: dict[tuple[str, UUID], list[dict[str, int]]] = {}
+        for one in added:
+            ends = {
+                "index": one.key.partition,
+                "log_end_offset": one.log_end_offset,
+                "source_high_watermark": one.source_high_watermark,
+            }
+            topics.setdefault((one.key.topic, one.topic_id), []).append(ends)
+        values = {
+            "link": link,
+            "link_epoch": link_epoch,
+            "session_id": session_id,
+            "source_seen_at_ms": source_seen_at_ms,
+            "removed": removed,
+            "added": [
+                {"name": name, "topic_id": topic_id, "partitions": partitions}
+                for (name, topic_id), partitions in topics.items()
+            ],
+        }
+        response = await reached(self._client.mirror_reports(node_id, values))
+        return ReportAnswer(response.error_code, response.session_id, response.ended)
 
     async def close(self) -> None:
         """Drop the connections."""

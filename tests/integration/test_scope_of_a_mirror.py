@@ -29,6 +29,7 @@ from wire.client.security import load_security, secured
 from wire.protocol.ids import DEBUGGING_CONSUMER, MIRROR
 from wire.protocol.messages.link_messages import LINK_PROGRESS
 from wire.protocol.messages.mirror_append_codec import MirrorAppend, PartitionToMirror, TopicToMirror
+from wire.protocol.messages.mirror_report_messages import MIRROR_REPORTS
 from wire.protocol.messages.private import MIRROR_OFFSET_COMMIT, link_claim
 from wire.protocol.messages.quarantine_messages import LIST, QUARANTINE
 from wire.protocol.messages.scram_user_messages import SCRAM_USERS
@@ -157,6 +158,14 @@ async def refused_at_the_standby(writer: KafkaClient, standby: FullSite, ids: Ma
     attempts: dict[int, Mapping[str, Any]] = {
         LINK_PROGRESS: {"link": OTHER_LINK, "link_epoch": 1, "topics": ()},
         MIRROR_OFFSET_COMMIT: commit,
+        MIRROR_REPORTS: {
+            "link": OTHER_LINK,
+            "link_epoch": 1,
+            "session_id": 0,
+            "source_seen_at_ms": 1,
+            "removed": (),
+            "added": (),
+        },
         SCRAM_USERS: {"link": OTHER_LINK, "link_epoch": 1, "users": ()},
         QUARANTINE: {"action": LIST, "name": "", "position": 0},
     }

@@ -38,6 +38,7 @@ from wire.protocol.messages.fetch_codec import FetchResponse
 from wire.protocol.messages.link_messages import LINK_PROGRESS, MIRROR_TRANSACTIONAL_IDS
 from wire.protocol.messages.mirror_append_codec import MirrorAppend
 from wire.protocol.messages.mirror_append_messages import MirrorAppendResponse
+from wire.protocol.messages.mirror_report_messages import MIRROR_REPORTS, MirrorReportsResponse
 from wire.protocol.messages.produce_codec import (
     PartitionProduced,
     PartitionRecords,
@@ -89,6 +90,13 @@ class KafkaClient(TopicCalls, GroupCalls):
         values = {"link": link, "link_epoch": link_epoch, "topics": topics}
         response = await (await self.connection(node_id)).call(LINK_PROGRESS, values)
         return error_code(response.error_code)
+
+    async def mirror_reports(self, node_id: int, values: Mapping[str, Any]) -> MirrorReportsResponse:
+        """Report that the source has no new records of the partitions of a session, whose changes
+        are in `values` (`mirror_report_messages.py`).
+        """
+        response: MirrorReportsResponse = await (await self.connection(node_id)).call(MIRROR_REPORTS, values)
+        return response
 
     async def list_offsets(
         self,

@@ -17,6 +17,7 @@ from broker.authorization.core.acl_table import Verdict
 from wire.protocol.messages.group_offset_messages import MIRROR_GROUP_OFFSETS
 from wire.protocol.messages.link_messages import LINK_PROGRESS, MIRROR_TRANSACTIONAL_IDS
 from wire.protocol.messages.mirror_append_messages import MIRROR_APPEND
+from wire.protocol.messages.mirror_report_messages import MIRROR_REPORTS
 from wire.protocol.messages.private import COMPRESS_CONNECTION, MIRROR_OFFSET_COMMIT, SITE_METADATA
 from wire.protocol.messages.quarantine_messages import QUARANTINE_RECORDS
 from wire.protocol.messages.scram_user_messages import SCRAM_USERS
@@ -30,6 +31,7 @@ CLAIMING_APIS: Final = frozenset(
         MIRROR_OFFSET_COMMIT,
         MIRROR_GROUP_OFFSETS,
         LINK_PROGRESS,
+        MIRROR_REPORTS,
         MIRROR_TRANSACTIONAL_IDS,
         QUARANTINE_RECORDS,
         SCRAM_USERS,

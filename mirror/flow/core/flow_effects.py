@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import Protocol
+
+from wire.protocol.ids import TopicPartition
 
 
 class Side(enum.Enum):
@@ -107,3 +110,37 @@ Effect = (
     | RefreshMetadata
     | RefreshLink
 )
+
+
+class Effects(Protocol):
+    """The actions that the board requests from other parts."""
+
+    def discard(self, key: TopicPartition, generation: int) -> None:
+        """Drop older batches, then submit `Settled`."""
+        ...
+
+    def find_target(self, key: TopicPartition, generation: int) -> None:
+        """Ask the target for its log, then submit `TargetFound` or `TargetNotFound`."""
+        ...
+
+    def check_source(self, key: TopicPartition, generation: int, epoch: int) -> None:
+        """Ask the source for its log, then submit `SourceChecked` or `SourceNotFound`."""
+        ...
+
+    def reinstate_copy(self, key: TopicPartition, generation: int, reason: str) -> None:
+        """Make the copy a prefix of the source again, then submit `CopyReinstated` or
+        `CopyNotReinstated`.
+        """
+        ...
+
+    def fetching_changed(self, key: TopicPartition) -> None:
+        """The partition must be fetched from another offset, or fetching must stop."""
+        ...
+
+    def refresh_metadata(self, side: Side) -> None:
+        """Query a site's topics now."""
+        ...
+
+    def refresh_link(self) -> None:
+        """Read the link's record now."""
+        ...

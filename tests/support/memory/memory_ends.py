@@ -10,7 +10,16 @@ from mirror.admin.verifier import Verifier
 from mirror.ends import EndsStatus
 from mirror.link.group_ports import GroupPort, OffsetsTail
 from mirror.link.link_watch import LinkView
-from mirror.link.ports import AppendPort, FetchPort, ProgressPort, QuarantinePort, SitePort, SourcePort, TopicActor
+from mirror.link.ports import (
+    AppendPort,
+    FetchPort,
+    ProgressPort,
+    QuarantinePort,
+    ReportPort,
+    SitePort,
+    SourcePort,
+    TopicActor,
+)
 from mirror.sharing.ownership import Ownership
 from mirror.sharing.shares import Worker
 from wire.protocol.ids import TopicPartition
@@ -36,6 +45,7 @@ class MemoryEnds:
     open_append: Callable[[], AppendPort]
     read_link: Callable[[], Coroutine[Any, Any, LinkView]]
     open_progress: Callable[[], ProgressPort | None]
+    open_reports: Callable[[], ReportPort | None] = lambda: None
     tallies: Mapping[str, CompressionTally] = field(default_factory=dict)
     workers: Mapping[str, Worker] = field(default_factory=dict)
     name_at_target = None

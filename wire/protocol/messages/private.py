@@ -17,6 +17,7 @@ writer serve them too.
 | 20012 | ScramUsers | 0 | `scram_user_messages.py`; SCRAM users as they are stored, for the standby of an exact link |
 | 20013 | EndTransactions | 0 | `transaction_end_messages.py`; decided transactions for the logs of their partitions |
 | 20014 | MirrorGroupOffsets | 0 | `group_offset_messages.py`; the offsets of several groups, as MirrorOffsetCommit of one |
+| 20016 | MirrorReports | 0 | `mirror_report_messages.py`; the source has no new records of the partitions of a session |
 | 20015 | DamagedBatches | 0 | `damaged_batch_messages.py`; what a broker's scrubber has found on its disks |
 
 A MirrorOffsetCommit without a group has, in the member id, as of when (Unix ms) the mirror has
@@ -75,6 +76,11 @@ from wire.protocol.messages.link_messages import (
     MirrorTransactionalIdsResponse,
 )
 from wire.protocol.messages.mirror_append_messages import MIRROR_APPEND, MirrorAppendRequest, MirrorAppendResponse
+from wire.protocol.messages.mirror_report_messages import (
+    MIRROR_REPORTS,
+    MirrorReportsRequest,
+    MirrorReportsResponse,
+)
 from wire.protocol.messages.quarantine_messages import (
     QUARANTINE,
     QUARANTINE_RECORDS,
@@ -117,6 +123,7 @@ PRIVATE_NAMES: Final = {
     SCRAM_USERS: "scram_users",
     END_TRANSACTIONS: "end_transactions",
     MIRROR_GROUP_OFFSETS: "mirror_group_offsets",
+    MIRROR_REPORTS: "mirror_reports",
     DAMAGED_BATCHES: "damaged_batches",
 }
 PRIVATE_VERSIONS: Final = {
@@ -134,6 +141,7 @@ PRIVATE_VERSIONS: Final = {
     SCRAM_USERS: (0, 0),
     END_TRANSACTIONS: (0, 0),
     MIRROR_GROUP_OFFSETS: (0, 0),
+    MIRROR_REPORTS: (0, 0),
     DAMAGED_BATCHES: (0, 0),
 }
 
@@ -186,6 +194,7 @@ _OWN_REQUESTS: Final[dict[int, type[Any]]] = {
     SCRAM_USERS: ScramUsersRequest,
     END_TRANSACTIONS: EndTransactionsRequest,
     MIRROR_GROUP_OFFSETS: MirrorGroupOffsetsRequest,
+    MIRROR_REPORTS: MirrorReportsRequest,
     DAMAGED_BATCHES: DamagedBatchesRequest,
 }
 _OWN_RESPONSES: Final[dict[int, type[Any]]] = {
@@ -201,6 +210,7 @@ _OWN_RESPONSES: Final[dict[int, type[Any]]] = {
     SCRAM_USERS: ScramUsersResponse,
     END_TRANSACTIONS: EndTransactionsResponse,
     MIRROR_GROUP_OFFSETS: MirrorGroupOffsetsResponse,
+    MIRROR_REPORTS: MirrorReportsResponse,
     DAMAGED_BATCHES: DamagedBatchesResponse,
 }
 

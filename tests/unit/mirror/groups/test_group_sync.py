@@ -101,7 +101,7 @@ async def test_offsets_that_another_daemon_has_carried_meanwhile_do_not_go_back(
     """
     async with mirroring(world) as mirror:
         await are_carried(world)
-        world.owns = lambda _: False
+        world.owns, world.slots = lambda _: False, frozenset()
         await eventually(lambda: not mirror.board.our_rows())
         rounds = world.target.group_rounds
         await eventually(lambda: world.target.group_rounds > rounds + 2)
@@ -117,7 +117,7 @@ async def test_offsets_that_another_daemon_has_carried_meanwhile_do_not_go_back(
 
         monkeypatch.setattr(world.target, "log_ends", ends_when_told)
         world.target.commits.clear()
-        world.owns = lambda _: True
+        world.owns, world.slots = lambda _: True, ALL_SLOTS
         await eventually(mirror.board.our_rows)
         rounds = world.target.group_rounds
         await eventually(lambda: world.target.group_rounds > rounds + 3)

@@ -9,7 +9,6 @@ state is dropped and read again by the next active controller.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
@@ -43,7 +42,7 @@ from controller.watching.quarantine_looks import look_again_and_again
 from controller.watching.sentinels import Sentinels, refusing
 from controller.watching.topic_watches import TopicWatches
 from controller.watching.watches import follow
-from runtime.clock import SystemClock
+from runtime.doors import ProcessDoors
 from runtime.logs import get_logger
 from runtime.supervision import not_broken_off
 from runtime.zookeeper.client import ZooKeeper
@@ -76,6 +75,7 @@ class ActiveController:
         cluster: Cluster,
         zookeeper: ZooKeeper,
         metrics: ControllerMetrics,
+        doors: ProcessDoors,
         deletion_retry_ms: int,
         apply_timeout_ms: int,
         token_expiry_check_ms: int = 3_600_000,
@@ -89,7 +89,8 @@ class ActiveController:
         self._token_expiry_check_ms = token_expiry_check_ms
         self._balance = balance
         self._heeds_altered_configs = heeds_altered_configs
-        self._sentinels = Sentinels(self._tell, own_node=tenure.controller_id)
+        self._doors = doors
+        self._sentinels = Sentinels(self._tell, own_node=tenure.controller_id, dial=doors.dial)
         self._machine = ControllerMachine(cluster)
         self._reader = ClusterReader(zookeeper)
         self._writer = ClusterWriter(zookeeper, tenure)
@@ -97,6 +98,7 @@ class ActiveController:
             lambda: self._machine.cluster,
             on_answer=self._on_answer,
             metrics=metrics,
+            dial=doors.dial,
             apply_timeout_ms=apply_timeout_ms,
         )
         self._queue: asyncio.Queue[tuple[ask.Command, asyncio.Future[Decision], float]] = asyncio.Queue(
@@ -125,7 +127,7 @@ class ActiveController:
         if self._is_over:
             raise Deposed("this controller has ceased to be active")
         future: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
-        await self._queue.put((command, future, time.monotonic()))
+        await self._queue.put((command, future, self._now_s()))
         return await future
 
     async def _tell(self, command: ask.Command) -> None:
@@ -133,7 +135,7 @@ class ActiveController:
         future: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
         # read the exception, else asyncio logs that it was never retrieved
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
-        await self._queue.put((command, future, time.monotonic()))
+        await self._queue.put((command, future, self._now_s()))
 
     async def _on_answer(self, answer: ask.DeletionsAnswered) -> None:
         await self._tell(answer)
@@ -201,7 +203,7 @@ class ActiveController:
     async def _serve(self) -> None:
         while True:
             command, future, queued_at = await self._queue.get()
-            self._metrics.record_wait(_ms_since(queued_at))
+            self._metrics.record_wait(self._ms_since(queued_at))
             try:
                 reply = await self._handle(command)
             except BaseException as error:
@@ -212,7 +214,7 @@ class ActiveController:
                 future.set_result(reply)
 
     async def _handle(self, command: ask.Command) -> Decision:
-        started = time.monotonic()
+        started = self._now_s()
         decision = self._machine.decide(command)
         if decision.facts:
             try:
@@ -221,11 +223,11 @@ class ActiveController:
                 raise Deposed(f"a commit failed ({error!r}) on: {decision.reason}") from error
             # applied only after the commit: the cluster never has a fact that ZooKeeper lacks
             self._machine.apply(decision.facts)
-            self._report(decision, _ms_since(started))
+            self._report(decision, self._ms_since(started))
         self._act(decision.effects)
         async with self._has_changed:
             self._has_changed.notify_all()
-        self._metrics.record_event(type(command).__name__, _ms_since(started), queued=self._queue.qsize())
+        self._metrics.record_event(type(command).__name__, self._ms_since(started), queued=self._queue.qsize())
         return decision
 
     def _act(self, effects: tuple[Effect, ...]) -> None:
@@ -348,7 +350,7 @@ class ActiveController:
 
     async def _remove_expired_tokens(self) -> None:
         # the wall clock, since tokens expire at a Unix time
-        clock = SystemClock()
+        clock = self._doors.clock
         while True:
             if any(token.is_expired(clock.now_ms()) for token in self.cluster.delegation_tokens.values()):
                 await self._tell(RemoveExpiredTokens(now_ms=clock.now_ms()))
@@ -394,6 +396,8 @@ class ActiveController:
         await self._sentinels.close()
         await self._channels.close()
 
+    def _now_s(self) -> float:
+        return self._doors.clock.monotonic_ms() / 1000
 
-def _ms_since(began_s: float) -> float:
-    return (time.monotonic() - began_s) * 1000
+    def _ms_since(self, began_s: float) -> float:
+        return (self._now_s() - began_s) * 1000

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import uuid
 from functools import partial
 
 from kazoo.exceptions import KazooException, NodeExistsError
@@ -28,8 +27,9 @@ from controller.requests.service import Controller
 from controller.stored.cluster_reader import ClusterReader
 from controller.stored.cluster_writer import ClusterWriter
 from controller.stored.tenure import Deposed, Tenure
-from runtime.clock import Clock, SystemClock
+from runtime.chance import new_uuid
 from runtime.configuration import ConfigurationError
+from runtime.doors import ProcessDoors
 from runtime.grpc_server import GrpcServer
 from runtime.logs import get_logger
 from runtime.supervision import Supervisor, note_death
@@ -56,7 +56,7 @@ class ControllerCandidate:
         *,
         grpc_server: GrpcServer,
         registry: CollectorRegistry,
-        clock: Clock | None = None,
+        doors: ProcessDoors | None = None,
         note_session: NoteSession = note_no_session,
         heeds_altered_configs: bool = False,
     ) -> None:
@@ -66,7 +66,7 @@ class ControllerCandidate:
         self._settings = settings
         self._heeds_altered_configs = heeds_altered_configs
         self._note_session = note_session
-        self._clock = clock or SystemClock()
+        self._doors = doors or ProcessDoors()
         self._metrics = ControllerMetrics(registry)
         self._zookeeper: ZooKeeper | None = None
         self._candidacy: Candidacy | None = None
@@ -96,7 +96,7 @@ class ControllerCandidate:
         differs from the configured one.
         """
         settings = self._settings
-        zookeeper = ZooKeeper(
+        zookeeper = self._doors.open_zookeeper(
             settings.zookeeper_connect,
             session_timeout_ms=settings.zookeeper_session_timeout_ms,
             note_session=self._note_session,
@@ -113,7 +113,7 @@ class ControllerCandidate:
             node_id=settings.node_id,
             grpc_address=grpc_address,
             session_timeout_ms=settings.zookeeper_session_timeout_ms,
-            clock=self._clock,
+            clock=self._doors.clock,
         )
         await until_answered(lambda: warn_of_other_rules(zookeeper, settings))
         self._loops.start("controller candidate", partial(self._stand, zookeeper, self._candidacy))
@@ -129,7 +129,7 @@ class ControllerCandidate:
         wanted = self._settings.cluster_id
         found = await zookeeper.get_or_none(znodes.CLUSTER_ID)
         if found is None:
-            fresh = wanted or base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+            fresh = wanted or base64.urlsafe_b64encode(new_uuid().bytes).rstrip(b"=").decode()
             try:
                 await zookeeper.create(znodes.CLUSTER_ID, encode_cluster_id(fresh), make_path=True)
             except NodeExistsError:
@@ -182,6 +182,7 @@ class ControllerCandidate:
             apply_timeout_ms=self._settings.apply_timeout_ms,
             token_expiry_check_ms=self._settings.token_expiry_check_ms,
             balance=self._settings.balance(),
+            doors=self._doors,
             heeds_altered_configs=self._heeds_altered_configs,
         )
         self._active = active

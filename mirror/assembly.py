@@ -42,7 +42,7 @@ from mirror.parts import make_group_sync, make_reinstatements, make_resets, make
 from mirror.settings.config import MirrorConfig
 from mirror.sharing.peer_watch import PeerWatch
 from mirror.sharing.shares import Share
-from runtime.clock import Clock
+from runtime.doors import ProcessDoors
 from runtime.invariants import InvariantBroken
 from runtime.logs import get_logger
 from runtime.process import OperationalFailure
@@ -82,15 +82,14 @@ class Mirror:
         link_view: LinkView,
         *,
         registry: CollectorRegistry,
-        clock: Clock,
-        chance: random.Random,
+        doors: ProcessDoors,
     ) -> None:
         self._config = config
         self._ends = ends
         self._share = share
-        self._clock = clock
+        self._clock = clock = doors.clock
         self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
-        self.board = self._make_board(chance)
+        self.board = self._make_board(doors.chance)
         self.throttle = Throttle(clock, bytes_per_second=config.throttle_bytes_per_second)
         classes = Classes(high=config.high_priority_topics, low=config.low_priority_topics)
         self._ranks = Ranks(self.board, classes, backfill_bytes=config.backfill_bytes)
@@ -101,7 +100,7 @@ class Mirror:
             clock=clock,
         )
         self.pauses = Pauses(self.board, config.pause_file, owns=share.owns, slots=lambda: share.slots)
-        self._supervisor = Supervisor(chance=chance, fatal=(InvariantBroken,), on_broken=self._fail)
+        self._supervisor = Supervisor(chance=doors.chance, fatal=(InvariantBroken,), on_broken=self._fail)
         self._prober = Prober(self.board, source=ends.source, target=ends.target)
         self._followed = FollowedLink(
             self.board,

@@ -25,7 +25,7 @@ from mirror.topics.quarantine import KafkaQuarantine
 from mirror.topics.shared_access import SharedAccessPort
 from mirror.topics.topic_actor import ControllerActor
 from runtime.addresses import HostPort
-from runtime.clock import Clock
+from runtime.doors import ProcessDoors
 from wire.client.connection import ConnectionOptions
 from wire.client.raw_client import KafkaClient
 from wire.protocol.ids import MIRROR, TopicPartition
@@ -47,7 +47,7 @@ class ExactEnds:
         shared_access: SharedAccessPort,
         link: Callable[[], LinkView],
         client_id: str,
-        clock: Clock,
+        doors: ProcessDoors,
     ) -> None:
         """`read_link` and `shared_access` ask the target's agents; `link` returns the record as
         last read.
@@ -60,13 +60,13 @@ class ExactEnds:
         self.tallies = dialing.tallies
         self.source = self.source_groups = KafkaSite(source, dialing.source, replica_id=MIRROR)
         self.target = self.target_groups = KafkaSite(target, dialing.target)
-        self.actor = ControllerActor(config.site_agents)
+        self.actor = ControllerActor(config.site_agents, doors.dial)
         self._source_client = _client(source, dialing.source)
         self._target_client = _client(target, dialing.target)
         self.offsets_tail = KafkaOffsetsTail(
             self._source_client,
             _client(source, dialing.source),
-            clock=clock,
+            clock=doors.clock,
             max_wait_ms=config.group_sync_interval_ms // 2,
         )
         self.verifier = ExactVerifier(self._source_client, self._target_client)
@@ -78,14 +78,14 @@ class ExactEnds:
             interval_ms=config.group_sync_interval_ms,
         )
         self._group_configs = GroupConfigSync(
-            source=self.source, target=self.target, link=link, clock=clock, interval_ms=config.config_sync_interval_ms
+            source=self.source, target=self.target, link=link, clock=doors.clock, interval_ms=config.config_sync_interval_ms
         )
         self._access = AccessSync(
             source=self._source_client,
             target=self._target_client,
             link=link,
             shared=shared_access,
-            clock=clock,
+            clock=doors.clock,
             interval_ms=config.acl_sync_interval_ms,
             excluded_principals=config.acl_principal_blacklist,
         )

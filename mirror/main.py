@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import random
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
@@ -36,9 +35,8 @@ from mirror.sharing.shares import Share, SharedLink, WholeLink
 from mirror.translate.link_holder import HeldLink
 from mirror.translate_ends import TranslateEnds
 from runtime.addresses import HostPort, parse_host_ports
-from runtime.clock import Clock, SystemClock
 from runtime.configuration import ConfigurationError
-from runtime.garbage import leave_startup_objects_alone, look_for_garbage_rarely
+from runtime.doors import ProcessDoors
 from runtime.grpc_server import GrpcServer
 from runtime.logs import get_logger
 from runtime.metrics import MetricsServer, new_registry
@@ -74,27 +72,27 @@ class MirrorDaemon:
         self,
         config: MirrorConfig,
         *,
-        clock: Clock | None = None,
-        chance: random.Random | None = None,
+        doors: ProcessDoors | None = None,
         registry: CollectorRegistry | None = None,
         healths: Healths | None = None,
         exact_ends: Callable[..., ExactEnds] = ExactEnds,
+        on_mirroring: Callable[[], None] = lambda: None,
     ) -> None:
         """With `registry` and `healths` the metrics and the health appear on the pages of the
         caller; otherwise the daemon serves its own. `exact_ends` creates the ends of an exact
-        link.
+        link; `on_mirroring` is called when the mirror has started.
         """
         self._make_exact_ends = exact_ends
+        self._on_mirroring = on_mirroring
         self._config = config
-        self._clock = clock or SystemClock()
-        self._chance = chance or random.Random()  # noqa: S311 (jitter)
+        self._doors = doors = doors or ProcessDoors()
         self._healths = {} if healths is None else healths
         self._is_serving_metrics = registry is None
         self._registry = registry or new_registry()
         self._admin = MirrorAdminService(config.link_name)
         self._opening = OpeningMetrics(self._registry, link=config.link_name, health=self._admin.health)
         self._healths[config.link_name] = self._admin.health
-        self._links = LinkReader(config.link_name, config.site_agents)
+        self._links = LinkReader(config.link_name, config.site_agents, doors.dial)
         self._metrics_server: MetricsServer | None = None
         self._grpc: GrpcServer | None = None
         self._bringing_up: asyncio.Task[None] | None = None
@@ -110,7 +108,6 @@ class MirrorDaemon:
         """Serve metrics and MirrorAdmin, then bring the mirror up in the background.
         OperationalFailure: a port is taken.
         """
-        look_for_garbage_rarely()
         self.failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         if self._config.queue_enqueue_timeout_ms >= 0:
             _log.warning(
@@ -168,9 +165,7 @@ class MirrorDaemon:
     async def _bring_up(self) -> None:
         try:
             config, ends, share, link_view = await self._find_ends()
-            self.mirror = Mirror(
-                config, ends, share, link_view, registry=self._registry, clock=self._clock, chance=self._chance
-            )
+            self.mirror = Mirror(config, ends, share, link_view, registry=self._registry, doors=self._doors)
             self.mirror.failed.add_done_callback(lambda failed: self._fail(failed.result()))
             self._admin.show(self.mirror)
             self._opening.record_opened()
@@ -183,7 +178,7 @@ class MirrorDaemon:
                 error if isinstance(error, Exception) else BrokenOff("the link was not opened: a call was cancelled")
             )
             return
-        leave_startup_objects_alone()
+        self._on_mirroring()
         _log.info("mirroring", link=link_view.name, epoch=link_view.epoch, role=link_view.role.value)
 
     async def _find_ends(self) -> tuple[MirrorConfig, Ends, Share, LinkView]:
@@ -199,7 +194,7 @@ class MirrorDaemon:
             shared_access=self._links,
             link=lambda: link_view if self.mirror is None else self.mirror.link(),
             client_id=CLIENT_ID,
-            clock=self._clock,
+            doors=self._doors,
         )
         self._closing.append(ends)
         share = self._join(target, link_view, read_nothing) if self._config.is_sharing else WholeLink(self._name)
@@ -207,7 +202,7 @@ class MirrorDaemon:
 
     async def _open_translate_link(self) -> tuple[MirrorConfig, Ends, Share, LinkView]:
         """The link once both ends answer, however long that takes."""
-        ends = TranslateEnds(self._config, client_id=CLIENT_ID, registry=self._registry, clock=self._clock)
+        ends = TranslateEnds(self._config, client_id=CLIENT_ID, registry=self._registry, clock=self._doors.clock)
         self._closing.append(ends)
         async for attempt in jittered_backoff(retry_on=Unreachable, initial_ms=50, max_ms=500):
             with attempt:
@@ -236,7 +231,7 @@ class MirrorDaemon:
 
     def _join(self, target: Sequence[HostPort], link_view: LinkView, on_gain: OnGain) -> SharedLink:
         """The share of a daemon that is one of several."""
-        sharing = make_sharing(self._config, target, client_id=CLIENT_ID, on_gain=on_gain, clock=self._clock)
+        sharing = make_sharing(self._config, target, client_id=CLIENT_ID, on_gain=on_gain, doors=self._doors)
         if isinstance(sharing, GroupSharing):
             self._closing.insert(0, sharing)
         sharing.ownership.own = self_description(self._config, link_view.record, name=self._name)

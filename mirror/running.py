@@ -16,6 +16,7 @@ from mirror.flow.followed_link import SourceMoved
 from mirror.main import Healths, MirrorDaemon, serve_metrics
 from mirror.settings.config import MirrorConfig
 from runtime.addresses import HostPort
+from runtime.garbage import leave_startup_objects_alone, look_for_garbage_rarely
 from runtime.logs import get_logger
 from runtime.metrics import MetricsServer, OnePage, new_registry
 
@@ -38,7 +39,12 @@ async def run(
     while True:
         # Metrics cannot be registered twice, so each source has a registry of its own.
         shown[:] = [CollectorRegistry()]
-        daemon = MirrorDaemon(config, registry=None if registry is None else shown[0], healths=healths)
+        daemon = MirrorDaemon(
+            config,
+            registry=None if registry is None else shown[0],
+            healths=healths,
+            on_mirroring=leave_startup_objects_alone,
+        )
         try:
             return await _run_daemon(daemon, stop)
         except SourceMoved as moved:
@@ -47,6 +53,7 @@ async def run(
 
 async def _run_daemon(daemon: MirrorDaemon, stop: asyncio.Event) -> DrainResult | None:
     """Mirror until `stop` is set or the daemon fails; `stop` is set when it cannot go on."""
+    look_for_garbage_rarely()
     try:
         await daemon.start()
     except BaseException:

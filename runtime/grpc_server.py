@@ -8,7 +8,7 @@ opened later.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -122,6 +122,14 @@ class GrpcServer:
         """Report NOT_SERVING, let calls finish for `grace_s`, then close."""
         await self._health.enter_graceful_shutdown()
         await self.server.stop(grace_s)
+
+
+class Dial(Protocol):
+    """Opens a gRPC channel: `open_channel`, or a simulated one."""
+
+    def __call__(self, address: str, *, connect_within_ms: int = ...) -> grpc.aio.Channel:
+        """A channel to the address; an attempt to connect takes at most `connect_within_ms`."""
+        ...
 
 
 def open_channel(address: str, *, connect_within_ms: int = CONNECT_WITHIN_MS) -> grpc.aio.Channel:

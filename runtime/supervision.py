@@ -25,6 +25,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from runtime.chance import jitter
 from runtime.logs import get_logger
 
 RESTART_INITIAL_MS: Final = 50
@@ -89,11 +90,9 @@ class _Waits:
     async def rest(self) -> None:
         lasted_s = asyncio.get_running_loop().time() - self._began_s
         self._deaths = 1 if lasted_s > HEALTHY_AFTER_S else self._deaths + 1
-        # made at the first wait: to seed it takes longer than most work, which never fails
-        self._chance = self._chance or random.Random()  # noqa: S311  spreads retries
         # 2 to the 10th: beyond it the cap counts in any case
         cap_ms = min(RESTART_MAX_MS, RESTART_INITIAL_MS * 2 ** min(self._deaths, 10))
-        await asyncio.sleep(cap_ms * (0.5 + self._chance.random() / 2) / 1000)
+        await asyncio.sleep(cap_ms * (0.5 + (self._chance or jitter()).random() / 2) / 1000)
 
 
 async def until_done(kind: str, work: Callable[[], Awaitable[ResultT]], *, name: str = "") -> ResultT:
@@ -143,7 +142,7 @@ class Supervisor:
         """An error of a `fatal` type is passed to `on_broken`, which for instance ends the
         process.
         """
-        self._chance = chance or random.Random()  # noqa: S311  spreads restarts
+        self._chance = chance
         self._fatal = fatal
         self._on_broken = on_broken
         self._tasks: dict[str, asyncio.Task[None]] = {}

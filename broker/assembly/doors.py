@@ -1,42 +1,32 @@
-"""The doors of a broker to the outside world: clock, chance, disk, logs, sockets and gRPC channels.
-ZooKeeper is reached through the membership, and this process's gRPC server is its composer's.
+"""The doors of a broker to the outside world: those of its process, and disk, logs and sockets.
+A broker reaches ZooKeeper through the membership, and this process's gRPC server is its composer's.
 Connections that a broker opens itself are made by the event loop.
 """
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
-from msgspec import Struct, field
+from msgspec import field
 
 from broker.log.directories.log_store import LogStore
 from broker.network.sockets import RealSockets, Sockets
 from broker.settings.config_store import BrokerConfigStore
-from runtime.clock import Clock, SystemClock
 from runtime.disk import Disk, RealDisk
-from runtime.grpc_server import open_channel
+from runtime.doors import ProcessDoors
 from runtime.zookeeper.sessions import SessionState
-from wire.control.clients import Dial
 from wire.znodes.broker_znodes import BrokerRegistration
 
 
-class Doors(Struct, frozen=True, kw_only=True):
+class Doors(ProcessDoors, frozen=True, kw_only=True):
     """The outside world of one broker; tests and the simulation pass their own doors."""
 
-    clock: Clock = field(default_factory=SystemClock)
-    chance: random.Random = field(default_factory=random.Random)
-    """The random numbers for ids that only have to differ, and for distributing work over time; not
-    for secrets.
-    """
     disk: Disk = field(default_factory=RealDisk)
     make_logs: Callable[..., LogStore] = LogStore
     """Makes the logs over the disk, with the arguments of `LogStore`."""
     sockets: Sockets = field(default_factory=RealSockets)
-    dial: Dial = open_channel
-    """Opens the gRPC channel to an address."""
 
 
 class SiteMembership(Protocol):

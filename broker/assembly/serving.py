@@ -115,7 +115,7 @@ class Serving:
         self.dispatcher = Dispatcher(
             bind_handlers(parts), authorizer=self.authorizer, quotas=self.quotas, metrics=metrics, clock=doors.clock
         )
-        self.entrances = Entrances(listener_security(settings), inter_broker.read_again, self._tokens)
+        self.entrances = Entrances(listener_security(settings), inter_broker.read_again, self._tokens, doors.clock)
         self._certificates = {key: value for key, value in settings.properties.items() if is_certificate_property(key)}
         self._host_addresses = HostAddresses()
         self.connections = self._make_connections(doors)

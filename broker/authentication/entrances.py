@@ -124,10 +124,11 @@ class Entrances:
         security: Mapping[str, ListenerSecurity],
         on_read: OnRead = lambda _: None,
         tokens: DelegationTokens | None = None,
+        clock: Clock | None = None,
     ) -> None:
         """`on_read` is called with a listener's security after its files were read."""
         self.users = ScramUsers(tokens)
-        self._clock = SystemClock()
+        self._clock = clock or SystemClock()
         self.by_listener = {name: Entrance(found, self.users, on_read) for name, found in security.items()}
         self._watch = Supervisor()
 

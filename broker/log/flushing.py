@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import Callable
 
 from msgspec import Struct
@@ -127,15 +126,16 @@ class GroupFlush:
 
     async def _run(self) -> None:
         work = self._prepare()
-        began_s = time.monotonic()
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
         try:
-            await asyncio.get_running_loop().run_in_executor(None, work.run, self._disk)
+            await loop.run_in_executor(None, work.run, self._disk)
         except StorageError as failure:
             self._fail(work, failure)
             raise
         finally:
             work.release()
-        self._note_flush((time.monotonic() - began_s) * 1000)
+        self._note_flush((loop.time() - began_s) * 1000)
         self._finish(work)
 
     def flush_now(self) -> None:

@@ -11,7 +11,7 @@ import os
 import socket
 import struct
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeGuard
 
@@ -58,6 +58,8 @@ class FilePart(Protocol):
         ...
 
 
+SendFile = Callable[[int, int, int, int], int]
+"""Sends a piece of a file over a socket: both descriptors, position, length; the bytes taken."""
 Part = bytes | bytearray | memoryview | FilePart
 
 
@@ -82,10 +84,11 @@ def send_buffer_for(connected: socket.socket) -> int:
 class Channel:
     """The bytes of one plain connection."""
 
-    __slots__ = ("_mark", "_socket", "fd")
+    __slots__ = ("_mark", "_send_file", "_socket", "fd")
 
-    def __init__(self, plain: socket.socket) -> None:
+    def __init__(self, plain: socket.socket, send_file: SendFile = os.sendfile) -> None:
         self._socket = plain
+        self._send_file = send_file
         self._mark = ReceiveMark(plain)
         self.fd = plain.fileno()
 
@@ -121,7 +124,7 @@ class Channel:
 
     def send_file(self, fd: int, position: int, length: int) -> int:
         """Bytes of the file taken."""
-        return os.sendfile(self.fd, fd, position, length)
+        return self._send_file(self.fd, fd, position, length)
 
     def flush(self) -> None:
         """Send what was taken and not sent yet; BlockingIOError if the socket's send buffer is

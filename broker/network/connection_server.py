@@ -246,7 +246,7 @@ class ConnectionServer:
         self._counts[host] = count + 1
         entrance, address = self._entrances.get(listener), f"{host}:{port}"
         if entrance is None or entrance.context is None:
-            self._open(Channel(plain), entrance, None, listener=listener, address=address)
+            self._open(Channel(plain, self._sockets.send_file), entrance, None, listener=listener, address=address)
             return
 
         def on_done(tls: ssl.SSLSocket | None, *, is_wrong_certificate: bool) -> None:

@@ -8,6 +8,7 @@ Caller: broker/network/connection_server.py.
 
 from __future__ import annotations
 
+import os
 import socket
 from typing import Final, Protocol
 
@@ -23,9 +24,17 @@ class Sockets(Protocol):
         """
         ...
 
+    def send_file(self, descriptor: int, file: int, position: int, length: int, /) -> int:
+        """Send up to `length` bytes of the open file over the socket with this descriptor; the
+        bytes taken. BlockingIOError if the socket takes none.
+        """
+        ...
+
 
 class RealSockets:
     """The operating system's TCP sockets."""
+
+    send_file = staticmethod(os.sendfile)
 
     def listen(self, host: str, port: int, *, receive_buffer_bytes: int) -> socket.socket:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET

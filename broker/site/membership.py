@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import uuid
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -20,6 +19,7 @@ from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 
 from broker.settings.config import BrokerSettings
 from broker.settings.config_store import ZooKeeperConfigStore
+from runtime.chance import new_uuid
 from runtime.clock import Clock
 from runtime.configuration import ConfigurationError
 from runtime.logs import get_logger
@@ -64,7 +64,7 @@ class Membership:
         """
         # the log folder decides, then the config: a broker never changes its cluster
         wanted = self._settings.cluster_id
-        candidate = known or wanted or base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+        candidate = known or wanted or base64.urlsafe_b64encode(new_uuid().bytes).rstrip(b"=").decode()
         stored = await until_answered(lambda: self._stored_cluster_id(candidate))
         if wanted and wanted != stored:
             raise ConfigurationError(

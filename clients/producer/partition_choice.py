@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import random
-
 from clients.core.partitioners import Choice, checked
 from clients.producer.producer_options import ProducerOptions, ProducerRecord
 from clients.topics import Topics
+from runtime.chance import jitter
 
 
 class PartitionChoice:
@@ -54,4 +53,4 @@ class PartitionChoice:
 
 
 def _draw(count: int) -> int:
-    return random.randrange(count)  # noqa: S311 (no secret: spreads load)
+    return jitter().randrange(count)

@@ -19,6 +19,7 @@ from controller.core.decisions import Publish
 from controller.core.state.cluster import Cluster
 from controller.core.state.site_values import Broker
 from controller.metrics import ControllerMetrics
+from runtime.grpc_server import Dial
 from runtime.logs import get_logger
 from runtime.retries import jittered_backoff
 from runtime.supervision import not_broken_off
@@ -189,13 +190,14 @@ class BrokerChannels:
         *,
         on_answer: AnswerListener,
         metrics: ControllerMetrics,
+        dial: Dial,
         apply_timeout_ms: int,
     ) -> None:
         self._apply_timeout_ms = apply_timeout_ms
         self._cluster = cluster
         self._on_answer = on_answer
         self._metrics = metrics
-        self._connections = BrokerControlChannels()
+        self._connections = BrokerControlChannels(dial)
         self._topics = TopicMessages()
         self._channels: dict[int, BrokerChannel] = {}
         self._closing: set[asyncio.Task[None]] = set()

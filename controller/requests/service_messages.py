@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Collection, Iterable
 
 from kio.schema.errors import ErrorCode
@@ -13,6 +12,7 @@ from controller.core.decisions import Decision, PartitionOutcome, TopicOutcome
 from controller.core.state.cluster import Cluster
 from controller.core.state.site_values import Topic
 from controller.event_loop import ActiveController
+from runtime.chance import drawn_below
 from wire.control import controller_pb2 as pb
 from wire.control.clients import new_topic_id
 from wire.protocol.ids import TopicPartition
@@ -84,7 +84,7 @@ def topic_request(topic: pb.NewTopic) -> ask.TopicRequest:
         configs=dict(topic.configs),
         assignments=tuple((item.partition, tuple(item.replicas)) for item in topic.assignments),
         claim=ask.LinkClaim(link=topic.link, epoch=topic.link_epoch),
-        start_shift=secrets.randbelow(1 << 16),
+        start_shift=drawn_below(1 << 16),
     )
 
 
@@ -96,7 +96,7 @@ def growth_request(topic: pb.NewPartitions) -> ask.GrowthRequest:
         total_count=topic.total_count,
         assignments=tuple(tuple(item.replicas) for item in ordered),
         claim=ask.LinkClaim(link=topic.link, epoch=topic.link_epoch),
-        start_shift=secrets.randbelow(1 << 16),
+        start_shift=drawn_below(1 << 16),
     )
 
 

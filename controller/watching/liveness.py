@@ -6,7 +6,7 @@ import asyncio
 
 import grpc
 
-from runtime.grpc_server import open_channel
+from runtime.grpc_server import Dial
 from wire.control.broker_pb2 import IdentifyReply, IdentifyRequest
 from wire.control.broker_pb2_grpc import BrokerControlStub
 
@@ -14,11 +14,11 @@ ANSWER_TIMEOUT_S = 1.0
 PAUSE_S = 0.2
 
 
-async def until_identified(address: str, broker_epoch: int) -> None:
+async def until_identified(address: str, broker_epoch: int, *, dial: Dial) -> None:
     """Return when the process at `address` reports that it is the broker registered with this
     epoch.
     """
-    channel = open_channel(address)
+    channel = dial(address)
     stub = BrokerControlStub(channel)  # type: ignore[no-untyped-call]
     try:
         while True:

@@ -15,6 +15,7 @@ from controller.core import commands as ask
 from controller.core.state.cluster import Cluster
 from controller.core.state.site_values import Broker
 from controller.watching.liveness import until_identified
+from runtime.grpc_server import Dial, open_channel
 from runtime.listening import until_refused
 from runtime.supervision import Supervisor
 
@@ -56,9 +57,10 @@ async def _is_refused(address: str) -> bool:
 class Sentinels:
     """All sentinels of one tenure."""
 
-    def __init__(self, tell: Tell, *, own_node: int) -> None:
+    def __init__(self, tell: Tell, *, own_node: int, dial: Dial = open_channel) -> None:
         self._tell = tell
         self._own_node = own_node
+        self._dial = dial
         self._watched: dict[tuple[int, int], str] = {}
         """Maps a broker and its epoch to the loop that watches it."""
         self._presumed_dead: set[tuple[int, int]] = set()
@@ -89,7 +91,7 @@ class Sentinels:
             await self._take_back(broker)
 
     async def _take_back(self, broker: Broker) -> None:
-        await until_identified(broker.registration.grpc_address, broker.epoch)
+        await until_identified(broker.registration.grpc_address, broker.epoch, dial=self._dial)
         await self._tell(ask.BrokerAnswered(node_id=broker.node_id, broker_epoch=broker.epoch))
 
     async def close(self) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import uuid
 from collections.abc import Awaitable
 from typing import TypeVar
 
@@ -19,11 +18,12 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 from msgspec import Struct
 
 from dr.agent.site_cache import DISCONNECTED
+from runtime.chance import new_uuid
 from runtime.clock import Clock
 from runtime.logs import get_logger
 from runtime.process import OperationalFailure
 from runtime.supervision import Supervisor
-from runtime.zookeeper.client import ZooKeeper
+from runtime.zookeeper.client import OpenZooKeeper, ZooKeeper
 from runtime.zookeeper.nodes import CheckNode
 from runtime.zookeeper.sessions import SessionState
 from wire.control.site_pb2 import ArbiterRecord
@@ -55,7 +55,10 @@ class KeptRecord(Struct, frozen=True, kw_only=True):
 class Arbiter:
     """The connection of one process to the arbiter; it reconnects by itself."""
 
-    def __init__(self, connect: str, *, session_timeout_ms: int, clock: Clock) -> None:
+    def __init__(
+        self, connect: str, *, session_timeout_ms: int, clock: Clock, open_zookeeper: OpenZooKeeper = ZooKeeper
+    ) -> None:
+        self._open_zookeeper = open_zookeeper
         self._connect_string = connect
         self._clock = clock
         self._absent: dict[str, tuple[int, float]] = {}
@@ -98,7 +101,7 @@ class Arbiter:
 
     async def _connect(self) -> None:
         while self._zookeeper is None:
-            zookeeper = ZooKeeper(self._connect_string, session_timeout_ms=self._session_timeout_ms)
+            zookeeper = self._open_zookeeper(self._connect_string, session_timeout_ms=self._session_timeout_ms)
             try:
                 await zookeeper.start(timeout_ms=START_TIMEOUT_MS)
             except OperationalFailure as failure:
@@ -141,7 +144,7 @@ class Arbiter:
             if found is not None:
                 return found[0].decode()
             with contextlib.suppress(NodeExistsError):
-                await door.create(znodes.IDENTITY, uuid.uuid4().hex.encode(), make_path=True)
+                await door.create(znodes.IDENTITY, new_uuid().hex.encode(), make_path=True)
 
     async def record(self, link: str, *, timeout_ms: float) -> KeptRecord | None:
         """The link's record; None before the first one. Raises MalformedZnode."""

@@ -31,7 +31,7 @@ from dr.agent.site_cache import SiteCache
 from dr.agent.sync_restorer import SyncRestorer
 from dr.proof.core.verification import LinkVerification
 from dr.sites.channels import Channels
-from runtime.clock import Clock, SystemClock
+from runtime.doors import ProcessDoors
 from runtime.grpc_server import GrpcServer
 from runtime.zookeeper.client import ZooKeeper
 from wire.control.cluster_pb2 import LinkRecord
@@ -53,18 +53,24 @@ class SiteAgentHost:
         zookeeper_session_timeout_ms: int = 6_000,
         arbiter_connect: str = "",
         arbiter_session_timeout_ms: int = 10_000,
-        clock: Clock | None = None,
+        doors: ProcessDoors | None = None,
         survey_security: SurveySecurity | None = None,
     ) -> None:
         """`arbiter_connect` is empty if no link has a lease."""
         self._site = site_name
-        self._clock = clock or SystemClock()
+        self._doors = doors = doors or ProcessDoors()
+        self._clock = doors.clock
         self._connect = zookeeper_connect
         self._session_timeout_ms = zookeeper_session_timeout_ms
-        self._arbiter = Arbiter(arbiter_connect, session_timeout_ms=arbiter_session_timeout_ms, clock=self._clock)
+        self._arbiter = Arbiter(
+            arbiter_connect,
+            session_timeout_ms=arbiter_session_timeout_ms,
+            clock=doors.clock,
+            open_zookeeper=doors.open_zookeeper,
+        )
         self._service = SiteAgentService(site_name, self._clock, survey_security)
         self._zookeeper: ZooKeeper | None = None
-        self._channels = Channels()
+        self._channels = Channels(doors.dial)
         self._parts: AgentParts | None = None
         add_SiteAgentServicer_to_server(self._service, grpc_server.server)  # type: ignore[no-untyped-call]
         grpc_server.add_service_name(SERVICE_NAME)
@@ -97,7 +103,7 @@ class SiteAgentHost:
         """Connect to the site's ZooKeeper, read it, and begin to watch the peers. The own broker
         answers at the address.
         """
-        self._zookeeper = ZooKeeper(self._connect, session_timeout_ms=self._session_timeout_ms)
+        self._zookeeper = self._doors.open_zookeeper(self._connect, session_timeout_ms=self._session_timeout_ms)
         await self._zookeeper.start()
         cache = SiteCache(self._site, self._zookeeper)
         await cache.start()

@@ -134,7 +134,8 @@ async def check_link(
     """Check the link without a change; return problems and passed checks. Raises SiteUnreachable.
     `mirror` is the MirrorAdmin address of the link's daemon, "" if unknown.
     """
-    record = spec.record(now_ms=(clock or SystemClock()).now_ms())
+    now_ms = (clock or SystemClock()).now_ms()
+    record = spec.record(now_ms=now_ms)
     checks = judged("record", record_problems(record), otherwise="names, mode, filters and sync policy are accepted")
     if refusals(checks):
         return CheckedLink(record=record, checks=checks)
@@ -142,7 +143,7 @@ async def check_link(
     target_view = await target.view(asking_site=spec.source_site)
     problems = pair_problems(source_view, target_view, source_site=spec.source_site, target_site=spec.target_site)
     checks += judged("sites", problems, otherwise="they share the cluster id and no node ids")
-    checks += await preflight(record, source=source, target=target, live=len(target_view.brokers))
+    checks += await preflight(record, source=source, target=target, live=len(target_view.brokers), now_ms=now_ms)
     checks.append(await ask_mirror(spec.name, mirror))
     return CheckedLink(record=record, checks=checks)
 

@@ -19,9 +19,8 @@ from dr.links.core.security_checks import security_checks
 from dr.sites.channels import Channels, problem_of
 from dr.sites.core.link_checks import arbiter_problems, topic_id_problems
 from dr.sites.site_client import SiteClient
-from runtime.clock import SystemClock
 from wire.client.requests.topic_requests import in_requests
-from wire.control.clients import ControllerClient, ControllerUnavailable
+from wire.control.clients import ControllerUnavailable
 from wire.control.cluster_pb2 import LinkRecord
 from wire.control.controller_pb2 import CreateTopicsRequest, TopicResult
 from wire.control.mirror_pb2 import DescribeMirrorReply, DescribeMirrorRequest
@@ -32,7 +31,7 @@ MIRROR_TIMEOUT_S = 2.0
 
 
 async def preflight(
-    record: LinkRecord, *, source: SiteClient, target: SiteClient, live: int, is_made: bool = False
+    record: LinkRecord, *, source: SiteClient, target: SiteClient, live: int, now_ms: int, is_made: bool = False
 ) -> list[LinkCheck]:
     """Check the record at both sites and with the target's controller; `live` is the target's
     number of brokers. Raises SiteUnreachable.
@@ -55,7 +54,7 @@ async def preflight(
                 there.security,
                 here.security,
                 sites=(source.name, target.name),
-                now_ms=SystemClock().now_ms(),
+                now_ms=now_ms,
                 is_made=is_made,
             )
         checks += await _copies(there, target, live=live, claim=record if is_made else None)
@@ -65,7 +64,7 @@ async def preflight(
 async def _copies(
     there: SurveyLinkReply, target: SiteClient, *, live: int, claim: LinkRecord | None
 ) -> list[LinkCheck]:
-    controller = ControllerClient(lambda: target.agents, timeout_ms=CONTROLLER_TIMEOUT_MS)
+    controller = target.controller(timeout_ms=CONTROLLER_TIMEOUT_MS)
     results: list[TopicResult] = []
     try:
         for topics in in_requests(wanted_topics(there, claim), lambda topic: topic.partition_count):

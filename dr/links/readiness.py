@@ -57,7 +57,9 @@ async def check_readiness(name: str, clients: Sequence[SiteClient], clock: Clock
     kept = quarantine_check(
         (entry.site, use) for entry in entries if entry.description is not None for use in entry.description.quarantines
     )
-    return replace(found, checks=(*await _checks(record, by_name, found), proof, rehearsed, kept))
+    return replace(
+        found, checks=(*await _checks(record, by_name, found, now_ms=used_clock.now_ms()), proof, rehearsed, kept)
+    )
 
 
 def _rehearsal(entries: Sequence[LinkAtSite], standby: str) -> LinkRehearsal | None:
@@ -74,7 +76,9 @@ def _proof(entries: Sequence[LinkAtSite], active_site: str) -> LinkVerification 
     return None
 
 
-async def _checks(record: LinkRecord, by_name: Mapping[str, SiteClient], found: Readiness) -> list[LinkCheck]:
+async def _checks(
+    record: LinkRecord, by_name: Mapping[str, SiteClient], found: Readiness, *, now_ms: int
+) -> list[LinkCheck]:
     """Repeat the checks of the link's creation. Empty while a site does not answer, which another
     problem already reports.
     """
@@ -95,6 +99,7 @@ async def _checks(record: LinkRecord, by_name: Mapping[str, SiteClient], found: 
         return [received]
     try:
         live = len((await target.view(asking_site=source.name)).brokers)
-        return [*await preflight(record, source=source, target=target, live=live, is_made=True), received, back]
+        checks = await preflight(record, source=source, target=target, live=live, now_ms=now_ms, is_made=True)
     except OperationalFailure:
         return [received, back]
+    return [*checks, received, back]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import grpc
 
-from runtime.grpc_server import is_control_plane_protected, open_channel
+from runtime.grpc_server import Dial, is_control_plane_protected, open_channel
 from wire.control.broker_pb2_grpc import BrokerControlStub
 from wire.control.mirror_pb2_grpc import MirrorAdminStub
 from wire.control.site_pb2_grpc import SiteAgentStub
@@ -24,14 +24,15 @@ CLOSED_AT_ONCE = "Socket closed"
 class Channels:
     """Owns every channel it opens; `close` ends them all."""
 
-    def __init__(self) -> None:
+    def __init__(self, dial: Dial = open_channel) -> None:
+        self.dial = dial
         self._by_address: dict[str, grpc.aio.Channel] = {}
 
     def to(self, address: str) -> grpc.aio.Channel:
         """The channel to `address` (host:port)."""
         channel = self._by_address.get(address)
         if channel is None:
-            channel = self._by_address[address] = open_channel(address)
+            channel = self._by_address[address] = self.dial(address)
         return channel
 
     def broker_control(self, address: str) -> BrokerControlStub:

@@ -19,6 +19,7 @@ from runtime.process import OperationalFailure
 from runtime.retries import jittered_backoff
 from wire.control import broker_pb2 as broker
 from wire.control import site_pb2 as site
+from wire.control.clients import ControllerClient
 from wire.control.cluster_pb2 import LinkRecord, SiteView
 from wire.rules.links import KEPT_POLICY, MANUAL_POLICY, FailoverMode, ReinstatePolicy, SyncPolicy
 
@@ -100,6 +101,12 @@ class SiteClient:
         self._ask_timeout_ms = ask_timeout_ms
         self._patience_ms = patience_ms
         self._first = self.agents[0]
+
+    def controller(self, *, timeout_ms: float) -> ControllerClient:
+        """A client of the site's active controller, which the agents' processes know; the caller
+        closes it.
+        """
+        return ControllerClient(lambda: self.agents, timeout_ms=timeout_ms, dial=self._channels.dial)
 
     async def view(self, *, asking_site: str = "") -> SiteView:
         """The site as it looks to `asking_site`."""

@@ -16,7 +16,7 @@ import grpc
 
 from mirror.link.core.link_roles import LinkRole
 from runtime.addresses import HostPort
-from runtime.grpc_server import is_control_plane_protected, open_channel
+from runtime.grpc_server import Dial, is_control_plane_protected
 from runtime.logs import get_logger
 from runtime.process import OperationalFailure
 from wire.control import site_pb2, site_pb2_grpc
@@ -81,8 +81,9 @@ def stand(record: LinkRecord, site: str) -> LinkView:
 class LinkReader:
     """Asks the agents one after the other, the one that answered last first."""
 
-    def __init__(self, link: str, agents: Sequence[HostPort]) -> None:
+    def __init__(self, link: str, agents: Sequence[HostPort], dial: Dial) -> None:
         self._link = link
+        self._dial = dial
         self._agents = list(agents)
         self._channels: dict[HostPort, grpc.aio.Channel] = {}
 
@@ -149,7 +150,7 @@ class LinkReader:
         problems: list[str] = []
         for agent in list(self._agents):
             if agent not in self._channels:
-                self._channels[agent] = open_channel(str(agent))
+                self._channels[agent] = self._dial(str(agent))
             stub = site_pb2_grpc.SiteAgentStub(self._channels[agent])  # type: ignore[no-untyped-call]
             try:
                 reply = await getattr(stub, method)(request, timeout=timeout_s)

@@ -15,12 +15,12 @@ from mirror.sharing.zookeeper_sharing import ZooKeeperSharing
 from mirror.sites.dialing import Dialing
 from mirror.sites.kafka_site import RETRY_BUDGET_MS
 from runtime.addresses import HostPort
-from runtime.clock import Clock
+from runtime.doors import ProcessDoors
 from wire.client.raw_client import KafkaClient
 
 
 def make_sharing(
-    config: MirrorConfig, target: Sequence[HostPort], *, client_id: str, on_gain: OnGain, clock: Clock
+    config: MirrorConfig, target: Sequence[HostPort], *, client_id: str, on_gain: OnGain, doors: ProcessDoors
 ) -> GroupSharing | ZooKeeperSharing:
     """The membership among the daemons of the link; the caller closes a `GroupSharing`."""
     if config.sharing_zookeeper_connect:
@@ -29,7 +29,8 @@ def make_sharing(
             config.link_name,
             strategy=config.sharing_strategy,
             session_timeout_ms=config.sharing_session_timeout_ms,
-            clock=clock,
+            clock=doors.clock,
+            open_zookeeper=doors.open_zookeeper,
             on_gain=on_gain,
         )
     options = Dialing(config, client_id=client_id).target
@@ -38,6 +39,6 @@ def make_sharing(
         config.link_name,
         strategy=config.sharing_strategy,
         session_timeout_ms=config.sharing_session_timeout_ms,
-        clock=clock,
+        clock=doors.clock,
         on_gain=on_gain,
     )

@@ -28,7 +28,7 @@ from mirror.sharing.ownership import OnGain, Ownership, read_nothing
 from runtime.clock import Clock
 from runtime.logs import get_logger
 from runtime.process import OperationalFailure
-from runtime.zookeeper.client import ZooKeeper
+from runtime.zookeeper.client import OpenZooKeeper, ZooKeeper
 from runtime.zookeeper.nodes import CreateNode, NodeStat
 from runtime.zookeeper.sessions import SessionState
 from wire.protocol.json_documents import parse_json
@@ -58,7 +58,9 @@ class ZooKeeperSharing:
         session_timeout_ms: int,
         clock: Clock,
         on_gain: OnGain = read_nothing,
+        open_zookeeper: OpenZooKeeper = ZooKeeper,
     ) -> None:
+        self._open_zookeeper = open_zookeeper
         self._connect = connect
         self._root = f"{ROOT}/{link}"
         self._strategy = strategy
@@ -87,7 +89,7 @@ class ZooKeeperSharing:
         """Does nothing: `run` closed its session at its end, and other daemons have the slots."""
 
     async def _be_a_member(self) -> None:
-        zookeeper = ZooKeeper(self._connect, session_timeout_ms=self._session_timeout_ms)
+        zookeeper = self._open_zookeeper(self._connect, session_timeout_ms=self._session_timeout_ms)
         zookeeper.on_session(lambda _: self._changed.set())
         # A new session starts without owner nodes: those of the old session expire.
         self._claimed.clear()

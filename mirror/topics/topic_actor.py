@@ -12,6 +12,7 @@ from kio.schema.errors import ErrorCode
 from mirror.link.core.topic_plan import Action, AlterConfigs, CreateTopic, DeleteCopy, GrowTopic
 from mirror.link.ports import Unreachable
 from runtime.addresses import HostPort
+from runtime.grpc_server import Dial, open_channel
 from wire.control import controller_pb2 as pb
 from wire.control.clients import ControllerClient, ControllerUnavailable
 from wire.protocol.ids import SITE_DEFAULT
@@ -30,9 +31,9 @@ class _Result(Protocol):
 class ControllerActor:
     """TopicActor over gRPC; any broker of the target forwards to the active controller."""
 
-    def __init__(self, candidates: Sequence[HostPort]) -> None:
+    def __init__(self, candidates: Sequence[HostPort], dial: Dial = open_channel) -> None:
         seeds = [str(address) for address in candidates]
-        self._controller = ControllerClient(lambda: seeds, timeout_ms=CALL_TIMEOUT_MS)
+        self._controller = ControllerClient(lambda: seeds, timeout_ms=CALL_TIMEOUT_MS, dial=dial)
 
     async def act(self, actions: Sequence[Action], *, link: str, link_epoch: int) -> Sequence[str]:
         """Do actions of one kind; for each empty when done (or done before), else why it was

@@ -4,7 +4,6 @@ before, and find the one that has claimed them since.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable
 
 from mirror.link.ports import Unreachable
@@ -12,6 +11,7 @@ from mirror.translate.notes.core.claims import Claim, ClaimName, outlived, rival
 from mirror.translate.notes.core.stored_map import claim_record, claim_tombstone
 from mirror.translate.notes.offset_store import OffsetStore
 from mirror.translate.transaction_coordinator import TransactionCoordinator
+from runtime.chance import new_uuid
 from runtime.clock import Clock
 from runtime.logs import state_change_logger
 from wire.client.raw_client import KafkaClient
@@ -54,7 +54,7 @@ async def end_transactions(client: KafkaClient, store: OffsetStore, *, clock: Cl
     """Abort the open transactions of others and fence their producers, for a mirror that writes
     without transactions. Unreachable.
     """
-    claim = Claim(name=ClaimName(NO_TRANSACTIONS, -1, -1), mirror=uuid.uuid4().hex, slots=None)
+    claim = Claim(name=ClaimName(NO_TRANSACTIONS, -1, -1), mirror=new_uuid().hex, slots=None)
     await store.save([[claim_record(claim)]], now_ms=clock.now_ms())
     rivals = rivals_of(claim, (await store.claims()).values())
     for transactional_id in sorted({rival.name.transactional_id for rival in rivals}):

@@ -9,7 +9,6 @@ in transactions need no lease: there the later daemon fences the earlier one (`t
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import Mapping
 
 from mirror.link.ports import Unreachable
@@ -18,6 +17,7 @@ from mirror.sharing.process_places import is_gone, own_place
 from mirror.sharing.shares import Worker
 from mirror.translate.core.link_lease import KEY, LinkLease, Notice, Step, decode_notice, encode_notice
 from mirror.translate.notes.offset_store import OffsetStore
+from runtime.chance import new_uuid
 from runtime.clock import Clock
 from runtime.logs import get_logger, state_change_logger
 from wire.protocol.ids import TopicPartition
@@ -48,7 +48,7 @@ class LinkHolder:
         self._daemon = daemon
         self._session_timeout_ms = session_timeout_ms
         self._clock = clock
-        self._process = uuid.uuid4().hex
+        self._process = new_uuid().hex
         self._place = own_place()
         self._lease = LinkLease(self._process, session_timeout_ms=session_timeout_ms)
         self._number = 0

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import uuid
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 
 from mirror.link.core.slots import slot_of
@@ -32,6 +31,7 @@ from mirror.translate.notes.core.stored_map import StoredRecord, claim_record, c
 from mirror.translate.notes.offset_store import OffsetStore
 from mirror.translate.transaction import Book, TakenOver, Transaction, is_fencing
 from mirror.translate.transaction_coordinator import TransactionCoordinator
+from runtime.chance import new_uuid
 from runtime.clock import Clock
 from runtime.logs import get_logger, state_change_logger
 from runtime.supervision import was_asked_to_end
@@ -76,7 +76,7 @@ class Transactions:
         self._origin = origin
         self._clock = clock
         self._request_timeout_ms = request_timeout_ms
-        self._mirror = uuid.uuid4().hex
+        self._mirror = new_uuid().hex
         self._timeout_ms = timeout_ms
         self.transactional_id = TRANSACTIONAL_ID_PREFIX + link + (f".{self._mirror}" if is_shared else "")
         self._coordinator = self._coordinator_of(self.transactional_id)

@@ -32,7 +32,9 @@ class Administrator:
         self.is_busy = False
 
     def _client(self) -> ControllerClient:
-        return ControllerClient(lambda: [f"b{node}:{RPC_PORT}" for node in self._nodes], timeout_ms=3000)
+        return ControllerClient(
+            lambda: [f"b{node}:{RPC_PORT}" for node in self._nodes], timeout_ms=3000, dial=self._world.dial
+        )
 
     async def create_standing_topics(self) -> None:
         """Create them, and wait until they exist."""

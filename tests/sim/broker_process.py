@@ -15,6 +15,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final
 
+from msgspec import structs
 from prometheus_client import CollectorRegistry
 
 from broker.assembly.doors import Doors
@@ -27,9 +28,11 @@ from controller.config import ControllerSettings
 from controller.main import ControllerCandidate
 from dr.agent.host import SiteAgentHost
 from runtime.configuration import load_settings
+from runtime.doors import ProcessDoors
 from runtime.grpc_server import GrpcServer
 from tests.sim.disk import Disk, LogObserver, MemoryLogStore
-from tests.sim.rpc import RpcChannel, RpcServer
+from tests.sim.doors import process_doors
+from tests.sim.rpc import RpcServer
 from tests.sim.sockets import MakeTap, SimSockets
 from tests.sim.virtual_loop import Process
 from tests.sim.world import VirtualClock, World
@@ -87,26 +90,25 @@ class BrokerProcess:
             session_timeout_ms=settings.zookeeper_session_timeout_ms,
             connect=settings.zookeeper_connect,
         )
+        doors = process_doors(world, process, clock, random.Random(f"{world.seed} {process.name}"))
         self.broker = Broker(
             settings,
             grpc_server,
             Membership(settings, self._zookeeper, clock),
             doors=Doors(
-                clock=clock,
-                chance=random.Random(f"{world.seed} {process.name}"),
+                **structs.asdict(doors),
                 disk=disk.files,
                 make_logs=partial(_logs_in_memory, disk, observer),
                 sockets=SimSockets(world.network, process, make_tap),
-                dial=partial(_dial, world),
             ),
         )
         self._candidate = ControllerCandidate(
             load_settings(ControllerSettings, properties),
             grpc_server=grpc_server,
             registry=CollectorRegistry(),
-            clock=clock,
+            doors=doors,
         )
-        self._agent = _agent(settings, grpc_server, clock, arbiter_connect=arbiter_connect) if arbiter_connect else None
+        self._agent = _agent(settings, grpc_server, doors, arbiter_connect=arbiter_connect) if arbiter_connect else None
 
     @property
     def is_open(self) -> bool:
@@ -144,7 +146,7 @@ class BrokerProcess:
 
 
 def _agent(
-    settings: BrokerSettings, grpc_server: GrpcServer, clock: VirtualClock, *, arbiter_connect: str
+    settings: BrokerSettings, grpc_server: GrpcServer, doors: ProcessDoors, *, arbiter_connect: str
 ) -> SiteAgentHost:
     return SiteAgentHost(
         site_name=settings.site,
@@ -153,14 +155,9 @@ def _agent(
         arbiter_connect=arbiter_connect,
         arbiter_session_timeout_ms=settings.arbiter_session_timeout_ms,
         grpc_server=grpc_server,
-        clock=clock,
+        doors=doors,
     )
 
 
 def _logs_in_memory(disk: Disk, observer: LogObserver, *_: Any, now_ms: Any, **__: Any) -> MemoryLogStore:
     return MemoryLogStore(disk, observer, now_ms=now_ms)
-
-
-def _dial(world: World, address: str, *, connect_within_ms: int = 0) -> Any:
-    del connect_within_ms
-    return RpcChannel(world.network, address)

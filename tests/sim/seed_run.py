@@ -7,21 +7,15 @@ from __future__ import annotations
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from unittest.mock import patch
 
-import controller.main
-import dr.agent.arbiter
-import dr.agent.host
 from broker.replication.core.partition_effects import Effects
 from broker.replication.hosted_partition import HostedPartition
 from broker.replication.hosted_partitions import HostedPartitions
 from runtime.invariants import InvariantBroken
-from runtime.zookeeper.sessions import NoteSession, note_no_session
-from tests.sim.virtual_loop import CURRENT
 from tests.sim.world import Violation, World
-from tests.sim.zookeeper_door import SimZooKeeper
 
 STEPS_MAX = 3_000_000
 
@@ -85,7 +79,7 @@ class SeedRun(ABC):
     def run(self) -> Outcome:
         """Play the seed."""
         world = self.world
-        with world.doors(), self._zookeeper_door(), self._checked_partitions():
+        with world.doors(), self._checked_partitions():
             try:
                 self.play()
             except RecursionError as error:
@@ -93,24 +87,6 @@ class SeedRun(ABC):
             finally:
                 world.loop.end()
         return self.outcome()
-
-    @contextmanager
-    def _zookeeper_door(self) -> Iterator[None]:
-        def door(connect: str, *, session_timeout_ms: int, note_session: NoteSession = note_no_session) -> SimZooKeeper:
-            process = CURRENT.get()
-            assert process is not None
-            return SimZooKeeper(
-                self.world,
-                process,
-                session_timeout_ms=session_timeout_ms,
-                note_session=note_session,
-                connect=connect,
-            )
-
-        with ExitStack() as stack:
-            for module in (controller.main, dr.agent.host, dr.agent.arbiter):
-                stack.enter_context(patch.object(module, "ZooKeeper", door))
-            yield
 
     @contextmanager
     def _checked_partitions(self) -> Iterator[None]:

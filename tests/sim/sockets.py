@@ -14,7 +14,7 @@ from typing import Any, Protocol, cast
 
 from tests.sim.disk import slice_behind
 from tests.sim.network import End, Network
-from tests.sim.virtual_loop import Process, VirtualLoop
+from tests.sim.virtual_loop import Process
 
 _DESCRIPTORS = itertools.count(1_000_000)
 """Far from those of the operating system. They are names only, and no history depends on them."""
@@ -151,13 +151,6 @@ class SimListener(_Selectable):
             waiting.close()
 
 
-def send_file(loop: VirtualLoop, descriptor: int, fd: int, position: int, length: int) -> int:
-    """`os.sendfile` of a slice of a log in memory."""
-    receiver = loop.selectable[descriptor]
-    assert isinstance(receiver, SimSocket)
-    return receiver.sendmsg([slice_behind(fd).read_bytes()[position : position + length]])
-
-
 class SimSockets:
     """The sockets of one process."""
 
@@ -170,3 +163,9 @@ class SimSockets:
         del receive_buffer_bytes
         listener = SimListener(self._network, self._process, f"{host}:{port}", self._make_tap)
         return cast("socket.socket", listener)
+
+    def send_file(self, descriptor: int, file: int, position: int, length: int, /) -> int:
+        """Send a slice of a log in memory."""
+        receiver = self._process.loop.selectable[descriptor]
+        assert isinstance(receiver, SimSocket)
+        return receiver.sendmsg([slice_behind(file).read_bytes()[position : position + length]])

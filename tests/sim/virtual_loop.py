@@ -15,7 +15,10 @@ import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
+from random import Random
 from typing import Any, Protocol, TypeVar
+
+from runtime.chance import Chance, use_chance
 
 T = TypeVar("T")
 Connector = Callable[..., Awaitable[Any]]
@@ -47,6 +50,7 @@ class Process:
         self.on_death: list[Callable[[], None]] = []
         self.context: Context = copy_context()
         self.context.run(CURRENT.set, self)
+        self.context.run(use_chance, loop.chance)
 
     def __repr__(self) -> str:
         return self.name
@@ -83,7 +87,9 @@ class Process:
 class VirtualLoop(asyncio.AbstractEventLoop):
     """See the module."""
 
-    def __init__(self) -> None:
+    def __init__(self, seed: int = 0) -> None:
+        """The seed is that of the chance of the product's shared code, in all processes."""
+        self.chance = Chance(jitter=Random(seed), ids=Random(seed + 3))
         self.now_s = 0.0
         self.ready: deque[asyncio.Handle] = deque()
         self.steps = 0

@@ -1,39 +1,27 @@
 """Everything that one seed determines: clock, chance, network, ZooKeeper, disks, and the history of
 the run.
 
-`World.doors` replaces the parts that would reach the real world (clock, chance, connections, gRPC
-channels) for as long as a run lasts; everything behind these doors is the product's own code. The
-history consists of its state-change log and the faults, bounded.
+`process_doors` (`doors.py`) are the doors of each process. What belongs to no process, `World.doors`
+sets for as long as a run lasts: the product's log and the chance of shared code. The history
+consists of the product's log and the faults, bounded.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-import random
-import secrets
 import sys
-import time
-import uuid
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from random import Random
 from typing import Any
-from unittest.mock import patch
 
 import structlog
 
-import controller.watching.liveness
-import dr.sites.channels
-import mirror.link.link_watch
-import mirror.main
-import wire.control.clients
+from runtime.chance import end_chance, use_chance
 from runtime.invariants import InvariantBroken
 from tests.sim.disk import Disk
 from tests.sim.network import Network
 from tests.sim.rpc import RpcChannel
-from tests.sim.sockets import send_file
 from tests.sim.virtual_loop import CURRENT, VirtualLoop
 from tests.sim.zookeeper_ensemble import SERVERS, Ensemble
 
@@ -62,7 +50,7 @@ class World:
         """`ensembles`: the names of the servers of each ZooKeeper ensemble."""
         self.seed = seed
         self.chance = Random(seed)
-        self.loop = VirtualLoop()  # type: ignore[abstract]  # only what the product asks of a loop
+        self.loop = VirtualLoop(seed)  # type: ignore[abstract]  # only what the product asks of a loop
         self.network = Network(self.loop, Random(seed + 1))
         self.loop.connector = self.network.create_connection
         self.ensembles = [
@@ -120,6 +108,11 @@ class World:
                 self.violate(invariant, f"{process}: {event} {shown} {traceback.format_exc(limit=-3)}")
         raise structlog.DropEvent
 
+    def dial(self, address: str, *, connect_within_ms: int = 0) -> Any:
+        """The door to gRPC."""
+        del connect_within_ms
+        return RpcChannel(self.network, address)
+
     # --- time
 
     async def pause(self, seconds: float) -> None:
@@ -134,9 +127,7 @@ class World:
     @contextlib.contextmanager
     def doors(self) -> Iterator[None]:
         """Nothing real behind the product's doors while this lasts."""
-        loop, state = self.loop, random.getstate()
-        ids = Random(self.seed + 3)
-        random.seed(self.seed)
+        chance = use_chance(self.loop.chance)
         former = structlog.get_config()
         structlog.configure(
             processors=[self.take_log_line],
@@ -144,27 +135,11 @@ class World:
             cache_logger_on_first_use=False,
             logger_factory=structlog.ReturnLoggerFactory(),
         )
-        replaced: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
-            (time, "monotonic", lambda: loop.now_s),
-            (time, "monotonic_ns", lambda: int(loop.now_s * 1e9)),
-            (time, "time", lambda: EPOCH_MS / 1000 + loop.now_s),
-            (time, "time_ns", lambda: EPOCH_MS * 1_000_000 + int(loop.now_s * 1e9)),
-            (os, "sendfile", partial(send_file, loop)),
-            (uuid, "uuid4", lambda: uuid.UUID(int=ids.getrandbits(128), version=4)),
-            (secrets, "randbelow", ids.randrange),
-            (wire.control.clients, "open_channel", lambda address, **_: RpcChannel(self.network, address)),
-            (controller.watching.liveness, "open_channel", lambda address: RpcChannel(self.network, address)),
-            (dr.sites.channels, "open_channel", lambda address: RpcChannel(self.network, address)),
-            (mirror.link.link_watch, "open_channel", lambda address: RpcChannel(self.network, str(address))),
-            (mirror.main, "look_for_garbage_rarely", lambda: None),
-            (mirror.main, "leave_startup_objects_alone", lambda: None),
-        )
-        with contextlib.ExitStack() as stack:
-            stack.callback(random.setstate, state)
-            stack.callback(structlog.configure, **former)
-            for owner, name, substitute in replaced:
-                stack.enter_context(patch.object(owner, name, substitute))
+        try:
             yield
+        finally:
+            structlog.configure(**former)
+            end_chance(chance)
 
 
 def _is_of_a_machine(error: BaseException | None) -> bool:

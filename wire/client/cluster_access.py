@@ -6,7 +6,6 @@ The common parts of a client's calls; the calls are in `raw_client.py`, `topic_c
 metadata and coordinators up again in between.
 """
 
-import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Self, TypeVar
 
@@ -14,6 +13,7 @@ from kio.schema.errors import ErrorCode
 from tenacity import AsyncRetrying
 
 from runtime.addresses import HostPort, parse_host_ports
+from runtime.chance import jitter
 from runtime.retries import jittered_backoff
 from wire.client.client_errors import TRANSIENT, Unreachable, broker_error
 from wire.client.cluster_metadata import NOTHING_KNOWN, ClusterMetadata
@@ -166,11 +166,11 @@ class ClusterAccess:
         """
         open_addresses = self._pool.open_addresses()
         if open_addresses:
-            return await self._pool.get(random.choice(open_addresses))  # noqa: S311 (spreads load)
+            return await self._pool.get(jitter().choice(open_addresses))
         known = [broker.address for broker in self._cluster.brokers.values()]
-        random.shuffle(known)
+        jitter().shuffle(known)
         bootstrap = [address for address in self._bootstrap if address not in known]
-        random.shuffle(bootstrap)
+        jitter().shuffle(bootstrap)
         refusals = []
         for address in (*known, *bootstrap):
             try:

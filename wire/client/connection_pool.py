@@ -7,10 +7,10 @@ Callers that wait share one attempt.
 """
 
 import asyncio
-import random
 from collections.abc import Callable
 
 from runtime.addresses import HostPort
+from runtime.chance import jitter
 from wire.client.client_errors import Unreachable
 from wire.client.connection import Connection, ConnectionOptions, open_connection
 
@@ -84,7 +84,7 @@ class ConnectionPool:
     async def _open(self, address: HostPort, place: _Place) -> Connection:
         if place.failures:
             bound_ms = min(BACKOFF_MAX_MS, BACKOFF_INITIAL_MS * 2 ** min(place.failures - 1, _DOUBLINGS_MAX))
-            await asyncio.sleep(random.uniform(0, bound_ms) / 1000)  # noqa: S311 (no secret: spreads reconnections)
+            await asyncio.sleep(jitter().uniform(0, bound_ms) / 1000)
         try:
             options = self._options if self._secured is None else self._secured(self._options, address)
             connection = await open_connection(address, options)

@@ -5,12 +5,12 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
 
 from runtime.addresses import HostPort
+from runtime.chance import jitter
 from runtime.supervision import in_background
 from wire.client.client_errors import KafkaClientError
 from wire.protocol import schemas
@@ -85,7 +85,7 @@ class LoginSession:
         async with self._order:
             session_ms = await self._handshake(LoginExchange(self._line))
         if session_ms > 0:
-            wait_s = session_ms / 1000 * random.uniform(*RENEWED_AFTER)  # noqa: S311 (no secret: spreads logins)
+            wait_s = session_ms / 1000 * jitter().uniform(*RENEWED_AFTER)
             self._timer = asyncio.get_running_loop().call_later(wait_s, self._renew)
 
     def end(self) -> None:

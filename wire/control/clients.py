@@ -10,14 +10,13 @@ interprets an answer: Kafka error codes inside replies are the caller's business
 from __future__ import annotations
 
 import asyncio
-import time
-import uuid
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import grpc
 
-from runtime.grpc_server import open_channel
+from runtime.chance import new_uuid
+from runtime.grpc_server import Dial, open_channel
 from runtime.retries import jittered_backoff
 from runtime.supervision import was_asked_to_end
 from wire.control import controller_pb2 as pb
@@ -58,14 +57,6 @@ class _AskAnother(Exception):
     """An attempt failed in a way that another candidate, or a later attempt, may not."""
 
 
-class Dial(Protocol):
-    """Opens a gRPC channel (`runtime/grpc_server.py: open_channel`)."""
-
-    def __call__(self, address: str, *, connect_within_ms: int = ...) -> grpc.aio.Channel:
-        """A channel to the address; an attempt to connect takes at most `connect_within_ms`."""
-        ...
-
-
 class _Line:
     """A channel and the calls that are under way on it."""
 
@@ -84,9 +75,9 @@ class ControllerClient:
     example, that its topic exists already.
     """
 
-    def __init__(self, seeds: Seeds, *, timeout_ms: float = 10_000, dial: Dial | None = None) -> None:
+    def __init__(self, seeds: Seeds, *, timeout_ms: float = 10_000, dial: Dial = open_channel) -> None:
         self._seeds = seeds
-        self._dial = dial or open_channel
+        self._dial = dial
         self._timeout_ms = timeout_ms
         self._address = ""
         self._turn = 0
@@ -213,21 +204,21 @@ class ControllerClient:
         return min(max(timeout_ms, CLIENT_TIMEOUT_MS_MIN), CLIENT_TIMEOUT_MS_MAX) + ANSWERED_WITHIN_MS
 
     async def _call(self, method: str, request: Any, timeout_ms: float = 0.0) -> Any:
-        deadline = time.monotonic() + (timeout_ms or self._timeout_ms) / 1000
+        deadline_s = asyncio.get_running_loop().time() + (timeout_ms or self._timeout_ms) / 1000
         policy = jittered_backoff(
             retry_on=_AskAnother, initial_ms=20, max_ms=500, budget_ms=timeout_ms or self._timeout_ms
         )
         try:
             async for attempt in policy:
                 with attempt:
-                    return await self._attempt(method, request, deadline)
+                    return await self._attempt(method, request, deadline_s)
         except _AskAnother as error:
             raise ControllerUnavailable(str(error)) from error
         raise ControllerUnavailable("no attempt was made")
 
-    async def _attempt(self, method: str, request: Any, deadline: float) -> Any:
+    async def _attempt(self, method: str, request: Any, deadline_s: float) -> Any:
         address = self._address or await self._next_seed()
-        timeout_s = max(deadline - time.monotonic(), ATTEMPT_TIMEOUT_S_MIN)
+        timeout_s = max(deadline_s - asyncio.get_running_loop().time(), ATTEMPT_TIMEOUT_S_MIN)
         line = self._lines.get(address)
         if line is None:
             line = self._lines[address] = _Line(address, self._dial)
@@ -283,7 +274,7 @@ def new_topic_id() -> bytes:
     for an option.
     """
     while True:
-        topic_id = uuid.uuid4().bytes
+        topic_id = new_uuid().bytes
         if topic_id[0] >> 2 != 0b111110:
             return topic_id
 
@@ -299,13 +290,14 @@ def _redirected_address(error: grpc.aio.AioRpcError) -> str:
 class BrokerControlChannels:
     """Channels to brokers' control service, one per address, opened when first needed."""
 
-    def __init__(self) -> None:
+    def __init__(self, dial: Dial = open_channel) -> None:
+        self._dial = dial
         self._channels: dict[str, grpc.aio.Channel] = {}
 
     def stub(self, address: str) -> BrokerControlStub:
         """The service at `address`."""
         if address not in self._channels:
-            self._channels[address] = open_channel(address)
+            self._channels[address] = self._dial(address)
         return BrokerControlStub(self._channels[address])  # type: ignore[no-untyped-call]
 
     async def apply(self, address: str, batch: ControlBatch, *, timeout_s: float) -> ControlReply:

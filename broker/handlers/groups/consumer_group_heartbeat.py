@@ -8,7 +8,6 @@ classic protocol becomes one of the newer protocol when the first such member jo
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
@@ -29,6 +28,7 @@ from broker.groups.core.consumer_protocol.server_assignors import Owned, TopicId
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder, topic_id_bytes, topic_uuid
 from broker.settings.dynamic_configs import DynamicConfigs
+from runtime.chance import new_uuid
 
 API_KEY = 68
 MIN_VERSION = 0
@@ -73,7 +73,7 @@ def _said(context: RequestContext, request: Any) -> MemberHeartbeat:
     timeout_ms = round(request.rebalance_timeout.total_seconds() * 1000)
     is_new = request.member_epoch == JOINING_EPOCH and not request.member_id
     return MemberHeartbeat(
-        member_id=str(uuid.uuid4()) if is_new else request.member_id,
+        member_id=str(new_uuid()) if is_new else request.member_id,
         member_epoch=request.member_epoch,
         instance_id=request.instance_id,
         rack_id=request.rack_id,

@@ -8,7 +8,6 @@ coordinator's own assignment follows.
 
 from __future__ import annotations
 
-import uuid
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -20,6 +19,7 @@ from broker.groups.core.group_messages import JoinGroup, JoinReply
 from broker.groups.core.group_states import AssignmentProtocol
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
+from runtime.chance import new_uuid
 
 API_KEY = 11
 MIN_VERSION = 0
@@ -71,7 +71,7 @@ def _command(context: RequestContext, request: Any) -> JoinGroup:
     return JoinGroup(
         group_id=request.group_id,
         member_id=request.member_id,
-        fresh_member_id=f"{group_instance_id or client_id}-{uuid.uuid4()}",
+        fresh_member_id=f"{group_instance_id or client_id}-{new_uuid()}",
         group_instance_id=group_instance_id,
         client_id=client_id,
         client_host=f"/{context.client_address}",

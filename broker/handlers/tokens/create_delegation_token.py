@@ -9,7 +9,6 @@ Versions: 1 to 3.
 from __future__ import annotations
 
 import base64
-import uuid
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -22,6 +21,7 @@ from broker.handlers.tokens.token_requests import NO_TIME, TokenRequests, period
 from broker.metadata.request_context import RequestContext
 from broker.network.entities import builder
 from broker.settings.dynamic_configs import DynamicConfigs
+from runtime.chance import new_uuid
 from runtime.clock import Clock
 from wire.rules.acls import Operation, ResourceType
 from wire.rules.principals import USER, Principal
@@ -48,7 +48,7 @@ async def handle(request: Any, context: RequestContext, doors: Doors) -> Any:
     owner = Principal(named[0], named[1]) if named[0] and named[1] else requester
     error = _refusal(doors, context, owner, request)
     token = new_token(
-        base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="),
+        base64.urlsafe_b64encode(new_uuid().bytes).decode().rstrip("="),
         (owner, requester),
         tuple(Principal(one.principal_type, one.principal_name) for one in request.renewers),
         TokenLifetimes(doors.configs.current.token_lifetime_ms_max, doors.configs.current.token_expiry_ms),

@@ -17,7 +17,6 @@ import asyncio
 import contextlib
 import heapq
 import itertools
-import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -200,8 +199,9 @@ class Deletions:
                 is_gone = await self._paced(partial(directory.remove_some, path, FILES_PER_PIECE))
 
     async def _paced(self, work: Callable[[], ResultT]) -> ResultT:
-        began_s = time.monotonic()
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
         result = await in_thread(work)
         # pause as long as the work took: clients get at least half of the disk's time
-        await asyncio.sleep(time.monotonic() - began_s)
+        await asyncio.sleep(loop.time() - began_s)
         return result

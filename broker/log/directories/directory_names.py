@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Final
 
+from runtime.chance import new_uuid
 from wire.protocol.ids import TopicPartition
 
 DELETED_MARK: Final = "-delete"
@@ -29,5 +29,5 @@ def parse_directory_name(name: str) -> TopicPartition | None:
 
 def deleted_name(key: TopicPartition) -> str:
     """A new name for the directory of a deleted log, short enough for file systems."""
-    mark = f".{uuid.uuid4().hex}{DELETED_MARK}"
+    mark = f".{new_uuid().hex}{DELETED_MARK}"
     return f"{key.topic}-{key.partition}"[: _NAME_BYTES_MAX - len(mark)] + mark

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -28,6 +27,7 @@ from broker.log.partition_log import PartitionLog
 from broker.log.segments.descriptors import DescriptorCache
 from broker.log.source_seen import SourceSeen
 from broker.settings.core.topic_configs import LogConfig
+from runtime.chance import new_uuid
 from runtime.disk import Disk, write_file
 from wire.protocol.ids import TopicPartition
 
@@ -305,7 +305,7 @@ class LogDirectory:
         self, key: TopicPartition, config: LogConfig, *, topic_id: bytes | None, now_ms: int
     ) -> PartitionLog:
         """A new log in a directory that a start does not load as the partition's."""
-        mark = f".{uuid.uuid4().hex}{FUTURE_MARK}"
+        mark = f".{new_uuid().hex}{FUTURE_MARK}"
         directory = f"{self.path}/{key.topic}-{key.partition}{mark}"
         with storage_errors("creating", directory):
             self._disk.make_directory(directory)

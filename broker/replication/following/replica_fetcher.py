@@ -9,7 +9,6 @@ partitions do not wait for a long poll to end: the connection is closed instead.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable
 
 from broker.authentication.inter_broker import Secured, plaintext
@@ -28,6 +27,7 @@ from broker.replication.hosted_partition import HostedPartition
 from broker.replication.replicas import Replicas
 from broker.settings.config import BrokerSettings
 from runtime.addresses import HostPort
+from runtime.chance import jitter
 from runtime.clock import Clock
 from runtime.logs import LogLines, get_logger
 from runtime.supervision import Supervisor
@@ -136,7 +136,7 @@ class ReplicaFetcher(SourceSession):
             log.warning("fetching from the leader failed", leader=self.source, partitions=len(self), reason=str(error))
         # 2 to the 10th: beyond it the configured bound counts in any case
         bound_ms = min(PARTITION_PAUSE_MS * 2 ** min(self._failures, 10), self._settings.replica_fetch_backoff_ms)
-        await asyncio.sleep(random.uniform(0.5, 1.0) * bound_ms / 1000)  # noqa: S311  spreads reconnections
+        await asyncio.sleep(jitter().uniform(0.5, 1.0) * bound_ms / 1000)
 
     # --- answers
 

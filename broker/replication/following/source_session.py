@@ -7,7 +7,6 @@ Caller: broker/replication/following/replica_fetcher.py.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -23,6 +22,7 @@ from broker.replication.hosted_partition import HostedPartition
 from broker.replication.replicas import Replicas
 from broker.settings.config import BrokerSettings
 from runtime.addresses import HostPort
+from runtime.chance import jitter
 from runtime.clock import Clock
 from runtime.logs import get_logger
 from wire.client.client_errors import KafkaClientError, Unreachable, error_code
@@ -75,7 +75,7 @@ class FollowedPartition(Struct, eq=False):
         self.failures += 1
         # 2 to the 10th times 20 ms is beyond any bound in use
         pause_ms = min(PARTITION_PAUSE_MS * 2 ** min(self.failures - 1, 10), pause_ms_max)
-        self.resume_at_ms = now_ms + pause_ms * random.uniform(0.5, 1.0)  # noqa: S311  spreads retries
+        self.resume_at_ms = now_ms + pause_ms * jitter().uniform(0.5, 1.0)
 
     def recover(self) -> None:
         """An answer was good."""

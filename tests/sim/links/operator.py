@@ -65,7 +65,7 @@ class Operator:
 
     async def make_link(self) -> None:
         """Retry until the link is made."""
-        plan, channels = self._sites.plan, Channels()
+        plan, channels = self._sites.plan, Channels(self._world.dial)
         spec = LinkSpec(
             name=LINK,
             source_site="a",
@@ -147,7 +147,7 @@ class Operator:
         self.on_step(step)
 
     async def _move(self, to_site: str, policy: FailoverPolicy) -> None:
-        channels, clock = Channels(), drifting_clock(self._world)
+        channels, clock = Channels(self._world.dial), drifting_clock(self._world)
         from_site = other(to_site)
         try:
             with Journal(None, clock) as journal:

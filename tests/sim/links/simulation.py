@@ -120,7 +120,7 @@ class LinkSimulation(SeedRun):
         self._become_whole()
 
     async def _create_topic(self) -> None:
-        client = ControllerClient(lambda: list(self.sites.agents("a")), timeout_ms=3000)
+        client = ControllerClient(lambda: list(self.sites.agents("a")), timeout_ms=3000, dial=self.world.dial)
         topic = pb.NewTopic(name=TOPIC, partition_count=PARTITIONS, replication_factor=self.plan.brokers)
         while not self._has_topic:
             try:

@@ -15,6 +15,7 @@ from dr.sites.site_client import SiteClient
 from mirror.main import MirrorDaemon
 from mirror.settings.config import MirrorConfig
 from runtime.configuration import load_settings
+from tests.sim.doors import process_doors
 from tests.sim.links.ledger import LinkLedger
 from tests.sim.links.plan import ARBITERS, CLOCK_SPEED_MAX, LINK, MIRROR_HOSTS, SITES, ZOOKEEPERS, LinkPlan
 from tests.sim.links.produce_tap import ProduceTap
@@ -84,7 +85,10 @@ class MirrorHost:
             },
         )
         self.daemon = MirrorDaemon(
-            config, clock=self._clock, chance=self.world.chance, registry=CollectorRegistry(), healths={}
+            config,
+            doors=process_doors(self.world, process, self._clock, self.world.chance),
+            registry=CollectorRegistry(),
+            healths={},
         )
         await self.daemon.start()
         error = await self.daemon.failed

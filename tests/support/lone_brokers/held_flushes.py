@@ -9,10 +9,12 @@ are in the folder that FLUSHES_VARIABLE names.
 from __future__ import annotations
 
 import os
-import runpy
 import time
 from pathlib import Path
-from unittest.mock import patch
+
+from broker.assembly.doors import Doors
+from runtime.disk import RealDisk
+from tests.support.lone_brokers.lone_broker import run_from_command_line
 
 FLUSHES_VARIABLE = "ANTIPODE_TEST_FLUSHES"
 PAUSE_S = 0.01
@@ -52,17 +54,17 @@ class Flushes:
             return False
 
 
-def main() -> None:
-    """Run the broker; its disk takes `os.fdatasync` when it is imported."""
-    flushes, fdatasync = Flushes(Path(os.environ[FLUSHES_VARIABLE])), os.fdatasync
+class HeldDisk(RealDisk):
+    """A disk whose flushes a test can see and hold."""
 
-    def noted(descriptor: int) -> None:
-        flushes.note_and_wait(os.readlink(f"/proc/self/fd/{descriptor}"))
-        fdatasync(descriptor)
+    def __init__(self, flushes: Flushes) -> None:
+        self._flushes = flushes
 
-    with patch.object(os, "fdatasync", noted):
-        runpy.run_module("tests.support.lone_brokers.lone_broker", run_name="__main__")
+    def fdatasync(self, descriptor: int) -> None:  # type: ignore[override]
+        """Make the file durable once the test allows it."""
+        self._flushes.note_and_wait(os.readlink(f"/proc/self/fd/{descriptor}"))
+        os.fdatasync(descriptor)
 
 
 if __name__ == "__main__":
-    main()
+    run_from_command_line(Doors(disk=HeldDisk(Flushes(Path(os.environ[FLUSHES_VARIABLE])))))

@@ -16,7 +16,7 @@ import sys
 import uuid
 from collections import Counter
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import grpc
 
@@ -291,7 +291,12 @@ async def run(properties: dict[str, str], stop: asyncio.Event, *, doors: Doors |
         metrics.stop()
 
 
-if __name__ == "__main__":
+def run_from_command_line(doors: Doors | None = None) -> NoReturn:
+    """Run with the settings that the command line gives, until a signal ends the process."""
     configure("lone-broker", level=os.environ.get("LOG_LEVEL", "INFO"))
     given = dict(argument.split("=", 1) for argument in sys.argv[1:])
-    sys.exit(run_daemon(lambda stop: run(given, stop)))
+    sys.exit(run_daemon(lambda stop: run(given, stop, doors=doors)))
+
+
+if __name__ == "__main__":
+    run_from_command_line()

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from mirror.assembly import Mirror
 from mirror.flow.core.flow_state import FlowState
 from mirror.settings.config import load_config
-from runtime.clock import SystemClock
+from runtime.doors import ProcessDoors
 from tests.support.memory.memory_world import MemoryWorld
 
 
@@ -35,8 +35,7 @@ async def mirroring(
         world.share(),
         await world.read_link(),
         registry=registry or CollectorRegistry(),
-        clock=SystemClock(),
-        chance=random.Random(1),
+        doors=ProcessDoors(chance=random.Random(1)),
     )
     mirror.start()
     try:

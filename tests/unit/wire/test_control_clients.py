@@ -100,30 +100,23 @@ class Working(Candidate):
         return pb.AlterPartitionsReply()
 
 
-@pytest.fixture
-def channels(monkeypatch: pytest.MonkeyPatch) -> list[grpc.aio.Channel]:
-    """Every channel that a client opens, in order."""
-    opened: list[grpc.aio.Channel] = []
-
-    def recorded(address: str, **options: int) -> grpc.aio.Channel:
-        opened.append(open_channel(address, **options))
-        return opened[-1]
-
-    monkeypatch.setattr(clients, "open_channel", recorded)
-    return opened
-
-
 def is_closed(channel: grpc.aio.Channel) -> bool:
     return channel.get_state() is grpc.ChannelConnectivity.SHUTDOWN
 
 
 async def test_a_call_that_gives_its_channel_up_ends_no_other_that_is_under_way_on_it(
-    monkeypatch: pytest.MonkeyPatch, channels: list[grpc.aio.Channel]
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    channels: list[grpc.aio.Channel] = []
+
+    def recorded(address: str, **options: int) -> grpc.aio.Channel:
+        channels.append(open_channel(address, **options))
+        return channels[-1]
+
     monkeypatch.setattr(clients, "REPEATED_WITHIN_MS", 2_000.0)  # time for a second attempt
     working = Working()
     await working.start()
-    client = ControllerClient(lambda: [working.address])
+    client = ControllerClient(lambda: [working.address], dial=recorded)
     try:
         creation = asyncio.create_task(client.create_topics(pb.CreateTopicsRequest()))
         await working.is_asked.wait()

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,6 +30,7 @@ from broker.replication.hosted_partition import HostedPartition
 from broker.settings.core.topic_configs import LogConfig
 from broker.settings.loading import load_broker_settings
 from runtime.addresses import HostPort
+from runtime.chance import Chance, end_chance, use_chance
 from runtime.clock import SystemClock
 from runtime.disk import RealDisk
 from tests.support.disks.log_batches import batch
@@ -254,9 +256,10 @@ async def test_a_leader_that_is_away_is_asked_again_after_a_pause_until_it_is_ba
     attempts = 0
     pauses: list[float] = []
 
-    def longest(_: float, share_max: float) -> float:
-        pauses.append(share_max)
-        return share_max
+    class Longest(Random):
+        def uniform(self, _: float, share_max: float) -> float:
+            pauses.append(share_max)
+            return share_max
 
     async def fetch(_: Any, request: Any) -> FetchResponse:
         nonlocal attempts
@@ -267,11 +270,14 @@ async def test_a_leader_that_is_away_is_asked_again_after_a_pause_until_it_is_ba
             return await no_news()
         return FetchResponse([answer(hosted, batch([b"back"], timestamp_ms=NOW_MS, leader_epoch=1))], session_id=1)
 
-    monkeypatch.setattr("broker.replication.following.replica_fetcher.random.uniform", longest)
-    async with following(monkeypatch, fetch, hosted) as fetcher:
-        await eventually(lambda: hosted.log.log_end_offset == 1)
-        assert len(pauses) == 3
-        assert fetcher.failing_count() == 0
+    former = use_chance(Chance(jitter=Longest(), ids=Random()))
+    try:
+        async with following(monkeypatch, fetch, hosted) as fetcher:
+            await eventually(lambda: hosted.log.log_end_offset == 1)
+            assert len(pauses) == 3
+            assert fetcher.failing_count() == 0
+    finally:
+        end_chance(former)
 
 
 async def test_a_defect_is_shown_and_following_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,13 +28,13 @@ from controller.core.entity_commands import (
     ScramUsersRead,
 )
 from controller.core.machine import ControllerMachine
-from controller.core.producer_ids import next_block
 from controller.core.state.cluster import Cluster
 from controller.core.state.site_values import Broker, Topic
 from controller.metrics import ControllerMetrics
 from controller.stored.acl_store import acl_changes, read_acls
 from controller.stored.cluster_reader import ClusterReader
 from controller.stored.cluster_writer import ClusterWriter
+from controller.stored.producer_id_blocks import ProducerIdBlocks
 from controller.stored.tenure import Deposed, Tenure
 from controller.stored.token_store import read_tokens, token_changes
 from controller.watching.admin_requests import AdminRequests
@@ -46,12 +46,10 @@ from runtime.doors import ProcessDoors
 from runtime.logs import get_logger
 from runtime.supervision import not_broken_off
 from runtime.zookeeper.client import ZooKeeper
-from runtime.zookeeper.nodes import CreateNode, DeleteNode, SetNode
+from runtime.zookeeper.nodes import DeleteNode
 from wire.control.cluster_pb2 import LinkRecord
-from wire.znodes import layout as znodes
 from wire.znodes.acl_znodes import ACL_CHANGES, EXTENDED_ACL_CHANGES
 from wire.znodes.admin_znodes import PREFERRED_ELECTION, REASSIGN_PARTITIONS
-from wire.znodes.cluster_znodes import ProducerIdBlock, decode_producer_id_block, encode_producer_id_block
 from wire.znodes.documents import MalformedZnode
 
 COMMANDS_QUEUED_MAX = 1000
@@ -111,7 +109,7 @@ class ActiveController:
         self._requests = AdminRequests(
             self.submit, self._writer, cluster=lambda: self.cluster, changed=self._has_changed
         )
-        self._producer_ids_lock = asyncio.Lock()
+        self.producer_ids = ProducerIdBlocks(zookeeper, self._writer)
         self._is_over = False
 
     @property
@@ -361,27 +359,6 @@ class ActiveController:
         while True:
             await self._tell(ask.BalanceLeaders(imbalance_percentage=rule.imbalance_percentage))
             await asyncio.sleep(rule.interval_s)
-
-    async def allocate_producer_ids(self, broker_id: int, *, range_start: int, range_size: int) -> ProducerIdBlock:
-        """The next block of the site's producer ids. ProducerIdsExhausted; Deposed when it could
-        not be stored.
-        """
-        async with self._producer_ids_lock:
-            try:
-                return await self._allocate(broker_id, range_start=range_start, range_size=range_size)
-            except KazooException as error:
-                raise Deposed(f"a block of producer ids could not be stored: {error!r}") from error
-
-    async def _allocate(self, broker_id: int, *, range_start: int, range_size: int) -> ProducerIdBlock:
-        found = await self._zookeeper.get_or_none(znodes.PRODUCER_ID_BLOCK)
-        latest = None if found is None else decode_producer_id_block(found[0])
-        block = next_block(latest, broker_id=broker_id, range_start=range_start, range_size=range_size)
-        path, value = znodes.PRODUCER_ID_BLOCK, encode_producer_id_block(block)
-        if found is None:
-            await self._writer.write([CreateNode(path=path, value=value)])
-        else:
-            await self._writer.write([SetNode(path=path, value=value, version=found[1].version)])
-        return block
 
     async def _end(self) -> None:
         self._is_over = True

@@ -40,7 +40,7 @@ def new_uuid() -> uuid.UUID:
 
 
 def drawn_below(count: int) -> int:
-    """A number from 0 to `count - 1` that another process does not also draw, other than by chance."""
+    """A number from 0 to `count - 1`."""
     return _CHANCE.get().ids.randrange(count)
 
 

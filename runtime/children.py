@@ -19,7 +19,7 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from runtime.fork_server import ForkedProcess, ForkServer, ForkServerEnded, is_forkable, request_of
+from runtime.forking.fork_server import ForkedProcess, ForkServer, ForkServerEnded, is_forkable, request_of
 from runtime.process import OperationalFailure
 
 PID_FILE = "pid"

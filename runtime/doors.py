@@ -9,12 +9,22 @@ all programs share draws its random numbers from `runtime/chance.py`.
 from __future__ import annotations
 
 import random
+from typing import Protocol
 
 from msgspec import Struct, field
 
 from runtime.clock import Clock, SystemClock
 from runtime.grpc_server import Dial, open_channel
-from runtime.zookeeper.client import OpenZooKeeper, ZooKeeper
+from runtime.zookeeper.client import ZooKeeper
+from runtime.zookeeper.sessions import NoteSession
+
+
+class OpenZooKeeper(Protocol):
+    """Makes a client (`ZooKeeper`, or a simulated one), which its user starts."""
+
+    def __call__(self, connect: str, *, session_timeout_ms: int = ..., note_session: NoteSession = ...) -> ZooKeeper:
+        """A client of the ensemble that the connect string names."""
+        ...
 
 
 class ProcessDoors(Struct, frozen=True, kw_only=True):

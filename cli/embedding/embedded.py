@@ -51,7 +51,7 @@ from cli.embedding.site_layout import (
 )
 from runtime.addresses import parse_host_port
 from runtime.children import Child, forked_by
-from runtime.fork_server import own_fork_server
+from runtime.forking.fork_server import own_fork_server
 from runtime.zookeeper.client import ZooKeeper
 from wire.znodes import layout as znodes
 from wire.znodes.cluster_znodes import decode_cluster_id, encode_cluster_id

@@ -193,7 +193,7 @@ class Controller(ControllerServicer):
         """A block of producer ids from the site's range."""
         active = await self._active(context)
         try:
-            block = await active.allocate_producer_ids(
+            block = await active.producer_ids.allocate(
                 request.node_id, range_start=self._settings.first_producer_id, range_size=PRODUCER_IDS_PER_SITE
             )
         except Deposed as error:

@@ -20,10 +20,11 @@ from msgspec import Struct
 from dr.agent.site_cache import DISCONNECTED
 from runtime.chance import new_uuid
 from runtime.clock import Clock
+from runtime.doors import OpenZooKeeper
 from runtime.logs import get_logger
 from runtime.process import OperationalFailure
 from runtime.supervision import Supervisor
-from runtime.zookeeper.client import OpenZooKeeper, ZooKeeper
+from runtime.zookeeper.client import ZooKeeper
 from runtime.zookeeper.nodes import CheckNode
 from runtime.zookeeper.sessions import SessionState
 from wire.control.site_pb2 import ArbiterRecord

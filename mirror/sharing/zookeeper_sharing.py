@@ -26,9 +26,10 @@ from mirror.link.core.slots import Strategy, share_slots
 from mirror.sharing.core.peers import DaemonShare, encode_daemon, parse_daemon
 from mirror.sharing.ownership import OnGain, Ownership, read_nothing
 from runtime.clock import Clock
+from runtime.doors import OpenZooKeeper
 from runtime.logs import get_logger
 from runtime.process import OperationalFailure
-from runtime.zookeeper.client import OpenZooKeeper, ZooKeeper
+from runtime.zookeeper.client import ZooKeeper
 from runtime.zookeeper.nodes import CreateNode, NodeStat
 from runtime.zookeeper.sessions import SessionState
 from wire.protocol.json_documents import parse_json

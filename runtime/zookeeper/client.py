@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
@@ -89,14 +89,6 @@ class _Delivery(Struct, frozen=True):
     def __call__(self, event: WatchedEvent) -> None:
         if not self.loop.is_closed():
             self.loop.call_soon_threadsafe(self.watch, event)
-
-
-class OpenZooKeeper(Protocol):
-    """Makes a client (`ZooKeeper`, or a simulated one), which its user starts."""
-
-    def __call__(self, connect: str, *, session_timeout_ms: int = ..., note_session: NoteSession = ...) -> ZooKeeper:
-        """A client of the ensemble that the connect string names."""
-        ...
 
 
 class ZooKeeper:

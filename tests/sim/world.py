@@ -1,9 +1,9 @@
 """Everything that one seed determines: clock, chance, network, ZooKeeper, disks, and the history of
 the run.
 
-`process_doors` (`doors.py`) are the doors of each process. What belongs to no process, `World.doors`
-sets for as long as a run lasts: the product's log and the chance of shared code. The history
-consists of the product's log and the faults, bounded.
+`process_doors` (`doors.py`) are the doors of each process. What belongs to no process,
+`World.doors` sets for as long as a run lasts: the product's log and the chance of shared code. The
+history consists of the product's log and the faults, bounded.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from deploy.zookeeper_server import ZooKeeperServer
 from dr.drill.environment import Environment, EnvironmentProcess, parse_environment
 from dr.drill.faults import NetworkFaults
 from runtime.addresses import parse_host_port
-from runtime.fork_server import ForkedProcess, ForkRequest
+from runtime.forking.fork_server import ForkedProcess, ForkRequest
 from tests.support.eventually import eventually_sync
 from tests.support.processes.fork_server import COMMAND, fork_server, run_antipode
 from tests.support.processes.ports import LOOPBACK, free_port

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from runtime.children import Child, forked_by
-from runtime.fork_server import PYTHON_MODULE, ForkRequest, ForkServer, is_forkable
+from runtime.forking.fork_server import PYTHON_MODULE, ForkRequest, ForkServer, is_forkable
 from tests.support.eventually import eventually_sync
 
 REPOSITORY: Final = Path(__file__).resolve().parents[3]

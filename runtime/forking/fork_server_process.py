@@ -1,4 +1,5 @@
-"""The process of `fork_server.py`: `python -m runtime.fork_server_process DESCRIPTOR MODULE...`.
+"""The process of `fork_server.py`:
+`python -m runtime.forking.fork_server_process DESCRIPTOR MODULE...`.
 
 It reads JSON requests from a socket, one on each line, and writes a response to each. It has one
 thread, so a fork copies all of it. It ends when its owner closes the socket.
@@ -18,7 +19,7 @@ from collections.abc import Sequence
 
 from setproctitle import setproctitle
 
-from runtime.fork_server import ForkRequest, inherit
+from runtime.forking.fork_server import ForkRequest, inherit
 from runtime.garbage import expect_no_garbage
 
 
@@ -27,7 +28,7 @@ def main(arguments: Sequence[str]) -> None:
     descriptor, *modules = arguments
     # The title overwrites the command line and the first environment, so it is set before the
     # environment changes.
-    setproctitle("python -m runtime.fork_server_process")
+    setproctitle("python -m runtime.forking.fork_server_process")
     channel = socket.socket(fileno=int(descriptor))
     # `cli.main` does both before it imports a command.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")

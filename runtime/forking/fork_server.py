@@ -73,7 +73,7 @@ class ForkServer:
         ours, theirs = socket.socketpair()
         with theirs:
             process = subprocess.Popen(
-                [*PYTHON_MODULE, "runtime.fork_server_process", str(theirs.fileno()), *modules],
+                [*PYTHON_MODULE, "runtime.forking.fork_server_process", str(theirs.fileno()), *modules],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,

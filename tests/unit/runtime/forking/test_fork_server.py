@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from runtime.children import Child, _started, forked_by
-from runtime.fork_server import EXIT_CODE_UNKNOWN, ForkRequest, ForkServer, ForkServerEnded
+from runtime.forking.fork_server import EXIT_CODE_UNKNOWN, ForkRequest, ForkServer, ForkServerEnded
 from runtime.process import OperationalFailure
 from tests.support.eventually import eventually_sync
 
@@ -26,7 +26,7 @@ IMPORTED = "with open('imported', 'a') as file: file.write('x')\n"
 PART = """
 import json, os, signal, sys, threading
 import imported_once
-from runtime.fork_server import ForkRequest, own_fork_server
+from runtime.forking.fork_server import ForkRequest, own_fork_server
 
 about = {"arguments": sys.argv[1:], "directory": os.getcwd(), "session": os.getsid(0), "pid": os.getpid(),
          "variable": os.environ.get("VARIABLE"), "descriptors": len(os.listdir("/proc/self/fd")),
@@ -191,7 +191,7 @@ def test_a_fork_server_that_does_not_answer_is_an_error_and_nothing_starts_twice
     tmp_path: Path, children: list[Child], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The silent server may have forked the process."""
-    monkeypatch.setattr("runtime.fork_server._ANSWERS_WITHIN_S", 0.1)
+    monkeypatch.setattr("runtime.forking.fork_server._ANSWERS_WITHIN_S", 0.1)
     ours, theirs = socket.socketpair()
     with theirs, closing(ForkServer(ours)) as silent:
         with pytest.raises(OperationalFailure, match="has not answered within"):

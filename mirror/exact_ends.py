@@ -78,7 +78,11 @@ class ExactEnds:
             interval_ms=config.group_sync_interval_ms,
         )
         self._group_configs = GroupConfigSync(
-            source=self.source, target=self.target, link=link, clock=doors.clock, interval_ms=config.config_sync_interval_ms
+            source=self.source,
+            target=self.target,
+            link=link,
+            clock=doors.clock,
+            interval_ms=config.config_sync_interval_ms,
         )
         self._access = AccessSync(
             source=self._source_client,

@@ -57,7 +57,9 @@ class SiteActions(Struct, kw_only=True):
     """The account that this run has stored."""
     _undone: TornSurvey = field(default_factory=TornSurvey)
     _led_epoch: int = UNKNOWN
-    """The epoch in which every partition at the target is known to have a leader above the floor."""
+    """The epoch in which every partition at the target is known to have a leader above the
+    floor.
+    """
 
     async def carry_out(self, decision: Decision, evidence: Evidence) -> tuple[LinkRecord | None, str]:
         """Carry out a step that changes something, decided on this evidence. Return the record

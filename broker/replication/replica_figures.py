@@ -11,6 +11,7 @@ from broker.replication.hosted_partition import HostedPartition
 from broker.replication.hosted_partitions import HostedPartitions
 from broker.replication.truncated_records import TruncatedRecords
 from wire.control import broker_pb2 as pb
+from wire.control.cluster_pb2 import LinkRecord
 from wire.protocol.ids import PartitionKey
 
 
@@ -36,10 +37,19 @@ def describe(partitions: HostedPartitions, image: ClusterImage) -> Iterable[pb.P
             source_seen_at_ms=seen.seen_at_ms,
             max_timestamp_ms=hosted.log.max_timestamp_ms,
             size_bytes=hosted.log.size_bytes,
-            is_degraded=hosted.state.hold is not None and hosted.state.hold.is_degraded,
+            is_degraded=_is_degraded(hosted, link, image.site),
             has_markers=hosted.log.producers.has_markers,
             epochs=[pb.EpochStart(epoch=epoch, start_offset=start) for epoch, start in hosted.written_epochs],
         )
+
+
+def _is_degraded(hosted: HostedPartition, link: LinkRecord | None, site: str) -> bool:
+    """True if records became visible that the standby may not have."""
+    if hosted.state.hold is not None:
+        return hosted.state.hold.is_degraded
+    # A leader that has just started has no hold before it may write. While the policy is suspended,
+    # its predecessor may have shown anything: without this, the policy would be restored too early.
+    return link is not None and link.active_site == site and bool(link.sync_policy_to_restore)
 
 
 def truncations(

@@ -1,0 +1,55 @@
+"""A leader's report of its partitions: whether the standby may lack visible records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.metadata.core.cluster_image import ClusterImage
+from broker.metadata.core.topic_images import PartitionImage
+from broker.metrics import TopicMetrics
+from broker.replication.core.partition import Partition
+from broker.replication.core.standby_hold import StandbyHold
+from broker.replication.hosted_partition import HostedPartition
+from broker.replication.replica_figures import describe
+from broker.settings.core.topic_configs import LogConfig
+from tests.support.disks.logs_on_disk import open_log
+from wire.control.cluster_pb2 import LinkRecord
+
+
+def reported(directory: Path, *, hold: StandbyHold | None, site: str = "a", **policy: str) -> bool:
+    """Whether a partition of site `site` is reported as degraded; site a is active."""
+    record = LinkRecord(name="a-b", source_site="a", target_site="b", active_site="a", **policy)
+    record.topic_whitelist.append(".*")
+    log = open_log(directory / "t-0")
+    state = Partition(node_id=1, log_end_offset=0)
+    image = PartitionImage(index=0, leader=1, leader_epoch=1, partition_epoch=1, replicas=(1,), isr=(1,))
+    state.change(image, now_ms=0)
+    state.hold = hold
+    hosted = HostedPartition(
+        topic="t", topic_id=bytes(16), index=0, log=log, state=state, config=LogConfig(), metrics=TopicMetrics()
+    )
+    partitions: Any = [hosted]
+    (found,) = describe(partitions, ClusterImage(site=site, node_id=1, links={"a-b": record}))
+    log.close()
+    return found.is_degraded
+
+
+SUSPENDED = {"sync_policy": "degrade", "sync_policy_to_restore": "block"}
+STANDBY = StandbyHold(may_degrade=True, timeout_ms=100.0, progressed_at_ms=0.0)
+
+
+def test_a_leader_that_has_no_permit_yet_does_not_vouch_for_the_standby_of_a_suspended_policy(tmp_path: Path) -> None:
+    assert reported(tmp_path, hold=None, **SUSPENDED)
+
+
+@pytest.mark.parametrize(
+    ("hold", "site", "policy"),
+    [(None, "b", SUSPENDED), (None, "a", {"sync_policy": "block"}), (None, "a", {}), (STANDBY, "a", SUSPENDED)],
+)
+def test_other_leaders_report_what_they_have_shown(
+    tmp_path: Path, hold: StandbyHold | None, site: str, policy: dict[str, str]
+) -> None:
+    assert not reported(tmp_path, hold=hold, site=site, **policy)

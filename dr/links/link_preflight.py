@@ -14,6 +14,7 @@ from dr.links.core.link_preflight import (
     unasked,
     version_check,
     wanted_topics,
+    warned,
 )
 from dr.links.core.security_checks import security_checks
 from dr.sites.channels import Channels, problem_of
@@ -44,6 +45,7 @@ async def preflight(
     if there is not None and here is not None:
         refused = [f"site {agent.site}: {problem}" for agent in (there, here) for problem in agent.problems]
         checks += judged("links", refused, otherwise="no other link of the two sites conflicts")
+        checks += warned("groups", here.warnings, otherwise="no other link carries these groups with other topics")
         if record.lease_ms:
             arbiters = arbiter_problems({source.name: there.arbiter_id, target.name: here.arbiter_id})
             checks += judged("arbiter", arbiters, otherwise="both sites reach the same arbiter")

@@ -83,6 +83,7 @@ async def test_a_link_is_checked_before_it_is_made_and_afterwards(even_sites: Li
         "sites": Outcome.OK,
         "versions": Outcome.OK,
         "links": Outcome.OK,
+        "groups": Outcome.OK,
         "topic ids": Outcome.OK,
         "replication factor": Outcome.OK,
         "topics": Outcome.OK,

@@ -106,7 +106,7 @@ class SurveyedTopic(_message.Message):
     def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., partition_count: _Optional[int] = ..., configs: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class SurveyLinkReply(_message.Message):
-    __slots__ = ("site", "version", "topics", "topic_count", "problems", "arbiter_id", "security")
+    __slots__ = ("site", "version", "topics", "topic_count", "problems", "arbiter_id", "security", "warnings")
     SITE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
@@ -114,6 +114,7 @@ class SurveyLinkReply(_message.Message):
     PROBLEMS_FIELD_NUMBER: _ClassVar[int]
     ARBITER_ID_FIELD_NUMBER: _ClassVar[int]
     SECURITY_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
     site: str
     version: str
     topics: _containers.RepeatedCompositeFieldContainer[SurveyedTopic]
@@ -121,7 +122,8 @@ class SurveyLinkReply(_message.Message):
     problems: _containers.RepeatedScalarFieldContainer[str]
     arbiter_id: str
     security: SecuritySurvey
-    def __init__(self, site: _Optional[str] = ..., version: _Optional[str] = ..., topics: _Optional[_Iterable[_Union[SurveyedTopic, _Mapping]]] = ..., topic_count: _Optional[int] = ..., problems: _Optional[_Iterable[str]] = ..., arbiter_id: _Optional[str] = ..., security: _Optional[_Union[SecuritySurvey, _Mapping]] = ...) -> None: ...
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, site: _Optional[str] = ..., version: _Optional[str] = ..., topics: _Optional[_Iterable[_Union[SurveyedTopic, _Mapping]]] = ..., topic_count: _Optional[int] = ..., problems: _Optional[_Iterable[str]] = ..., arbiter_id: _Optional[str] = ..., security: _Optional[_Union[SecuritySurvey, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SecuritySurvey(_message.Message):
     __slots__ = ("has_authorizer", "super_users", "users", "acls", "listeners", "delegation_tokens", "control_certificate_ends_at_ms")

@@ -14,7 +14,7 @@ from dr.agent.arbiter import ArbiterSilent
 from dr.agent.core.site_view import site_view, unknown_link
 from dr.agent.link_survey import survey_topics
 from dr.sites.core.evidence import NOT_ASKED
-from dr.sites.core.link_checks import record_problems
+from dr.sites.core.link_checks import group_warnings, record_problems
 from dr.sites.core.unprotected_topics import UnprotectedTopic, unprotected_topics
 from runtime.clock import Clock
 from wire.client.connection import installed_version
@@ -70,6 +70,9 @@ class LinkDescriptions(Answers):
             topics=topics,
             topic_count=count,
             problems=self._overlaps(request.record),
+            warnings=group_warnings(
+                request.record, links=parts.cache.facts.links.values(), topics=parts.cache.topic_names
+            ),
             arbiter_id=await self._arbiter_id(),
             security=None if self._survey_security is None else await asyncio.to_thread(self._survey_security),
         )

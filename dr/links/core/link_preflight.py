@@ -63,6 +63,13 @@ def judged(check: str, problems: Sequence[str], *, otherwise: str) -> list[LinkC
     return [LinkCheck(check=check, outcome=Outcome.REFUSED, detail=problem) for problem in problems]
 
 
+def warned(check: str, warnings: Sequence[str], *, otherwise: str) -> list[LinkCheck]:
+    """A warning for each sentence; without one, a check that passes."""
+    if not warnings:
+        return [LinkCheck(check=check, outcome=Outcome.OK, detail=otherwise)]
+    return [LinkCheck(check=check, outcome=Outcome.WARNING, detail=warning) for warning in warnings]
+
+
 def refusals(checks: Iterable[LinkCheck]) -> list[str]:
     """The reasons why the link cannot be created."""
     return [check.detail for check in checks if check.outcome is Outcome.REFUSED]

@@ -8,10 +8,10 @@ A survey comes from one broker of each site and contains no secret
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
-from dr.links.core.link_preflight import LinkCheck, Outcome
+from dr.links.core.link_preflight import LinkCheck, warned
 from dr.links.core.listener_checks import certificate_problems, listener_problems, named
 from wire.control.site_pb2 import SecuritySurvey
 
@@ -36,24 +36,18 @@ def security_checks(
             f"{active.delegation_tokens} delegation tokens exist only at {source}: create new ones after a failover"
         )
     return [
-        *_warnings("principals", problems, otherwise=f"{target} has the users, ACLs and super users of {source}"),
-        *_warnings(
+        *warned("principals", problems, otherwise=f"{target} has the users, ACLs and super users of {source}"),
+        *warned(
             "listeners",
             listener_problems(active, standby, sites),
             otherwise=f"{target} has the listeners of {source}",
         ),
-        *_warnings(
+        *warned(
             "certificates",
             certificate_problems(active, standby, sites, now_ms=now_ms),
             otherwise=f"no certificate ends within 30 days, and {target} has certificates of the same authorities",
         ),
     ]
-
-
-def _warnings(check: str, problems: Sequence[str], *, otherwise: str) -> list[LinkCheck]:
-    if not problems:
-        return [LinkCheck(check=check, outcome=Outcome.OK, detail=otherwise)]
-    return [LinkCheck(check=check, outcome=Outcome.WARNING, detail=problem) for problem in problems]
 
 
 def _authorizer_problems(active: SecuritySurvey, standby: SecuritySurvey, sites: tuple[str, str]) -> list[str]:

@@ -20,6 +20,7 @@ from wire.rules.links import (
     ReinstatePolicy,
     SiteRole,
     SyncPolicy,
+    carries_group,
     carries_topic,
     check_pattern,
     failover_mode,
@@ -169,6 +170,34 @@ def deposed_problems(record: LinkRecord, *, links: Iterable[LinkRecord], topics:
                 f"let {other_site(record, site)} follow {other.active_site}, as docs/failover.md says of a second standby"
             )
     return problems
+
+
+def group_warnings(record: LinkRecord, *, links: Iterable[LinkRecord], topics: Iterable[str]) -> list[str]:
+    """The other links that carry groups of this one without its topics: if only one of the two
+    links is failed over, each of its sites is passive for these groups by one of them.
+    """
+    names = list(topics)
+    warnings: list[str] = []
+    for other in links:
+        has_same_sites = {record.source_site, record.target_site} == {other.source_site, other.target_site}
+        if other.name == record.name or not has_same_sites or _shared_topics(record, other, names):
+            continue
+        if shared := _shared_group_patterns(record, other):
+            warnings.append(
+                f"link {other.name!r} carries groups of {shared[0]!r} too: after a failover of one of the two links alone, "
+                f"these groups work at neither site; give each link its own groups (--group-whitelist), or move both"
+            )
+    return warnings
+
+
+def _shared_group_patterns(record: LinkRecord, other: LinkRecord) -> list[str]:
+    """The patterns of groups that both links have, or that match a name or pattern of the other
+    one. Whether two regular expressions match one name is not decided here.
+    """
+    shared = set(record.group_whitelist) & set(other.group_whitelist)
+    for one, second in ((record, other), (other, record)):
+        shared |= {pattern for pattern in second.group_whitelist if carries_group(one, pattern)}
+    return sorted(shared)
 
 
 def _shared_topics(record: LinkRecord, other: LinkRecord, topics: Iterable[str]) -> list[str]:

@@ -177,42 +177,47 @@ class LinkedSites:
     async def link(
         self,
         *,
+        name: str = LINK,
+        groups: tuple[str, ...] = (".*",),
         topics: tuple[str, ...] = (".*",),
         sync: SyncPolicy = SyncPolicy.NONE,
         sync_timeout_ms: int = SYNC_TIMEOUT_MS,
     ) -> LinkRecord:
         """Create the link."""
-        spec = self.spec(topics=topics, sync=sync, sync_timeout_ms=sync_timeout_ms)
+        spec = self.spec(name=name, groups=groups, topics=topics, sync=sync, sync_timeout_ms=sync_timeout_ms)
         return await create_link(spec, source=self.client("a"), target=self.client("b"))
 
     def spec(
         self,
         *,
+        name: str = LINK,
+        groups: tuple[str, ...] = (".*",),
         topics: tuple[str, ...] = (".*",),
         sync: SyncPolicy = SyncPolicy.NONE,
         sync_timeout_ms: int = SYNC_TIMEOUT_MS,
     ) -> LinkSpec:
         """The request for the link."""
         return LinkSpec(
-            name=LINK,
+            name=name,
             source_site="a",
             target_site="b",
             source=SiteAddresses(bootstrap_servers=self.a.link, agents=(self.a.peer_agent,)),
             target=SiteAddresses(bootstrap_servers=self.b.link, agents=(self.b.peer_agent,)),
             topic_whitelist=topics,
+            group_whitelist=groups,
             sync=sync,
             sync_timeout_ms=sync_timeout_ms,
         )
 
     def start_mirror(
-        self, into: str = "b", *, name: str = "", settings: Mapping[str, str] | None = None
+        self, into: str = "b", *, link: str = LINK, name: str = "", settings: Mapping[str, str] | None = None
     ) -> RunningProcess:
-        """Run the link's mirror into a site; `name` distinguishes daemons of one link."""
-        directory = self._directory / f"mirror-into-{into}{name}"
+        """Run a link's mirror into a site; `name` distinguishes daemons of one link."""
+        directory = self._directory / f"mirror-{link}-into-{into}{name}"
         self.mirror_grpc = self.mirrors[into] = f"{LOOPBACK}:{free_ports(1)[0]}"
         self.mirror_site = into
         arguments = [
-            f"link.name={LINK}",
+            f"link.name={link}",
             f"site.agents={self.agents[into][0]}",
             "topics.refresh.interval.ms=100",
             f"antipode.grpc.listener={self.mirror_grpc}",

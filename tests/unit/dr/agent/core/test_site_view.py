@@ -10,6 +10,7 @@ from dr.agent.core.site_view import SiteFacts, site_view
 from dr.sites.core.link_checks import (
     automatic_problems,
     deposed_problems,
+    group_warnings,
     overlap_problems,
     pair_problems,
     record_problems,
@@ -122,6 +123,27 @@ def test_only_one_link_of_a_site_fails_over_by_itself_for_the_same_topics() -> N
         assert problems() == []
     first.failover_mode, second.failover_mode = "automatic", "observe"
     assert problems() == []
+
+
+def test_groups_that_two_links_of_the_same_sites_carry_with_other_topics_are_a_warning() -> None:
+    def warnings(one: tuple[str, ...], second: tuple[str, ...], *, topics: tuple[str, ...] = ("boards",)) -> list[str]:
+        made, planned = link("a-b-rest", topics=topics), link()
+        made.group_whitelist[:], planned.group_whitelist[:] = one, second
+        return group_warnings(planned, links=[made, planned], topics=["flights", "boards"])
+
+    (warning,) = warnings((".*",), (".*",))
+    assert "link 'a-b-rest' carries groups of '.*' too" in warning
+    assert "these groups work at neither site" in warning
+    assert "--group-whitelist" in warning
+    assert len(warnings((".*",), ("flights-.*",))) == len(warnings(("flights-.*",), (".*",))) == 1
+    assert warnings(("rest-.*",), ("flights-.*",)) == []
+    assert warnings((), (".*",)) == []
+    assert warnings((".*",), (".*",), topics=("flights",)) == [], "two standbys' links of the same topics move together"
+    elsewhere = link("a-c", target="c", topics=("boards",))
+    elsewhere.group_whitelist[:] = [".*"]
+    planned = link()
+    planned.group_whitelist[:] = [".*"]
+    assert group_warnings(planned, links=[elsewhere], topics=[]) == []
 
 
 def test_a_link_whose_active_site_another_link_made_passive_is_named() -> None:

@@ -69,7 +69,11 @@ class SiteActions(Struct, kw_only=True):
         assert record is not None
         match decision.step:
             case Step.FENCE:
-                return await self._store(self.source, record, timeout_ms=self._fence_timeout_ms)
+                stored, problem = await self._store(self.source, record, timeout_ms=self._fence_timeout_ms)
+                # Writers are stopped now: the members are fetched beside the looks and the raise.
+                if stored == record and record.is_routed:
+                    self.members.begin()
+                return stored, problem
             case Step.NOTIFY:
                 return await self._notify(record)
             case Step.RAISE:
@@ -125,12 +129,7 @@ class SiteActions(Struct, kw_only=True):
         that writers do not wait for a separate step.
         """
         final = self._accounting().before_the_raise(record, evidence, unix_ms=self.clock.now_ms())
-        # The members are fetched during the raise, because writers are stopped and each request in
-        # sequence would lengthen the outage.
-        (stored, problem), _ = await asyncio.gather(
-            self._store(self.target, record, account="" if final is None else final.to_json()),
-            self.members.fetch() if self._moves_members(record) else asyncio.sleep(0),
-        )
+        stored, problem = await self._store(self.target, record, account="" if final is None else final.to_json())
         # If another record is stored, another run has won, and this account does not belong to its
         # epoch.
         if stored == record:

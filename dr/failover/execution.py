@@ -85,10 +85,12 @@ class FailoverRun(Struct, kw_only=True):
     async def run(self) -> FailoverReport:
         """Continue until the target is active or the playbook refuses."""
         keeper = RunKeeper(self.link, self.target, self.clock, policy=to_builtins(self.policy), asked_by=self.asked_by)
+        members = MemberHandover(self.link, source=self.source, target=self.target, journal=self.journal)
         try:
-            report = await self._run(keeper)
+            report = await self._run(keeper, members)
             self._note_run(keeper, report.epoch, report.reason, outcome=report.outcome)
         finally:
+            await members.close()
             # Also after a failure, so that the last steps are stored as well.
             await keeper.close()
         return report
@@ -97,10 +99,10 @@ class FailoverRun(Struct, kw_only=True):
         steps = tuple(to_builtins(step) for step in self._steps)
         keeper.note(steps=steps, epoch=epoch, reason=reason, outcome=outcome)
 
-    async def _run(self, keeper: RunKeeper) -> FailoverReport:
+    async def _run(self, keeper: RunKeeper, members: MemberHandover) -> FailoverReport:
         observer = self._observer()
         playbook = FailoverPlaybook(to_site=self.target.name, policy=self.policy, settled_ends=self.settled_ends)
-        actions = self._actions(playbook, observer)
+        actions = self._actions(playbook, observer, members)
         started_ms = self.clock.monotonic_ms()
         self.journal.write("run begins", link=self.link, to=self.target.name, policy=to_builtins(self.policy))
         expected: Evidence | None = None
@@ -161,13 +163,13 @@ class FailoverRun(Struct, kw_only=True):
     def _observer(self) -> LinkObserver:
         return LinkObserver(self.link, target=self.target, source=self.source, clock=self.clock)
 
-    def _actions(self, playbook: FailoverPlaybook, observer: LinkObserver) -> SiteActions:
+    def _actions(self, playbook: FailoverPlaybook, observer: LinkObserver, members: MemberHandover) -> SiteActions:
         return SiteActions(
             link=self.link,
             target=self.target,
             source=self.source,
             observer=observer,
-            members=MemberHandover(self.link, source=self.source, target=self.target, journal=self.journal),
+            members=members,
             playbook=playbook,
             policy=self.policy,
             timeouts=self.timeouts,

@@ -7,6 +7,7 @@ and read their uncommitted records again.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 
 from dr.failover.journal import Journal
@@ -30,13 +31,28 @@ class MemberHandover:
         self._target = target
         self._journal = journal
         self._groups: Sequence[GroupMembers] | None = None
+        self._fetching: asyncio.Task[None] | None = None
 
-    async def fetch(self) -> None:
-        """Fetch the members from the source, once. The source is fenced, so no member joins there
-        meanwhile.
+    def begin(self) -> asyncio.Task[None]:
+        """Fetch the members from the source, which was fenced just now, beside the steps of the
+        run.
         """
-        # Once is enough, because the members cannot change under the fence.
-        if self._source is None or self._groups is not None:
+        # The members cannot change under a fence, but could before it: those of an earlier fence
+        # of this run do not count.
+        if self._fetching is not None:
+            self._fetching.cancel()
+        self._groups = None
+        self._fetching = asyncio.get_running_loop().create_task(self._fetch())
+        return self._fetching
+
+    async def close(self) -> None:
+        """End a fetch that no step awaits."""
+        if self._fetching is not None:
+            self._fetching.cancel()
+            await asyncio.gather(self._fetching, return_exceptions=True)
+
+    async def _fetch(self) -> None:
+        if self._source is None:
             return
         try:
             self._groups = await self._source.group_members(self._link, timeout_ms=TIMEOUT_MS)
@@ -45,8 +61,8 @@ class MemberHandover:
 
     async def give(self, *, epoch: int) -> None:
         """Send the fetched members to the target, which is at that epoch and not confirmed yet."""
-        # An interrupted run may not have fetched them during its raise.
-        await self.fetch()
+        # Another run may have stored the fence.
+        await (self._fetching or self.begin())
         if not self._groups:
             return
         taken, refused = 0, dict[str, str]()

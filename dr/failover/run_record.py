@@ -20,6 +20,10 @@ from dr.sites.site_client import SiteClient
 from runtime.clock import Clock
 from runtime.process import OperationalFailure
 
+QUIET_MS: Final = 250
+"""The time between two reports: while writers wait, reports of single steps would occupy the site
+that they wait for.
+"""
 REPORT_INTERVAL_MS: Final = 1_000
 """The time after which a run with nothing new repeats its state."""
 
@@ -67,6 +71,7 @@ class RunKeeper:
                 self._record = replace(self._record, updated_at_ms=self._clock.now_ms())
             self._changed.clear()
             await self._write()
+            await asyncio.sleep(QUIET_MS / 1000)
 
     async def _write(self) -> None:
         try:

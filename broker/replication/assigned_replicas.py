@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Mapping
 
 from kio.schema.errors import ErrorCode
+from msgspec import Struct
 
 from broker.log.errors import StorageError
 from broker.metadata.core.access import read_error, write_error
@@ -32,6 +33,34 @@ from wire.rules.topic_config_kinds import InvalidTopicConfig
 
 log = get_logger(__name__)
 state_change = state_change_logger()
+
+
+class TopicRole(Struct, frozen=True, kw_only=True):
+    """This broker's part for a topic in one image, the same for each of its partitions."""
+
+    link: LinkRecord | None
+    role: LinkRole
+    write_error: ErrorCode
+    read_error: ErrorCode
+
+    def write_error_at(self, leader_epoch: int) -> ErrorCode:
+        """The error for a write, by the link's role. Nothing is written under a leader epoch that
+        the former active site may have used.
+        """
+        if self.link is not None and leader_epoch < self.link.leader_epoch_floor:
+            return ErrorCode.not_leader_or_follower
+        return self.write_error
+
+
+def role_of_topic(image: ClusterImage, topic: str) -> TopicRole:
+    """The part of this broker for the topic."""
+    link = image.link_of(topic)
+    return TopicRole(
+        link=link,
+        role=image.role_in(link),
+        write_error=write_error(image, topic),
+        read_error=read_error(image, topic, replica_id=CONSUMER),
+    )
 
 
 class AssignedReplicas:
@@ -63,10 +92,10 @@ class AssignedReplicas:
         failures: list[pb.PartitionFailure] = []
         turn_began_ms = self._clock.monotonic_ms()
         for topic in change.changed:
-            config = self.log_config(topic)
+            config, role = self.log_config(topic), role_of_topic(image, topic.name)
             for partition in topic.partitions.values():
                 try:
-                    self._take(image, topic, partition, config)
+                    self._take(image, topic, partition, config, role)
                 except StorageError as error:
                     self._logs.note_failure(error)
                     # noted before the report: requests get a storage error, not an unknown
@@ -123,7 +152,9 @@ class AssignedReplicas:
             if config is not None:
                 self._partitions.act(hosted, hosted.apply_config(config))
 
-    def _take(self, image: ClusterImage, topic: TopicImage, partition: PartitionImage, config: LogConfig) -> None:
+    def _take(
+        self, image: ClusterImage, topic: TopicImage, partition: PartitionImage, config: LogConfig, role: TopicRole
+    ) -> None:
         key = (topic.name, partition.index)
         hosted = self._partitions.hosted.get(key)
         if image.node_id not in partition.replicas:
@@ -138,7 +169,7 @@ class AssignedReplicas:
         if hosted is None:
             hosted = self._host(topic, partition, config)
         self._partitions.act(hosted, hosted.apply_config(config))
-        self._change_role(image, hosted, partition)
+        self._change_role(hosted, partition, role)
 
     def _host(self, topic: TopicImage, partition: PartitionImage, config: LogConfig) -> HostedPartition:
         index = partition.index
@@ -167,20 +198,21 @@ class AssignedReplicas:
         self._partitions.offline.discard(hosted.key)
         return hosted
 
-    def _change_role(self, image: ClusterImage, hosted: HostedPartition, partition: PartitionImage) -> None:
-        link, state = image.link_of(hosted.topic), hosted.state
+    def _change_role(self, hosted: HostedPartition, partition: PartitionImage, topic: TopicRole) -> None:
+        link, state = topic.link, hosted.state
         was_writable = state.is_leader and hosted.write_error is ErrorCode.none
         former_read_error, now_ms = hosted.read_error, self._clock.monotonic_ms()
-        # terms before effects: the hold must exist before the high watermark can move
-        change, effects = state.change(partition, now_ms=now_ms, terms=self._standbys.terms(image, link))
+        # terms before effects: the hold must exist before the high watermark can move. They are asked
+        # for each partition, because the arbiter may mark the link in between.
+        change, effects = state.change(partition, now_ms=now_ms, terms=self._standbys.terms(link, topic.role))
         if change is LeadershipChange.STALE:
             return
         self._standbys.note(hosted)
-        hosted.write_error = _write_error(image, hosted, link)
-        hosted.read_error = read_error(image, hosted.topic, replica_id=CONSUMER)
+        hosted.write_error = topic.write_error_at(state.leader_epoch)
+        hosted.read_error = topic.read_error
         self._partitions.act(hosted, effects)
         # a passive leader follows the source: it too must drop epochs without records
-        if change is LeadershipChange.BECAME_FOLLOWER or image.role_in(link) is LinkRole.PASSIVE:
+        if change is LeadershipChange.BECAME_FOLLOWER or topic.role is LinkRole.PASSIVE:
             hosted.begin_following()
         is_writable = state.is_leader and hosted.write_error is ErrorCode.none
         if is_writable and (change is LeadershipChange.BECAME_LEADER or not was_writable):
@@ -194,7 +226,7 @@ class AssignedReplicas:
                 partition=hosted.index,
                 leader=partition.leader,
                 leader_epoch=partition.leader_epoch,
-                role=image.role_in(link).value,
+                role=topic.role.value,
                 log_end_offset=hosted.log.log_end_offset,
             )
             if is_writable is not was_writable:
@@ -205,7 +237,7 @@ class AssignedReplicas:
         arrives.
         """
         if image.node_id in partition.replicas:
-            self._change_role(image, hosted, partition)
+            self._change_role(hosted, partition, role_of_topic(image, hosted.topic))
             self._role_changes.write()
 
     async def _delete_topic(self, topic: str, *, is_copy: bool) -> None:
@@ -228,12 +260,3 @@ class AssignedReplicas:
         state_change.info("partition deleted", topic=hosted.topic, partition=hosted.index)
         # last: requests that wake up must not find the partition here
         self._partitions.act(hosted, hosted.state.leave())
-
-
-def _write_error(image: ClusterImage, hosted: HostedPartition, link: LinkRecord | None) -> ErrorCode:
-    """The error for a write, by the link's role. Nothing is written under a leader epoch that the
-    former active site may have used.
-    """
-    if link is not None and hosted.state.leader_epoch < link.leader_epoch_floor:
-        return ErrorCode.not_leader_or_follower
-    return write_error(image, hosted.topic)

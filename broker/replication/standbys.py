@@ -32,11 +32,12 @@ class Standbys:
         self._marked_links: set[str] = set()
         self.ends = StandbyEnds()
 
-    def terms(self, image: ClusterImage, link: LinkRecord | None) -> StandbyTerms | None:
-        """Terms on which the link's leaders wait for its standby; None for no wait."""
-        policy = SyncPolicy.NONE if link is None else sync_policy(link)
-        role = image.role_in(link)
-        if link is None or policy is SyncPolicy.NONE or role not in _SOURCE_ROLES:
+    def terms(self, link: LinkRecord | None, role: LinkRole) -> StandbyTerms | None:
+        """Terms on which the link's leaders in this role wait for its standby; None for no wait."""
+        if link is None or role not in _SOURCE_ROLES:
+            return None
+        policy = sync_policy(link)
+        if policy is SyncPolicy.NONE:
             return None
         # without a permit another site may be active: no more records may become visible only here
         is_without_permit = role is LinkRole.UNCONFIRMED

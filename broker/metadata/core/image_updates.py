@@ -160,11 +160,15 @@ def without_old_reports(image: ClusterImage, site: str, *, before_ms: float) -> 
 
 def topic_image(topic: TopicInfo) -> TopicImage:
     """A topic from its wire form."""
+    return _topic_image(topic, {})
+
+
+def _topic_image(topic: TopicInfo, known: Mapping[int, PartitionImage]) -> TopicImage:
     return TopicImage(
         name=topic.name,
         topic_id=bytes(topic.topic_id),
         configs=dict(topic.configs),
-        partitions=_partition_images({}, topic.partitions),
+        partitions=_partition_images(known, topic.partitions),
     )
 
 
@@ -186,7 +190,7 @@ def _partition_images(
 ) -> dict[int, PartitionImage]:
     merged = dict(known)
     merged.update((state.partition, partition_image(state)) for state in states)
-    return dict(sorted(merged.items()))
+    return merged if len(merged) == len(known) else dict(sorted(merged.items()))
 
 
 def _shared(candidate: TopicImage, former: TopicImage | None) -> TopicImage:
@@ -212,8 +216,7 @@ def _merged_topics(
         known = topics.get(named.name)
         is_same_topic = known is not None and known.topic_id == named.topic_id
         partitions = known.partitions if known is not None and is_same_topic else {}
-        merged = replace(topic_image(named), partitions=_partition_images(partitions, named.partitions))
-        topics[named.name] = _shared(merged, former.get(named.name))
+        topics[named.name] = _shared(_topic_image(named, partitions), former.get(named.name))
     return topics
 
 

@@ -24,17 +24,19 @@ from spark_jobs.connector.cluster import ClusterReader, Logs
 from spark_jobs.connector.core.filters import EVERYTHING, NO_LOWER, Condition, Narrowing, narrowing
 from spark_jobs.connector.core.offsets import PartitionOffsets, resolve_end, resolve_start
 from spark_jobs.connector.core.options import Mode, ReadOptions
-from spark_jobs.connector.core.planning import OffsetRange, ranges, sized, splits
+from spark_jobs.connector.core.planning import OffsetRange, packed, ranges, sized, splits
 from spark_jobs.connector.digest_rows import digest_rows
 from spark_jobs.connector.fetching import RangeReader
+from spark_jobs.connector.header_rows import header_rows, split_of
 from spark_jobs.connector.record_rows import record_rows
 from spark_jobs.connector.tally import Tally
-from spark_jobs.logs.core.splits import Split
 from spark_jobs.logs.log_reader import read_split
 from spark_jobs.logs.stored_rows import batch_rows, stored_record_rows
 from wire.protocol.ids import NO_OFFSET
 
 PUSHDOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
+UNREAD_BYTES: Final = 1024 * 1024 * 1024
+"""Bytes of logs of which one task reads the headers alone."""
 _OPERATORS: Final[dict[type[Any], str]] = {
     EqualTo: "=",
     In: "in",
@@ -47,10 +49,10 @@ _OPERATORS: Final[dict[type[Any], str]] = {
 
 
 class RangePartition(InputPartition):
-    """A range that one task reads."""
+    """The ranges that one task reads, one after another."""
 
-    def __init__(self, wanted: OffsetRange) -> None:
-        super().__init__(str(wanted))
+    def __init__(self, *wanted: OffsetRange) -> None:
+        super().__init__(", ".join(map(str, wanted)))
         self.wanted = wanted
 
 
@@ -85,13 +87,18 @@ class BatchReader(DataSourceReader):
         if options.mode is Mode.DIGESTS:  # The brokers align the ranges of digests, so these reads are not split.
             return [RangePartition(one) for one in wanted]
         parts = splits(wanted, split_bytes=options.split_bytes, partitions_min=options.partitions_min)
-        return [RangePartition(part) for part in parts]
+        if options.verifies_checksums or options.partitions_min:
+            return [RangePartition(part) for part in parts]
+        return [RangePartition(*group) for group in packed(parts, bytes_max=UNREAD_BYTES)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Arrow batches of one range."""
         if not isinstance(partition, RangePartition):  # Spark passes this partition for a plan without ranges.
             return iter(())
-        return read_range(self._options, partition.wanted, self._narrowing)
+        if not self._options.verifies_checksums:
+            return header_rows(self._options, partition.wanted)
+        (wanted,) = partition.wanted
+        return read_range(self._options, wanted, self._narrowing)
 
     def _starts(self, cluster: ClusterReader, logs: Logs) -> PartitionOffsets:
         options = self._options
@@ -148,14 +155,7 @@ def read_range(options: ReadOptions, wanted: OffsetRange, narrowing: Narrowing) 
         yield from record_rows(wanted, reader.chunks(), options, narrowing, tally)
         tally.read_bytes, tally.node_ids = reader.read_bytes, reader.node_ids
     else:
-        split = Split(
-            site=options.cluster.site,
-            topic=wanted.topic,
-            partition=wanted.partition,
-            first_offset=wanted.first_offset,
-            until_offset=wanted.until_offset,
-            is_first=wanted.is_first,
-        )
+        split = split_of(options.cluster.site, wanted)
         stored = tally.counted(read_split(options.cluster, split))
         yield from (batch_rows if options.mode is Mode.HEADERS else stored_record_rows)(split, stored)
     if options.tally_directory:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
@@ -16,6 +16,7 @@ from spark_jobs.connector.core.options import READ_COMMITTED
 from spark_jobs.connector.core.planning import DataLost, OffsetRange
 from spark_jobs.logs.cluster_client import RETRY_BUDGET_MS, open_client, replica_id_of
 from spark_jobs.logs.core.cluster_options import ClusterOptions
+from spark_jobs.logs.iteration import iterated
 from wire.batches.record_batch import iterate_headers
 from wire.client.client_errors import TRANSIENT, broker_error, error_code
 from wire.client.raw_client import KafkaClient
@@ -65,18 +66,9 @@ class RangeReader:
 
     def chunks(self) -> Iterator[Chunk]:
         """The range in order. Raises KafkaClientError when the site does not answer; DataLost."""
-        with asyncio.Runner() as runner:
-            found = self._chunks()
-            try:
-                while True:
-                    try:
-                        yield runner.run(anext(found))  # type: ignore[arg-type]
-                    except StopAsyncIteration:
-                        return
-            finally:
-                runner.run(found.aclose())  # type: ignore[attr-defined]
+        return iterated(self._chunks())
 
-    async def _chunks(self) -> AsyncIterator[Chunk]:
+    async def _chunks(self) -> AsyncGenerator[Chunk]:
         offset = self._wanted.first_offset
         client = await open_client(self._options)
         try:

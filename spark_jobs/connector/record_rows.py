@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from clients.reader.core.committed import skipped_batches
+from spark_jobs.connector.arrow_columns import repeated_number, repeated_text
 from spark_jobs.connector.core.filters import Narrowing
 from spark_jobs.connector.core.options import READ_COMMITTED, ReadOptions
 from spark_jobs.connector.core.planning import OffsetRange
@@ -22,10 +23,6 @@ from wire.batches.record_batch import BatchHeader, InvalidBatch, iterate_headers
 from wire.batches.record_columns import RecordColumns
 from wire.batches.records import decode_body, open_body, printable_name
 
-COLUMNS: Final = (
-    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
-)
-HEADERS_COLUMN: Final = "headers array<struct<key: string, value: binary>>"
 COLUMN_BYTES: Final = 32 * 1024 * 1024
 """An Arrow batch is complete when its keys and values take so many bytes."""
 
@@ -43,11 +40,6 @@ _SCHEMA: Final = pa.schema(
     ]
 )
 _SCHEMA_WITH_HEADERS: Final = _SCHEMA.append(pa.field("headers", _HEADERS))
-
-
-def schema_of(options: ReadOptions) -> str:
-    """The columns as Spark's DDL."""
-    return f"{COLUMNS}, {HEADERS_COLUMN}" if options.has_headers else COLUMNS
 
 
 def record_rows(
@@ -104,10 +96,11 @@ def _arrow(wanted: OffsetRange, columns: RecordColumns, time_type: int) -> pa.Re
     arrays = [
         _binary(count, columns.has_key.getvalue(), columns.key_ends.getvalue(), columns.keys.getvalue()),
         _binary(count, columns.has_value.getvalue(), columns.value_ends.getvalue(), columns.values.getvalue()),
-        *_places(wanted, count),
+        repeated_text(wanted.topic, count),
+        repeated_number(wanted.partition, count),
         pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(columns.offsets.getvalue())]),
         pa.Array.from_buffers(_TIME, count, [None, pa.py_buffer(columns.times_us.getvalue())]),
-        pa.repeat(pa.scalar(time_type, pa.int32()), count),
+        repeated_number(time_type, count),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
 
@@ -118,11 +111,6 @@ def _binary(count: int, has_entry: bytes, ends: bytes, data: bytes) -> pa.Array:
         bits = np.packbits(np.frombuffer(has_entry, dtype=np.uint8), bitorder="little")
         present = pa.py_buffer(bits.tobytes())
     return pa.Array.from_buffers(pa.binary(), count, [present, pa.py_buffer(ends), pa.py_buffer(data)])
-
-
-def _places(wanted: OffsetRange, count: int) -> tuple[pa.Array, pa.Array]:
-    topic = pa.repeat(pa.scalar(wanted.topic, pa.string()), count)
-    return topic, pa.repeat(pa.scalar(wanted.partition, pa.int32()), count)
 
 
 def _with_headers(wanted: OffsetRange, batches: Iterable[tuple[bytes, BatchHeader]]) -> Iterator[pa.RecordBatch]:

@@ -103,7 +103,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Arrow batches of one range."""
         assert isinstance(partition, RangePartition)
-        return read_range(self._options, partition.wanted, EVERYTHING)
+        (wanted,) = partition.wanted
+        return read_range(self._options, wanted, EVERYTHING)
 
     def commit(self, end: Mapping[str, Any]) -> None:
         """Do nothing: the checkpoint is the only position."""

@@ -8,12 +8,12 @@ raised, because a reconciliation looks for them.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import os
 from collections.abc import AsyncGenerator, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 
@@ -25,6 +25,7 @@ from spark_jobs.logs.cluster_client import open_client, replica_id_of
 from spark_jobs.logs.core.cluster_options import ClusterOptions
 from spark_jobs.logs.core.split_reading import Fetch, SplitReading
 from spark_jobs.logs.core.splits import Split
+from spark_jobs.logs.iteration import iterated
 from wire.batches.record_batch import BatchHeader, InvalidBatch, verify_crc
 from wire.client.client_errors import TRANSIENT, BrokerError
 from wire.client.connection import ConnectionOptions
@@ -36,8 +37,6 @@ COMMAND_CONFIG = "ANTIPODE_COMMAND_CONFIG"
 CLIENT_ID = "antipode-reconcile"
 FETCH_BYTES_MAX = 8 * 1024 * 1024
 RETRY_BUDGET_MS = 20_000
-
-Item = TypeVar("Item")
 
 
 class StoredBatch(NamedTuple):
@@ -84,7 +83,7 @@ def read_split(where: str | ClusterOptions, split: Split, *, keeps_repeated: boo
     options name. A batch at offsets that the log has had before is left out, as consumers do, or
     kept for a comparison. Raises KafkaClientError when the site does not answer.
     """
-    return _iterated(_read(where, split, keeps_repeated=keeps_repeated))
+    return chain.from_iterable(iterated(_read(where, split, keeps_repeated=keeps_repeated)))
 
 
 def read_splits(bootstrap: str, splits: Sequence[Split]) -> Iterator[tuple[Split, StoredBatch]]:
@@ -98,23 +97,7 @@ def read_splits(bootstrap: str, splits: Sequence[Split]) -> Iterator[tuple[Split
                 async for batches in _answers(reader, DEBUGGING_CONSUMER, split, keeps_repeated=True):
                     yield [(split, batch) for batch in batches]
 
-    return _iterated(read())
-
-
-def _iterated(answers: AsyncGenerator[list[Item]]) -> Iterator[Item]:
-    """The items of all answers. The event loop runs once for each answer and not for each item,
-    because its start costs more than a batch.
-    """
-    with asyncio.Runner() as runner:
-        try:
-            while True:
-                try:
-                    answer = runner.run(anext(answers))
-                except StopAsyncIteration:
-                    return
-                yield from answer
-        finally:
-            runner.run(answers.aclose())
+    return chain.from_iterable(iterated(read()))
 
 
 async def _read(

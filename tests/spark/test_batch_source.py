@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+import uuid
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,41 @@ def test_headers_and_digests_count_what_they_cover(topic: Topic) -> None:
         (partition, 0, 100) for partition in range(3)
     ]
     assert all(len(row.digest) == 16 for row in digests)
+
+
+def without_verdict(found: DataFrame) -> list[tuple[object, ...]]:
+    """The rows of batch headers without what their checksums say, sorted."""
+    return sorted(tuple(row) for row in found.drop("is_crc_valid").collect())
+
+
+def test_headers_alone_are_those_of_the_batches_and_nothing_else_is_read(topic: Topic, tmp_path: Path) -> None:
+    unread = {"mode": "headers", "antipode.verify.checksums": "false"}
+    for options in (
+        {},
+        {"minPartitions": "12"},
+        {
+            "startingOffsets": json.dumps({topic.name: {"0": 15, "1": -2, "2": 20}}),
+            "endingOffsets": json.dumps({topic.name: {"0": 95, "1": -1, "2": 21}}),
+        },
+    ):
+        tallies = tmp_path / uuid.uuid4().hex
+        headers = topic.read(**unread, **options, **{"antipode.tally.directory": str(tallies)})
+        assert without_verdict(headers) == without_verdict(topic.read(mode="headers", **options))
+        found = read_tallies(str(tallies))
+        assert sum(one["batches"] for one in found) == headers.count()
+    headers = topic.read(**unread)
+    assert headers.where("is_crc_valid is null").count() == headers.count()
+    assert headers.rdd.getNumPartitions() == 1
+    assert topic.read(**unread, minPartitions="12").rdd.getNumPartitions() == 12
+
+
+def test_headers_that_a_leader_does_not_send_alone_come_with_their_batches(spark: SparkSession, logs: TwoLogs) -> None:
+    logs.append(logs.a, *(encode_batch([record(number)]) for number in range(3)))
+    options = {"kafka.bootstrap.servers": logs.a.bootstrap, "subscribe": logs.topic, "mode": "headers"}
+    unread = spark.read.format("antipode").options(**options, **{"antipode.verify.checksums": "false"}).load()
+    assert unread.selectExpr("sum(record_count)", "count(is_crc_valid)").first() == (3, 0)
+    logs.configure(logs.a, {"cleanup.policy": "compact"})
+    assert unread.selectExpr("sum(record_count)", "count(is_crc_valid)").first() == (3, 3)
 
 
 def test_a_committed_read_leaves_out_markers_and_what_was_aborted(spark: SparkSession, logs: TwoLogs) -> None:

@@ -83,6 +83,7 @@ class ReadOptions:
     split_bytes: int = SPLIT_BYTES
     fetch_bytes: int = FETCH_BYTES
     keeps_epochs: bool = True
+    verifies_checksums: bool = True
     tally_directory: str = ""
 
 
@@ -99,6 +100,7 @@ class WriteOptions:
 
 
 _MODES: Final = {mode.value: mode for mode in Mode}
+_SHAPING: Final = ("mode", "includeheaders")
 _SELECTORS: Final = ("assign", "subscribe", "subscribePattern")
 _STARTS: Final = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
 _ENDS: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
@@ -114,6 +116,7 @@ _READING: Final = (
     "antipode.site",
     "antipode.split.bytes",
     "antipode.tally.directory",
+    "antipode.verify.checksums",
     "kafka.isolation.level",
     "kafka.client.rack",
     "kafka.max.partition.fetch.bytes",
@@ -219,16 +222,27 @@ class _Given:
         return given[0] if given else None
 
 
+def parse_row(options: Mapping[str, str]) -> tuple[Mode, bool]:
+    """What a row of a read is: the mode, and whether a record has its headers. InvalidOption."""
+    shaping = {key: value for key, value in options.items() if key.lower() in _SHAPING}
+    return _row(_Given(shaping, Use.READ, ()))
+
+
+def _row(given: _Given) -> tuple[Mode, bool]:
+    mode = given.one_of("mode", Mode.RECORDS, _MODES)
+    has_headers = given.flag("includeHeaders", default=False)
+    if has_headers and mode is not Mode.RECORDS:
+        raise InvalidOption("includeHeaders", "true", f"only with mode=records, not {mode}")
+    return mode, has_headers
+
+
 def parse_read(options: Mapping[str, str], use: Use, security_keys: tuple[str, ...]) -> ReadOptions:
     """The options of a read. InvalidOption."""
     given = _Given(options, use, security_keys)
     is_stream = use is Use.READ_STREAM
-    mode = given.one_of("mode", Mode.RECORDS, _MODES)
+    mode, has_headers = _row(given)
     if is_stream and mode is not Mode.RECORDS:
         raise InvalidOption("mode", mode.value, "for readStream records")
-    has_headers = given.flag("includeHeaders", default=False)
-    if has_headers and mode is not Mode.RECORDS:
-        raise InvalidOption("includeHeaders", "true", f"only with mode=records, not {mode}")
     ending = Bound(kind=BoundKind.LATEST) if is_stream else _ending(given)
     return ReadOptions(
         cluster=_cluster(given, security_keys),
@@ -252,7 +266,15 @@ def parse_read(options: Mapping[str, str], use: Use, security_keys: tuple[str, .
         fetch_bytes=given.number("kafka.max.partition.fetch.bytes", FETCH_BYTES),
         keeps_epochs=given.flag("antipode.leader.epochs", default=True),
         tally_directory=given.text("antipode.tally.directory"),
+        verifies_checksums=_verifies_checksums(given, mode),
     )
+
+
+def _verifies_checksums(given: _Given, mode: Mode) -> bool:
+    is_verified = given.flag("antipode.verify.checksums", default=True)
+    if not is_verified and mode is not Mode.HEADERS:
+        raise InvalidOption("antipode.verify.checksums", "false", f"only with mode=headers, not {mode}")
+    return is_verified
 
 
 def parse_write(options: Mapping[str, str], use: Use, security_keys: tuple[str, ...]) -> WriteOptions:

@@ -96,6 +96,21 @@ def splits(found: Iterable[OffsetRange], *, split_bytes: int, partitions_min: in
     return [part for one, count in zip(wanted, counts, strict=True) for part in _parts(one, count)]
 
 
+def packed(found: Iterable[OffsetRange], *, bytes_max: int) -> list[tuple[OffsetRange, ...]]:
+    """The ranges in groups of about `bytes_max`, in order. For reads that transfer little of a
+    range: a task of its own would cost more.
+    """
+    groups: list[list[OffsetRange]] = []
+    size_bytes = 0
+    for one in found:
+        if not groups or size_bytes + one.size_bytes > bytes_max:
+            groups.append([])
+            size_bytes = 0
+        groups[-1].append(one)
+        size_bytes += one.size_bytes
+    return [tuple(group) for group in groups]
+
+
 def _parts(whole: OffsetRange, count: int) -> list[OffsetRange]:
     count = max(1, min(count, whole.offsets))
     edges = [whole.first_offset + whole.offsets * number // count for number in range(count + 1)]

@@ -17,6 +17,13 @@ RECORD_SCHEMA = (
 )
 """One row a record; only where batches are opened."""
 
+CONSUMER_SCHEMA = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+)
+"""One row a record as consumers see it: the columns of Spark's Kafka connector."""
+
+CONSUMER_SCHEMA_WITH_HEADERS = f"{CONSUMER_SCHEMA}, headers array<struct<key: string, value: binary>>"
+
 DIGEST_SCHEMA = "site string, topic string, partition int, first_offset bigint, until_offset bigint, digest binary"
 """One row a range of offsets, `until_offset` not included: the digest that the leader has of it."""
 

@@ -57,6 +57,11 @@ def test_names_are_compared_without_regard_to_case_and_security_is_handed_on() -
         (Use.READ, {"minPartitions": "0"}, "option minPartitions is '0'; accepted: a number from 1 on"),
         (Use.READ, {"failOnDataLoss": "no"}, "option failOnDataLoss is 'no'; accepted: true, false"),
         (Use.READ, {"includeHeaders": "true", "mode": "headers"}, "only with mode=records"),
+        (
+            Use.READ,
+            {"antipode.verify.checksums": "false"},
+            "option antipode.verify.checksums is 'false'; accepted: only",
+        ),
         (Use.READ, {"subscribe": " ,"}, "names of topics"),
     ],
 )

@@ -23,7 +23,7 @@ from spark_jobs.connector.core.offsets import (
     resolve_end,
     resolve_start,
 )
-from spark_jobs.connector.core.planning import DataLost, OffsetRange, limited, ranges, splits
+from spark_jobs.connector.core.planning import DataLost, OffsetRange, limited, packed, ranges, splits
 
 LOGS = {("t", 0): LogRange(10, 100), ("t", 1): LogRange(0, 50)}
 
@@ -94,6 +94,17 @@ def test_a_checkpoint_of_the_kafka_connector_is_read_and_ours_adds_epochs() -> N
     assert ours == {"t": {"0": 123, "1": 4}, "t (leader epochs)": {"0": 7}}
     assert decode_position(ours) == ({("t", 0): 123, ("t", 1): 4}, {("t", 0): 7})
     assert parse_offsets(json.dumps(theirs)) == decode_position(theirs)[0]
+
+
+def test_ranges_share_tasks_up_to_a_number_of_bytes() -> None:
+    sizes = (40, 50, 20, 200, 0, 10)
+    found = [
+        OffsetRange(topic="t", partition=number, first_offset=0, until_offset=1, size_bytes=size)
+        for number, size in enumerate(sizes)
+    ]
+    groups = packed(found, bytes_max=100)
+    assert [[one.size_bytes for one in group] for group in groups] == [[40, 50], [20], [200], [0, 10]]
+    assert packed([], bytes_max=100) == []
 
 
 def test_filters_narrow_to_what_all_of_them_leave() -> None:

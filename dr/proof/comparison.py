@@ -35,8 +35,6 @@ from wire.rules.links import matches
 from wire.rules.topic_names import is_internal_topic
 
 SETTLE_POLL_S: Final = 0.1
-STANDSTILL_MS: Final = 2_000
-"""The comparison stops waiting for a target whose ends have not advanced for this long."""
 RESTARTS_MAX: Final = 3
 """Maximum number of restarts of a partition because retention has moved its log start."""
 
@@ -221,20 +219,15 @@ class _Comparison:
         return _Partition(source, target, source_end_offset, descent, ends)
 
     async def _settled(self, before: Mapping[PartitionKey, LogExtent]) -> dict[PartitionKey, LogExtent]:
-        """The target's ends when they have reached the source's, have stopped advancing, or when
-        time is up.
-        """
+        """The target's ends when they have reached the source's, or when time is up."""
         deadline_ms = self._clock.monotonic_ms() + self._request.settle_timeout_ms
         found = await self._extents(self._target, list(before))
-        moved_ms = self._clock.monotonic_ms()
         while (
             behind := [key for key, one in found.items() if one.high_watermark < before[key].high_watermark]
-        ) and self._clock.monotonic_ms() < min(deadline_ms, moved_ms + STANDSTILL_MS):
+        ) and self._clock.monotonic_ms() < deadline_ms:
             self._progress(f"site {self._target.site} is behind in {len(behind)} partitions")
             await asyncio.sleep(SETTLE_POLL_S)
-            newer = found | await self._extents(self._target, behind)
-            if newer != found:
-                found, moved_ms = newer, self._clock.monotonic_ms()
+            found |= await self._extents(self._target, behind)
         return found
 
     async def _extents(self, site: SiteDigests, keys: Sequence[PartitionKey]) -> dict[PartitionKey, LogExtent]:

@@ -33,7 +33,7 @@ from wire.rules.links import blacklist_of, other_site
 
 DISK_TIMEOUT_MS: Final = 60_000
 """Answers take longer if the broker first copies bytes to disk."""
-UNCHANGED_MAX: Final = 10
+UNCHANGED_MAX: Final = 3
 """A copy that has not grown for this many successive comparisons is not awaited any longer."""
 
 Progress = Callable[[str], None]

@@ -16,8 +16,6 @@ from wire.rules.links import matches
 from wire.rules.topic_names import is_internal_topic
 
 POLL_S = 0.1
-STANDSTILL_S = 2.0
-"""The survey stops waiting for a target that has not advanced for this long."""
 
 TopicFilter = Callable[[str], bool]
 Answer = TypeVar("Answer")
@@ -57,19 +55,16 @@ def first_since(bootstrap: str, is_wanted: TopicFilter, until_ms: int) -> dict[P
 def settled_ends(
     bootstrap: str, is_wanted: TopicFilter, snapshot: dict[PartitionKey, LogEnds], *, timeout_ms: int
 ) -> dict[PartitionKey, LogEnds]:
-    """The ends when they have reached the snapshot, have stopped advancing, or when time is up."""
+    """The ends when they have reached the snapshot, or when time is up."""
 
     async def ask() -> dict[PartitionKey, LogEnds]:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
         async with client(bootstrap) as reader:
             found = await _ends(reader, is_wanted)
-            moved_at = loop.time()
-            while not is_reached(snapshot, found) and loop.time() < min(deadline, moved_at + STANDSTILL_S):
+            while not is_reached(snapshot, found) and loop.time() < deadline:
                 await asyncio.sleep(POLL_S)
-                newer = await _ends(reader, is_wanted)
-                if newer != found:
-                    found, moved_at = newer, loop.time()
+                found = await _ends(reader, is_wanted)
             return found
 
     return asyncio.run(answered(bootstrap, ask))

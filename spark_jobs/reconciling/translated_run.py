@@ -38,10 +38,8 @@ from spark_jobs.session import Progress
 from wire.protocol.ids import PartitionKey
 
 POLL_S: Final = 0.5
-STANDSTILL_S: Final = 3.0
 ATTEMPTS_MAX: Final = 3
 """Comparisons of a partition from which retention deletes records meanwhile."""
-"""A link that has noted nothing more for this long is not waited for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,17 +171,14 @@ def _judged(here: TranslatedEnd, there: TranslatedEnd, log: TranslatedLog) -> tu
 
 
 def _settled(read_notes: Callable[[], LinkNotes], source: Mapping[PartitionKey, LogEnds], timeout_ms: int) -> LinkNotes:
-    """The notes, after they cover the source's ends, stop growing, or time is up."""
+    """The notes, when they cover the source's ends, or when time is up."""
     deadline = time.monotonic() + timeout_ms / 1000
-    notes, moved_at = read_notes(), time.monotonic()
+    notes = read_notes()
     while any(notes.source_next.get(key, ends.end_offset) < ends.end_offset for key, ends in source.items()):
-        if time.monotonic() >= min(deadline, moved_at + STANDSTILL_S):
+        if time.monotonic() >= deadline:
             break
         time.sleep(POLL_S)
-        newer = read_notes()
-        if newer.source_next != notes.source_next:
-            moved_at = time.monotonic()
-        notes = newer
+        notes = read_notes()
     return notes
 
 

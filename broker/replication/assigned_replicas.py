@@ -202,8 +202,8 @@ class AssignedReplicas:
         link, state = topic.link, hosted.state
         was_writable = state.is_leader and hosted.write_error is ErrorCode.none
         former_read_error, now_ms = hosted.read_error, self._clock.monotonic_ms()
-        # terms before effects: the hold must exist before the high watermark can move. The terms are
-        # made for each partition, because the arbiter may mark the link in between.
+        # terms before effects: the hold must exist before the high watermark can move. Each
+        # partition asks for its terms, because the arbiter may mark the link in between.
         change, effects = state.change(partition, now_ms=now_ms, terms=self._standbys.terms(link, topic.role))
         if change is LeadershipChange.STALE:
             return

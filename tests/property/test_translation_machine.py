@@ -12,56 +12,19 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mirror.translate.core.renumbering import Piece, Stamp, renumber
-from mirror.translate.core.resume import TailMatch, end_of_copy
-from mirror.translate.core.translation import BrokenOff, NotTheNextBatch, Planned, Position, Translation
+from mirror.translate.core.renumbering import renumber
+from mirror.translate.core.resume import TailMatch
+from mirror.translate.core.translation import Planned, Position, Translation
 from tests.support.examples import examples
-from wire.batches.record_batch import BatchHeader, encode_header, read_header
+from tests.support.histories.forgetful_broker import ForgetfulBroker
+from wire.batches.record_batch import read_header
 from wire.batches.records import Record, decode_records, encode_batch
 
 OURS = 4000
-
-
-@dataclass
-class Broker:
-    """One partition of a target."""
-
-    batches: list[bytes] = field(default_factory=list)
-    end: int = 0
-    producers: dict[int, tuple[int, int, deque[tuple[int, int]]]] = field(default_factory=dict)
-
-    def produce(self, batch: bytes) -> int | None:
-        """The offset; None: the sequence is refused."""
-        header = read_header(batch)
-        if header.producer_id >= 0:
-            epoch, last, recent = self.producers.get(header.producer_id, (-1, -1, deque(maxlen=5)))
-            for sequence, offset in recent:
-                if sequence == header.base_sequence and epoch == header.producer_epoch:
-                    return offset
-            if epoch > header.producer_epoch:
-                return None
-            if epoch == header.producer_epoch and header.base_sequence != last + 1:
-                return None
-            if -1 < epoch < header.producer_epoch and header.base_sequence != 0:
-                return None
-            if epoch != header.producer_epoch:
-                recent = deque(maxlen=5)
-            recent.append((header.base_sequence, self.end))
-            self.producers[header.producer_id] = (header.producer_epoch, header.last_sequence, recent)
-        offset = self.end
-        records = batch[61:]
-        self.batches.append(encode_header(header._replace(base_offset=offset), records) + records)
-        self.end += header.last_offset_delta + 1
-        return offset
-
-    def headers(self) -> list[BatchHeader]:
-        return [read_header(batch) for batch in self.batches]
 
 
 class Source:
@@ -99,7 +62,7 @@ class Source:
 class MirrorOfOne:
     """A mirror process: resumes, then plans and sends; answers come when the network delivers."""
 
-    def __init__(self, source: Source, broker: Broker, stored: Position | None) -> None:
+    def __init__(self, source: Source, broker: ForgetfulBroker, stored: Position | None) -> None:
         self.source, self.broker = source, broker
         self.translation = Translation(stored)
         self.requests: deque[tuple[Planned, bytes]] = deque()
@@ -169,7 +132,7 @@ class Scene:
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
-        self.source, self.broker = Source(self.chance), Broker()
+        self.source, self.broker = Source(self.chance), ForgetfulBroker()
         self.stored: Position | None = None
         self.mirror = MirrorOfOne(self.source, self.broker, None)
         self.late: deque[bytes] = deque()
@@ -278,7 +241,7 @@ def _copy(position: Position) -> Position:
     return Position(position.source_next, position.source_epoch, position.target_next, dict(position.sequences))
 
 
-def _check_map(source: Source, broker: Broker, translation: Translation) -> None:
+def _check_map(source: Source, broker: ForgetfulBroker, translation: Translation) -> None:
     """The entries of the map are true; a mirror that started at a stored position does not know the
     earlier ones.
     """
@@ -287,142 +250,3 @@ def _check_map(source: Source, broker: Broker, translation: Translation) -> None
     for run in translation.map:
         for index in range(run.record_count):
             assert theirs[run.source_offset + index] == ours[run.target_offset + index]
-
-
-def header(offset: int, count: int) -> BatchHeader:
-    return read_header(encode_batch([Record(None, b"v")] * count, base_offset=offset, leader_epoch=3))
-
-
-def plan(translation: Translation, offset: int, count: int = 2) -> Planned:
-    (planned,) = translation.plan([header(offset, count)], expected=offset, skipped=(), producer_of=lambda _: OURS)
-    assert planned is not None
-    planned.pieces = (Piece(offset, 0, count),)
-    return planned
-
-
-def test_a_batch_that_is_sent_again_has_the_same_stamp() -> None:
-    translation = Translation()
-    first, second = plan(translation, 0), plan(translation, 2)
-    translation.break_off()
-    with pytest.raises(BrokenOff):
-        plan(translation, 4)
-    assert plan(translation, 0).stamp == first.stamp
-    assert plan(translation, 2).stamp == second.stamp
-
-
-def test_confirmation_in_another_order_moves_nothing_past_a_gap() -> None:
-    translation = Translation()
-    first, second = plan(translation, 0), plan(translation, 2)
-    translation.confirm(second, 12)
-    assert translation.position.source_next == 0
-    translation.confirm(first, 10)
-    assert translation.position.source_next == 4
-    assert translation.downstream(3) == 13
-
-
-def test_batches_that_skip_something_are_refused() -> None:
-    translation = Translation()
-    plan(translation, 0)
-    with pytest.raises(NotTheNextBatch):
-        plan(translation, 4)
-
-
-def test_records_that_expired_at_the_source_are_passed_when_the_flow_goes_on_after_them() -> None:
-    translation = Translation()
-    translation.confirm(plan(translation, 0), 0)
-    (planned,) = translation.plan(
-        [header(9, 2)], expected=9, skipped=(), producer_of=lambda _: OURS, log_start_offset=9
-    )
-    assert planned is not None
-    assert planned.stamp is not None
-    assert planned.stamp.sequence == 2
-    with pytest.raises(NotTheNextBatch):
-        Translation().plan([header(9, 2)], expected=9, skipped=(), producer_of=lambda _: OURS, log_start_offset=8)
-
-
-def test_a_target_that_lost_its_end_gets_it_again() -> None:
-    translation = Translation()
-    for offset in (0, 2, 4):
-        translation.confirm(plan(translation, offset), 10 + offset)
-    assert translation.lose_target(13) == 3
-    assert translation.position.source_next == 3
-    assert translation.position.sequences == {OURS: (1, 0)}
-
-
-def at_target(offset: int, sequence: int, *, epoch: int = 0, count: int = 2) -> BatchHeader:
-    stamped = encode_batch(
-        [Record(None, b"v")] * count, producer_id=OURS, producer_epoch=epoch, base_sequence=sequence, base_offset=offset
-    )
-    return read_header(stamped)
-
-
-def test_a_log_that_begins_anew_with_what_came_next_is_no_copy_from_there_on() -> None:
-    """This also holds for a process that died after that and knows only the notes from before."""
-    noted = Position(source_next=10, target_next=10, sequences={OURS: (3, 10)})
-    kept = [at_target(0, 0, epoch=2), at_target(2, 0, epoch=3), at_target(4, 2, epoch=3)]
-    assert end_of_copy(noted, kept) is None
-    assert end_of_copy(noted, [*kept, at_target(6, 10, epoch=3), at_target(8, 12, epoch=3)]) == 6
-    assert end_of_copy(noted, [at_target(0, 20, epoch=3)]) == 0
-    assert end_of_copy(noted, [at_target(0, 0, epoch=4)]) == 0
-    assert end_of_copy(noted, [*kept, at_target(10, 10, epoch=3)]) is None
-
-
-def test_a_batch_that_the_target_has_twice_counts_where_it_came_first_and_its_repetition_is_counted() -> None:
-    broker = Broker()
-    batches = [encode_batch([Record(None, b"v")] * 2, base_offset=offset, leader_epoch=1) for offset in (0, 2)]
-    stamps = [Stamp(OURS, 0, sequence) for sequence in (0, 2)]
-    written = [
-        renumber(batch, 0, read_header(batch), stamp).batch for batch, stamp in zip(batches, stamps, strict=True)
-    ]
-    for batch in (*written, written[0]):
-        broker.produce(batch)
-        broker.producers.clear()
-    translation = Translation()
-    match = TailMatch(translation, producer_ids={OURS})
-    match.see_target(b"".join(broker.batches))
-    match.see_source(b"".join(batches), skipped=(), producer_of=lambda _: OURS)
-    match.finish()
-    assert [translation.downstream(offset) for offset in (0, 2)] == [0, 2]
-    assert (translation.position.source_next, translation.position.target_next) == (4, 6)
-    assert translation.surplus.between == 2
-
-
-@pytest.mark.parametrize("is_compacted", [True, False])
-def test_a_batch_that_the_target_lacks_is_skipped_where_its_offsets_are_absent_and_else_written(
-    is_compacted: bool,
-) -> None:
-    broker = Broker()
-    batches = [encode_batch([Record(None, b"v")] * 2, base_offset=offset, leader_epoch=1) for offset in (0, 2, 4)]
-    for index, batch in enumerate(batches):
-        broker.producers.clear()
-        if is_compacted or index != 1:
-            broker.produce(renumber(batch, 0, read_header(batch), Stamp(OURS, 0, 2 * index)).batch)
-    if is_compacted:
-        del broker.batches[1]
-    translation = Translation()
-    match = TailMatch(translation, producer_ids={OURS})
-    match.see_target(b"".join(broker.batches))
-    match.see_source(b"".join(batches), skipped=(), producer_of=lambda _: OURS)
-    match.finish()
-    assert match.never_written == (None if is_compacted else 2)
-    assert translation.position.source_next == (6 if is_compacted else 2)
-    assert translation.position.target_next == broker.end
-    assert translation.surplus.between == (0 if is_compacted else 2)
-
-
-def test_records_between_our_batches_are_counted_and_those_before_the_target_s_log_start_are_not() -> None:
-    translation = Translation()
-    translation.target_start = 7
-    translation.confirm(plan(translation, 0), 7)
-    assert translation.surplus.between == 0
-    translation.confirm(plan(translation, 2), 12)
-    assert translation.surplus.between == 3
-
-
-def test_records_of_a_transaction_that_was_broken_off_are_counted_once() -> None:
-    translation = Translation()
-    plan(translation, 0)
-    plan(translation, 2)
-    translation.give_up()
-    translation.give_up()
-    assert translation.surplus.broken_off == 4

@@ -10,14 +10,13 @@ from __future__ import annotations
 import time
 import urllib.request
 import uuid
-from datetime import timedelta
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 from kio.schema.errors import ErrorCode
 
+from tests.support.clients.quota_calls import Limited, alter, client_id, create
 from tests.support.clients.raw_client import RawClient
 from tests.support.disks.log_batches import batch
 from tests.support.eventually import eventually_sync
@@ -53,37 +52,6 @@ def topic(broker: LoneBroker) -> str:
     with RawClient(broker.port) as client:
         assert create(client, name).error_code is ErrorCode.none
     return name
-
-
-def create(client: RawClient, name: str, partitions: int = 1, *, is_validate_only: bool = False) -> Any:
-    """Create a topic by the newest version of the request. Returns the result."""
-    topic = {
-        "name": name,
-        "num_partitions": partitions,
-        "replication_factor": 1,
-        "assignments": [],
-        "configs": [],
-    }
-    (result,) = client.call(19, 7, {"topics": [topic], "validate_only": is_validate_only}).topics
-    return result
-
-
-def alter(broker: LoneBroker, entity: dict[str, str | None], **values: float | None) -> Any:
-    """Set quotas, or remove them with None. Returns the result."""
-    ops = [
-        {"key": key, "value": 0.0 if value is None else float(value), "remove": value is None}
-        for key, value in values.items()
-    ]
-    named = [{"entity_type": kind, "entity_name": name} for kind, name in entity.items()]
-    with RawClient(broker.port) as client:
-        answer = client.call(49, 1, {"entries": [{"entity": named, "ops": ops}], "validate_only": False})
-    (result,) = answer.entries
-    assert result.error_code is ErrorCode.none, result.error_message
-    return result
-
-
-def client_id() -> str:
-    return f"c-{uuid.uuid4().hex[:8]}"
 
 
 class Throttles(list[float]):
@@ -165,20 +133,6 @@ def _raw_produce(client: RawClient, topic: str, records: bytes, *, acks: int = -
     response = parse_produce_response(frame, response_body_position(frame, 0, 9), 9)
     assert response.topics[0].partitions[0].error_code == 0
     return int(response.throttle_time_ms)
-
-
-class Limited:
-    """A client id of the test's own, with quotas, and connections of it."""
-
-    def __init__(self, broker: LoneBroker) -> None:
-        self._broker = broker
-        self.client_id = client_id()
-
-    def limit(self, **values: float) -> None:
-        alter(self._broker, {"client-id": self.client_id}, **values)
-
-    def connect(self) -> RawClient:
-        return RawClient(self._broker.port, client_id=self.client_id)
 
 
 @pytest.fixture
@@ -279,70 +233,6 @@ def test_a_throttled_client_that_disconnects_harms_no_other(broker: LoneBroker, 
             _raw_produce(client, topic, BIG)
     with limited.connect() as client:
         assert client.metadata(topic).topics[0].error_code is ErrorCode.none
-
-
-def _names(count: int) -> list[str]:
-    return [f"m-{uuid.uuid4().hex[:8]}" for _ in range(count)]
-
-
-def test_topics_beyond_the_quota_of_mutations_are_refused_until_the_debt_is_paid(
-    broker: LoneBroker, limited: Limited
-) -> None:
-    limited.limit(controller_mutation_rate=0.1)
-    first, second, checked = _names(3)
-
-    def asked(*arguments: Any, **options: Any) -> ErrorCode:
-        with limited.connect() as client:  # a refused client is throttled until its debt is paid
-            code: ErrorCode = create(client, *arguments, **options).error_code
-        return code
-
-    assert asked(first, 13) is ErrorCode.none  # the bucket holds one: the debt lasts two minutes
-    assert asked(second) is ErrorCode.throttling_quota_exceeded
-    assert asked(checked, is_validate_only=True) is ErrorCode.none
-    assert asked(first) is ErrorCode.topic_already_exists
-
-    limited.limit(controller_mutation_rate=10)
-    eventually_sync(lambda: asked(second) is ErrorCode.none)
-    # the bucket holds eleven: the debt of the next request lasts most of a minute
-    limited.limit(controller_mutation_rate=1)
-    more = {"topics": [{"name": second, "count": 60, "assignments": None}], "validate_only": False}
-
-    def is_grown() -> bool:
-        with limited.connect() as client:
-            (grown,) = client.call(37, 3, {**more, "timeout": timedelta(seconds=5)}).results
-        return grown.error_code is ErrorCode.none
-
-    eventually_sync(is_grown)
-    with limited.connect() as client:
-        (deleted,) = client.call(
-            20, 6, {"topics": [{"name": second, "topic_id": None}], "timeout": timedelta(seconds=5)}
-        ).responses
-    assert deleted.error_code is ErrorCode.throttling_quota_exceeded
-
-
-def test_an_older_client_gets_its_topics_and_is_throttled_afterwards(broker: LoneBroker, limited: Limited) -> None:
-    limited.limit(controller_mutation_rate=1)
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "client.id": limited.client_id})
-    first, second = _names(2)
-    began = time.monotonic()  # the throttle time begins with the first answer, which may arrive here late
-    admin.create_topics([NewTopic(first, 14, 1)])[first].result(120)  # the bucket holds eleven
-    admin.create_topics([NewTopic(second, 1, 1)])[second].result(120)
-    assert time.monotonic() - began >= 2
-
-
-def test_a_client_whose_metadata_requests_create_topics_is_throttled_by_their_partitions(
-    broker: LoneBroker, limited: Limited
-) -> None:
-    limited.limit(controller_mutation_rate=1)
-    names = _names(13)
-    with limited.connect() as client:
-        began = time.monotonic()
-        first = client.metadata(*names, may_create=True)
-        assert first.throttle_time >= timedelta(seconds=1)  # the bucket holds eleven
-        found = client.metadata(*names, may_create=True)
-        assert time.monotonic() - began >= 1
-        assert found.throttle_time <= first.throttle_time, "they are counted once"
-    assert all(topic.error_code is ErrorCode.none for topic in found.topics)
 
 
 def test_quotas_are_described_as_they_are_filtered(broker: LoneBroker) -> None:

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.integration.broker.test_quotas import alter
 from tests.integration.broker.test_requests import create, records, want
+from tests.support.clients.quota_calls import alter
 from tests.support.clients.raw_client import RawClient
 from tests.support.eventually import eventually_sync
 from tests.support.lone_brokers.lone_broker_process import LoneBroker

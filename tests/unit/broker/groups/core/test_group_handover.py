@@ -15,12 +15,12 @@ from broker.groups.core.group_messages import (
     TimerKind,
 )
 from broker.groups.core.group_states import Group, GroupState
-from tests.support.memory.group_scene import GroupScene
+from tests.support.memory.group_script import GroupScript
 
 TOPICS = "topics t=4"
 
 
-def stable_classic(scene: GroupScene) -> list[str]:
+def stable_classic(scene: GroupScript) -> list[str]:
     """A group of two members in generation 1; their ids."""
     first, _ = scene.new_member(client="a")
     second, _ = scene.new_member(client="b")
@@ -35,7 +35,7 @@ def stable_classic(scene: GroupScene) -> list[str]:
 
 
 def test_classic_members_keep_generation_assignment_and_offsets() -> None:
-    scene = GroupScene()
+    scene = GroupScript()
     first, second = stable_classic(scene)
     scene.answer(f"commit g t-0=5 member={first} generation=1")
     before = scene.groups.durable_state()
@@ -50,7 +50,7 @@ def test_classic_members_keep_generation_assignment_and_offsets() -> None:
 
 
 def test_a_member_that_does_not_come_loses_its_place_after_its_session_timeout() -> None:
-    scene = GroupScene()
+    scene = GroupScript()
     first, second = stable_classic(scene)
     scene.move()
     assert {key.member_id for key in scene.timers if key.kind is TimerKind.SESSION} == {first, second}
@@ -63,7 +63,7 @@ def test_a_member_that_does_not_come_loses_its_place_after_its_session_timeout()
 
 
 def test_a_group_in_a_rebalance_is_left_behind_with_its_offsets() -> None:
-    scene = GroupScene()
+    scene = GroupScript()
     scene.answer("commit g t-0=5")
     scene.new_member(client="a")
     scene.move()
@@ -73,7 +73,7 @@ def test_a_group_in_a_rebalance_is_left_behind_with_its_offsets() -> None:
 
 
 def test_members_of_the_newer_protocol_keep_epochs_and_partitions() -> None:
-    scene = GroupScene()
+    scene = GroupScript()
     scene.answer(TOPICS)
     for member in "ab":
         scene.answer(f"beat g member={member} epoch=0 topics=t owns=none")
@@ -98,7 +98,7 @@ def test_members_of_the_newer_protocol_keep_epochs_and_partitions() -> None:
 
 
 def test_a_group_that_has_members_here_keeps_them() -> None:
-    scene, other = GroupScene(), GroupScene()
+    scene, other = GroupScript(), GroupScript()
     stable_classic(scene)
     other.advance(1)
     stable_classic(other)
@@ -112,14 +112,14 @@ def test_a_group_that_has_members_here_keeps_them() -> None:
 
 @pytest.mark.parametrize("records", [(), (GroupStored(group=Group(group_id="other")),)])
 def test_records_that_are_not_of_the_group_are_refused(records: tuple[GroupStored, ...]) -> None:
-    scene = GroupScene()
+    scene = GroupScript()
     assert scene.ask(TakeMembers(group_id="g", records=records)) == CodeReply(error=ErrorCode.invalid_record)
     assert scene.log == []
 
 
 def test_the_same_members_once_more_change_nothing() -> None:
     """A call that was not answered in time is made again."""
-    scene = GroupScene()
+    scene = GroupScript()
     stable_classic(scene)
     scene.move()
     group = scene.groups.get("g")

@@ -5,68 +5,21 @@ from __future__ import annotations
 import pytest
 from kio.schema.errors import ErrorCode
 
-from broker.handlers.records.leader_hints import leader_hint
 from broker.metadata.core.access import mirror_error, passive_link_for_new_topic, read_error, write_error
 from broker.metadata.core.cluster_image import ClusterImage, LinkRole, group_partition
-from broker.metadata.core.image_difference import NO_CHANGE, difference
+from broker.metadata.core.image_difference import difference
 from broker.metadata.core.image_updates import (
     StaleControllerEpoch,
     apply_batch,
     check_fence,
     confirm_link,
-    topic_image,
-    with_peer_reports,
     with_peer_view,
     without_departed,
-    without_old_reports,
 )
+from tests.support.memory.control_batches import OWN, PEER, batch, image, link, topic
 from wire.control.broker_pb2 import ControlBatch, DeletedTopic
 from wire.control.cluster_pb2 import BrokerInfo, LinkPhase, LinkRecord, PartitionState, SiteView, TopicInfo
-from wire.protocol.messages.leader_hints import LeaderHint
 from wire.rules.links import InvalidPattern, stand_in
-
-OWN, PEER = 1001, 2001
-
-
-def topic(name: str, *, count: int = 1, leader: int = OWN, epoch: int = 0, topic_id: bytes = b"i" * 16) -> TopicInfo:
-    states = [
-        PartitionState(partition=index, leader=leader, leader_epoch=epoch, replicas=[leader], isr=[leader])
-        for index in range(count)
-    ]
-    return TopicInfo(name=name, topic_id=topic_id, partitions=states)
-
-
-def link(
-    *, epoch: int = 1, active: str = "a", phase: LinkPhase = LinkPhase.MIRRORING, routed: bool = True
-) -> LinkRecord:
-    return LinkRecord(
-        name="a-b",
-        source_site="a",
-        target_site="b",
-        mode="exact",
-        epoch=epoch,
-        active_site=active,
-        phase=phase,
-        topic_whitelist=["orders.*"],
-        topic_blacklist=["orders-home"],
-        group_whitelist=["billing"],
-        is_routed=routed,
-    )
-
-
-def batch(*topics: TopicInfo, links: list[LinkRecord] | None = None, **fields: object) -> ControlBatch:
-    values: dict[str, object] = {"is_full": True, "controller_epoch": 1, "cluster_id": "c", **fields}
-    return ControlBatch(brokers=[BrokerInfo(node_id=OWN)], topics=topics, links=links or [], **values)  # type: ignore[arg-type]
-
-
-def image(*topics: TopicInfo, site: str = "a", links: list[LinkRecord] | None = None) -> ClusterImage:
-    return apply_batch(ClusterImage(site=site, node_id=OWN), batch(*topics, links=links))
-
-
-def peer_view(*topics: TopicInfo, coordinators: list[int] | None = None) -> SiteView:
-    return SiteView(
-        site="a", version=1, brokers=[BrokerInfo(node_id=PEER)], topics=topics, group_coordinators=coordinators or []
-    )
 
 
 def test_a_full_image_forgets_what_it_does_not_name() -> None:
@@ -188,140 +141,6 @@ def test_a_mirror_may_append_at_the_passive_site_under_the_same_epoch(
 ) -> None:
     found = image(topic(name), site=site, links=[link()])
     assert mirror_error(found, name, link_name=link_name, link_epoch=epoch) is expected
-
-
-def test_a_passive_site_shows_the_active_sites_leaders() -> None:
-    found = with_peer_view(
-        image(topic("orders"), site="b", links=[link()]), peer_view(topic("orders", leader=PEER, epoch=9))
-    )
-    routed = found.routed_topic("orders")
-    assert routed is not None
-    assert (routed.topic.partitions[0].leader, routed.topic.partitions[0].leader_epoch) == (PEER, 9)
-    assert set(found.routed_brokers()) == {OWN, PEER}
-
-
-def test_a_passive_site_names_no_leader_epoch_below_the_floor_of_the_link() -> None:
-    """The view of the promoted site may be older than the link's record; clients ignore a leader of
-    an epoch that is not newer than the one that they know.
-    """
-    promoted = link(epoch=2, active="b")
-    promoted.leader_epoch_floor = 1 << 20
-    own = image(topic("orders", count=2, epoch=7), links=[promoted])
-    view = peer_view(topic("orders", count=2, leader=PEER, epoch=3))
-    view.site = "b"
-    before = with_peer_view(own, view)
-    routed = before.routed_topic("orders")
-    assert routed is not None
-    assert [(one.leader, one.leader_epoch) for one in routed.topic.partitions.values()] == [(PEER, 1 << 20)] * 2
-    assert leader_hint(before, "orders", 1) == LeaderHint(PEER, 1 << 20)
-    newer = SiteView()
-    newer.CopyFrom(view)
-    newer.topics[0].partitions[1].leader_epoch = (1 << 20) + 1
-    after = with_peer_view(before, newer).routed_topic("orders")
-    assert after is not None
-    assert [one.leader_epoch for one in after.topic.partitions.values()] == [1 << 20, (1 << 20) + 1]
-
-
-def test_a_passive_site_without_a_view_of_its_peer_names_no_leader() -> None:
-    routed = image(topic("orders"), site="b", links=[link()]).routed_topic("orders")
-    assert routed is not None
-    assert routed.topic.partitions[0].leader == -1
-
-
-def test_a_copy_of_a_topic_that_the_active_site_does_not_have_is_no_topic_for_clients() -> None:
-    found = with_peer_view(image(topic("orders"), site="b", links=[link()]), peer_view())
-    assert found.routed_topic("orders") is None
-    assert list(found.routed_topic_names()) == []
-    assert found.routed_topic_with_id(b"i" * 16) is None
-    assert "orders" in found.topics
-
-
-def test_topics_are_found_by_their_ids_as_clients_must_see_them() -> None:
-    known = image(topic("orders"), site="b", links=[link()])
-    found = with_peer_view(known, peer_view(topic("orders", topic_id=b"n" * 16), topic("home", topic_id=b"h" * 16)))
-    names = {topic_id: found.routed_topic_with_id(topic_id * 16) for topic_id in (b"i", b"n", b"h")}
-    assert {key: routed and routed.topic.name for key, routed in names.items()} == {
-        b"i": None,  # the copy of a topic that was made again there
-        b"n": "orders",
-        b"h": "home",
-    }
-
-
-def test_a_peers_report_changes_nothing_of_this_sites_own() -> None:
-    before = with_peer_view(image(topic("own"), site="b", links=[link()]), peer_view())
-    after = with_peer_reports(before, "a", [(topic_image(topic("orders", leader=PEER)), False)], at_ms=5)
-    routed = after.routed_topic("orders")
-    assert routed is not None
-    assert (routed.is_own_site, routed.topic.partitions[0].leader) == (False, PEER)
-    assert (after.version, difference(before, after)) == (before.version + 1, NO_CHANGE)
-    assert without_old_reports(after, "a", before_ms=5) is after
-    assert without_old_reports(after, "a", before_ms=6).routed_topic("orders") is None
-
-
-def test_topics_that_only_the_active_site_has_yet_are_shown() -> None:
-    found = with_peer_view(
-        image(site="b", links=[link()]), peer_view(topic("orders-2", leader=PEER), topic("home", leader=PEER))
-    )
-    assert list(found.routed_topic_names()) == ["orders-2", "home"]
-    home = found.routed_topic("home")
-    assert home is not None
-    assert (home.is_own_site, home.topic.partitions[0].leader) == (False, PEER)
-
-
-def test_a_topic_that_no_link_carries_is_the_site_s_own_when_both_have_one() -> None:
-    found = with_peer_view(image(topic("home"), site="b", links=[link()]), peer_view(topic("home", leader=PEER)))
-    routed = found.routed_topic("home")
-    assert routed is not None
-    assert (routed.is_own_site, routed.topic.partitions[0].leader) == (True, OWN)
-
-
-def test_topics_of_a_peer_are_not_shown_without_a_routed_link() -> None:
-    found = with_peer_view(image(site="b", links=[link(routed=False)]), peer_view(topic("home", leader=PEER)))
-    assert list(found.routed_topic_names()) == []
-
-
-MAY_HAVE = [
-    ("a", "orders", []),  # active here: the peer has nothing but copies
-    ("b", "orders", ["a"]),
-    ("a", "home", ["b"]),
-    ("b", "home", ["a"]),
-]
-
-
-@pytest.mark.parametrize(("site", "name", "sites"), MAY_HAVE)
-def test_peers_are_asked_about_topics_that_may_be_theirs(site: str, name: str, sites: list[str]) -> None:
-    assert image(site=site, links=[link()]).sites_that_may_have(name) == sites
-    assert image(site=site, links=[link(routed=False)]).sites_that_may_have(name) == []
-
-
-def test_without_routing_a_passive_site_answers_for_itself() -> None:
-    found = with_peer_view(
-        image(topic("orders"), site="b", links=[link(routed=False)]), peer_view(topic("orders", leader=PEER))
-    )
-    routed = found.routed_topic("orders")
-    assert routed is not None
-    assert routed.topic.partitions[0].leader == OWN
-    assert set(found.routed_brokers()) == {OWN}
-
-
-def test_an_active_site_shows_its_own_leaders() -> None:
-    found = image(topic("orders"), links=[link()])
-    routed = found.routed_topic("orders")
-    assert routed is not None
-    assert routed.topic.partitions[0].leader == OWN
-
-
-def test_groups_of_a_link_are_coordinated_at_the_active_site() -> None:
-    found = with_peer_view(
-        image(topic("__consumer_offsets", count=4), site="b", links=[link()]), peer_view(coordinators=[PEER] * 8)
-    )
-    assert found.coordinator_of("billing", partition_count=50) == PEER
-    assert found.coordinator_of("local-group", partition_count=50) == OWN
-
-
-def test_an_unchanged_peer_view_changes_nothing() -> None:
-    found = with_peer_view(image(site="b", links=[link()]), peer_view(topic("orders")))
-    assert with_peer_view(found, peer_view(topic("orders"))) is found
 
 
 # Absolute values of Java's String.hashCode; the last one is the well-known string with the hash

@@ -72,6 +72,7 @@ class ClusterAccess:
         Unreachable.
         """
         if node_id not in self._cluster.brokers:
+            # an empty list asks for the brokers alone; None would ask for all topics
             await self._refresh([])
         broker = self._cluster.brokers.get(node_id)
         if broker is None:
@@ -157,6 +158,7 @@ class ClusterAccess:
         newer = await requests.request_metadata(
             connection, topics, is_site_local=self._is_site_local, may_create=may_create
         )
+        # an answer about some topics says nothing about the others
         self._cluster = newer if topics is None else self._cluster.merged_with(newer)
         return newer
 
@@ -167,6 +169,8 @@ class ClusterAccess:
         open_addresses = self._pool.open_addresses()
         if open_addresses:
             return await self._pool.get(jitter().choice(open_addresses))
+        # in random order: many clients lose a broker at the same moment, and must not all go to the
+        # same next one
         known = [broker.address for broker in self._cluster.brokers.values()]
         jitter().shuffle(known)
         bootstrap = [address for address in self._bootstrap if address not in known]

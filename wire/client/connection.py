@@ -143,6 +143,7 @@ class Connection:
             reason = "timed out" if isinstance(error, TimeoutError) else (getattr(error, "strerror", "") or str(error))
             self.close(reason)
             raise Unreachable(f"cannot connect: {reason}", node=str(self.address)) from error
+        # also after a cancellation: the caller has no connection yet that it could close
         except BaseException:
             self.close("connecting failed")
             raise
@@ -207,6 +208,7 @@ class Connection:
     def close(self, reason: str = "closed by the client") -> None:
         """Close at once; requests under way fail with Unreachable."""
         self._lose(reason)
+        # a connection that could not be made has no transport
         with contextlib.suppress(AssertionError):
             self._stream.transport.abort()
 

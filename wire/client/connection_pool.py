@@ -16,6 +16,7 @@ from wire.client.connection import Connection, ConnectionOptions, open_connectio
 
 BACKOFF_INITIAL_MS = 50
 BACKOFF_MAX_MS = 2_000
+# 2 to the 10th: beyond it the maximum counts in any case
 _DOUBLINGS_MAX = 10
 
 
@@ -54,6 +55,7 @@ class ConnectionPool:
         async with place.opening:
             if self._is_closed:
                 raise Unreachable("the client is closed", node=str(address))
+            # another caller may have opened it while this one waited for the lock
             if place.connection is None or not place.connection.is_open:
                 place.connection = await self._open(address, place)
             return place.connection
@@ -92,6 +94,7 @@ class ConnectionPool:
             place.failures += 1
             raise
         place.failures = 0
+        # `close` came during the attempt, and could not close what was not there yet
         if self._is_closed:
             connection.close("the client was closed")
             raise Unreachable("the client is closed", node=str(address))

@@ -145,6 +145,7 @@ class GroupCalls(ClusterAccess):
             try:
                 connection = await self.connection(node_id)
                 found.update(await request_mirror_groups(connection, wanted, link=link, link_epoch=link_epoch))
+            # these groups are written alone below, with retries
             except (BrokerError, Unreachable, UnsupportedApi):
                 return
 

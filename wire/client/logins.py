@@ -90,6 +90,7 @@ def by_password(mechanism: str, user_of: Callable[[], User]) -> Handshake:
             raise Unreachable(f"no credentials to log in with: {error}", node=str(line.address)) from error
         await _choose(line, mechanism)
         if mechanism == PLAIN:
+            # RFC 4616: no authorization id before the first NUL, since the client acts as this user
             return (await _authenticate(line, f"\0{user.name}\0{user.password}".encode())).session_ms
         scram = ScramClient(
             mechanism,

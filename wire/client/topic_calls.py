@@ -103,6 +103,7 @@ class TopicCalls(ClusterAccess):
             "validate_only": False,
         }
         response = await self._retried(lambda: self._call_controller(CREATE_PARTITIONS, values))
+        # the known metadata lack the new partitions
         self.forget_leaders([name])
         return _outcome(response.results[0])
 

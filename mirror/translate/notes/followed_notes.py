@@ -49,6 +49,7 @@ class FollowedNotes(Generic[Noted]):
         """Read what is new in the notes among the cluster's topics. Raises Unreachable when it does
         not answer.
         """
+        # Callers that come during a read wait for it, and then find its notes fresh.
         async with self._reading:
             began_ms = self._clock.monotonic_ms()
             if began_ms - self._read_at_ms < READ_AGAIN_MS:
@@ -58,6 +59,7 @@ class FollowedNotes(Generic[Noted]):
                 del self._read[name]
             for name in names:
                 await self._read_on(name, topics[name])
+            # From the beginning: the read may have missed what was written while it lasted.
             self._read_at_ms = began_ms
 
     def all(self) -> Iterable[Noted]:

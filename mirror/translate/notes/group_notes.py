@@ -79,6 +79,7 @@ class GroupNotes:
         records = ([note_record(*noted_key, self._stored.notes.get(noted_key))] for noted_key in sorted(saving))
         try:
             await self._store.save(records, now_ms=self._clock.now_ms())
+        # Also after a cancellation: the write may not have arrived, and to repeat it does no harm.
         except BaseException:
             self._unsaved |= saving
             raise

@@ -71,10 +71,12 @@ class LinkTopic:
         """Create the topic if need be. Unreachable; OperationalFailure when the target refuses
         it.
         """
+        # One partition, because the order of claims decides which mirror fences which.
         new = NewTopic(
             name=self.topic, partition_count=1, replication_factor=self._replication_factor, configs=_CONFIGS
         )
         (outcome,) = await reached(self._client.create_topics([new]))
+        # Daemons of a shared link start together: another one may have created it.
         if outcome.error_code not in (ErrorCode.none, ErrorCode.topic_already_exists):
             raise OperationalFailure(
                 f"the target refuses the topic {self.topic}: {outcome.error_code.name} {outcome.error_message or ''}"
@@ -128,6 +130,7 @@ class OffsetStore(LinkTopic):
             if found == key:
                 values.append(value)
 
+        # Committed reads end below an open transaction of another mirror: newer values lie behind it.
         end = await read_topic(
             self._client, self.topic, take, first_offset=first_offset, isolation_level=READ_UNCOMMITTED
         )

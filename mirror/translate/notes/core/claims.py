@@ -56,6 +56,7 @@ def rivals_of(own: Claim, claims: Iterable[Claim]) -> list[Claim]:
     """The claims that must be fenced before anything of `own` is read, from all claims in the order
     of the topic.
     """
+    # Only the last claim under each id: its epoch is higher and has fenced the earlier ones.
     last = {claim.name.transactional_id: claim for claim in claims if _is_anothers(claim, own)}
     return [claim for claim in last.values() if own.overlaps(claim)]
 
@@ -78,6 +79,7 @@ def successor_of(own: Claim, later: Iterable[Claim]) -> Claim | None:
     slot by slot.
     """
     for claim in later:
+        # A mirror whose share changes claims again; that is no successor.
         if claim.mirror != own.mirror and not (claim.is_shared and own.is_shared):
             return claim
     return None

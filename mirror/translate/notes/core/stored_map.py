@@ -33,6 +33,7 @@ from wire.protocol.json_documents import parse_json
 
 StoredRecord = tuple[bytes, bytes | None]
 
+# `_key` writes its fields in the order of its arguments, and the kind is always the first.
 _CLAIM = b'{"kind":"claim",'
 
 
@@ -194,6 +195,7 @@ def _put(entries: dict[Any, Any], key: Any, value: Any) -> None:
         entries[key] = value
 
 
+# Compaction compares the bytes of keys, so a key is always encoded in the same way.
 def _key(**fields: Any) -> bytes:
     return json.dumps(fields, separators=(",", ":")).encode()
 

@@ -113,6 +113,10 @@ chaos: setup ## All fault scenarios, the long ones included (SCENARIO=word picks
 proof-soak: setup ## RUNS=100 comparisons of two sites while producers write and the line between them fails, and what they found (SEED= chooses the faults)
 	$(BIN)/python -m bench.false_alarms --runs $(or $(RUNS),100) $(if $(SEED),--seed $(SEED))
 
+.PHONY: proof-failover
+proof-failover: setup ## KILLS=100 losses of the active site of a sync link, then MOVES=10 moves there and back, under load; a line for each, and what was lost or read twice (SEED= repeats the losses)
+	ANTIPODE_FAULTS=$(or $(KILLS),100) ANTIPODE_MOVES=$(or $(MOVES),10) ANTIPODE_SEED=$(SEED) $(PYTEST) -q -s tests/chaos/test_failover_rounds.py
+
 .PHONY: compatibility
 compatibility: setup-clients ## Other people's clients at a lone broker, three brokers and a routed pair, and docs/compatibility.md written anew; half an hour in all, one environment 2 to 14 minutes (ONLY=client AT=environment try a part)
 	$(BIN)/python -m tests.compatibility $(if $(ONLY),--only "$(ONLY)") $(if $(AT),--at "$(AT)")

@@ -23,7 +23,7 @@ from mirror.ends import Ends
 from mirror.exact_ends import ExactEnds
 from mirror.flow.core.health import Health
 from mirror.flow.followed_link import SourceMoved
-from mirror.link.link_watch import AgentsUnreachable, LinkReader, LinkView
+from mirror.link.link_watch import AgentsUnreachable, LinkMissing, LinkReader, LinkView
 from mirror.link.ports import Unreachable
 from mirror.settings.config import MirrorConfig
 from mirror.settings.values import LinkMode
@@ -245,13 +245,15 @@ class MirrorDaemon:
         """Read the link and the addresses of the target's brokers; wait for the agents without a
         time limit.
         """
-        async for attempt in jittered_backoff(retry_on=AgentsUnreachable, initial_ms=50, max_ms=500):
+        # A link of several standbys joins its target only when the site is promoted.
+        awaited = (AgentsUnreachable, LinkMissing) if self._config.is_link_awaited else (AgentsUnreachable,)
+        async for attempt in jittered_backoff(retry_on=awaited, initial_ms=50, max_ms=500):
             with attempt:
                 try:
                     link_view = await self._links.read()
                     configured = self._config.target_bootstrap_servers
                     return link_view, configured or await self._links.target_bootstrap_servers()
-                except AgentsUnreachable as error:
+                except awaited as error:
                     self._explain(str(error))
                     raise
         raise AgentsUnreachable("no attempt was made")

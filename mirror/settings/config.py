@@ -104,6 +104,11 @@ class MirrorConfig(TransferSettings, TranslateSettings):
     grpc_listener: HostPort | None = Field(
         default=None, alias="antipode.grpc.listener", description="host:port, or empty for none"
     )
+    is_link_awaited: bool = Field(
+        default=False,
+        alias="antipode.link.awaited",
+        description="true waits for an exact link that the target site does not have yet",
+    )
     is_sharing: bool = Field(
         default=False,
         alias="antipode.sharing.enabled",

@@ -36,6 +36,17 @@ async def test_a_link_that_is_not_there_is_an_error_that_names_those_that_are(
     assert "site b has no link 'nowhere'; its links: a-b" in mirror.log_text()
 
 
+async def test_a_mirror_waits_for_a_link_that_it_awaits(processes: Processes, tmp_path: Path) -> None:
+    pair = await start_pair(processes, tmp_path)
+    mirror = pair.start_mirror({"link.name": "nowhere", "antipode.link.awaited": "true"})
+
+    async def explains() -> bool:
+        return "site b has no link 'nowhere'" in (await describe_mirror(mirror)).reason
+
+    await eventually(explains)
+    assert mirror.is_running
+
+
 async def test_a_taken_port_is_one_clear_message(processes: Processes, tmp_path: Path) -> None:
     pair = await start_pair(processes, tmp_path)
     first = pair.start_mirror()

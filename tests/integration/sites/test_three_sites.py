@@ -6,14 +6,16 @@ from __future__ import annotations
 
 import json
 import re
+import sys
+from pathlib import Path
 
 import pytest
 
 from tests.support.clients.kafka_clients import Record, librdkafka_produce
-from tests.support.embedded.embedded_sites import EmbeddedSites, SitesStarter
+from tests.support.embedded.embedded_sites import REPOSITORY, EmbeddedSites, SitesStarter
 from tests.support.eventually import WITHIN_MS, eventually, eventually_sync
 from tests.support.pairs.site_comparison import caught_up, site_client
-from tests.support.processes.processes import RunningProcess
+from tests.support.processes.processes import Processes, RunningProcess
 from wire.client.raw_client import NewTopic
 
 pytestmark = pytest.mark.integration
@@ -50,9 +52,27 @@ def begun_at(mirror: RunningProcess, *, after: int) -> dict[str, int]:
     return {partition: int(offset) for offset, partition in reversed(begun)}
 
 
-async def with_two_standbys(start_sites: SitesStarter) -> EmbeddedSites:
+def start_awaiting_mirror(
+    sites: EmbeddedSites, processes: Processes, directory: Path, *, link: str, into: str
+) -> RunningProcess:
+    """A mirror of a link that its target site gets only with its promotion."""
+    properties = directory / "awaiting.properties"
+    lines = (
+        f"link.name={link}",
+        f"site.agents={sites.environment.sites[into].grpc[0]}",
+        "antipode.link.awaited=true",
+        "antipode.allow.plaintext=true",
+    )
+    properties.write_text("\n".join([*lines, ""]), encoding="utf-8")
+    command = [sys.executable, "-m", "cli.main", "mirror", "--config", str(properties)]
+    home = directory / "awaiting"
+    home.mkdir()
+    return processes.run_command("awaiting", command, home, {"PYTHONPATH": str(REPOSITORY)})
+
+
+async def with_two_standbys(start_sites: SitesStarter, *arguments: str) -> EmbeddedSites:
     """Site a and its copies at b and c, all equal; b and c know each other."""
-    sites = start_sites("--sites", "a,b,c")
+    sites = start_sites("--sites", "a,b,c", *arguments)
     async with site_client(sites.bootstrap("a")) as client:
         (outcome,) = await client.create_topics([NewTopic(name=TOPIC, partition_count=2)])
         assert not outcome.error_code, outcome
@@ -91,6 +111,47 @@ async def test_the_other_standby_follows_the_promoted_one_and_gives_up_only_its_
     for standby in "ac":
         ends = await caught_up(sites.bootstrap("b"), sites.bootstrap(standby), within_ms=WITHIN_MS)
         assert sum(ends.values()) == 160
+    sites.stop()
+
+
+async def test_the_other_standby_follows_under_a_lease(start_sites: SitesStarter) -> None:
+    sites = await with_two_standbys(start_sites, "--arbiter")
+    for process in (sites.broker("a"), sites.zookeeper("a")):
+        process.kill()
+    run(sites, "failover", "a-b", "--to", "b")
+    produce(sites, 50, site="b")
+    ends = await caught_up(sites.bootstrap("b"), sites.bootstrap("c"), within_ms=WITHIN_MS)
+    assert sum(ends.values()) == 150
+    # A role is confirmed under a lease by a permit of the arbiter alone.
+    await eventually(lambda: links_at(sites, "b") == {"a-b": ("b", True), "a-c": ("b", True)})
+
+    for process in (sites.zookeeper("a"), sites.broker("a")):
+        sites.restart(process)
+    await eventually(lambda: set(links_at(sites, "a")) == {"a-b"})
+    produce(sites, 10, site="a")
+    for standby in "ac":
+        ends = await caught_up(sites.bootstrap("b"), sites.bootstrap(standby), within_ms=WITHIN_MS)
+        assert sum(ends.values()) == 160
+    sites.stop()
+
+
+async def test_a_promoted_standby_is_a_standby_again_when_the_other_one_is_promoted_over_it(
+    start_sites: SitesStarter, processes: Processes, tmp_path: Path
+) -> None:
+    sites = await with_two_standbys(start_sites)
+    awaiting = start_awaiting_mirror(sites, processes, tmp_path, link="a-c", into="b")
+    await eventually(lambda: "site b has no link 'a-c'" in awaiting.log_text())
+    written = 100
+    for link, active in (("a-b", "b"), ("a-c", "c")):
+        await eventually(lambda link=link: link in links_at(sites, "b"))
+        run(sites, "switchover", link, "--to", active)
+        produce(sites, 50, site=active)
+        written += 50
+        for standby in sorted({"a", "b", "c"} - {active}):
+            ends = await caught_up(sites.bootstrap(active), sites.bootstrap(standby), within_ms=WITHIN_MS)
+            assert sum(ends.values()) == written, (active, standby)
+        eventually_sync(lambda: "not protected" not in sites.command("status").stdout)
+    assert links_at(sites, "b")["a-c"][0] == "c"
     sites.stop()
 
 

@@ -117,8 +117,8 @@ def _is_gap_of_the_source(sent: PartitionToMirror) -> bool:
 
 
 def _differing(hosted: HostedPartition, repeated: list[BatchHeader]) -> BatchHeader | None:
-    """The first of the batches that were sent again which the log holds otherwise; None when it
-    holds them all.
+    """The first repeated batch that differs from the log's batch at the same offset; None if all
+    are the same.
     """
     target = hosted.log
     wanted = [batch for batch in repeated if batch.base_offset >= target.log_start_offset]

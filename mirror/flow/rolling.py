@@ -58,7 +58,9 @@ class _Window:
 
 
 class Rolling:
-    """The present window and the one before; times are ms of any one clock."""
+    """Figures of the current window and of the previous one. Every call gives the time (ms) by the
+    same clock; any clock will do.
+    """
 
     __slots__ = ("_last", "_windows")
 

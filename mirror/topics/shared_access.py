@@ -24,7 +24,7 @@ class SharedAccessPort(Protocol):
     """The standby's agents. Both methods raise AgentsUnreachable."""
 
     async def shared_access(self) -> GetSharedAccessReply | None:
-        """The rules of the latest epoch; None if the agents run a release that stores none."""
+        """The rules of the latest epoch; None if the agents' release does not store such rules."""
         ...
 
     async def record_shared_access(self, shared: SharedAccess, *, version: int) -> int:

@@ -1,9 +1,9 @@
-"""Reads a piece of one site's log as raw batches, from code without an event loop: what Spark's
-Python workers run.
+"""Reads a piece of one site's log as raw batches. The calls block: Spark's Python workers make them,
+and have no event loop.
 
-Asks the leader as the site itself knows it, with the replica id of a debugging consumer, so that it
-reads to the end of the log on either side of a link. Damaged bytes are returned as such and never
-raised, because a reconciliation looks for them.
+The reader asks the leader that the site itself knows, with the replica id of a debugging consumer,
+so that it reads to the end of the log on either side of a link. It returns damaged bytes as they
+are and raises no error for them, because a reconciliation looks for damage.
 """
 
 from __future__ import annotations

@@ -218,8 +218,8 @@ class IndexedBatches:
             yield header
 
     def batches_of_producers(self, from_offset: int) -> Iterator[tuple[BatchHeader, bytes]]:
-        """Headers of batches with a producer id from `from_offset` on; with the bytes when it is a
-        control batch.
+        """The batches with a producer id, from `from_offset` on: the header of each, and its bytes
+        if it is a control batch (else empty).
         """
         found = self.find(from_offset)
         for position, header in self._scan(found.position) if found else ():

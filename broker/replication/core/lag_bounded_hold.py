@@ -2,10 +2,12 @@
 far behind. Pure.
 
 The standby may lack records younger than `bound_ms`, so a failover loses at most these among the
-records acknowledged with acks=all. Up to half of the bound, nothing waits. Above half,
-acknowledgements are throttled: a record becomes visible only when it is as old as the standby's lag
-beyond that half, so producers with a bounded number of requests in flight slow down by themselves.
-Beyond the bound, acknowledgements are held, and only records that the standby has become visible.
+records acknowledged with acks=all. What the leader does depends on the standby's lag:
+
+* up to half of the bound, nothing waits;
+* above half, each record waits for as long as the lag exceeds that half before it becomes visible,
+  so that producers with a bounded number of requests in flight slow down by themselves;
+* beyond the bound, only records that the standby has become visible.
 
 The age of a record is not in the log (producers set times), so the leader stores the log end at
 each check (`check`, every 100 ms), and a record counts as old as the check before it. A new leader

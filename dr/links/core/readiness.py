@@ -62,8 +62,8 @@ class Readiness(Struct, frozen=True, kw_only=True):
         return sum(topic.missing_records for topic in self.topics)
 
     def is_ready(self, *, lag_records_max: int, groups_age_ms_max: int) -> bool:
-        """True if a failover now would lose at most these limits. Groups with a lag count unless
-        all groups were carried recently enough.
+        """True if a failover now would lose no more records than `lag_records_max`, and if no group
+        lags or the mirror carried all groups' offsets within the last `groups_age_ms_max`.
         """
         is_young = self.groups_age_ms != UNKNOWN and self.groups_age_ms <= groups_age_ms_max
         return not self.problems and self.missing_records <= lag_records_max and (not self.groups or is_young)

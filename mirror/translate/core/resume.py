@@ -7,11 +7,12 @@ producer ids. They are the source's next batches, in order, under the sequences 
 of this link in the target's tail has a source batch. A contradiction is a `HistoryMismatch`, never
 a guess.
 
-A source batch may have no copy in the tail although a later one has. Where compaction or expiry
-removed the copy, its offsets are absent from the target's log, and the batch is skipped. Where no
-offsets are absent, the target never had the batch: a broker that has forgotten a producer accepts
-any sequence, so it may append a late request of a killed mirror after it has refused an earlier
-one. Then the link continues at the missing batch, and the batches behind it are written twice.
+The tail may lack the copy of a source batch and have the copy of a later one. Where compaction or
+expiry removed the copy, its offsets are absent from the target's log, and the batch is skipped.
+Where no offsets are absent, the target never had the batch: a broker that has forgotten a producer
+accepts any sequence, so it may append a late request of a killed mirror after it has refused an
+earlier one. Then the link continues at the missing batch, and the batches behind it are written
+twice.
 
 That is certain only while each offset of the source from the stored position on has its record, or
 is in a skipped batch: if records are missing, a batch may be counted as the previous one. In that

@@ -27,7 +27,7 @@ def security_checks(
     source, target = sites
     problems = [
         *_authorizer_problems(active, standby, sites),
-        *_user_problems(active, standby, target, carried=not is_made),
+        *_user_problems(active, standby, target, is_made=is_made),
         *_password_problems(active, standby, target),
         *_acl_problems(active, standby, target, carried=not is_made),
     ]
@@ -60,15 +60,18 @@ def _authorizer_problems(active: SecuritySurvey, standby: SecuritySurvey, sites:
     return [f"super.users of {target} lacks {named(missing)}"] if missing else []
 
 
-def _user_problems(active: SecuritySurvey, standby: SecuritySurvey, target: str, *, carried: bool) -> list[str]:
+def _user_problems(active: SecuritySurvey, standby: SecuritySurvey, target: str, *, is_made: bool) -> list[str]:
     missing = set(active.users) - set(standby.users)
     plain = {user for user in missing if user.startswith(_PLAIN)}
-    scram = set() if carried else missing - plain
+    # A broker without an authorizer shows its users to no mirror.
+    can_carry = active.has_authorizer and standby.has_authorizer
+    scram = missing - plain if is_made or not can_carry else set()
     problems = []
     if plain:
         problems.append(f"users of PLAIN cannot log in at {target}: {named(u.removeprefix(_PLAIN) for u in plain)}")
     if scram:
-        problems.append(f"SCRAM users are missing at {target}: {named(scram)}")
+        remedy = "" if can_carry else "; without an authorizer at both sites, a mirror carries none: make them there"
+        problems.append(f"SCRAM users are missing at {target}: {named(scram)}{remedy}")
     return problems
 
 

@@ -152,6 +152,16 @@ def test_users_and_acls_that_a_mirror_will_carry_are_no_problem_before_there_is_
     assert warnings(survey(), survey(users=["PLAIN alice"], acls=[]), is_made=False) == []
 
 
+@pytest.mark.parametrize("is_made", [False, True])
+def test_users_that_no_mirror_carries_are_a_problem_before_there_is_a_link_too(is_made: bool) -> None:
+    without = {"has_authorizer": False, "acls": [], "super_users": []}
+    (warning,) = warnings(survey(**without), survey(**without, users=["PLAIN alice"]), is_made=is_made)
+    assert warning == (
+        "SCRAM users are missing at b: SCRAM-SHA-256 bob; without an authorizer at both sites, a mirror carries none: "
+        "make them there"
+    )
+
+
 def test_many_names_are_counted() -> None:
     many = survey(users=[f"PLAIN u{number}" for number in range(8)])
     assert warnings(many, survey(users=[])) == ["users of PLAIN cannot log in at b: u0, u1, u2, u3, u4 and 3 more"]

@@ -44,6 +44,12 @@ def sealable_end(log: PartitionLog) -> int:
     return 0 if log.config.is_compacted else sealed_leaf(log.high_watermark)
 
 
+def has_unsealed(log: PartitionLog) -> bool:
+    """True if a complete leaf of the log has no digest."""
+    digests = log.digests
+    return not digests.failure and sealable_end(log) > max(first_whole_leaf(log.log_start_offset), digests.end_leaf)
+
+
 async def seal_some(log: PartitionLog) -> bool:
     """Read one piece of the log, if a complete leaf has no digest; return True if another piece
     remains. StorageError.
@@ -52,7 +58,7 @@ async def seal_some(log: PartitionLog) -> bool:
     """
     digests = log.digests
     # without the lock: usually most logs have no new leaf
-    if digests.failure or sealable_end(log) <= max(first_whole_leaf(log.log_start_offset), digests.end_leaf):
+    if not has_unsealed(log):
         return False
     async with digests.turn:
         if not digests.is_loaded:

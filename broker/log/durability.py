@@ -93,6 +93,18 @@ class Durability:
         return self._first_unflushed_ms
 
     @property
+    def is_at_rest(self) -> bool:
+        """True if no background flush has anything to do: asked of every log every few seconds, and
+        thousands are idle.
+        """
+        return (
+            self._first_unflushed_ms is None
+            and self.failure is None
+            and not self._is_new
+            and len(self._segments.all) < 2
+        )
+
+    @property
     def has_unflushed_segments(self) -> bool:
         """True if a segment was rolled, or the log created, since the last flush; a background
         flush follows under any policy.

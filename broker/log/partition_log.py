@@ -215,6 +215,11 @@ class PartitionLog(WritableLog):
         return self._durability.is_due(now_ms, self.config.flush_ms)
 
     @property
+    def is_at_rest(self) -> bool:
+        """True if no background flush has anything to do here."""
+        return self._durability.is_at_rest
+
+    @property
     def unflushed_since_ms(self) -> int | None:
         """The time of the oldest unflushed append; None when there is none."""
         return self._durability.unflushed_since_ms

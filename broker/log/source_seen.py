@@ -13,6 +13,12 @@ from msgspec import Struct
 from wire.protocol.ids import UNKNOWN
 
 
+class SharedTime(Struct):
+    """The time of the last report about many partitions (Unix ms): one report moves it for all."""
+
+    at_ms: int
+
+
 class SourceSeen(Struct):
     """The source's high watermark (UNKNOWN: no report yet), when the mirror saw it (Unix ms, 0
     never), and the leader epoch of the last record of this log then (UNKNOWN: no record).
@@ -22,8 +28,26 @@ class SourceSeen(Struct):
     """
 
     high_watermark: int = UNKNOWN
-    seen_at_ms: int = 0
+    own_seen_at_ms: int = 0
     log_epoch: int = UNKNOWN
+    shared: SharedTime | None = None
+    """The time of a session of reports (`broker/replication/report_sessions.py`); it counts while
+    it is set.
+    """
+
+    @property
+    def seen_at_ms(self) -> int:
+        """When the mirror saw the source's high watermark."""
+        return self.own_seen_at_ms if self.shared is None else self.shared.at_ms
+
+    @seen_at_ms.setter
+    def seen_at_ms(self, at_ms: int) -> None:
+        self.own_seen_at_ms, self.shared = at_ms, None
+
+    def leave(self, shared: SharedTime) -> None:
+        """The reports that share this time are not about the log any more: its last time stays."""
+        if self.shared is shared:
+            self.seen_at_ms = max(self.own_seen_at_ms, shared.at_ms)
 
     @property
     def is_known(self) -> bool:

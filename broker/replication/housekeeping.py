@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from broker.log.core.retention import RetentionHold
-from broker.log.digesting import seal_some
+from broker.log.digesting import has_unsealed, seal_some
 from broker.log.directories.log_store import LogStore
 from broker.log.errors import StorageError
 from broker.log.partition_log import PartitionLog
@@ -159,6 +159,8 @@ class Housekeeping:
         for number, partition_log in enumerate(self._logs):
             if number % LOGS_A_TURN == 0:
                 await asyncio.sleep(0)
+            if not has_unsealed(partition_log):
+                continue
             former_failure = partition_log.digests.failure
             try:
                 await self._digest_log(partition_log)

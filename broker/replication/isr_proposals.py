@@ -116,7 +116,8 @@ class IsrProposals:
                 if number % PARTITIONS_PER_TURN == 0:
                     await asyncio.sleep(0)
                     now_ms = self._clock.monotonic_ms()
-                self._replicas.act(hosted, hosted.state.shrink_isr(now_ms=now_ms, lag_ms_max=lag_ms_max))
+                if effects := hosted.state.shrink_isr(now_ms=now_ms, lag_ms_max=lag_ms_max):
+                    self._replicas.act(hosted, effects)
 
     # --- sending
 

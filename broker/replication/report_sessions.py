@@ -1,9 +1,11 @@
 """Sessions in which a mirror reports that the source has no new records of many partitions.
 
-A report moves `SourceSeen.seen_at_ms` of each partition of the session, if the partition is still
-as it was when it entered: led here without a break, with the same end, in the same role. A
-partition that has changed leaves the session, and the mirror reports about it with MirrorAppend.
-The whole pass reads a few attributes of each partition, because it runs every second.
+A report moves the time that the `SourceSeen` of all partitions of the session share. It is right
+about a partition that is as it was when it entered: led here without a break, with the same end, in
+the same role. Each report looks at a part of the partitions, and at all of them when the image has
+changed. A partition that has changed leaves the session, and the mirror reports about it with
+MirrorAppend. Until then a later time does no harm: the source's high watermark stays beside it, so
+a log that has lost its end shows what it lacks.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import Final, NamedTuple
 from kio.schema.errors import ErrorCode
 from msgspec import Struct, field
 
+from broker.log.source_seen import SharedTime
 from broker.metadata.core.access import mirror_error
 from broker.metadata.core.cluster_image import ClusterImage
 from broker.replication.core.partition_state import ReplicaRole
@@ -21,6 +24,8 @@ from broker.replication.hosted_partition import HostedPartition
 from broker.replication.hosted_partitions import HostedPartitions
 
 SESSIONS_MAX: Final = 1_000
+REPORTS_A_PASS: Final = 5
+"""The number of reports in which the session looks at each of its partitions."""
 UNUSED_MS_MAX: Final = 60_000.0
 """Time (ms) after which the broker forgets a session without reports."""
 
@@ -50,6 +55,8 @@ class ReportSession(Struct):
     """The image by which the roles of the topics were checked."""
     used_at_ms: float
     next_number: int = 0
+    reports: int = 0
+    seen_at: SharedTime = field(default_factory=lambda: SharedTime(0))
     members: dict[int, _Member] = field(default_factory=dict)
 
 
@@ -107,58 +114,59 @@ class ReportSessions:
         # After that, because a partition may leave between its entry and the report.
         _remove(session, removed)
         ended = [number for number in numbers if number not in session.members]
+        session.reports += 1
         if numbers or image is not session.image:
-            unmirrored = self._unmirrored(session, image)
-            ended += unmirrored
-            _remove(session, unmirrored)
-        changed = self._move(session, seen_at_ms)
+            session.image = image
+            changed = self._changed(session, session.members)
+        else:
+            phase = session.reports % REPORTS_A_PASS
+            changed = self._changed(session, [one for one in session.members if one % REPORTS_A_PASS == phase])
         _remove(session, changed)
+        # Last: partitions that have left keep the time of the report before.
+        session.seen_at.at_ms = seen_at_ms
         return ended + changed
-
-    def _move(self, session: ReportSession, seen_at_ms: int) -> list[int]:
-        """Move the time of the report in each partition that is as reported; returns the others."""
-        here = self._partitions.hosted
-        others = []
-        for number, (hosted, epoch, log_end_offset, source_high_watermark) in session.members.items():
-            log, state = hosted.log, hosted.state
-            source = log.source
-            if (
-                log.log_end_offset == log_end_offset
-                and source.high_watermark == source_high_watermark
-                and state.led_since_epoch == epoch
-                and state.role is ReplicaRole.LEADER
-                and here.get(hosted.key) is hosted
-            ):
-                source.seen_at_ms = seen_at_ms
-            else:
-                others.append(number)
-        return others
 
     def _add(self, session: ReportSession, added: Iterable[NewMember]) -> list[int]:
         """Number the partitions, and add those that are here; returns the numbers."""
         numbers = []
         for hosted, log_end_offset, source_high_watermark in added:
             if hosted is not None:
-                epoch = hosted.state.led_since_epoch
-                session.members[session.next_number] = _Member(hosted, epoch, log_end_offset, source_high_watermark)
+                epoch, source = hosted.state.led_since_epoch, hosted.log.source
+                # Before the first look: a time beside another end would be wrong.
+                if (hosted.log.log_end_offset, source.high_watermark) == (log_end_offset, source_high_watermark):
+                    session.members[session.next_number] = _Member(hosted, epoch, log_end_offset, source_high_watermark)
+                    source.shared = session.seen_at
             numbers.append(session.next_number)
             session.next_number += 1
         return numbers
 
-    def _unmirrored(self, session: ReportSession, image: ClusterImage) -> list[int]:
-        """The partitions of topics that the link's mirror may not change by this image."""
-        topics = {member.hosted.topic for member in session.members.values()}
-        allowed = {
-            topic
-            for topic in topics
-            if mirror_error(image, topic, link_name=session.link, link_epoch=session.link_epoch) is ErrorCode.none
-        }
-        session.image = image
-        if topics == allowed:
-            return []
-        return [number for number, member in session.members.items() if member.hosted.topic not in allowed]
+    def _changed(self, session: ReportSession, numbers: Iterable[int]) -> list[int]:
+        """Those of the partitions that are not as reported."""
+        image, here, leader = session.image, self._partitions.hosted, ReplicaRole.LEADER
+        allowed: dict[str, bool] = {}
+        others = []
+        for number in numbers:
+            hosted, epoch, log_end_offset, source_high_watermark = session.members[number]
+            log, state, source = hosted.log, hosted.state, hosted.log.source
+            is_allowed = allowed.get(hosted.topic)
+            if is_allowed is None:
+                error = mirror_error(image, hosted.topic, link_name=session.link, link_epoch=session.link_epoch)
+                is_allowed = allowed[hosted.topic] = error is ErrorCode.none
+            if not (
+                is_allowed
+                and log.log_end_offset == log_end_offset
+                and source.shared is session.seen_at
+                and source.high_watermark == source_high_watermark
+                and state.led_since_epoch == epoch
+                and state.role is leader
+                and here.get(hosted.key) is hosted
+            ):
+                others.append(number)
+        return others
 
 
 def _remove(session: ReportSession, numbers: Iterable[int]) -> None:
     for number in numbers:
-        session.members.pop(number, None)
+        member = session.members.pop(number, None)
+        if member is not None:
+            member.hosted.log.source.leave(session.seen_at)

@@ -6,6 +6,8 @@ terms from here.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kio.schema.errors import ErrorCode
 
 from broker.metadata.core.cluster_image import ClusterImage, LinkRole
@@ -83,24 +85,29 @@ class Standbys:
         held = [(one, one.state.hold) for one in tuple(self._held.values()) if link in image.links_of(one.topic)]
         return [(hosted, hold) for hosted, hold in held if hold is not None]
 
-    def record(self, image: ClusterImage, key: PartitionKey, acknowledged: int, *, link: str) -> ErrorCode:
-        """A mirror of the link reports that the standby has everything below `acknowledged`; why
-        that is refused, or `none`.
+    def record(self, image: ClusterImage, topic: str, reports: Iterable[tuple[int, int]], *, link: str) -> ErrorCode:
+        """A mirror of the link reports that the standby has everything of these partitions below
+        these offsets; why one of them is refused, or `none`. Partitions that are not led here are
+        skipped: the mirror reports to their new leaders.
         """
-        hosted = self._partitions.find(*key)
-        if hosted is None or not hosted.state.is_leader:
-            return ErrorCode.not_leader_or_follower
-        carrier = image.link_of(hosted.topic)
-        # a standby cannot have what the mirror was never given: such a report is of another log
-        if carrier is None or link not in image.links_of(hosted.topic) or acknowledged > hosted.state.mirrorable_end:
-            return ErrorCode.invalid_request
-        now_ms = self._partitions.clock.monotonic_ms()
-        high_watermark = hosted.state.high_watermark
-        self.ends.note(key, acknowledged, image.links[link], high_watermark=high_watermark, now_ms=now_ms)
+        carrier, now_ms = image.link_of(topic), self._partitions.clock.monotonic_ms()
+        is_carried = carrier is not None and link in image.links_of(topic)
         # the hold is of the topic's most restrictive link; others report for retention alone
-        if carrier.name == link:
-            self._partitions.act(hosted, hosted.state.record_standby(acknowledged, now_ms=now_ms))
-        return ErrorCode.none
+        is_of_hold = carrier is not None and carrier.name == link
+        error = ErrorCode.none
+        for index, acknowledged in reports:
+            hosted = self._partitions.find(topic, index)
+            if hosted is None or not hosted.state.is_leader:
+                continue
+            # a standby cannot have what the mirror was never given: such a report is of another log
+            if not is_carried or acknowledged > hosted.state.mirrorable_end:
+                error = ErrorCode.invalid_request
+                continue
+            high_watermark = hosted.state.high_watermark
+            self.ends.note(hosted.key, acknowledged, image.links[link], high_watermark=high_watermark, now_ms=now_ms)
+            if is_of_hold and hosted.state.hold is not None:
+                self._partitions.act(hosted, hosted.state.record_standby(acknowledged, now_ms=now_ms))
+        return error
 
     def check(self) -> None:
         """Give up waiting for standbys that have been silent for longer than their links allow."""

@@ -103,7 +103,8 @@ class ActiveSite:
         """
 
         async def ask(connection: Connection) -> ClusterMetadata:
-            return await request_metadata(connection, topics, is_site_local=False, may_create=may_create)
+            answer = await request_metadata(connection, topics, is_site_local=False, may_create=may_create)
+            return answer.metadata
 
         found = await self._first_answer(site_brokers(image, site), METADATA, ask, timeout_ms)
         return () if found is None else found.topics.values()

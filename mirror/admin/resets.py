@@ -23,8 +23,9 @@ from uuid import UUID
 
 from mirror.admin.histories import Histories, SharedHistory
 from mirror.admin.verifier import Verifier
-from mirror.flow.board import FlowBoard, Row
+from mirror.flow.board import FlowBoard
 from mirror.flow.core.flow_state import FlowFacts, FlowState
+from mirror.flow.rows import Row
 from mirror.link.core.link_roles import LinkRole
 from mirror.link.core.topic_plan import Absence, DeleteCopy, TopicView, absence_trouble, find_trouble, gone_trouble
 from mirror.link.link_watch import LinkView

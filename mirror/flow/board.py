@@ -11,11 +11,10 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Set as AbstractSet
 from typing import assert_never
 from uuid import UUID
 
-from mirror.flow.core.assignment import NORMAL_RANK
 from mirror.flow.core.flow import Flow
 from mirror.flow.core.flow_decisions import Decision
 from mirror.flow.core.flow_effects import (
@@ -36,8 +35,8 @@ from mirror.flow.core.flow_events import ClockWentBack, Command, RetryDue, Topic
 from mirror.flow.core.flow_state import FlowFacts, FlowState
 from mirror.flow.core.lag import Lag, Progress, measure, received
 from mirror.flow.quiet_rounds import Moment, QuietRounds
+from mirror.flow.rows import Row
 from mirror.link.core.link_roles import GapPolicy
-from mirror.link.ports import Leader
 from runtime.clock import Clock
 from runtime.invariants import InvariantBroken
 from runtime.logs import get_logger, state_change_logger
@@ -47,7 +46,6 @@ RETRY_INITIAL_MS = 25
 RETRY_MAX_MS = 500
 RETRY_SLOW_MS = 5000
 
-NO_LEADER = Leader(-1, -1)
 NO_LAG = Lag(records=0, bytes=0, ms=0)
 
 CLOCK_STEP_MS = 100
@@ -55,37 +53,6 @@ CLOCK_STEP_MS = 100
 
 _log = get_logger("mirror.flow")
 _state_change = state_change_logger()
-
-
-@dataclass(slots=True)
-class Row:
-    """One partition on the board."""
-
-    flow: Flow
-    topic_id: UUID
-    source: Leader = NO_LEADER
-    target: Leader = NO_LEADER
-    # Generation and offset of the next fetch; None while the flow does not fetch.
-    wanted: tuple[int, int] | None = None
-    # The topic is at neither site: nothing is mirrored or shown, but workers may still use the row.
-    is_retired: bool = False
-    # False while another daemon of the link mirrors the partition: that daemon shows, counts and
-    # compares it.
-    is_ours: bool = True
-    # The partition's priority under congestion (core/priorities.py).
-    rank: int = NORMAL_RANK
-    # The fetcher that holds batches which the flow has accepted and which are not queued yet.
-    queueing: object | None = field(default=None, repr=False)
-    retry: asyncio.TimerHandle | None = field(default=None, repr=False)
-    # Removes the partition from the session of reports in which it is (`idle_reports.py`).
-    reporter: Callable[[TopicPartition], None] | None = field(default=None, repr=False)
-    # The quiet rounds of its fetcher; the next command of the partition ends them.
-    quiet: QuietRounds | None = field(default=None, repr=False)
-
-    @property
-    def facts(self) -> FlowFacts:
-        """The facts of the flow."""
-        return self.flow.facts
 
 
 OnBroken = Callable[[InvariantBroken], None]
@@ -121,6 +88,12 @@ class FlowBoard:
         self._chance = chance
         self._rows: dict[TopicPartition, Row] = {}
         self._restless: set[TopicPartition] = set()
+        self._settled: TopicPartition | None = None
+        # The partitions of each fetcher's quiet rounds.
+        self._quiet: dict[QuietRounds, set[TopicPartition]] = {}
+        self.moved_bytes = 0  # of all partitions
+        # The partitions that are in no session of reports.
+        self._alone: set[TopicPartition] = set()
         # The difference between the wall clock and the monotonic clock that flows use for their
         # times.
         self._clock_ahead_ms = clock.now_ms() - clock.monotonic_ms()
@@ -145,9 +118,8 @@ class FlowBoard:
         return ((key, row) for key, row in tuple(self._rows.items()) if not row.is_retired)
 
     def restless_rows(self) -> list[tuple[TopicPartition, Row]]:
-        """The partitions about which something may have changed or may change with time alone. All
-        others are MIRRORING, and at the last answer of their source the target had all its records:
-        so regular checks skip thousands of idle partitions. Any thread may call this.
+        """The partitions at which regular checks must look. All others are MIRRORING, and at the last
+        answer of their source the target had all its records. Any thread may call this.
         """
         rows = ((key, self._rows[key]) for key in tuple(self._restless))
         return [(key, row) for key, row in rows if not row.is_retired]
@@ -169,6 +141,7 @@ class FlowBoard:
             )
             row = self._rows[key] = Row(flow, topic_id)
             self._restless.add(key)
+            self._alone.add(key)
         return row
 
     def retire(self, key: TopicPartition, reason: str) -> None:
@@ -193,6 +166,7 @@ class FlowBoard:
             self._on_broken(error)
             raise
         after = row.flow.facts
+        self.moved_bytes += max(0, after.progress.moved_bytes - before.progress.moved_bytes)
         if before.state is not after.state:
             self._log_change(key, before.state, after)
         elif decision.reason and decision.reason != before.reason:
@@ -209,9 +183,41 @@ class FlowBoard:
         if row.facts.state is not FlowState.MIRRORING or row.facts.attempts:
             return False
         row.quiet = rounds
-        if _has_all(row.facts.progress):
+        self._quiet.setdefault(rounds, set()).add(key)
+        if row.facts.progress.has_all:
             self._restless.discard(key)
+            self._settled = key
         return True
+
+    def alone(self) -> list[TopicPartition]:
+        """The partitions that are in no session of reports."""
+        return [key for key in self._alone if not self._rows[key].is_retired]
+
+    def enter_session(self, key: TopicPartition, leave: Callable[[TopicPartition], None]) -> None:
+        """The partition is in a session of reports, until `leave_session`; the next command of its
+        flow calls `leave`.
+        """
+        self._rows[key].leave_session = leave
+        self._alone.discard(key)
+
+    def leave_session(self, key: TopicPartition) -> None:
+        """The partition is in no session of reports."""
+        self._rows[key].leave_session = None
+        self._alone.add(key)
+
+    def quiet_of(self, rounds: QuietRounds) -> AbstractSet[TopicPartition]:
+        """The partitions of these rounds."""
+        return self._quiet.get(rounds, frozenset())
+
+    def silent(self, *, for_ms: float) -> list[TopicPartition]:
+        """The partitions in quiet rounds whose source has not answered for this time."""
+        now_ms = self._noted_now_ms()
+        return [
+            key
+            for rounds, keys in self._quiet.items()
+            if now_ms - self._noted_at(rounds.answered) >= for_ms
+            for key in keys
+        ]
 
     def is_settled(self, key: TopicPartition) -> bool:
         """True for the partitions that `restless_rows` leaves out."""
@@ -219,16 +225,23 @@ class FlowBoard:
 
     def settled_row(self) -> Row | None:
         """One of the partitions that `restless_rows` leaves out; None if it has all."""
-        return next((row for key, row in self.rows() if key not in self._restless), None)
+        if self._settled is None or not self.is_settled(self._settled):
+            self._settled = next((key for key, _ in self.rows() if key not in self._restless), None)
+        return None if self._settled is None else self._rows[self._settled]
 
     def end_quiet(self, key: TopicPartition) -> None:
         """Submit the result of the quiet rounds to the flow, before its next decision."""
         row = self._rows[key]
         row.flow.apply(row.facts._replace(progress=self._progress(row)))
+        if row.quiet is not None:
+            left = self._quiet[row.quiet]
+            left.discard(key)
+            if not left:
+                del self._quiet[row.quiet]
         row.quiet = None
         self._restless.add(key)
-        if row.reporter is not None:
-            row.reporter(key)
+        if row.leave_session is not None:
+            row.leave_session(key)
 
     def _progress(self, row: Row) -> Progress:
         """The current ends of the partition; the metrics call this in another thread."""
@@ -260,7 +273,7 @@ class FlowBoard:
         progress = row.facts.progress
         # A shortcut for most partitions at most calls: the same result as `measure`, without a new
         # progress value.
-        if row.quiet is not None and _has_all(progress) and self.silence_ms(key) <= self._stale_after_ms:
+        if row.quiet is not None and progress.has_all and self.silence_ms(key) <= self._stale_after_ms:
             return NO_LAG
         return measure(self._progress(row), now_ms=self._noted_now_ms(), stale_after_ms=self._stale_after_ms)
 
@@ -387,8 +400,3 @@ class FlowBoard:
             row.retry.cancel()
         due = RetryDue(generation=effect.generation)
         row.retry = asyncio.get_running_loop().call_later(delay_ms / 1000, self.submit, key, due)
-
-
-def _has_all(progress: Progress) -> bool:
-    """True if the target has all records that the source had at its last answer."""
-    return 0 <= progress.source_high_watermark <= progress.target_log_end_offset

@@ -239,12 +239,11 @@ class Fetcher:
             return
         self._quiet_reported_at_ms = now_ms
         answered = {answer.key for answer in answers}
-        for key, (generation, _) in parts.items():
-            row = self._board.row(key)
+        for key in parts.keys() - self._board.quiet_of(self._quiet):
             # In a fetch session unchanged partitions are missing from the answer, so a missing
             # partition is no event here.
-            if row.quiet is not self._quiet and key not in answered:
-                facts = row.facts
+            if key not in answered:
+                generation, facts = parts[key][0], self._board.row(key).facts
                 nothing = NothingFetched(
                     generation=generation,
                     high_watermark=facts.progress.source_high_watermark,

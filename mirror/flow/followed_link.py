@@ -74,7 +74,9 @@ class FollowedLink:
         self._turn(LinkRole.GONE, reason)
 
     def _turn(self, role: LinkRole, reason: str) -> None:
-        for key, row in list(self._board.rows()):
+        # The others are MIRRORING, as the role demands.
+        rows = self._board.restless_rows() if role is LinkRole.MIRRORING else list(self._board.rows())
+        for key, row in rows:
             is_promoted = row.facts.state is FlowState.PROMOTED
             if row.facts.role is not role or (is_promoted and role is not LinkRole.TURNED):
                 self._board.submit(key, LinkTurned(role=role, reason=reason))

@@ -17,9 +17,10 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from mirror.flow.board import FlowBoard, Row
+from mirror.flow.board import FlowBoard
 from mirror.flow.core.reports import REPORT_INTERVAL_MS
 from mirror.flow.quiet_rounds import QuietRounds
+from mirror.flow.rows import Row
 from mirror.link.link_watch import LinkView
 from mirror.link.ports import IdlePartition, ReportPort, Unreachable
 from runtime.logs import get_logger
@@ -101,7 +102,7 @@ class IdleReports:
             keys = entering.get(session, [])
             for key in keys:
                 session.enter(key)
-                self._board.row(key).reporter = partial(self._leave, session)
+                self._board.enter_session(key, partial(self._leave, session))
             if not session.numbers:
                 self._end(session)
                 continue
@@ -113,7 +114,7 @@ class IdleReports:
         if key not in self._board or not self._board.is_settled(key):
             return False
         row = self._board.row(key)
-        return row.reporter is None and row.target.node_id >= 0
+        return row.leave_session is None and row.target.node_id >= 0
 
     def _take_entering(self) -> dict[_Session, list[TopicPartition]]:
         """The partitions that enter now; those whose session has a report under way, or is full,
@@ -168,7 +169,7 @@ class IdleReports:
 
     def _leave(self, session: _Session, key: TopicPartition) -> None:
         session.leave(key)
-        self._board.row(key).reporter = None
+        self._board.leave_session(key)
 
     def _end(self, session: _Session) -> None:
         for key in tuple(session.numbers):

@@ -13,9 +13,10 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from mirror.flow.board import FlowBoard, Row
+from mirror.flow.board import FlowBoard
 from mirror.flow.core.flow_events import Pause, Resume
 from mirror.flow.core.flow_state import FlowState
+from mirror.flow.rows import Row
 from mirror.link.core.link_roles import LinkRole
 from runtime.configuration import ConfigurationError
 from runtime.process import OperationalFailure

@@ -16,12 +16,13 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from mirror.flow.append_answers import AppendAnswers, OnAppended, OnIdle, SentPart
-from mirror.flow.board import FlowBoard, Row
+from mirror.flow.board import FlowBoard
 from mirror.flow.core.answers import SendAgain
 from mirror.flow.core.reports import REPORT_INTERVAL_MS, may_report, reported_log_start
 from mirror.flow.core.window import QueuedBatches
 from mirror.flow.lane import Lane
 from mirror.flow.queue import ByteQueue
+from mirror.flow.rows import Row
 from mirror.link.link_watch import LinkView
 from mirror.link.ports import AppendPart, AppendPort, Unreachable
 from runtime.clock import Clock

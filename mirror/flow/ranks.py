@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from mirror.flow.board import FlowBoard, Row
+from mirror.flow.board import FlowBoard
 from mirror.flow.core.priorities import Classes, is_backfill_rank, is_backfilling, rank_of
+from mirror.flow.rows import Row
 from wire.protocol.ids import TopicPartition
 
 

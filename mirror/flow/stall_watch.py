@@ -13,9 +13,10 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from mirror.flow.board import FlowBoard, Row
+from mirror.flow.board import FlowBoard
 from mirror.flow.core.flow_events import Start
 from mirror.flow.core.liveness import Liveness, Remedy
+from mirror.flow.rows import Row
 from mirror.link.ports import LogEnds, SitePort
 from runtime.clock import Clock
 from runtime.logs import state_change_logger
@@ -67,7 +68,7 @@ class StallWatch:
     async def look(self) -> None:
         """Look at all partitions once."""
         now_ms = self._clock.monotonic_ms()
-        self._look_for_congestion(self._moved_bytes(), now_ms)
+        self._look_for_congestion(self._board.moved_bytes, now_ms)
         rows = self._rows_to_judge()
         self._liveness.keep(frozenset(key for key, _ in rows))
         suspects = [
@@ -83,18 +84,12 @@ class StallWatch:
             if isinstance(ends, LogEnds):
                 self._judge(key, ends)
 
-    def _moved_bytes(self) -> int:
-        progresses = (row.facts.progress for _, row in self._board.our_rows())
-        return sum(progress.mirrored_bytes + progress.skipped_bytes for progress in progresses)
-
     def _rows_to_judge(self) -> list[tuple[TopicPartition, Row]]:
         """All partitions but those that have everything, as their source has just answered."""
-        restless = dict(self._board.restless_rows())
-        rounds = {id(row.quiet): (key, row.quiet) for key, row in self._board.our_rows() if row.quiet is not None}
         # One look earlier than a stall, so that the stall counts from the last answer.
-        silence_ms = self._stall_ms - self._stall_ms / LOOKS_A_STALL
-        silent = {known for known, (key, _) in rounds.items() if self._board.silence_ms(key) >= silence_ms}
-        return [(key, row) for key, row in self._board.our_rows() if key in restless or id(row.quiet) in silent]
+        silent = self._board.silent(for_ms=self._stall_ms - self._stall_ms / LOOKS_A_STALL)
+        rows = dict(self._board.restless_rows()) | {key: self._board.row(key) for key in silent}
+        return [(key, row) for key, row in rows.items() if row.is_ours]
 
     def _judge(self, key: TopicPartition, ends: LogEnds) -> None:
         now_ms = self._clock.monotonic_ms()

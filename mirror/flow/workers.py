@@ -183,9 +183,8 @@ class ProducerPool:
         if not any(producer.has_reports for producer in self._producers):
             return
         by_lane: list[list[TopicPartition]] = [[] for _ in self._producers]
-        for key, row in self._board.rows():
-            if row.reporter is None:
-                by_lane[self.lane_of(key)].append(key)
+        for key in self._board.alone():
+            by_lane[self.lane_of(key)].append(key)
         for producer, keys in zip(self._producers, by_lane, strict=True):
             producer.report(keys)
 

@@ -95,7 +95,7 @@ class GroupReport:
         """The part of the link for which this daemon can report: its slots without the partitions
         that it has not begun to mirror.
         """
-        return self.slots() - {slot_of(key) for key, row in self._board.rows() if not row.is_ours}
+        return self.slots() - {slot_of(key) for key, row in self._board.restless_rows() if not row.is_ours}
 
     def unix_ms(self, monotonic_ms: float) -> int:
         """A moment of the monotonic clock as Unix time (ms)."""

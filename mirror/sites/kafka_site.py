@@ -21,6 +21,7 @@ from mirror.sites.commit_batches import CommitBatches
 from runtime.addresses import HostPort
 from wire.batches.log_histories import EpochEnd
 from wire.client.client_errors import BrokerError, KafkaClientError
+from wire.client.cluster_metadata import ClusterMetadata
 from wire.client.connection import ConnectionOptions
 from wire.client.raw_client import KafkaClient
 from wire.client.requests.broker_requests import EpochQuery, OffsetQuery
@@ -59,15 +60,20 @@ class KafkaSite:
         self._replica_id = replica_id
         self._client = KafkaClient(bootstrap, options, site_local=True, retry_budget_ms=RETRY_BUDGET_MS)
         self._commits = CommitBatches(self._client)
+        self._last: tuple[ClusterMetadata, Mapping[str, SiteTopic]] | None = None
         # Brokers that did not list their groups: the time until which they are skipped, and the
         # reason.
         self._silent: dict[int, tuple[float, str]] = {}
 
     async def topics(self) -> Mapping[str, SiteTopic]:
-        """All topics that this site itself has, by name. Unreachable also when it gives them no
+        """All topics that this site itself has, by name; the same object while nothing has
+        changed, which callers must not change. Unreachable also when it gives them no
         ids: such topics cannot be identified.
         """
         metadata = await reached(self._client.metadata())
+        # The client returns the same object while the site's answers are the same.
+        if self._last is not None and self._last[0] is metadata:
+            return self._last[1]
         found: dict[str, SiteTopic] = {}
         for name, topic in metadata.topics.items():
             # a topic with an error is not missing: `absences` finds out why
@@ -81,6 +87,7 @@ class KafkaSite:
                 for index, partition in topic.partitions.items()
             }
             found[name] = SiteTopic(topic_id=topic.topic_id, leaders=leaders)
+        self._last = metadata, found
         return found
 
     async def absences(self, names: Sequence[str]) -> Mapping[str, Absence]:

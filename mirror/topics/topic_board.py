@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from typing import Final
 from uuid import UUID
 
-from mirror.flow.board import NO_LEADER, FlowBoard
+from mirror.flow.board import FlowBoard
 from mirror.flow.core.flow_events import (
     Command,
     CopyBegins,
@@ -25,6 +25,7 @@ from mirror.flow.core.flow_events import (
     TopicReplaced,
 )
 from mirror.flow.core.tombstones import tombstones_kept_ms
+from mirror.flow.rows import NO_LEADER
 from mirror.link.core.refusals import Refusal
 from mirror.link.core.topic_plan import Finding, Plan, Trouble
 from mirror.link.link_watch import LinkView
@@ -89,7 +90,7 @@ class TopicBoard:
         has_moved = False
         otherwise = 0 if self._keeps_beginnings else UNKNOWN
         placed: dict[str, _Placement] = {}
-        awaited = self.renewed | {key.topic for key, row in self._board.rows() if row.facts.waits_for_topic}
+        awaited = self.renewed | {key.topic for key, row in self._board.restless_rows() if row.facts.waits_for_topic}
         for name in wanted.agreed & beginnings.keys():
             found = (source[name].topic_id, source[name].leaders, target[name].leaders, beginnings[name])
             if name not in awaited:

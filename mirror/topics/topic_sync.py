@@ -116,6 +116,7 @@ class TopicSync:
         # How long the last round took, in seconds.
         self._round_s = 0.0
         self._problem: SiteUnreachable | None = None
+        self._last_of_target: Mapping[str, SiteTopic] | None = None
         # The first offset of each copy at the target, by topic and partition; 0 for partitions that
         # are not named.
         self._beginnings: dict[str, Mapping[int, int]] = {}
@@ -233,8 +234,11 @@ class TopicSync:
         delivered even while the source does not answer.
         """
         topics = await asking(Side.TARGET, self._target.topics)
+        # A partition whose leader is not known yet is restless.
+        rows = self._board.restless_rows() if topics is self._last_of_target else list(self._board.rows())
+        self._last_of_target = topics
         has_moved = False
-        for key, row in self._board.rows():
+        for key, row in rows:
             topic = topics.get(key.topic)
             leader = None if topic is None or topic.topic_id != row.topic_id else topic.leaders.get(key.partition)
             # A topic with another id is another topic: its leaders must not get batches of the old

@@ -42,6 +42,8 @@ class ClusterAccess:
         self._is_site_local = site_local
         self._retry_budget_ms = retry_budget_ms
         self._cluster = NOTHING_KNOWN
+        # The last answer about every topic: clients that ask again and again get the same one.
+        self._last_of_all: requests.MetadataAnswer | None = None
         self._coordinators: dict[str, int] = {}
 
     @property
@@ -155,11 +157,19 @@ class ClusterAccess:
 
     async def _refresh(self, topics: Sequence[str] | None, *, may_create: bool = False) -> ClusterMetadata:
         connection = await self._any_connection()
-        newer = await requests.request_metadata(
-            connection, topics, is_site_local=self._is_site_local, may_create=may_create
+        answer = await requests.request_metadata(
+            connection,
+            topics,
+            is_site_local=self._is_site_local,
+            may_create=may_create,
+            last=self._last_of_all if topics is None else None,
         )
-        # an answer about some topics says nothing about the others
-        self._cluster = newer if topics is None else self._cluster.merged_with(newer)
+        newer = answer.metadata
+        if topics is None:
+            self._last_of_all, self._cluster = answer, newer
+        else:
+            # an answer about some topics says nothing about the others
+            self._cluster = self._cluster.merged_with(newer)
         return newer
 
     async def _any_connection(self) -> Connection:

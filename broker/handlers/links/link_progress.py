@@ -42,11 +42,7 @@ async def handle(request: Any, _context: RequestContext, doors: Doors) -> Any:
         return LinkProgressResponse(error_code=ErrorCode.fenced_leader_epoch)
     error = ErrorCode.none
     for topic in request.topics:
-        for partition in topic.partitions:
-            outcome = doors.replicas.standbys.record(
-                image, (topic.name, partition.index), partition.acknowledged_offset, link=link.name
-            )
-            # a moved leader is not an error: the mirror reports to the new one
-            if outcome not in (ErrorCode.none, ErrorCode.not_leader_or_follower):
-                error = outcome
+        reports = ((partition.index, partition.acknowledged_offset) for partition in topic.partitions)
+        outcome = doors.replicas.standbys.record(image, topic.name, reports, link=link.name)
+        error = error if outcome is ErrorCode.none else outcome
     return LinkProgressResponse(error_code=error)

@@ -216,6 +216,8 @@ class LogStore(LogLoading):
         for number, log in enumerate(self):
             if number % LOGS_PER_TURN == 0:
                 await asyncio.sleep(0)
+            if log.is_at_rest:
+                continue
             if log.failure is not None:
                 # the code that met the failure may not have reported it
                 self.note_failure(log.failure)

@@ -349,7 +349,7 @@ class Partition(PartitionState):
         """Propose the in-sync replicas without those that have not been at the log's end for
         `lag_ms_max`.
         """
-        if not self.is_leader or self.proposed_isr is not None:
+        if len(self.isr) < 2 or not self.is_leader or self.proposed_isr is not None:
             return NO_EFFECTS
         lagging = {
             replica

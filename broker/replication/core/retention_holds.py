@@ -65,8 +65,9 @@ class StandbyEnds:
         of_partition = self._ends.setdefault(key, {})
         former = of_partition.get((link.name, link.epoch))
         # one report for each link: one of an earlier epoch was about another direction
-        for other in [known for known in of_partition if known[0] == link.name]:
-            del of_partition[other]
+        if former is None:
+            for other in [known for known in of_partition if known[0] == link.name]:
+                del of_partition[other]
         # a standby under load cannot be closer: it has all records that the leader had one report
         # ago
         is_close = former is not None and end_offset >= former.high_watermark

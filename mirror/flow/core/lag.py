@@ -39,6 +39,16 @@ class Progress(NamedTuple):
     skipped_bytes: int = 0
     skipped_records: int = 0
 
+    @property
+    def has_all(self) -> bool:
+        """True if the target has all records that the source had at its last answer."""
+        return 0 <= self.source_high_watermark <= self.target_log_end_offset
+
+    @property
+    def moved_bytes(self) -> int:
+        """The bytes that reached the target or were skipped."""
+        return self.mirrored_bytes + self.skipped_bytes
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:

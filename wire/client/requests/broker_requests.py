@@ -20,6 +20,7 @@ from wire.client.requests import fetch_requests
 from wire.client.requests.fetch_requests import FetchRequest
 from wire.protocol import schemas
 from wire.protocol.byte_reader import Malformed
+from wire.protocol.entity_building import build_entity
 from wire.protocol.ids import CONSUMER, PartitionKey
 from wire.protocol.messages import fetch_codec, produce_codec
 from wire.protocol.messages.fetch_codec import FetchResponse
@@ -40,6 +41,14 @@ transaction by themselves (KIP-890).
 """
 
 Result = TypeVar("Result")
+
+
+class MetadataAnswer(NamedTuple):
+    """A Metadata response: its schema, its bytes, and what they mean."""
+
+    schema: type[Any]
+    content: bytes
+    metadata: ClusterMetadata
 
 
 class OffsetQuery(NamedTuple):
@@ -83,11 +92,13 @@ async def request_metadata(
     *,
     is_site_local: bool,
     may_create: bool = False,
-) -> ClusterMetadata:
+    last: MetadataAnswer | None = None,
+) -> MetadataAnswer:
     """Brokers and the given topics, all by name or all by id (None: every topic). Topics whose id
     is unknown are left out of the answer.
 
-    Site-local: of the broker's own site alone, if it is an Antipode broker.
+    Site-local: of the broker's own site alone, if it is an Antipode broker. `last` is returned if
+    the broker answers with the same bytes: decoding 10,000 partitions takes 100 ms.
     """
     api_key = SITE_METADATA if is_site_local and SITE_METADATA in connection.versions else METADATA
     version = connection.version_for(api_key, highest=12)
@@ -100,7 +111,14 @@ async def request_metadata(
         "include_topic_authorized_operations": False,
         "include_cluster_authorized_operations": False,
     }
-    return cluster_metadata(await connection.call(api_key, values, version=version))
+    body = schemas.encode(build_entity(schemas.request_type(api_key, version), values))
+    answer = await connection.request(api_key, version, [body], body_size=len(body))
+    schema = schemas.response_type(api_key, version)
+    content = bytes(answer.frame[answer.body_position :])
+    if last is not None and (last.schema, last.content) == (schema, content):
+        return last
+    response = _parsed(connection, api_key, schemas.decode, schema, answer.frame, answer.body_position)
+    return MetadataAnswer(schema, content, cluster_metadata(response))
 
 
 def _named(topic: str | UUID) -> dict[str, Any]:

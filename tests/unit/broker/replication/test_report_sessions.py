@@ -13,6 +13,7 @@ from broker.log.source_seen import SourceSeen
 from broker.metadata.core.cluster_image import ClusterImage, LinkRole
 from broker.replication.core.partition_state import ReplicaRole
 from broker.replication.report_sessions import (
+    REPORTS_A_PASS,
     SESSIONS_MAX,
     UNUSED_MS_MAX,
     NewMember,
@@ -100,10 +101,30 @@ def test_a_partition_that_has_changed_leaves_the_session(change: Callable[[Broke
     session = broker.begin()
     broker.report(session, 10, changed, kept)
     change(broker, changed)
-    assert broker.report(session, 20) == [0]
-    assert changed.log.source.seen_at_ms != 20
-    assert kept.log.source.seen_at_ms == 20
-    assert broker.report(session, 30) == []
+    ended = [broker.report(session, at_ms) for at_ms in range(20, 20 + REPORTS_A_PASS)]
+    assert [one for one in ended if one] == [[0]]
+    assert kept.log.source.seen_at_ms == 19 + REPORTS_A_PASS
+    assert changed.log.source.seen_at_ms < 19 + REPORTS_A_PASS
+
+
+def test_a_partition_that_has_left_keeps_the_time_of_the_report_before() -> None:
+    partition = hosted()
+    broker = Broker(partition)
+    session = broker.begin()
+    broker.report(session, 10, partition)
+    broker.report(session, 20, removed=(0,))
+    broker.report(session, 30)
+    assert seen(partition) == [10]
+
+
+def test_a_report_about_the_partition_alone_ends_its_place_in_the_session() -> None:
+    partition = hosted()
+    broker = Broker(partition)
+    session = broker.begin()
+    broker.report(session, 10, partition)
+    partition.log.source.seen_at_ms = 15
+    assert [broker.report(session, 20) for _ in range(REPORTS_A_PASS)].count([0]) == 1
+    assert seen(partition) == [15]
 
 
 def test_partitions_that_may_not_be_mirrored_any_more_leave_the_session() -> None:

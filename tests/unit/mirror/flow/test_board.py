@@ -200,3 +200,49 @@ def test_quiet_rounds_claim_no_more_when_the_clock_is_changed(board: FlowBoard, 
     assert complete_ms_ago >= 0
     clock.advance(700)
     assert board.complete_ms_ago(KEY) == complete_ms_ago + 700
+
+
+def quiet(board: FlowBoard, clock: ManualClock) -> QuietRounds:
+    """The source has nothing new of the partition."""
+    tell(board, NothingFetched(generation=1, asked_at_ms=clock.now_ms(), **END))
+    rounds = QuietRounds(board.moment())
+    assert board.begin_quiet(KEY, rounds)
+    return rounds
+
+
+def test_a_partition_that_has_everything_is_settled_until_its_next_command(
+    board: FlowBoard, clock: ManualClock
+) -> None:
+    assert [key for key, _ in board.restless_rows()] == [KEY]
+    rounds = quiet(board, clock)
+    assert board.restless_rows() == []
+    assert board.is_settled(KEY)
+    assert board.quiet_of(rounds) == {KEY}
+    tell(board, TombstonesKept(kept_ms=1))
+    assert [key for key, _ in board.restless_rows()] == [KEY]
+    assert board.quiet_of(rounds) == set()
+
+
+def test_a_quiet_partition_whose_target_lacks_records_is_restless(board: FlowBoard, clock: ManualClock) -> None:
+    more = {"high_watermark": 12, "log_start_offset": 0}
+    tell(board, NothingFetched(generation=1, asked_at_ms=clock.now_ms(), **more))
+    assert board.begin_quiet(KEY, QuietRounds(board.moment()))
+    assert [key for key, _ in board.restless_rows()] == [KEY]
+
+
+def test_a_retired_partition_is_neither_restless_nor_settled(board: FlowBoard, clock: ManualClock) -> None:
+    quiet(board, clock)
+    board.retire(KEY, "gone")
+    assert board.restless_rows() == []
+    assert not board.is_settled(KEY)
+    assert board.settled_row() is None
+    assert board.alone() == []
+
+
+def test_quiet_partitions_of_a_silent_source_are_found(board: FlowBoard, clock: ManualClock) -> None:
+    rounds = quiet(board, clock)
+    clock.advance(500)
+    assert board.silent(for_ms=501) == []
+    assert board.silent(for_ms=500) == [KEY]
+    rounds.answered = board.moment()
+    assert board.silent(for_ms=500) == []

@@ -87,7 +87,7 @@ def entries(target: Target, key: TopicPartition) -> list[IdlePartition]:
 
 
 def is_in_session(mirror: Mirror, key: TopicPartition) -> bool:
-    return mirror.board.row(key).reporter is not None
+    return mirror.board.row(key).leave_session is not None
 
 
 async def test_idle_partitions_share_one_session_whose_time_advances() -> None:

@@ -11,11 +11,11 @@ from uuid import UUID
 import pytest
 from kio.schema.errors import ErrorCode
 
-from mirror.flow.board import NO_LEADER
 from mirror.flow.core.flow_state import Step
 from mirror.flow.core.reports import REPORT_INTERVAL_MS
 from mirror.flow.producers import Producer
 from mirror.flow.queue import ByteQueue
+from mirror.flow.rows import NO_LEADER
 from mirror.link.ports import AppendAnswer, AppendPart, Leader
 from tests.support.clock import ManualClock
 from tests.support.eventually import eventually

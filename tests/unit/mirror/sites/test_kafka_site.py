@@ -33,3 +33,17 @@ async def test_topics_without_ids_are_not_passed_over_in_silence(monkeypatch: py
     assert (await site_with(monkeypatch, orders=UUID(int=1)).topics()).keys() == {"orders"}
     with pytest.raises(Unreachable, match="gives topics no ids, among them orders"):
         await site_with(monkeypatch, orders=None, payments=None).topics()
+
+
+async def test_topics_are_the_same_object_while_the_answer_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = site_with(monkeypatch, orders=UUID(int=1))
+    answers = [ClusterMetadata("cluster", 1, {}, {}) for _ in range(2)]
+    given = iter([answers[0], answers[0], answers[1]])
+
+    async def metadata(*_: Any) -> ClusterMetadata:
+        return next(given)
+
+    monkeypatch.setattr(site._client, "metadata", metadata)
+    first = await site.topics()
+    assert await site.topics() is first
+    assert await site.topics() is not first

@@ -9,7 +9,8 @@ from uuid import UUID
 import pytest
 
 from mirror.assembly import Mirror
-from mirror.flow.board import FlowBoard, Row
+from mirror.flow.board import FlowBoard
+from mirror.flow.rows import Row
 from mirror.link.ports import Leader
 from tests.support.eventually import eventually
 from tests.support.memory.memory_mirror import mirroring, world_with

@@ -227,6 +227,19 @@ async def test_site_local_metadata_is_used_where_it_is_offered(site: Site) -> No
     assert len(site.brokers[1].requests(SITE_METADATA)) == 1
 
 
+async def test_an_unchanged_answer_about_all_topics_is_not_decoded_again(site: Site) -> None:
+    async with KafkaClient(site.bootstrap[:1]) as client:
+        first = await client.metadata()
+        client.forget_leaders(["t"])
+        assert await client.metadata() is first
+        assert client.cluster.leader_of("t", 0) == 1
+        site.leader_id = 2
+        changed = await client.metadata()
+        assert changed.leader_of("t", 0) == client.cluster.leader_of("t", 0) == 2
+        assert (await client.metadata(["t"])).topics == changed.topics
+        assert await client.metadata() is changed
+
+
 async def test_mirror_commit_carries_its_link(site: Site, client: KafkaClient) -> None:
     site.brokers[1].on(MIRROR_OFFSET_COMMIT, lambda request, header: site.committed(1))
     await client.mirror_offset_commit("g", {("t", 0): CommittedOffset(7, 2, "m")}, link="a-b", link_epoch=5)

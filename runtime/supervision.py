@@ -122,6 +122,21 @@ def in_background(kind: str, work: Coroutine[Any, Any, ResultT], *, name: str = 
     return task
 
 
+async def finished(work: Coroutine[Any, Any, ResultT]) -> ResultT:
+    """The result of work that goes on to its end when the caller is cancelled; the caller ends
+    after it. Use it for a change that must not stop half way.
+    """
+    task = asyncio.get_running_loop().create_task(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        if not task.done():
+            await asyncio.wait({task})
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("a change failed whose caller was cancelled", exc_info=error)
+        raise
+
+
 def _look_at(kind: str, task: asyncio.Task[Any]) -> None:
     error = None if task.cancelled() else task.exception()
     if error is not None:

@@ -12,7 +12,7 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import islice
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import grpc
 
@@ -34,9 +34,10 @@ from broker.metadata.core.link_enforcement import has_leaders_above_floor, is_in
 from broker.metadata.core.topic_images import TopicImage
 from broker.replication.replica_figures import describe, quarantine_use, truncations
 from broker.replication.replicas import Replicas
+from broker.site.control_doors import DescribeGroups, Handover
 from runtime.clock import Clock, SystemClock
 from runtime.logs import get_logger, state_change_logger
-from runtime.supervision import in_background, note_death
+from runtime.supervision import finished, in_background, note_death
 from wire.control import broker_pb2 as pb
 from wire.control import broker_pb2_grpc, cluster_pb2
 from wire.control.cluster_pb2 import LinkRecord
@@ -56,26 +57,6 @@ takes to see a change and to ask for a view.
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 ImageListener = Callable[[ClusterImage, ClusterImage], Awaitable[None]]
-
-
-class DescribeGroups(Protocol):
-    """Describes the groups that a link carries, from this broker's coordinators."""
-
-    async def __call__(self, link: str, /, *, is_brief: bool) -> pb.DescribeGroupOffsetsReply:
-        """Like `GroupReports.describe`."""
-        ...
-
-
-class Handover(Protocol):
-    """Members of groups on their way from one site's coordinators to another's."""
-
-    def describe(self, link: str) -> pb.DescribeGroupMembersReply:
-        """Like `GroupHandover.describe`."""
-        ...
-
-    async def take(self, request: pb.TakeGroupMembersRequest) -> pb.TakeGroupMembersReply:
-        """Like `GroupHandover.take`."""
-        ...
 
 
 class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
@@ -110,10 +91,16 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
         self._listeners.append(listener)
 
     async def _take(self, before: ClusterImage, image: ClusterImage) -> list[pb.PartitionFailure]:
-        """Make `image` the broker's; the caller holds the lock."""
+        """Make `image` the broker's; the caller holds the lock. A request whose deadline ends
+        meanwhile does not break it off: with thousands of partitions no request might ever wait
+        long enough, and the roles of some partitions would be those of no image.
+        """
         # the same object: nothing changed, so listeners need not run
         if image is before:
             return []
+        return await finished(self._apply(before, image))
+
+    async def _apply(self, before: ClusterImage, image: ClusterImage) -> list[pb.PartitionFailure]:
         change = difference(before, image)
         with self._cluster.applying(image):
             failures = await self._replicas.assigned.apply(before, image, change)
@@ -146,8 +133,10 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
             except StaleControllerEpoch as error:
                 log.warning("control batch refused", reason=str(error))
                 await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
-            failures = await self._take(image, apply_batch(image, request))
-            self._remember_departed(image)
+            try:
+                failures = await self._take(image, apply_batch(image, request))
+            finally:
+                self._remember_departed(image)
         return pb.ControlReply(node_id=self._node_id, failures=failures)
 
     def _remember_departed(self, before: ClusterImage) -> None:
@@ -221,8 +210,9 @@ class BrokerControlService(broker_pb2_grpc.BrokerControlServicer):
             assert image is not None
             if image is not before:
                 state_change.info("permit received", link=record.name, epoch=record.epoch)
-            await self._take(before, image)
+            # before the change, whose end the request may not see
             self._end_permits_at(permits.next_end_ms())
+            await self._take(before, image)
         return not permits.is_lapsed(self._cluster.image, record, now_ms=self._clock.monotonic_ms())
 
     def _end_permits_at(self, end_ms: float) -> None:

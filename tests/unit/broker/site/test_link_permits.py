@@ -77,10 +77,10 @@ def with_link(image: ClusterImage, record: LinkRecord) -> ClusterImage:
 class Home:
     """A broker's image and its control service."""
 
-    def __init__(self, clock: Any, record: LinkRecord | None = None) -> None:
+    def __init__(self, clock: Any, record: LinkRecord | None = None, *, replicas: NoReplicas | None = None) -> None:
         self.clock = clock
         self.cluster = Cluster(with_link(ClusterImage(site="a", node_id=OWN), record or leased()))
-        parts: Any = (OWN, self.cluster, NoReplicas())
+        parts: Any = (OWN, self.cluster, replicas or NoReplicas())
         self.service = BrokerControlService(
             *parts, broker_epoch=lambda: 1, describe_groups=NotImplemented, handover=NotImplemented, clock=clock
         )
@@ -150,6 +150,49 @@ async def test_a_permit_may_be_withdrawn() -> None:
     await home.confirm(permit_until_ms=500)
     assert not await home.confirm(permit_until_ms=-1)
     assert home.role is LinkRole.UNCONFIRMED
+    await home.service.stop()
+
+
+class SlowReplicas(NoReplicas):
+    """The replicas of a broker with so many partitions that an image takes longer than a request
+    waits.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_begun, self.may_end = asyncio.Event(), asyncio.Event()
+
+    async def apply(self, *_: object) -> list[object]:
+        """Ends when the test lets it."""
+        self.has_begun.set()
+        await self.may_end.wait()
+        return []
+
+
+async def test_a_permit_is_taken_although_its_request_ends_before_all_partitions_have_it() -> None:
+    replicas = SlowReplicas()
+    home = Home(ManualClock(), replicas=replicas)
+    request = asyncio.create_task(home.confirm(permit_until_ms=500))
+    await replicas.has_begun.wait()
+    request.cancel()
+    await asyncio.sleep(0)
+    assert home.role is LinkRole.UNCONFIRMED
+    replicas.may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await request
+    assert home.role is LinkRole.ACTIVE
+    assert await home.confirm()
+    await home.service.stop()
+
+
+async def test_a_permit_whose_request_has_ended_early_ends_by_itself() -> None:
+    replicas = SlowReplicas()
+    home = Home(SystemClock(), replicas=replicas)
+    request = asyncio.create_task(home.confirm(permit_until_ms=home.clock.monotonic_ms() + 50))
+    await replicas.has_begun.wait()
+    request.cancel()
+    replicas.may_end.set()
+    await eventually(lambda: request.done() and home.role is LinkRole.UNCONFIRMED)
     await home.service.stop()
 
 

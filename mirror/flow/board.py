@@ -118,8 +118,8 @@ class FlowBoard:
         return ((key, row) for key, row in tuple(self._rows.items()) if not row.is_retired)
 
     def restless_rows(self) -> list[tuple[TopicPartition, Row]]:
-        """The partitions at which regular checks must look. All others are MIRRORING, and at the last
-        answer of their source the target had all its records. Any thread may call this.
+        """The partitions at which regular checks must look. All others are MIRRORING, and at the
+        last answer of their source the target had all its records. Any thread may call this.
         """
         rows = ((key, self._rows[key]) for key in tuple(self._restless))
         return [(key, row) for key, row in rows if not row.is_retired]

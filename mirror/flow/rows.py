@@ -13,7 +13,7 @@ from uuid import UUID
 from mirror.flow.core.assignment import NORMAL_RANK
 from mirror.flow.core.flow import Flow
 from mirror.flow.core.flow_state import FlowFacts
-from mirror.flow.quiet_rounds import QuietRounds
+from mirror.flow.core.quiet_rounds import QuietRounds
 from mirror.link.ports import Leader
 from wire.protocol.ids import TopicPartition
 

@@ -34,8 +34,7 @@ from mirror.flow.core.flow_effects import (
 from mirror.flow.core.flow_events import ClockWentBack, Command, RetryDue, TopicReplaced
 from mirror.flow.core.flow_state import FlowFacts, FlowState
 from mirror.flow.core.lag import Lag, Progress, measure, received
-from mirror.flow.core.quiet_rounds import Moment, QuietRounds
-from mirror.flow.rows import Row
+from mirror.flow.rows import Moment, QuietRounds, Row
 from mirror.link.core.link_roles import GapPolicy
 from runtime.clock import Clock
 from runtime.invariants import InvariantBroken

@@ -25,9 +25,9 @@ from mirror.flow.core.assignment import FetcherKey
 from mirror.flow.core.flow_effects import QueueBatches
 from mirror.flow.core.flow_events import BatchesFetched, FetchFailed, NotEnqueued, NothingFetched, SourceTrouble
 from mirror.flow.core.flow_state import FlowFacts
-from mirror.flow.core.quiet_rounds import QuietRounds
 from mirror.flow.core.window import QueuedBatches
 from mirror.flow.queue import ByteQueue
+from mirror.flow.rows import QuietRounds
 from mirror.flow.throttle import Throttle
 from mirror.link.core.partitions import MalformedBatches, survey
 from mirror.link.ports import FetchAnswer, FetchPart, FetchPort, Unreachable

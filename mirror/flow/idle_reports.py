@@ -18,9 +18,8 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 
 from mirror.flow.board import FlowBoard
-from mirror.flow.core.quiet_rounds import QuietRounds
 from mirror.flow.core.reports import REPORT_INTERVAL_MS
-from mirror.flow.rows import Row
+from mirror.flow.rows import QuietRounds, Row
 from mirror.link.link_watch import LinkView
 from mirror.link.ports import IdlePartition, ReportPort, Unreachable
 from runtime.logs import get_logger

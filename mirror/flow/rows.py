@@ -1,5 +1,8 @@
 """The rows of the board: one partition each, with its flow, its leaders, and what its workers note
 about it.
+
+In the quiet rounds of a fetcher its source has no new records of some partitions. Their flows share
+one object, and read it only before their next decision.
 """
 
 from __future__ import annotations
@@ -7,17 +10,38 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from mirror.flow.core.assignment import NORMAL_RANK
 from mirror.flow.core.flow import Flow
 from mirror.flow.core.flow_state import FlowFacts
-from mirror.flow.core.quiet_rounds import QuietRounds
 from mirror.link.ports import Leader
 from wire.protocol.ids import TopicPartition
 
 NO_LEADER: Final = Leader(-1, -1)
+
+
+class Moment(NamedTuple):
+    """One moment by both clocks: the wall clock, which may be set, and the monotonic clock."""
+
+    at_ms: int
+    monotonic_ms: float
+
+
+class QuietRounds:
+    """The rounds of one fetcher in which its source had nothing new of the partitions that share
+    this object: so thousands of idle flows learn that the source answers without a command for
+    each.
+    """
+
+    __slots__ = ("answered", "asked")
+
+    def __init__(self, moment: Moment) -> None:
+        self.asked = moment
+        """When the last answered request was sent."""
+        self.answered = moment
+        """When its answer arrived."""
 
 
 @dataclass(slots=True)

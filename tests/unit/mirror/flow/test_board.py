@@ -22,7 +22,7 @@ from mirror.flow.core.flow_events import (
     TargetFound,
     TombstonesKept,
 )
-from mirror.flow.core.quiet_rounds import QuietRounds
+from mirror.flow.rows import QuietRounds
 from mirror.link.core.link_roles import GapPolicy, LinkRole
 from mirror.link.core.partitions import BatchRun
 from tests.support.clock import ManualClock

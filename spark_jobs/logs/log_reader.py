@@ -1,5 +1,5 @@
-"""Reads a piece of one site's log as raw batches. The calls block: Spark's Python workers make them,
-and have no event loop.
+"""Reads a piece of one site's log as raw batches. The calls block: Spark's Python workers make
+them, and have no event loop.
 
 The reader asks the leader that the site itself knows, with the replica id of a debugging consumer,
 so that it reads to the end of the log on either side of a link. It returns damaged bytes as they

@@ -130,7 +130,8 @@ class OffsetStore(LinkTopic):
             if found == key:
                 values.append(value)
 
-        # Committed reads end below an open transaction of another mirror: newer values lie behind it.
+        # Committed reads end below an open transaction of another mirror, and newer values lie
+        # behind it.
         end = await read_topic(
             self._client, self.topic, take, first_offset=first_offset, isolation_level=READ_UNCOMMITTED
         )

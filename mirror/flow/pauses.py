@@ -27,6 +27,7 @@ from wire.rules.sync_reports import ALL_SLOTS
 
 ALL_TOPICS = ".*"
 REASON = "paused by an operator"
+_SAMPLE = TopicPartition("", 0)
 _HELD = (FlowState.PAUSED, FlowState.PROMOTED, FlowState.RESET, FlowState.REFUSED)
 ELSEWHERE = "another daemon of the link mirrors it"
 
@@ -48,11 +49,11 @@ class Pauses:
         owns: Callable[[TopicPartition], bool] = lambda _: True,
         slots: Callable[[], frozenset[int]] = lambda: ALL_SLOTS,
     ) -> None:
-        """`slots` returns the slots of the partitions that this daemon owns, as `owns` has them."""
+        """`owns` is true for the partitions of these slots, or for all, or for none."""
         self._board = board
         self._owns = owns
         self._slots = slots
-        self._enforced_for: frozenset[int] | None = None
+        self._enforced_for: tuple[frozenset[int], bool] | None = None
         self._file = file
         self._patterns: list[str] = _load(file)
 
@@ -79,9 +80,10 @@ class Pauses:
         """Pause and resume the flows of the board according to the patterns and to the share of
         this daemon. Call it regularly: it looks at partitions about which something has changed.
         """
-        slots = self._slots()
-        if slots != self._enforced_for:
-            self._enforced_for = slots
+        # The second part: a daemon may keep a whole link while it owns no slot of it.
+        share = self._slots(), self._owns(_SAMPLE)
+        if share != self._enforced_for:
+            self._enforced_for = share
             self._enforce_on(list(self._board.rows()))
         else:
             self._enforce_on(self._board.restless_rows())

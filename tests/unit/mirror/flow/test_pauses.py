@@ -17,7 +17,6 @@ from tests.support.memory.memory_world import MemoryWorld
 from wire.control.cluster_pb2 import LinkPhase
 from wire.protocol.ids import TopicPartition
 from wire.rules.links import InvalidPattern
-from wire.rules.sync_reports import ALL_SLOTS
 
 FIRST = TopicPartition("orders", 0)
 
@@ -123,11 +122,11 @@ async def test_batches_of_a_partition_that_another_daemon_has_taken_are_dropped(
         await eventually(lambda: mirror.queue.used_bytes > 0)
         if is_paused_before:
             mirror.pauses.pause([])
-        world.owns, world.slots = lambda _: False, frozenset()
+        world.owns = lambda _: False
         await eventually(lambda: mirror.queue.used_bytes == 0)
         assert state(mirror) is FlowState.PAUSED
         assert mirror.board.row(FIRST).facts.reason == "another daemon of the link mirrors it"
         mirror.pauses.resume([])
         world.before_append = lambda: None
-        world.owns, world.slots = lambda _: True, ALL_SLOTS
+        world.owns = lambda _: True
         await eventually(lambda: mirrored(world))

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from prometheus_client import CollectorRegistry
 
-from mirror.admin.metrics import OpeningMetrics
+from mirror.admin.opening_metrics import OpeningMetrics
 from mirror.admin.service import SERVICE_NAME, MirrorAdminService
 from mirror.assembly import DrainResult, Mirror
 from mirror.ends import Ends

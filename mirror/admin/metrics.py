@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from prometheus_client import CollectorRegistry, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, UnknownMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -18,7 +18,6 @@ from prometheus_client.registry import Collector
 from mirror.admin.status import MirrorStatus
 from mirror.flow.board import FlowBoard
 from mirror.flow.core.flow_state import FlowState
-from mirror.flow.core.health import Health
 from mirror.flow.core.window import QueuedBatches
 from mirror.flow.metric_names import in_formats
 from mirror.flow.pace import Pace, oldest_by_partition
@@ -360,40 +359,6 @@ class MirrorMetrics(Collector):
         yield from figure_families(
             name, "Age of records when the target has acknowledged them.", _OF_PARTITION, latencies
         )
-
-
-class OpeningMetrics(Collector):
-    """The first metrics of a daemon: whether it has found its link, and whether it serves."""
-
-    def __init__(self, registry: CollectorRegistry, *, link: str, health: Callable[[], Health]) -> None:
-        self._link = link
-        self._health = health
-        self._opened = Gauge(
-            "antipode_mirror_link_opened",
-            "0 until the daemon has reached both ends of its link; until then most metrics of the link are absent.",
-            ["link"],
-            registry=registry,
-        ).labels(link)
-        registry.register(self)
-
-    def record_opened(self) -> None:
-        """Publish the link's other figures from now on."""
-        self._opened.set(1)
-
-    def collect(self) -> Iterable[Metric]:
-        """The same figures as gRPC health and `antipode status`."""
-        health = self._health()
-        serving = GaugeMetricFamily(
-            "antipode_mirror_serving",
-            "1 while at least one partition is mirrored as the link demands, as in gRPC health; `state` is the state of the whole mirror.",
-            labels=["link", "state"],
-        )
-        serving.add_metric([self._link, health.state], float(health.is_serving))
-        yield serving
-
-    def describe(self) -> Iterable[Metric]:
-        """Describes nothing in advance."""
-        return ()
 
 
 def _known(value: int) -> float:

@@ -27,7 +27,8 @@ from dr.agent.core.silences import Silences
 from dr.agent.failover_watch import FailoverCounts
 from dr.agent.metrics import SiteAgentMetrics
 from dr.proof.core.verification import LinkVerification
-from mirror.admin.metrics import MirrorMetrics, OpeningMetrics
+from mirror.admin.metrics import MirrorMetrics
+from mirror.admin.opening_metrics import OpeningMetrics
 from mirror.admin.status import MirrorStatus
 from mirror.flow.core.health import Health
 from mirror.groups.metrics import CheckpointMetrics

@@ -309,17 +309,13 @@ class FlowBoard:
         return self._noted_now_ms() - self.source_answered_at_ms(key)
 
     def source_answered_at_ms(self, key: TopicPartition) -> int:
-        """The time (Unix ms by the clock of the flows) of the source's last answer for the
-        partition.
-        """
+        """Unix time (ms, by the flows' clock) of the source's last answer for the partition."""
         row = self._rows[key]
         known_ms = row.facts.progress.source_answered_at_ms
         return known_ms if row.quiet is None else max(known_ms, self._noted_at(row.quiet.answered))
 
     def answered_at_ms(self, rounds: QuietRounds) -> int:
-        """The time (Unix ms by the clock of the flows) of the source's last answer in these
-        rounds.
-        """
+        """Unix time (ms, by the flows' clock) of the source's last answer in these rounds."""
         return self._noted_at(rounds.answered)
 
     def stop_timers(self) -> None:

@@ -24,6 +24,8 @@ from mirror.flow.core.flow_effects import (
     Effects,
     Fetch,
     FindTarget,
+    OnBroken,
+    OnTransition,
     QueueBatches,
     RefreshLink,
     RefreshMetadata,
@@ -52,11 +54,6 @@ CLOCK_STEP_MS = 100
 
 _log = get_logger("mirror.flow")
 _state_change = state_change_logger()
-
-
-OnBroken = Callable[[InvariantBroken], None]
-OnTransition = Callable[[TopicPartition, FlowState, FlowState, str], None]
-"""Called with a partition, its state before and after, and the reason."""
 
 
 class FlowBoard:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from mirror.flow.core.flow_state import FlowState
+from runtime.invariants import InvariantBroken
 from wire.protocol.ids import TopicPartition
 
 
@@ -144,3 +147,8 @@ class Effects(Protocol):
     def refresh_link(self) -> None:
         """Read the link's record now."""
         ...
+
+
+OnBroken = Callable[[InvariantBroken], None]
+OnTransition = Callable[[TopicPartition, FlowState, FlowState, str], None]
+"""Called with a partition, its state before and after, and the reason."""

@@ -38,7 +38,7 @@ def view(source: str, *, epoch: int, replaced: str = "") -> LinkView:
 
 
 def followed(found: list[SourceMoved]) -> FollowedLink:
-    board: Any = SimpleNamespace(rows=list)
+    board: Any = SimpleNamespace(rows=list, restless_rows=list)
 
     async def read() -> LinkView:
         raise AssertionError("nothing is read")

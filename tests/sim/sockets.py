@@ -6,7 +6,6 @@ A `Tap` sees the bytes of one connection in both directions.
 
 from __future__ import annotations
 
-import itertools
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -15,9 +14,6 @@ from typing import Any, Protocol, cast
 from tests.sim.disk import slice_behind
 from tests.sim.network import End, Network
 from tests.sim.virtual_loop import Process
-
-_DESCRIPTORS = itertools.count(1_000_000)
-"""Far from those of the operating system. They are names only, and no history depends on them."""
 
 
 class Tap(Protocol):
@@ -40,7 +36,7 @@ class _Selectable:
 
     def __init__(self, process: Process) -> None:
         self._loop = process.loop
-        self._descriptor = next(_DESCRIPTORS)
+        self._descriptor = next(self._loop.descriptors)
         self._loop.selectable[self._descriptor] = self
 
     @property

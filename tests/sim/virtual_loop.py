@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import heapq
 import inspect
+import itertools
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
@@ -99,6 +100,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._order = 0
         self._tasks: list[asyncio.Task[Any]] = []
         self.connector: Connector | None = None
+        self.descriptors = itertools.count(1_000_000)
+        """Far from those of the operating system; client addresses in a history have them."""
         self.selectable: dict[int, Selectable] = {}
         """Simulated sockets by their descriptors."""
         self._readers: dict[int, tuple[Callable[..., object], tuple[Any, ...], Context]] = {}
